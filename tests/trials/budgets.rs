@@ -10,6 +10,10 @@ use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A model that uses up every token it is given, and calls a tool.
 fn greedy() -> Scenario {
+    Scenario::new().step(greedy_step()).after(AfterLast::RepeatLast)
+}
+
+fn greedy_step() -> ScriptStep {
     let tool = ScriptedToolCall {
         name: "Bash".to_owned(),
         input: json!({ "command": "true" }),
@@ -18,7 +22,7 @@ fn greedy() -> Scenario {
     };
     let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
     let reply = ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() };
-    Scenario::new().step(ScriptStep::new(StepAnswer::Reply(reply))).after(AfterLast::RepeatLast)
+    ScriptStep::new(StepAnswer::Reply(reply))
 }
 
 fn caps(server: &RehearsalServer) -> Vec<u64> {
@@ -110,7 +114,9 @@ async fn four_resets_do_not_use_up_a_small_budget() {
 #[tokio::test]
 async fn a_budget_holds_across_a_kill() {
     const SESSION: &str = "5e551011-0000-4000-8000-000000000005";
-    let server = serve(greedy());
+    let until_kill = Scenario::new().step(greedy_step()).times(2).step(greedy_step());
+    let until_kill = until_kill.fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let server = serve(until_kill.step(greedy_step()).after(AfterLast::RepeatLast));
     let limit = ["--session-id", SESSION, "--max-budget-usd", "0.40", "Do it."];
     let mut running = RunBuilder::against(&server).args(limit).start();
     server.wait_for_request(3).await;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::rehearsal::{AfterLast, ReceivedRequest, RehearsalServer, Scenario};
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedFaultKind,
+};
 use outlast::transcript::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -32,8 +34,20 @@ const AT_ONCE: usize = 3;
 /// A task of eight turns. Each has one effect that shows if it happens twice; `gateN`, if there
 /// is one, holds the turn's command up after its effect.
 fn story() -> Scenario {
+    story_with_stall(None)
+}
+
+/// The same task. The first request for the reply of the turn `stalled` is never answered.
+fn story_with_stall(stalled: Option<usize>) -> Scenario {
+    let stall = |story: Scenario, turn| match stalled {
+        Some(stalled) if stalled == turn => story
+            .reply("This reply is lost.")
+            .fault(ScriptedFaultKind::Stall, FaultPosition::Request),
+        Some(_) | None => story,
+    };
     let mut story = Scenario::new();
     for turn in 1..=TURNS {
+        story = stall(story, turn);
         let command = format!(
             "echo effect {turn} >> log; if [ -p gate{turn} ]; then read word < gate{turn}; fi; \
              echo done {turn}"
@@ -49,7 +63,7 @@ fn story() -> Scenario {
                 story.and_tool("Bash", json!({ "command": format!("echo more {turn} >> log") }));
         }
     }
-    story.reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast)
+    stall(story, TURNS + 1).reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast)
 }
 
 /// When the process is killed.
@@ -57,10 +71,29 @@ fn story() -> Scenario {
 enum Kill {
     /// After so many lines of its output.
     Frame(usize),
-    /// When the server has the request of this number.
+    /// While the server does not answer the request of this number.
     Request(usize),
     /// While the command of this turn runs.
     Tool(usize),
+}
+
+impl Kill {
+    /// The turn whose command waits for a word until the kill.
+    fn gated_turn(self) -> Option<usize> {
+        match self {
+            Self::Frame(_) => Some(TURNS),
+            Self::Request(_) => None,
+            Self::Tool(turn) => Some(turn),
+        }
+    }
+
+    /// The request that is never answered.
+    fn stalled_request(self) -> Option<usize> {
+        match self {
+            Self::Frame(_) | Self::Tool(_) => None,
+            Self::Request(number) => Some(number),
+        }
+    }
 }
 
 fn first_run(server: &RehearsalServer) -> RunBuilder {
@@ -92,36 +125,36 @@ async fn open_gate(gate: &Path) -> pipe::Sender {
     }
 }
 
-/// Runs the story until it is killed.
+/// Runs the story until it is killed. What it waits for keeps it from its end until then.
 async fn killed(server: &RehearsalServer, kill: Kill) -> FinishedProcess {
     let trial = first_run(server);
-    if let Kill::Tool(turn) = kill {
-        let gate = trial.work().join(format!("gate{turn}"));
-        mkfifo(&gate, Mode::S_IRWXU).expect("a pipe can be made");
+    let gate = kill.gated_turn().map(|turn| trial.work().join(format!("gate{turn}")));
+    if let Some(gate) = &gate {
+        mkfifo(gate, Mode::S_IRWXU).expect("a pipe can be made");
     }
     let mut running = trial.start();
     let waiting = async {
-        let mut gate = None;
-        match kill {
-            Kill::Frame(count) => {
+        let mut sender = None;
+        match (kill, &gate) {
+            (Kill::Frame(count), _) => {
                 read_frames(&mut running, count).await;
             }
-            Kill::Request(number) => {
+            (Kill::Request(number), _) => {
                 server.wait_for_request(number).await;
             }
-            Kill::Tool(turn) => {
-                gate = Some(open_gate(&running.work().join(format!("gate{turn}"))).await);
+            (Kill::Tool(_), gate) => {
+                sender = Some(open_gate(gate.as_ref().expect("a tool has a gate")).await);
             }
         }
         running.child.start_kill().expect("it can be killed");
-        gate
+        sender
     };
-    let gate = tokio::time::timeout(BOUND, waiting).await.expect("the moment to kill it comes");
+    let sender = tokio::time::timeout(BOUND, waiting).await.expect("the moment to kill it comes");
     let ended = running.end().await;
-    drop(gate);
+    drop(sender);
     assert_eq!(ended.code, None, "killed at {kill:?}");
-    if let Kill::Tool(turn) = kill {
-        fs::remove_file(ended.work().join(format!("gate{turn}"))).expect("it is there");
+    if let Some(gate) = gate {
+        fs::remove_file(gate).expect("it is there");
     }
     ended
 }
@@ -250,7 +283,7 @@ async fn a_session_killed_at_any_point_resumes() {
         let places = Arc::clone(&places);
         trials.spawn(async move {
             let _place = places.acquire().await;
-            let server = serve(story());
+            let server = serve(story_with_stall(kill.stalled_request()));
             let ended = killed(&server, kill).await;
             let ended = resume(&server, ended, number).await;
             judge(&server, &ended, kill);
@@ -272,8 +305,9 @@ pub(super) fn journal(config: &Path) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn a_torn_tail_is_dropped_and_reported() {
-    let server = serve(story());
-    let ended = killed(&server, Kill::Request(4)).await;
+    let kill = Kill::Request(4);
+    let server = serve(story_with_stall(kill.stalled_request()));
+    let ended = killed(&server, kill).await;
     let path = journal(&ended.config());
     let mut bytes = fs::read(&path).expect("it is there");
     bytes.extend_from_slice(br#"{"type":"outlast","v":1,"seq":9"#);
@@ -291,18 +325,18 @@ async fn a_torn_tail_is_dropped_and_reported() {
 /// successor all of them.
 #[tokio::test]
 async fn limits_continue_after_a_kill_and_reset_after_an_end() {
-    let server = serve(story());
+    let server = serve(story_with_stall(Some(3)));
     let mut running = RunBuilder::against(&server)
-        .args(["--session-id", SESSION, "--max-turns", "4", "Do it."])
+        .args(["--session-id", SESSION, "--max-turns", "5", "Do it."])
         .start();
     server.wait_for_request(3).await;
     running.child.start_kill().expect("it can be killed");
     let ended = running.end().await;
-    let go_on = ["--resume", SESSION, "--max-turns", "4", "Go on."];
+    let go_on = ["--resume", SESSION, "--max-turns", "5", "Go on."];
     let ended = ended.again(&server.base_url()).args(go_on).run().await;
     let result = ended.result();
-    assert_eq!((ended.code, &result["num_turns"]), (Some(3), &json!(4)), "{result}");
-    assert!(close_to(&settled(&result), 4.0 * PER_REPLY), "{result}");
+    assert_eq!((ended.code, &result["num_turns"]), (Some(3), &json!(5)), "{result}");
+    assert!(close_to(&settled(&result), 5.0 * PER_REPLY), "{result}");
     let before = result["total_cost_usd"].as_f64().expect("a number");
     let ended = ended.again(&server.base_url()).args(go_on).run().await;
     let result = ended.result();
@@ -320,6 +354,8 @@ async fn a_turn_without_a_message_counts_after_a_kill() {
         .and_thinking("Hm.")
         .stop_reason("max_tokens")
         .times(3)
+        .reply("This reply is lost.")
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
         .tool("Bash", json!({ "command": "true" }))
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);
@@ -342,7 +378,7 @@ async fn a_turn_without_a_message_counts_after_a_kill() {
 #[tokio::test]
 async fn fast_mode_applies_only_to_processes_started_with_it() {
     for (before, after) in [(true, false), (false, true)] {
-        let server = serve(story());
+        let server = serve(story_with_stall(Some(3)));
         let flags = |fast: bool| if fast { &["--fast"][..] } else { &[] };
         let model = ["--model", "opus", "Do it."];
         let first = RunBuilder::against(&server).args(["--session-id", SESSION]).args(model);
