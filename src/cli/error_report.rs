@@ -6,18 +6,21 @@ use std::thread;
 
 use uuid::Uuid;
 
-use crate::secrets::{KnownSecrets, Redactor};
+use crate::config::environment::annotates_errors;
+use crate::secrets::{KnownSecrets, Redactor, Variables};
 use crate::tools::secret_values;
 
 use super::args::{OutputFormat, RequestedOutput};
 use super::output::{TerminalFilter, usage_error_result};
 use super::output_file::{OutputFile, ResultRetention};
 use super::stdout::print;
+use super::step_summary::error_command;
 use super::usage::UsageError;
 
 /// Reports a usage error: a result object on standard output, and a line on standard error.
 pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
-    let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect(), &[])));
+    let variables: Variables = env::vars_os().collect();
+    let mask = Redactor::new(KnownSecrets::new(secret_values(&variables, &[])));
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     mask.redact_json(&mut object);
     let object = object.to_string();
@@ -37,7 +40,13 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         let _ = keeping.join();
     }
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    let line = format!("outlast: {}\n", mask.redact(&error.to_string()));
-    let _ = stderr.write_all(line.as_bytes());
+    let message = mask.redact(&error.to_string());
+    let mut lines = format!("outlast: {message}\n");
+    // The settings may be what is wrong, so that only the variables count here.
+    if annotates_errors(&variables) {
+        lines.push_str(&error_command("outlast: not started", &message));
+        lines.push('\n');
+    }
+    let _ = stderr.write_all(lines.as_bytes());
     error.verdict().exit_code()
 }

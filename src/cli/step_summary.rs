@@ -148,7 +148,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// A workflow command that annotates an error. Its text cannot end it, or begin another.
-fn error_command(title: &str, message: &str) -> String {
+pub(super) fn error_command(title: &str, message: &str) -> String {
     let data = |text: &str| {
         let text = text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
         one_line(&text)

@@ -421,9 +421,10 @@ fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
 
 /// Formats the mistake at a path in the value of a setting.
 fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
-    let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+    let standard = ["invalid type: ", "invalid value: "];
+    let standard = standard.into_iter().find_map(|start| why.strip_prefix(start));
+    let mut said = standard.unwrap_or(why);
     let mut found = said.split(", expected").next().unwrap_or_default();
-    let mut said = said;
     if is_secret && found.starts_with("string") {
         (found, said) = ("a text", "a text is in the place of something else");
     }
@@ -431,7 +432,15 @@ fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
         Some(takes)
             if path == key && !why.starts_with("missing") && !why.starts_with("unknown field") =>
         {
-            format!("\"{path}\" takes {takes}; found {found}")
+            match standard {
+                Some(_) => format!("\"{path}\" takes {takes}; found {found}"),
+                // Our own messages are sentences: what was found, what is wrong, and the remedy,
+                // which is said already.
+                None => {
+                    let wrong = found.split("; ").next().unwrap_or_default();
+                    format!("\"{path}\" takes {takes}; {wrong}")
+                }
+            }
         }
         Some(_) | None => format!("\"{path}\": {said}; see outlast-settings(5)"),
     }

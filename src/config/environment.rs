@@ -211,6 +211,12 @@ pub fn step_summary_file(variables: &Variables) -> Option<PathBuf> {
     value("GITHUB_STEP_SUMMARY").map(PathBuf::from)
 }
 
+/// Returns whether errors are annotated for the list of errors of a CI job, as far as variables
+/// tell: the setting `stepSummary` decides, once settings are read.
+pub fn annotates_errors(variables: &Variables) -> bool {
+    step_summary_file(variables).is_some() && !is_enabled(variables, "OUTLAST_NO_STEP_SUMMARY")
+}
+
 /// Returns whether a variable is set to something other than a false value.
 pub(super) fn is_enabled(variables: &Variables, name: &str) -> bool {
     let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());

@@ -340,6 +340,12 @@ async fn a_step_of_ci_gets_a_summary_and_an_annotation_of_the_failure() {
     assert!(line.starts_with(begin), "{line}");
     assert!(summary.contains("❌ max\\_turns, exit code 3"), "{summary}");
     assert!(summary.contains("outlast --resume "), "{summary}");
+
+    let (ended, summary) = step(works(), &["--bogus", "Do it."], &[]).await;
+    assert_eq!((ended.code, summary.as_str()), (Some(2), "Before.\n"), "{ended:?}");
+    let not_started =
+        "::error title=outlast%3A not started::unknown flag --bogus; see outlast --help";
+    assert_eq!(annotations(&ended), [not_started], "{ended:?}");
 }
 
 #[tokio::test]
@@ -349,6 +355,8 @@ async fn a_step_summary_can_be_switched_off_and_never_changes_the_exit_code() {
     let (ended, summary) = step(fails(), &["Do it."], &off).await;
     assert_eq!((ended.code, summary.as_str()), (Some(1), "Before.\n"), "{ended:?}");
     assert_eq!(annotations(&ended), [""; 0], "{ended:?}");
+    let (ended, _) = step(fails(), &["--bogus", "Do it."], &off).await;
+    assert_eq!((ended.code, annotations(&ended)), (Some(2), Vec::new()), "{ended:?}");
     let settings = ["--settings", "{\"stepSummary\":false}", "Do it."];
     let (ended, summary) = step(fails(), &settings, &[]).await;
     assert_eq!((ended.code, summary.as_str()), (Some(1), "Before.\n"), "{ended:?}");

@@ -82,7 +82,11 @@ fn every_mistake_has_file_line_and_column() {
         ("{\"maxTurns\": 3", "1:14: not valid JSON: EOF"),
         ("[1]", "1:1: settings are a JSON object"),
         ("{\"permissions\": {\"allow\": [\"Read\", 7]}}", "1:36: \"permissions.allow.1\": integer"),
-        ("{\"maxDuration\": \"soon\"}", "1:17: \"maxDuration\" takes a duration"),
+        (
+            "{\"maxDuration\": \"soon\"}",
+            "1:17: \"maxDuration\" takes a duration such as \"90s\" or \"1h30m\", or a number of \
+             seconds; \"soon\" is not a duration",
+        ),
         (
             "{\"maxBudgetUsd\": -1}",
             "1:18: \"maxBudgetUsd\" takes a number of US dollars above 0; found -1",

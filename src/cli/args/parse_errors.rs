@@ -76,15 +76,16 @@ fn unknown(error: &Error) -> UsageError {
     if !flag.starts_with('-') {
         return too_many(&flag);
     }
-    match said(error, ContextKind::SuggestedArg) {
-        near if near.is_empty() => {
-            UsageError::new(format!("unknown flag {}; {SEE_HELP}", shortened(&flag)))
-        }
-        near => UsageError::new(format!(
-            "unknown flag {}; did you mean {near}? ({SEE_HELP})",
-            shortened(&flag)
-        )),
-    }
+    let near = said(error, ContextKind::SuggestedArg);
+    // The parser suggests flags that share hardly more than a letter.
+    let is_near = osa_distance(&flag, &near) <= (flag.len() / 3).min(4)
+        || flag.len() > 4 && near.starts_with(&flag);
+    let hint = if is_near {
+        format!("; did you mean {near}? ({SEE_HELP})")
+    } else {
+        format!("; {SEE_HELP}")
+    };
+    UsageError::new(format!("unknown flag {}{hint}", shortened(&flag)))
 }
 
 fn too_many(word: &str) -> UsageError {
