@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use outlast::rehearsal::{RehearsalServer, Scenario, StepCondition};
-use outlast::transcript::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -20,7 +19,8 @@ pub(super) const FREE: [&str; 5] =
 /// Has one effect. A task whose folder has a pipe `bell` says so there, and then never ends.
 const EFFECT: &str = "echo x >> effects; if [ -p bell ]; then echo in > bell; sleep 600; fi";
 
-/// What a careful model does when the outcome of the effect is unknown.
+/// What a careful model does when the effect did not succeed for certain: its outcome is unknown, or
+/// the run was cut off before it began.
 const CHECK: &str = "[ -s effects ] || echo x >> effects; printf 'checked-%s' x";
 
 /// What a process printed, and its exit code.
@@ -61,7 +61,7 @@ pub(super) fn with_effects(scenario: Scenario) -> Scenario {
         .when(contains("checked-x"))
         .times(ALWAYS)
         .tool("Bash", json!({ "command": CHECK }))
-        .when(contains(OUTCOME_UNKNOWN))
+        .when(contains("\"is_error\":true"))
         .times(ALWAYS)
         .reply("Done.")
         .when(contains("\"type\":\"tool_result\""))

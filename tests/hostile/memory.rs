@@ -254,7 +254,7 @@ async fn the_bound_is_shown_and_what_is_none_is_refused() {
     let (value, origin) = shown(&set.args(["config", "--json"]).run().await);
     assert_eq!((value, origin), (json!("500000KiB"), json!("env OUTLAST_COMMAND_MEMORY")));
     for (size, part) in
-        [("0", "at least 64MiB"), ("much", "write it like"), ("-1", "write it like")]
+        [("0", "at least 64MiB"), ("much", "\"much\" is not an"), ("-1", "\"-1\" is not an")]
     {
         let settings = format!(r#"{{"commandMemory": "{size}"}}"#);
         let args = ["Do it.", "--settings", &settings];
