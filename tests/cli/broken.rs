@@ -110,22 +110,22 @@ fn a_run_names_the_first_and_counts_the_others_of_all_files() {
 
 #[test]
 fn many_mistakes_are_counted_and_take_no_time() {
-    let rules: Vec<Value> = (0..10_000).map(Value::from).collect();
+    let rules: Vec<Value> = (0..3_000).map(Value::from).collect();
     let mut file = json!({ "permissions": { "deny": rules } });
-    for n in 0..10_000 {
+    for n in 0..3_000 {
         file[format!("key{n}")] = n.into();
     }
     let began = Instant::now();
     let found = mistakes(&BinaryFixture::new().file(USER, file.to_string()), &[]);
     assert_eq!(found.len(), 21, "{found:?}");
-    assert!(found[20].ends_with("9980 more mistakes are not listed; correct these first"));
-    let rules: Vec<String> = (0..10_000).map(|n| format!("Bash(command-{n} *)")).collect();
+    assert!(found[20].ends_with("2980 more mistakes are not listed; correct these first"));
+    let rules: Vec<String> = (0..3_000).map(|n| format!("Bash(command-{n} *)")).collect();
     let nested = format!("{}1{}", "[".repeat(100), ",1".repeat(100_000) + &"]".repeat(100));
     let file = format!(
         "{{\"permissions\": {{\"deny\": {}}}, \"statusLine\": {nested}, \"env\": {}}}",
         json!(rules),
         json!(
-            (0..10_000)
+            (0..3_000)
                 .map(|n| (format!("V{n}"), Value::from(n.to_string())))
                 .collect::<serde_json::Map<_, _>>()
         )
