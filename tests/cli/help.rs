@@ -212,6 +212,18 @@ fn completions_are_valid_for_zsh_and_fish() {
         let Ok(read) = Command::new(shell).arg("-n").arg(&file).output() else { continue };
         assert!(read.status.success() && read.stderr.is_empty(), "{shell}: {read:?}");
     }
+    let script = printed(&["completions", "fish"]);
+    for (line, wanted) in
+        [("outlast help exit", "exit-codes"), ("outlast rehearse hopel", "hopeless")]
+    {
+        let home = tempfile::tempdir().expect("a folder");
+        let complete = format!("{script}\ncomplete -C '{line}'");
+        let mut fish = Command::new("fish");
+        fish.env("HOME", home.path()).args(["--no-config", "-c", &complete]);
+        let Ok(shell) = fish.output() else { continue };
+        let found = String::from_utf8_lossy(&shell.stdout).trim().to_owned();
+        assert_eq!(found, wanted, "{shell:?}");
+    }
     let ended = BinaryFixture::new().run(&["completions", "tcsh"]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("none of bash, zsh, fish"), "{}", ended.stderr);

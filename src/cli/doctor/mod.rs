@@ -23,7 +23,7 @@ use super::dry_run::dry_run;
 use super::model_endpoints::{add_endpoints, first_endpoint};
 use super::output::Screen;
 use super::run::ProcessContext;
-use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey};
+use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey, empty_variables};
 use super::stdout::print_report;
 use super::timestamps::format_duration;
 use super::usage::UsageError;
@@ -165,8 +165,10 @@ fn add_run_findings(
     known.mcp_servers = Arc::new(start);
     // The survey covers the files only.
     known.bad_servers = settings.mcp.warnings;
+    // The check of the variables finds it, too, and with the remedy.
+    let empty = empty_variables(&settings.endpoint.credential, &settings.variables);
     for warning in settings.warnings {
-        if !known.warnings.contains(&warning) {
+        if !known.warnings.contains(&warning) && empty.as_ref() != Some(&warning) {
             known.warnings.push(warning);
         }
     }

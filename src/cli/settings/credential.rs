@@ -97,7 +97,7 @@ impl fmt::Debug for CredentialSource {
 
 /// Warns about credential variables that are set but empty, if there is no other credential:
 /// typical of a CI job without access to its secret.
-pub(super) fn empty_variables(
+pub(in crate::cli) fn empty_variables(
     credential: &CredentialSource,
     variables: &Variables,
 ) -> Option<String> {
