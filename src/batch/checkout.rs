@@ -1,17 +1,35 @@
 //! Clones the repository of a task into its folder, once.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
 use crate::config::environment::Variables;
 use crate::process::{Job, RunningJob, Supervisor, find_program};
+use crate::tools::hook_environment;
 
 use super::plan::GitSource;
 
 /// How much of what git says is reported, in characters from its end.
 const REPORT_MAX: usize = 600;
+
+/// What git is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckoutStep {
+    Clone,
+    Checkout,
+}
+
+impl fmt::Display for CheckoutStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clone => "clone",
+            Self::Checkout => "checkout",
+        })
+    }
+}
 
 /// Why a repository could not be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +39,7 @@ pub enum CheckoutError {
     #[error("git could not be run: {0}")]
     NotStarted(io::Error),
     #[error("git {step} of {repository} failed: {output}")]
-    Failed { step: &'static str, repository: String, output: String },
+    Failed { step: CheckoutStep, repository: String, output: String },
     #[error("{path}: {cause}")]
     Folder { path: String, cause: io::Error },
 }
@@ -50,7 +68,7 @@ pub async fn check_out(
     let repository = OsString::from(&source.repository);
     let clone =
         vec!["clone".into(), "--quiet".into(), "--".into(), repository, beside.clone().into()];
-    run_git(&supervisor, &git, "clone", clone, source, variables).await?;
+    run_git(&supervisor, &git, CheckoutStep::Clone, clone, source, variables).await?;
     if let Some(reference) = &source.reference {
         let checkout: Vec<OsString> = vec![
             "-C".into(),
@@ -60,7 +78,7 @@ pub async fn check_out(
             reference.into(),
             "--".into(),
         ];
-        run_git(&supervisor, &git, "checkout", checkout, source, variables).await?;
+        run_git(&supervisor, &git, CheckoutStep::Checkout, checkout, source, variables).await?;
     }
     fs::rename(&beside, work).map_err(folder)
 }
@@ -68,13 +86,16 @@ pub async fn check_out(
 async fn run_git(
     supervisor: &Supervisor,
     git: &Path,
-    step: &'static str,
+    step: CheckoutStep,
     arguments: Vec<OsString>,
     source: &GitSource,
     variables: &Variables,
 ) -> Result<(), CheckoutError> {
     let own = (OsString::from("GIT_TERMINAL_PROMPT"), OsString::from("0"));
-    let environment = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
+    // Git runs hooks and helpers, which are nothing of the model's service.
+    let environment: Vec<_> =
+        variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let environment = hook_environment(&environment, &[], "").into_iter();
     let job = Job {
         program: git.to_owned(),
         arguments,

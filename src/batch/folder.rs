@@ -184,7 +184,7 @@ impl TaskFolder {
         self.path.join("work")
     }
 
-    fn attempts(&self) -> PathBuf {
+    pub(super) fn attempts(&self) -> PathBuf {
         self.path.join("attempts.jsonl")
     }
 

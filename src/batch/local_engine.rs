@@ -13,10 +13,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at
 use crate::process::WorkerProcess;
 use crate::recovery::Interrupt;
 
-use super::folder::BatchFolder;
+use super::folder::{BatchFolder, TaskFolder};
 use super::plan::BatchPlan;
 use super::schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
-use super::task_state::{TaskOutcome, TaskState, read_state};
+use super::task_state::{TaskOutcome, TaskState, is_abandoned, read_state};
 
 /// How often the observer is called at least.
 const TICK: Duration = Duration::from_millis(500);
@@ -54,6 +54,8 @@ pub enum BatchEvent<'a> {
     /// Another process works on the task.
     Busy {
         index: usize,
+        /// That process shows no sign of life.
+        is_given_up: bool,
     },
     /// A worker could not be started.
     StartFailed {
@@ -191,8 +193,9 @@ impl LocalBatch<'_> {
     ) {
         let folder = self.folder.task(index);
         if folder.is_locked() {
-            schedule.ended(index, began.elapsed(), AttemptEnd::Busy);
-            observer.observe(&BatchEvent::Busy { index });
+            let end = end_of_held(&folder);
+            schedule.ended(index, began.elapsed(), end);
+            observer.observe(&BatchEvent::Busy { index, is_given_up: end != AttemptEnd::Busy });
             return;
         }
         let log = folder.create().and_then(|()| folder.open_log()).map_err(io::Error::other);
@@ -223,17 +226,22 @@ impl LocalBatch<'_> {
         let outcome = TaskOutcome::read(&folder);
         let end = match &outcome {
             Some(outcome) => end_of(outcome),
-            None if folder.is_locked() => AttemptEnd::Busy,
+            None if folder.is_locked() => end_of_held(&folder),
             None => AttemptEnd::Lost,
         };
         let retry = schedule.ended(index, began.elapsed(), end);
-        if end == AttemptEnd::Busy {
-            observer.observe(&BatchEvent::Busy { index });
+        if matches!(end, AttemptEnd::Busy | AttemptEnd::Abandoned) {
+            observer.observe(&BatchEvent::Busy { index, is_given_up: end != AttemptEnd::Busy });
             return;
         }
         let retry_in = retry.map(|at| at.saturating_sub(began.elapsed()));
         observer.observe(&BatchEvent::Ended { index, outcome: outcome.as_ref(), retry_in });
     }
+}
+
+/// Of a task that another process holds.
+fn end_of_held(folder: &TaskFolder) -> AttemptEnd {
+    if is_abandoned(folder) { AttemptEnd::Abandoned } else { AttemptEnd::Busy }
 }
 
 fn end_of(outcome: &TaskOutcome) -> AttemptEnd {

@@ -22,7 +22,7 @@ mod task_state;
 mod worker_index;
 
 pub use budget::{BudgetError, divide};
-pub use checkout::{CheckoutError, check_out};
+pub use checkout::{CheckoutError, CheckoutStep, check_out};
 pub use collect::{BatchCounts, BatchSummary, TaskReport};
 pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, FileLock, TaskFolder};
 pub use local_engine::{
@@ -38,5 +38,7 @@ pub use render::{
 pub use schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
 pub use shell_quote::{quoted_command, quoted_word};
 pub use task_file::{TaskFileError, TaskLimits, TaskLine, read_tasks};
-pub use task_state::{TaskOutcome, TaskState, is_final_failure, is_temporary_code, read_state};
+pub use task_state::{
+    SILENCE_MAX, TaskOutcome, TaskState, is_final_failure, is_temporary_code, read_state,
+};
 pub use worker_index::{IndexError, worker_index};

@@ -29,6 +29,8 @@ pub enum AttemptEnd {
     Lost,
     /// Another process has it: this was no attempt.
     Busy,
+    /// The same, and that process shows no sign of life.
+    Abandoned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,10 @@ impl Schedule {
             AttemptEnd::Busy => {
                 self.attempts[index] -= 1;
                 (Slot::Waiting { at: now + BUSY_PAUSE }, None)
+            }
+            AttemptEnd::Abandoned => {
+                self.attempts[index] -= 1;
+                (Slot::GivenUp, None)
             }
         };
         self.slots[index] = slot;
@@ -261,5 +267,8 @@ mod tests {
             assert_eq!(schedule.ended(0, now, AttemptEnd::Busy), Some(now + BUSY_PAUSE));
         }
         assert_eq!(schedule.attempt(0), 0);
+        assert_eq!(schedule.start_next(BUSY_PAUSE * 100), Some(0));
+        assert_eq!(schedule.ended(0, BUSY_PAUSE * 100, AttemptEnd::Abandoned), None);
+        assert!(schedule.is_over(), "the batch does not wait for ever");
     }
 }

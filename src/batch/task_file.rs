@@ -126,7 +126,7 @@ fn read_line(
     let prompt = read_prompt(&mut fields, base);
     let cwd = fields.text("cwd").map(|path| base.join(path));
     let flags = fields.texts("flags");
-    let git = fields.object("git", read_git);
+    let git = fields.object("git", |fields| read_git(fields, base));
     if cwd.is_some() && git.is_some() {
         fields.report("cwd and git exclude each other; a git checkout has a folder of its own");
     }
@@ -171,7 +171,7 @@ fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
     Some(prompt)
 }
 
-fn read_git(fields: &mut TaskFields<'_>) -> Option<GitSource> {
+fn read_git(fields: &mut TaskFields<'_>, base: &Path) -> Option<GitSource> {
     fields.check_keys(&GIT_KEYS);
     let (repository, reference) = (fields.text("repository"), fields.text("ref"));
     let Some(repository) = repository else {
@@ -186,6 +186,11 @@ fn read_git(fields: &mut TaskFields<'_>) -> Option<GitSource> {
             return None;
         }
     }
+    let is_remote = repository.contains("://")
+        // HOST:PATH, as for ssh.
+        || repository.split('/').next().is_some_and(|first| first.contains(':'));
+    let repository =
+        if is_remote { repository } else { base.join(repository).display().to_string() };
     Some(GitSource { repository, reference })
 }
 

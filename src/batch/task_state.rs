@@ -14,6 +14,9 @@ use super::folder::TaskFolder;
 /// at least every 30 s.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(90);
 
+/// How long the worker of a task may show no sign of life. It shows none while it clones.
+pub const SILENCE_MAX: Duration = Duration::from_mins(30);
+
 /// Classes of failures after which fewer tasks should run at a time.
 const THROTTLING: [&str; 3] = ["rate_limit", "server_overload", "repeated_529"];
 
@@ -131,6 +134,15 @@ pub fn read_state(folder: &TaskFolder) -> (TaskState, Option<TaskOutcome>) {
         }
     };
     (state, outcome)
+}
+
+/// Whether the worker that holds a task has shown no sign of life for so long that nothing more is
+/// expected of it, as if it was stopped.
+pub(super) fn is_abandoned(folder: &TaskFolder) -> bool {
+    let signs = [folder.heartbeat(), folder.attempts(), folder.path().to_owned()];
+    let last = signs.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok()).max();
+    let age = last.and_then(|last| SystemTime::now().duration_since(last).ok());
+    age.is_some_and(|age| age >= SILENCE_MAX)
 }
 
 /// Whether the heartbeat file was touched lately. A worker of this host would hold the lock too, so

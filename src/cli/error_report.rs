@@ -36,9 +36,6 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
         OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
     }
-    if let Some(Ok(keeping)) = keeping {
-        let _ = keeping.join();
-    }
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
     let message = mask.redact(&error.to_string());
     let mut lines = format!("outlast: {message}\n");
@@ -48,5 +45,9 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         lines.push('\n');
     }
     let _ = stderr.write_all(lines.as_bytes());
+    // Last, for a disk that hangs takes its time.
+    if let Some(Ok(keeping)) = keeping {
+        let _ = keeping.join();
+    }
     error.verdict().exit_code()
 }

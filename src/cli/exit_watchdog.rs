@@ -142,24 +142,34 @@ impl ExitWatchdog {
         &self,
         runtime: &Runtime,
         signals: &SignalState,
-        mut outcome: oneshot::Receiver<u8>,
+        outcome: oneshot::Receiver<u8>,
     ) -> u8 {
-        runtime.block_on(async {
-            let overdue = tokio::select! {
-                biased;
-                code = &mut outcome => match code {
-                    Ok(code) => return code,
-                    Err(_) => WatchdogReason::Broken,
-                },
-                overdue = self.overdue(signals) => overdue,
-            };
-            if *self.stage.borrow() != WatchdogStage::Pending
-                && let Ok(Ok(code)) = tokio::time::timeout(FINAL_WRITE_LIMIT, &mut outcome).await
-            {
-                return code;
-            }
-            process::exit_without_cleanup(self.write_in_place_of_run(overdue))
-        })
+        match runtime.block_on(self.end_of_run(signals, outcome)) {
+            Ok(code) => code,
+            Err(overdue) => process::exit_without_cleanup(self.write_in_place_of_run(overdue)),
+        }
+    }
+
+    /// Waits for the exit code of the run.
+    ///
+    /// # Errors
+    /// The run is overdue, or its thread broke: it will write nothing more.
+    async fn end_of_run(
+        &self,
+        signals: &SignalState,
+        mut outcome: oneshot::Receiver<u8>,
+    ) -> Result<u8, WatchdogReason> {
+        let overdue = tokio::select! {
+            biased;
+            code = &mut outcome => return code.map_err(|_broken| WatchdogReason::Broken),
+            overdue = self.overdue(signals) => overdue,
+        };
+        if *self.stage.borrow() != WatchdogStage::Pending
+            && let Ok(Ok(code)) = tokio::time::timeout(FINAL_WRITE_LIMIT, outcome).await
+        {
+            return Ok(code);
+        }
+        Err(overdue)
     }
 
     async fn overdue(&self, signals: &SignalState) -> WatchdogReason {
@@ -247,5 +257,29 @@ fn run_writer(words: WatchdogOutput, overdue: WatchdogReason) {
     });
     if speaker.is_ok() {
         let _ = said.recv_timeout(FINAL_WRITE_LIMIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::signals;
+
+    /// The thread of a run that claimed the result may break before it is delivered.
+    #[test]
+    fn a_run_that_breaks_while_it_writes_is_replaced_without_a_panic() {
+        let (runtime, signals) = signals::listen().expect("signals can be received");
+        let watchdog = ExitWatchdog::new(Box::new(|_| panic!("the result was claimed")));
+        let (said, replaced) = mpsc::channel();
+        watchdog.set_success_replacement(Box::new(move |why| {
+            let _ = said.send(why);
+        }));
+        assert!(watchdog.claim(0));
+        let (tell, outcome) = oneshot::channel();
+        drop(tell);
+        let end = runtime.block_on(watchdog.end_of_run(&signals, outcome));
+        assert_eq!(end, Err(WatchdogReason::Broken));
+        assert_eq!(watchdog.write_in_place_of_run(WatchdogReason::Broken), exit_code::FAILED);
+        assert_eq!(replaced.try_recv(), Ok(WatchdogReason::Broken), "the success is taken back");
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum UsageErrorKind {
     NotResumable,
     /// Another process works on the session: try later.
     Busy,
+    /// Something failed that may work later.
+    Temporary,
     /// A server that the run needs cannot be had.
     McpUnavailable,
     /// A rehearsal did not go as its scenario expects.
@@ -81,7 +83,7 @@ impl UsageError {
         ExitStatus::failure(match self.cause {
             UsageErrorKind::Usage | UsageErrorKind::NotResumable => exit_code::USAGE,
             UsageErrorKind::Credentials => exit_code::CREDENTIALS,
-            UsageErrorKind::Busy => exit_code::TEMPORARY,
+            UsageErrorKind::Busy | UsageErrorKind::Temporary => exit_code::TEMPORARY,
             UsageErrorKind::Interrupted(interrupt) => interrupt.exit_code(),
             UsageErrorKind::Late => exit_code::DEADLINE,
             UsageErrorKind::McpUnavailable
@@ -101,6 +103,7 @@ impl UsageError {
             | UsageErrorKind::NotResumable
             | UsageErrorKind::Interrupted(_)
             | UsageErrorKind::Busy
+            | UsageErrorKind::Temporary
             | UsageErrorKind::Internal => None,
         }
     }
@@ -114,6 +117,7 @@ impl UsageError {
             | UsageErrorKind::Interrupted(_)
             | UsageErrorKind::Late
             | UsageErrorKind::Busy
+            | UsageErrorKind::Temporary
             | UsageErrorKind::McpUnavailable
             | UsageErrorKind::RehearsalFailed
             | UsageErrorKind::Internal => None,

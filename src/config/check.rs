@@ -432,15 +432,13 @@ fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
         Some(takes)
             if path == key && !why.starts_with("missing") && !why.starts_with("unknown field") =>
         {
-            match standard {
-                Some(_) => format!("\"{path}\" takes {takes}; found {found}"),
-                // Our own messages are sentences: what was found, what is wrong, and the remedy,
-                // which is said already.
-                None => {
-                    let wrong = found.split("; ").next().unwrap_or_default();
-                    format!("\"{path}\" takes {takes}; {wrong}")
-                }
+            if standard.is_some() {
+                return format!("\"{path}\" takes {takes}; found {found}");
             }
+            // Our own messages are sentences: what was found, what is wrong, and the remedy, which is
+            // said already.
+            let wrong = found.split("; ").next().unwrap_or_default();
+            format!("\"{path}\" takes {takes}; {wrong}")
         }
         Some(_) | None => format!("\"{path}\": {said}; see outlast-settings(5)"),
     }

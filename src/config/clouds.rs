@@ -275,7 +275,8 @@ impl CloudSources<'_> {
             )
             .into());
         }
-        Ok((ServiceKind::Foundry { resource }, own_url))
+        // The address in the variable is that of one resource, and not of others.
+        Ok((ServiceKind::Foundry { resource }, own_url.filter(|_| named.is_none())))
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -344,6 +345,15 @@ mod tests {
         ] {
             assert_eq!(url(&project, place).as_deref(), Ok(address));
         }
+    }
+
+    /// Otherwise the key of one resource would be sent to another.
+    #[test]
+    fn the_address_of_one_foundry_resource_is_not_that_of_another() {
+        let own = [("ANTHROPIC_FOUNDRY_BASE_URL", "https://one.example/anthropic")];
+        assert_eq!(url(&own, "foundry").as_deref(), Ok("https://one.example/anthropic"));
+        let two = "https://two.services.ai.azure.com/anthropic";
+        assert_eq!(url(&own, "foundry:two").as_deref(), Ok(two));
     }
 
     #[test]

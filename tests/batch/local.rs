@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
@@ -136,6 +136,27 @@ async fn temporary_failures_are_tried_again_and_final_ones_are_not() {
     let retried = fixture.run(&["--attempts", "1", "--retry-failed"]).await;
     assert_eq!(retried.code, Some(1), "{retried:?}");
     assert!(fixture.server.requests().len() > requests + 2, "the rejected key was tried again");
+}
+
+#[tokio::test]
+async fn a_task_of_a_process_that_shows_no_sign_of_life_does_not_hold_the_batch_up() {
+    let scenario = Scenario::new().status(529).when(of_task(0)).times(1000);
+    let flags = json!({ "flags": ["--max-retries", "0"] });
+    let fixture = BatchFixture::new(with_effects(scenario)).tasks(2, |_| flags.clone());
+    let first = fixture.run(&["--attempts", "1"]).await;
+    assert_eq!(first.code, Some(75), "{first:?}");
+    let folder = fixture.batch().join("tasks/0");
+    let lock = File::options().write(true).open(folder.join("lock")).expect("it is there");
+    lock.lock().expect("it is free");
+    let long_ago = SystemTime::now() - Duration::from_hours(2);
+    for sign in ["heartbeat", "attempts.jsonl", "."] {
+        let sign = File::open(folder.join(sign)).expect("it is there");
+        sign.set_modified(long_ago).expect("it is ours");
+    }
+    let second = fixture.run(&["--attempts", "1"]).await;
+    assert_eq!(second.code, Some(75), "{second:?}");
+    assert!(second.stderr.contains("has shown no sign of life"), "{second:?}");
+    assert!(second.stdout.contains("1 done"), "{second:?}");
 }
 
 #[tokio::test]
@@ -278,7 +299,7 @@ async fn a_task_works_on_a_checkout_of_its_own() {
     }
     let task = |git: &Value| format!("{}\n", json!({ "prompt": "Do number 0.", "git": git }));
     let tasks = task(&json!({ "repository": origin, "ref": "one" }))
-        + &task(&json!({ "repository": origin }))
+        + &task(&json!({ "repository": "origin" }))
         + &task(&json!({ "repository": origin, "ref": "three" }));
     fs::write(fixture.path().join("tasks.jsonl"), tasks).expect("a new file");
     let ended = fixture.run(&["--attempts", "1", "--json"]).await;

@@ -1,12 +1,14 @@
 //! Trials.
 //! Readers that are slow, gone, or strict; and the files beside them.
 
-use std::io::{Read, pipe};
+use std::io::{PipeWriter, Read, pipe};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{FaultPosition, RehearsalServer, ReplyForm, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
@@ -131,6 +133,14 @@ async fn an_unread_output_stream_does_not_block_the_run() {
     drop(reader);
 }
 
+/// Waits until a pipe has no reader: a process that another test is starting may hold one for a
+/// moment.
+fn is_unread(writer: &PipeWriter) {
+    let mut polled = [PollFd::new(writer.as_fd(), PollFlags::empty())];
+    let minute = PollTimeout::from(60_000_u16);
+    assert_eq!(poll(&mut polled, minute), Ok(1), "the reader is gone within a minute");
+}
+
 /// What must become of a run whose output is not read.
 fn unheard(ended: &FinishedProcess) {
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -147,6 +157,7 @@ fn unheard(ended: &FinishedProcess) {
 fn unread(server: &RehearsalServer) -> RunBuilder {
     let (reader, writer) = pipe().expect("a pipe");
     drop(reader);
+    is_unread(&writer);
     let trial = RunBuilder::against(server).stdout(Stdio::from(writer));
     trial.args(["do it", "--result-file", "result.json"])
 }
@@ -166,9 +177,14 @@ async fn an_output_reader_that_closes_midway_ends_the_run_at_the_next_message() 
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let gate = trial.work().join("gate");
     let _gate = FifoSignal::at(&gate);
-    let mut running = trial.args(["--output-format", "stream-json"]).start();
+    let (reader, writer) = pipe().expect("a pipe");
+    let watched = writer.try_clone().expect("another end");
+    let trial = trial.stdout(Stdio::from(writer));
+    let running = trial.args(["--output-format", "stream-json"]).start();
     bell.wait_for_line().await;
-    drop(running.child.stdout.take());
+    drop(reader);
+    is_unread(&watched);
+    drop(watched);
     std::fs::write(&gate, "go\n").expect("the command reads it");
     let ended = running.end().await;
     unheard(&ended);

@@ -197,6 +197,26 @@ async fn commands_containers_and_instances_give_keys() {
 }
 
 #[tokio::test]
+async fn a_metadata_server_that_refuses_is_not_one_that_is_missing() {
+    let home = home("");
+    let without_role = Responder::start(|_, request| {
+        let has_token = request.starts_with("PUT ");
+        Some(if has_token { (200, "imds".to_owned()) } else { (404, "Not Found".to_owned()) })
+    })
+    .await;
+    let instance = aws(home.path(), &[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &without_role.url)]);
+    let (_, detail) = at_bedrock(instance).await.expect_err("it has no role");
+    assert!(detail.contains("attach a role to the instance"), "{detail}");
+
+    let busy = Responder::start(|_, _| Some((429, "{}".to_owned()))).await;
+    let host = variables(&[("AZURE_POD_IDENTITY_AUTHORITY_HOST", &busy.url)]);
+    let machine = CloudIdentity::Entra(EntraIdentity { variables: host, cache: None });
+    let kind = ServiceKind::Foundry { resource: "r".to_owned() };
+    let (class, detail) = asked(machine, kind).await.expect_err("it is overloaded");
+    assert_ne!(class, ErrorClass::InvalidApiKey, "it is asked again: {detail}");
+}
+
+#[tokio::test]
 async fn a_login_command_runs_when_there_are_no_keys() {
     let home = home("");
     let file = home.path().join(".aws/credentials");

@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::batch::{
-    BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, TaskCounts,
-    TaskOutcome, TaskReport, TaskState,
+    BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, SILENCE_MAX,
+    TaskCounts, TaskOutcome, TaskReport, TaskState,
 };
 use crate::cli::output::{TerminalFilter, one_line};
 use crate::cli::timestamps::{format_duration, format_elapsed};
@@ -168,7 +168,15 @@ impl BatchObserver for BatchProgress<'_> {
                     self.say(&format!("{name} begins attempt {attempt}"));
                 }
             }
-            BatchEvent::Busy { index } => {
+            BatchEvent::Busy { index, is_given_up: true } => {
+                let name = self.name(*index);
+                self.say(&format!(
+                    "{name} is held by a process that has shown no sign of life for {}; it is left \
+                     to that process. End it, and start the batch again",
+                    format_elapsed(SILENCE_MAX)
+                ));
+            }
+            BatchEvent::Busy { index, is_given_up: false } => {
                 if self.busy.insert(*index, Instant::now()).is_none() {
                     let name = self.name(*index);
                     self.say(&format!(

@@ -45,7 +45,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     let mut open_tasks = open_tasks(&folder, &plan);
     open_tasks.extend(&retried);
     open_tasks.sort_unstable();
-    if args.engine == BatchEngine::Local && !args.render {
+    if args.engine == BatchEngine::Local {
         check_settings(&plan, &place, &open_tasks, &world)?;
     }
     folder.write_plan(&plan).map_err(|error| folder_error(&error))?;
@@ -53,9 +53,6 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
         folder.task(index).remove_result().map_err(|error| folder_error(&error))?;
     }
     match args.engine {
-        BatchEngine::Local if args.render => {
-            Err(UsageError::new("--render needs another engine than local; name one with --engine"))
-        }
         BatchEngine::Local => run_here(args, &world, &folder, &plan, lock).await,
         BatchEngine::Slurm => submit::slurm(args, &world, &folder, &plan, &open_tasks).await,
         BatchEngine::Kubernetes => submit::kubernetes(args, &world, &folder, &plan).await,
@@ -83,6 +80,10 @@ fn check_engine_flags(args: &StartBatchArgs) -> Result<(), UsageError> {
             "is for --engine slurm and kubernetes",
         ),
     ];
+    if args.render && args.engine == BatchEngine::Local {
+        let why = "--render needs another engine than local; name one with --engine";
+        return Err(UsageError::new(why));
+    }
     if let Some((flag, _, why)) = given.into_iter().find(|(_, is_wrong, _)| *is_wrong) {
         return Err(UsageError::new(format!("{flag} {why}")));
     }

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use crate::batch::{
-    AttemptRecord, BatchFolder, BatchPlan, FileLock, PlannedTask, TaskFolder, TaskState, check_out,
-    read_state, worker_index,
+    AttemptRecord, BatchFolder, BatchPlan, CheckoutError, CheckoutStep, FileLock, PlannedTask,
+    TaskFolder, TaskState, check_out, read_state, worker_index,
 };
 use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput};
 use crate::cli::error_report::report_usage_error;
@@ -19,6 +19,8 @@ use crate::cli::timestamps::format_elapsed;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::process::end_with;
 use crate::recovery::Interrupt;
+use crate::secrets::{KnownSecrets, Redactor, Variables};
+use crate::tools::secret_values;
 
 use super::open::{folder_error, open};
 use super::task_check::run_words;
@@ -185,18 +187,16 @@ async fn prepare_folder(
                     return Err(UsageError::interrupted(interrupt));
                 }
                 cloned = &mut cloning => {
-                    let failed = |what: String| UsageError::of(UsageErrorKind::Internal, what);
-                    return match cloned {
-                        Ok(()) => Ok(files.work()),
-                        Err(error) => Err(failed(error.to_string())),
-                    };
+                    return cloned.map(|()| files.work()).map_err(|error| {
+                        UsageError::of(kind_of(&error), error.to_string())
+                    });
                 }
                 () = sleep(CHECKOUT_BEAT) => {
                     if began.elapsed() >= CHECKOUT_MAX {
                         let what = format!("cloning {} took too long", source.repository);
                         return Err(UsageError::of(UsageErrorKind::Late, what));
                     }
-                    report_cloning(&source.repository, began);
+                    report_cloning(&source.repository, began, &world.variables);
                 }
             }
         }
@@ -209,11 +209,25 @@ async fn prepare_folder(
     Ok(work)
 }
 
-fn report_cloning(repository: &str, began: Instant) {
+/// A clone may fail because of the network, or of a server that is busy.
+fn kind_of(error: &CheckoutError) -> UsageErrorKind {
+    match error {
+        CheckoutError::Failed { step: CheckoutStep::Clone, .. } => UsageErrorKind::Temporary,
+        CheckoutError::Failed { step: CheckoutStep::Checkout, .. }
+        | CheckoutError::NoGit
+        | CheckoutError::NotStarted(_)
+        | CheckoutError::Folder { .. } => UsageErrorKind::Internal,
+    }
+}
+
+fn report_cloning(repository: &str, began: Instant, variables: &Variables) {
     use std::io::Write as _;
 
     use crate::cli::output::{TerminalFilter, one_line};
     let mut stderr = TerminalFilter::messages(std::io::stderr().lock());
+    // The address may hold a password.
+    let mask = Redactor::new(KnownSecrets::new(secret_values(variables, &[])));
     let line = format!("cloning {repository}, {} so far", format_elapsed(began.elapsed()));
+    let line = mask.redact(&line);
     let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
 }

@@ -58,7 +58,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         commit: COMMIT,
         home: environment::home(&variables),
         config_dir: environment::config_dir(&variables),
-        program_name: env::args().next().unwrap_or_default(),
+        program_name: env::args_os().next().unwrap_or_default().to_string_lossy().into_owned(),
         offline: args.offline,
         variables: variables.clone(),
         cwd: cwd.clone(),

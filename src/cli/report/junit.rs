@@ -50,6 +50,8 @@ fn case(report: &SessionReport, document: &ReportDocument) -> String {
     let (status, outcome) = (escaped(&document.status.text), report.outcome);
     let detail = match outcome {
         SessionOutcome::Ended(reason) => escaped(reason.info().hint),
+        // A task that never began has no session that could be resumed.
+        SessionOutcome::Unfinished if subject.processes == 0 => String::new(),
         SessionOutcome::Unfinished => {
             format!("to go on: outlast --resume {}", escaped(&subject.id))
         }

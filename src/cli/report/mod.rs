@@ -132,7 +132,10 @@ pub(super) fn on_tasks(
     let without = tasks.iter().zip(&located).filter(|(_, file)| file.is_none());
     reports.extend(without.map(|((name, _), _)| {
         let history = SessionHistory { id: (*name).to_owned(), ..SessionHistory::default() };
-        SessionReport { outcome: SessionOutcome::Unfinished, ..SessionReport::of(&history) }
+        let mut report =
+            SessionReport { outcome: SessionOutcome::Unfinished, ..SessionReport::of(&history) };
+        report.subject.prompt = Some(format!("task {name}: it has no session"));
+        report
     }));
     Ok(render_many(context, reports, format))
 }

@@ -13,7 +13,9 @@ use super::aws_identity::{AwsIdentity, AwsRole, AwsSource, SsoProfile, no_creden
 use super::command::printed_json;
 use super::signer::{are_usable, sign_request};
 use super::token::{AwsKeys, CloudToken, TokenKind, parse_expiry};
-use super::token_http::{METADATA_TIMEOUT, TokenCall, TokenSurroundings, invalid_answer, xml_text};
+use super::token_http::{
+    METADATA_TIMEOUT, TokenCall, TokenSurroundings, has_answered, invalid_answer, xml_text,
+};
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -240,9 +242,4 @@ async fn of_instance(base: &str, around: &TokenSurroundings) -> Result<CloudToke
         // Most machines without credentials have no metadata server.
         Ok(Err(_)) | Err(_) => Err(nowhere()),
     }
-}
-
-/// Whether a metadata server answered.
-fn has_answered(fault: &Fault) -> bool {
-    fault.status().is_some()
 }

@@ -180,8 +180,9 @@ impl AwsIdentity {
 
     fn keys_of(files: &AwsFiles, name: &str) -> Option<AwsSource> {
         let profile = files.profile(name)?;
-        let (id, secret) =
-            (profile.get("aws_access_key_id")?, profile.get("aws_secret_access_key")?);
+        // A template without its secrets leaves empty lines.
+        let set = |name: &str| profile.get(name).filter(|value| !value.is_empty());
+        let (id, secret) = (set("aws_access_key_id")?, set("aws_secret_access_key")?);
         let session = profile.get("aws_session_token").map(|session| Secret::new(session));
         let keys = AwsKeys { id: id.clone(), secret: Secret::new(secret), session };
         Some(AwsSource::Keys { keys, from: format!("the profile {name:?}") })

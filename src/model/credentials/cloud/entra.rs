@@ -11,7 +11,7 @@ use super::super::fault::missing_credential;
 use super::aws_files::variable;
 use super::command::printed_json;
 use super::token::{CloudToken, parse_expiry};
-use super::token_http::{TokenCall, TokenSurroundings, invalid_answer};
+use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -134,13 +134,18 @@ impl EntraIdentity {
         let fields = [("api-version", "2018-02-01"), ("resource", RESOURCE)];
         let url = url.unwrap_or_else(|| INSTANCE.to_owned());
         let call = self.managed(&url, &fields)?.header("metadata", "true");
-        let of_instance = around.http.send_for_json(call).await;
-        if let Ok(answer) = of_instance {
-            return of_answer(&answer);
-        }
+        let refused = match around.http.send_for_json(call).await {
+            Ok(answer) => return of_answer(&answer),
+            // It is overloaded, and will answer.
+            Err(fault) if fault.status().is_some() => return Err(fault),
+            Err(fault) => fault,
+        };
         let command = format!("az account get-access-token --output json --resource {RESOURCE}");
         let printed = printed_json("the Azure CLI", &command, &around.supervisor).await;
         let printed = printed.map_err(|_| {
+            if has_answered(&refused) {
+                return refused;
+            }
             no_credentials(
                 "no Microsoft Entra identity was found: no AZURE_CLIENT_ID with a secret or a \
                  federated token, no managed identity that answers within 2 s, and no login of \
@@ -150,6 +155,12 @@ impl EntraIdentity {
         })?;
         let token = printed["accessToken"].as_str().ok_or_else(|| invalid_answer("az"))?;
         Ok(CloudToken::bearer(token, parse_expiry(&printed["expires_on"])))
+    }
+
+    /// What tells applications of the same id apart.
+    pub(super) fn fingerprint(&self) -> String {
+        let set = |name: &str| variable(&self.variables, name).unwrap_or_default();
+        format!("{} {}", set("AZURE_TENANT_ID"), set("AZURE_AUTHORITY_HOST"))
     }
 
     pub(super) fn describe(&self) -> String {
@@ -167,11 +178,12 @@ impl EntraIdentity {
 }
 
 impl EntraSource {
-    /// Whether its tokens are fetched from a service, so that runs of a host share them.
+    /// Whether its tokens are fetched from a service, so that runs of a host share them. Which
+    /// identity a machine or the Azure CLI has changes from run to run.
     pub(super) fn is_shared(&self) -> bool {
         match self {
-            Self::ClientSecret { .. } | Self::Federated { .. } | Self::Machine => true,
-            Self::App { .. } => false,
+            Self::ClientSecret { .. } | Self::Federated { .. } => true,
+            Self::App { .. } | Self::Machine => false,
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::command::printed_json;
 use super::google::{GoogleSource, no_credentials};
 use super::token::{CloudToken, TokenKind, parse_expiry};
-use super::token_http::{TokenCall, TokenSurroundings, invalid_answer};
+use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -231,7 +231,7 @@ async fn of_metadata(url: &str, around: &TokenSurroundings) -> Result<CloudToken
     let call = TokenCall::local("the metadata server", Method::GET, &url, remedy)?
         .header("metadata-flavor", "Google");
     let answer = around.http.send_for_json(call).await.map_err(|fault| {
-        if fault.status().is_some() {
+        if has_answered(&fault) {
             return fault;
         }
         no_credentials(

@@ -47,8 +47,9 @@ impl CloudIdentity {
     /// no secret.
     pub fn key(&self) -> String {
         let detail = match self {
-            Self::Aws(_) | Self::Entra(_) => String::new(),
+            Self::Aws(_) => String::new(),
             Self::Google(google) => google.fingerprint(),
+            Self::Entra(entra) => entra.fingerprint(),
         };
         format!("{}: {} {detail}", self.kind(), self.source())
     }

@@ -110,9 +110,11 @@ impl<'a> TokenCall<'a> {
         self
     }
 
-    /// The same with the timeout of a token service.
+    /// The same with the timeout of a token service. One on the internet is reached as other
+    /// services are, if need be through a proxy; those of machines speak plain HTTP.
     pub(super) fn patient(self) -> Self {
-        Self { limit: SERVICE_TIMEOUT, ..self }
+        let is_local = self.request.url().scheme() == "http";
+        Self { limit: SERVICE_TIMEOUT, is_local, ..self }
     }
 
     pub(super) fn form<'b>(self, fields: impl IntoIterator<Item = (&'b str, &'b str)>) -> Self {
@@ -238,4 +240,9 @@ pub(super) fn xml_text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let start = xml.find(&format!("<{name}>"))? + name.len() + 2;
     let end = start + xml[start..].find(&format!("</{name}>"))?;
     Some(xml[start..end].trim())
+}
+
+/// Whether there was an answer at all, if only a refusal.
+pub(super) fn has_answered(fault: &Fault) -> bool {
+    fault.status().is_some() || matches!(fault.kind, FaultKind::Refused { .. })
 }
