@@ -92,7 +92,7 @@ async fn run_git(
     variables: &Variables,
 ) -> Result<(), CheckoutError> {
     let own = (OsString::from("GIT_TERMINAL_PROMPT"), OsString::from("0"));
-    // Git runs hooks and helpers, which are nothing of the model's service.
+    // Git runs hooks and credential helpers, which never see the model's credentials (SPEC 23).
     let environment: Vec<_> =
         variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let environment = hook_environment(&environment, &[], "").into_iter();
