@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli ─► batch · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the pure ones: recovery · secrets · transcript ─► types
+//!     process ─► the pure ones: recovery · secrets · sse · transcript ─► types
 //! ```
 
 // Runs nest, so the proof that one is `Send` goes deep.
@@ -35,6 +35,7 @@ pub mod process;
 
 pub mod recovery;
 pub mod secrets;
+pub mod sse;
 pub mod transcript;
 
 pub mod types;

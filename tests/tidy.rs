@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// siblings, and nothing above.
 const LAYERS: [&[&str]; 9] = [
     &["types"],
-    &["recovery", "secrets", "transcript"],
+    &["recovery", "secrets", "sse", "transcript"],
     &["process"],
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: [&str; 4] = ["recovery", "secrets", "transcript", "types"];
+const PURE: [&str; 5] = ["recovery", "secrets", "sse", "transcript", "types"];
 const IMPURE_NAMES: [&str; 9] =
     ["tokio", "reqwest", "nix", "rand", "tempfile", "Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =

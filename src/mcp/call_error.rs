@@ -1,23 +1,18 @@
-//! Classifies the library's errors. Messages are one line, and contain no URL, which may hold a
-//! secret.
+//! Classifies failed exchanges. Messages are one line, and contain no URL, which may hold a secret.
 
 use std::error::Error;
 use std::io;
 use std::iter::successors;
 
 use reqwest::StatusCode;
-use rmcp::service::{ClientInitializeError, ServiceError};
-use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 use crate::secrets::Redactor;
 
+use super::rpc::RpcError;
 use super::sanitize::sanitize_start;
 use super::state::ConnectionLoss;
 
-/// An HTTP transport error of the library.
-type HttpTransportError = StreamableHttpError<reqwest::Error>;
-
-/// Messages with which servers and the library report an expired session.
+/// Messages with which servers report an expired session.
 const SESSION_EXPIRED_MESSAGES: [&str; 3] =
     ["session not found", "session expired", "no valid session"];
 
@@ -36,9 +31,21 @@ pub(super) enum CallError {
     Refused(String),
 }
 
+/// Why a request has no result.
+#[derive(Debug, PartialEq)]
+pub(super) enum RequestFault {
+    /// The server answered with an error.
+    Refused(RpcError),
+    /// The server answered the first request with something else.
+    Mismatch,
+    Exchange(ExchangeFault),
+    /// The connection ended first.
+    Closed,
+}
+
 /// A failed exchange, before it is related to a call or a connection attempt.
 #[derive(Debug, PartialEq)]
-enum ExchangeFault {
+pub(super) enum ExchangeFault {
     NeedsAuth(String),
     Expired,
     Status(StatusCode, String),
@@ -48,57 +55,48 @@ enum ExchangeFault {
 }
 
 /// Classifies why a connection over HTTP could not be made.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn classify_connect_loss(
-    error: &ClientInitializeError,
-    mask: &Redactor,
-) -> ConnectionLoss {
-    let fault = match error {
-        ClientInitializeError::TransportError { error, .. } => {
-            classify_exchange(error.error.as_ref(), mask)
-        }
-        ClientInitializeError::ConnectionClosed(_) => ExchangeFault::InvalidAnswer(
-            "its answer to the first message violates the protocol".to_owned(),
-        ),
-        _ => ExchangeFault::InvalidAnswer(describe_initialize_error(error, mask)),
-    };
+pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> ConnectionLoss {
     match fault {
-        ExchangeFault::NeedsAuth(why) => ConnectionLoss::NeedsAuth(why),
-        ExchangeFault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, why) => {
-            ConnectionLoss::Permanent(format!(
-                "{why}: its \"url\" may be wrong, or it speaks the old SSE transport, which is not \
-                 supported"
-            ))
+        RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => {
+            ConnectionLoss::NeedsAuth(why.clone())
         }
-        ExchangeFault::Status(code, why) if is_permanent(code) => ConnectionLoss::Permanent(why),
-        ExchangeFault::Status(_, why)
-        | ExchangeFault::InvalidAnswer(why)
-        | ExchangeFault::ConnectionLost(why) => ConnectionLoss::Transient(why),
-        ExchangeFault::Expired => {
-            ConnectionLoss::Transient("it forgot the session at once".to_owned())
+        RequestFault::Exchange(ExchangeFault::Status(
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
+            why,
+        )) => ConnectionLoss::Permanent(format!(
+            "{why}: its \"url\" may be wrong, or it speaks the old SSE transport, which is not \
+             supported"
+        )),
+        RequestFault::Exchange(ExchangeFault::Status(code, why)) if is_permanent(*code) => {
+            ConnectionLoss::Permanent(why.clone())
         }
+        RequestFault::Exchange(
+            ExchangeFault::Status(..)
+            | ExchangeFault::InvalidAnswer(_)
+            | ExchangeFault::ConnectionLost(_)
+            | ExchangeFault::Expired,
+        )
+        | RequestFault::Refused(_)
+        | RequestFault::Mismatch
+        | RequestFault::Closed => ConnectionLoss::Transient(describe_handshake_fault(fault, mask)),
     }
 }
 
-/// Describes a failed handshake, without the library's type names.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn describe_initialize_error(error: &ClientInitializeError, mask: &Redactor) -> String {
-    match error {
-        ClientInitializeError::ConnectionClosed(_) => String::new(),
-        ClientInitializeError::JsonRpcError(error) => sanitize_start(&error.message, mask),
-        ClientInitializeError::ExpectedInitResponse(_)
-        | ClientInitializeError::ExpectedInitResult(_)
-        | ClientInitializeError::ConflictInitResponseId(..)
-        | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
-            "it answered the first message with something else".to_owned()
+/// Describes a failed handshake. Empty: the server only hung up.
+pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) -> String {
+    match fault {
+        RequestFault::Closed => String::new(),
+        RequestFault::Refused(error) => sanitize_start(&error.message, mask),
+        RequestFault::Mismatch => "it answered the first message with something else".to_owned(),
+        RequestFault::Exchange(ExchangeFault::Expired) => {
+            "it forgot the session at once".to_owned()
         }
-        ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
-            "it supports no protocol version that outlast supports".to_owned()
-        }
-        ClientInitializeError::TransportError { error, .. } => {
-            sanitize_start(&innermost(error).to_string(), mask)
-        }
-        _ => sanitize_start(&error.to_string(), mask),
+        RequestFault::Exchange(
+            ExchangeFault::NeedsAuth(why)
+            | ExchangeFault::Status(_, why)
+            | ExchangeFault::InvalidAnswer(why)
+            | ExchangeFault::ConnectionLost(why),
+        ) => why.clone(),
     }
 }
 
@@ -109,121 +107,52 @@ fn is_permanent(code: StatusCode) -> bool {
         && code != StatusCode::TOO_MANY_REQUESTS
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn classify_call_error(error: &ServiceError, mask: &Redactor) -> CallError {
-    let error = match error {
-        ServiceError::McpError(error) => {
-            let text = error.message.to_lowercase();
-            let is_about = |words: &str| text.contains(words);
-            let forgotten = SESSION_EXPIRED_MESSAGES.into_iter().any(is_about)
-                || text.contains("session") && error.code.0 == -32001;
-            return if forgotten && [-32000, -32001].contains(&error.code.0) {
+/// Whether a text says that the server has dropped the session.
+pub(super) fn is_session_lost(text: &str) -> bool {
+    let text = text.to_lowercase();
+    SESSION_EXPIRED_MESSAGES.into_iter().any(|words| text.contains(words))
+}
+
+pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
+    match fault {
+        RequestFault::Refused(RpcError { code, message }) => {
+            let forgotten = is_session_lost(&message)
+                || message.to_lowercase().contains("session") && code == -32001;
+            if forgotten && [-32000, -32001].contains(&code) {
                 CallError::Expired
-            } else if error.message.trim().is_empty() {
-                CallError::Refused(format!(
-                    "it refused with error code {} and no message",
-                    error.code.0
-                ))
+            } else if message.trim().is_empty() {
+                CallError::Refused(format!("it refused with error code {code} and no message"))
             } else {
-                CallError::Refused(error.message.to_string())
-            };
+                CallError::Refused(message)
+            }
         }
-        ServiceError::TransportSend(error) => error.error.as_ref(),
-        ServiceError::TransportClosed => {
-            return CallError::Lost("it ended, or hung up, before it answered".to_owned());
+        RequestFault::Mismatch => {
+            CallError::Ambiguous("it answered with something else than a result".to_owned())
         }
-        ServiceError::UnexpectedResponse => {
-            return CallError::Ambiguous(
-                "it answered with something else than a result".to_owned(),
-            );
+        RequestFault::Closed => {
+            CallError::Lost("it ended, or hung up, before it answered".to_owned())
         }
-        _ => return CallError::Ambiguous(sanitize_start(&error.to_string(), mask)),
-    };
-    match classify_exchange(error, mask) {
-        ExchangeFault::NeedsAuth(why) => CallError::NeedsAuth(why),
-        ExchangeFault::Expired => CallError::Expired,
-        ExchangeFault::Status(code, why)
+        RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => CallError::NeedsAuth(why),
+        RequestFault::Exchange(ExchangeFault::Expired) => CallError::Expired,
+        RequestFault::Exchange(ExchangeFault::Status(code, why))
             if is_permanent(code) || code == StatusCode::TOO_MANY_REQUESTS =>
         {
             CallError::Refused(why)
         }
-        ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why) => {
-            CallError::Ambiguous(why)
-        }
-        ExchangeFault::ConnectionLost(why) => CallError::Lost(why),
+        RequestFault::Exchange(
+            ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why),
+        ) => CallError::Ambiguous(why),
+        RequestFault::Exchange(ExchangeFault::ConnectionLost(why)) => CallError::Lost(why),
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-fn classify_exchange(
-    error: &(dyn Error + Send + Sync + 'static),
-    mask: &Redactor,
-) -> ExchangeFault {
-    let Some(over_http) = error.downcast_ref::<HttpTransportError>() else {
-        return ExchangeFault::ConnectionLost(match error.downcast_ref::<io::Error>() {
-            Some(_) => "it takes no more messages".to_owned(),
-            None => sanitize_start(&innermost(error).to_string(), mask),
-        });
-    };
-    match over_http {
-        HttpTransportError::AuthRequired(error) => ExchangeFault::NeedsAuth(describe_challenge(
-            StatusCode::UNAUTHORIZED,
-            &error.www_authenticate_header,
-        )),
-        HttpTransportError::InsufficientScope(error) => ExchangeFault::NeedsAuth(
-            describe_challenge(StatusCode::FORBIDDEN, &error.www_authenticate_header),
-        ),
-        HttpTransportError::SessionExpired => ExchangeFault::Expired,
-        HttpTransportError::HttpStatus(error) => {
-            classify_status(error.status, "", error.retry_after.as_deref(), mask)
-        }
-        HttpTransportError::UnexpectedServerResponse(text) => parse_library_message(text, mask),
-        HttpTransportError::UnexpectedContentType(kind) => ExchangeFault::InvalidAnswer(format!(
-            "it answered with {}, which is none of the protocol's",
-            kind.as_deref()
-                .map_or_else(|| "content of no type".to_owned(), |kind| sanitize_start(kind, mask))
-        )),
-        HttpTransportError::ResponseBodyTooLarge { max_size } => ExchangeFault::InvalidAnswer(
-            format!("its answer is larger than {} MiB", max_size >> 20),
-        ),
-        HttpTransportError::ReservedHeaderConflict(name) => ExchangeFault::InvalidAnswer(format!(
-            "the header {name:?} of its \"headers\" is the protocol's own"
-        )),
-        HttpTransportError::Client(error) => classify_client_error(error, mask),
-        HttpTransportError::Deserialize(_) => {
-            ExchangeFault::InvalidAnswer("its answer is no message".to_owned())
-        }
-        HttpTransportError::UnexpectedEndOfStream
-        | HttpTransportError::Sse(_)
-        | HttpTransportError::Io(_) => connection_broken(),
-        _ => ExchangeFault::ConnectionLost("it hung up".to_owned()),
-    }
-}
-
-/// Parses the library's message for an HTTP status without a protocol message.
-fn parse_library_message(text: &str, mask: &Redactor) -> ExchangeFault {
-    let Some((code, said)) = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "))
-    else {
-        return ExchangeFault::InvalidAnswer("its answer is no message of the protocol".to_owned());
-    };
-    let code = code.get(..3).and_then(|code| code.parse().ok()).unwrap_or_default();
-    let is_forgotten =
-        SESSION_EXPIRED_MESSAGES.iter().any(|words| said.to_lowercase().contains(words));
-    if is_forgotten { ExchangeFault::Expired } else { classify_status(code, said, None, mask) }
-}
-
-fn classify_status(
-    code: u16,
+/// Describes a status that is no success.
+pub(super) fn classify_status(
+    code: StatusCode,
     said: &str,
     retry_after: Option<&str>,
     mask: &Redactor,
 ) -> ExchangeFault {
-    let Ok(code) = StatusCode::from_u16(code) else {
-        return ExchangeFault::InvalidAnswer("its answer is no message of the protocol".to_owned());
-    };
-    if code == StatusCode::UNAUTHORIZED {
-        return ExchangeFault::NeedsAuth(describe_challenge(code, ""));
-    }
     let mut why = format!("it answered HTTP {code}");
     // An HTML page is not worth quoting.
     if !said.trim().is_empty() && !said.contains('<') {
@@ -242,7 +171,7 @@ fn classify_status(
 }
 
 /// Describes the required login, from the `WWW-Authenticate` challenge.
-fn describe_challenge(code: StatusCode, challenge: &str) -> String {
+pub(super) fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     let lower = challenge.to_lowercase();
     let what = if lower.contains("insufficient_scope") {
         "the token has no permission for this"
@@ -256,10 +185,7 @@ fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     format!("{what} (HTTP {})", code.as_u16())
 }
 
-fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
-    if let Some(code) = error.status() {
-        return classify_status(code.as_u16(), "", None, mask);
-    }
+pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
     let inner = innermost(error);
     let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
         .find_map(|error| error.downcast_ref::<io::Error>())
@@ -274,7 +200,7 @@ fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFau
     })
 }
 
-fn connection_broken() -> ExchangeFault {
+pub(super) fn connection_broken() -> ExchangeFault {
     ExchangeFault::ConnectionLost("the connection broke before it had answered".to_owned())
 }
 
@@ -296,26 +222,20 @@ mod tests {
             ExchangeFault::Expired => "expired".to_owned(),
             ExchangeFault::ConnectionLost(why) => format!("gone: {why}"),
         };
-        for (text, wanted) in [
+        let mask = Redactor::default();
+        for (code, said, wanted) in [
+            (500, "<html>oops", "it answered HTTP 500 Internal Server Error"),
             (
-                "HTTP 500 Internal Server Error: <html>oops",
-                "it answered HTTP 500 Internal Server \
-                                                            Error",
+                418,
+                "short\nand stout",
+                "it answered HTTP 418 I'm a teapot (it said: short and stout)",
             ),
-            (
-                "HTTP 418 I'm a teapot: short\nand stout",
-                "it answered HTTP 418 I'm a teapot (it \
-                                                         said: short and stout)",
-            ),
-            ("HTTP 401 Unauthorized: no", "it requires a login (HTTP 401)"),
-            ("HTTP 403 Forbidden: <p>", "it answered HTTP 403 Forbidden"),
-            ("HTTP 400 Bad Request: No valid session ID", "expired"),
-            ("could not parse JSON: <html>", "its answer is no message of the protocol"),
-            ("HTTP ö: x", "its answer is no message of the protocol"),
+            (403, "<p>", "it answered HTTP 403 Forbidden"),
         ] {
-            assert_eq!(words(parse_library_message(text, &Redactor::default())), wanted, "{text}");
+            let code = StatusCode::from_u16(code).expect("a status");
+            assert_eq!(words(classify_status(code, said, None, &mask)), wanted);
         }
-        let asked = words(classify_status(429, "", Some("7"), &Redactor::default()));
+        let asked = words(classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &mask));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
     }
 

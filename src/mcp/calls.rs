@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
-use rmcp::service::ServiceError;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +15,13 @@ use super::state::{ConnectionLoss, ServerStatus};
 
 /// How long a call waits for a server that is reconnecting.
 const RECONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// A request to a server.
+pub(super) struct ServerRequest {
+    pub(super) method: &'static str,
+    /// An object.
+    pub(super) params: Value,
+}
 
 /// Why a call has no result.
 enum CallFailure {
@@ -46,8 +51,10 @@ impl ServerTask {
         cancel: &CancellationToken,
     ) -> CallReply {
         let arguments = input.as_object().cloned().unwrap_or_default();
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let request = ServerRequest {
+            method: "tools/call",
+            params: json!({ "name": tool, "arguments": arguments }),
+        };
         match self.request(tool, &request, timers, cancel).await {
             Ok(result) => CallReply::from_call_result(&result),
             Err(why) => CallReply::error(why.to_string()),
@@ -61,14 +68,14 @@ impl ServerTask {
     pub(super) async fn request(
         &self,
         what: &str,
-        request: &ClientRequest,
+        request: &ServerRequest,
         timers: McpTimers,
         cancel: &CancellationToken,
     ) -> Result<Value, RequestError> {
         let limit = self.config.timeout.unwrap_or(timers.call);
         for renewed in [false, true] {
             let (line, epoch) = self.wait_for_connection(cancel).await?;
-            match send_request(&line, request.clone(), limit, timers.call_max, cancel).await {
+            match send_request(&line, request, limit, timers.call_max, cancel).await {
                 Ok(result) => return Ok(result),
                 // The server has not processed the call, so it can be repeated.
                 Err(CallFailure::Failed(CallError::Expired)) if !renewed => {
@@ -163,38 +170,32 @@ impl ServerTask {
 /// Sends a request. Progress extends the timeout, up to `max` in all.
 async fn send_request(
     line: &ConnectionHandle,
-    request: ClientRequest,
+    request: &ServerRequest,
     limit: Duration,
     max: Duration,
     cancel: &CancellationToken,
 ) -> Result<Value, CallFailure> {
-    let sent = line.send(request).await;
-    let (mut handle, progress) =
-        sent.map_err(|error| CallFailure::Failed(classify_call_error(&error, &line.mask)))?;
-    let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());
+    let mut sent = line.send(request.method, request.params.clone());
+    let progress = sent.progress();
     let start = Instant::now();
     let latest = start + max.max(limit);
     let mut end = start + limit;
-    let answer = loop {
+    loop {
         tokio::select! {
             biased;
             () = cancel.cancelled() => {
-                line.cancel(id, "interrupted");
-                break Err(CallFailure::Cancelled);
+                sent.cancel("interrupted");
+                return Err(CallFailure::Cancelled);
             }
-            answer = &mut handle.rx => break match answer {
-                Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-                Ok(Err(error)) => Err(CallFailure::Failed(classify_call_error(&error, &line.mask))),
-                Err(_) => Err(CallFailure::Failed(classify_call_error(&ServiceError::TransportClosed, &line.mask))),
-            },
+            answer = sent.answer() => {
+                return answer.map_err(|fault| CallFailure::Failed(classify_call_error(fault)));
+            }
             // Checked before progress, which may never end.
             () = sleep_until(end) => {
-                line.cancel(id, "out of time");
-                break Err(CallFailure::TimedOut(start.elapsed()));
+                sent.cancel("out of time");
+                return Err(CallFailure::TimedOut(start.elapsed()));
             }
             () = progress.notified() => end = (Instant::now() + limit).min(latest),
         }
-    };
-    line.forget(&token);
-    answer
+    }
 }

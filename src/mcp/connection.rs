@@ -3,36 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use rmcp::RoleClient;
-use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ListToolsRequest,
-    NumberOrString, PaginatedRequestParams, PingRequest, ProtocolVersion,
-};
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RequestHandle,
-    RunningService, ServiceError, serve_client_with_lifecycle,
-};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::common::client_side_sse::ExponentialBackoff;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use serde_json::Value;
-use tokio::sync::Notify;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+use tokio_util::sync::DropGuard;
 
 use crate::process::{Job, Supervisor};
 use crate::secrets::Redactor;
 use crate::types::HostError;
 
 use super::call_error::{
-    CallError, classify_call_error, classify_connect_loss, describe_initialize_error,
+    CallError, RequestFault, classify_call_error, classify_connect_loss, describe_handshake_fault,
 };
-use super::client_handler::NotificationHandler;
 use super::config::{ServerAddress, ServerConfig};
 use super::environment::ServerEnvironment;
-use super::host::{HostInbox, HostTransport};
+use super::host::{self, HostInbox, HostTransport};
+use super::http::{self, HttpTransport};
+use super::peer::{Peer, PendingRequest};
+use super::rpc::{
+    HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
+};
 use super::sanitize::sanitize_start;
 use super::state::{ConnectionLoss, ServerIdentity};
-use super::stdio::{ServerOutput, ServerProcess};
+use super::stdio::{self, ServerOutput, ServerProcess};
+use super::transport::{Inbox, Lifecycle, Transport};
+
+/// The newest version of the protocol with a handshake. A server may answer with an older one.
+const HANDSHAKE_VERSION: &str = "2025-11-25";
+
+/// The version of the protocol without a handshake.
+const STATELESS_VERSION: &str = "2026-07-28";
 
 /// The most pages of a tool list.
 const MOST_PAGES: usize = 50;
@@ -40,27 +41,27 @@ const MOST_PAGES: usize = 50;
 /// How long a silent server has to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The timeout for sending messages whose loss does no harm.
-const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for the last output of a program that did not start up: it may arrive after the
+/// end of its standard output.
+const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);
 
 /// An established connection.
 pub(super) struct Connection {
-    service: RunningService<RoleClient, NotificationHandler>,
+    handle: ConnectionHandle,
     program: Option<ServerProcess>,
-    /// The way for messages of a server in the host.
-    inbox: Option<HostInbox>,
-    handler: NotificationHandler,
-    mask: Redactor,
+    /// Ends the connection if it is dropped without being closed.
+    _end: DropGuard,
 }
 
 /// A handle of a connection, for calls.
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
-    pub(super) peer: Peer<RoleClient>,
-    inbox: Option<HostInbox>,
-    handler: NotificationHandler,
+    peer: Peer,
+    /// The way for messages of a server in the host.
+    host: Option<HostInbox>,
+    about: Arc<ServerInfo>,
     /// Masks secrets in the server's output.
-    pub(super) mask: Redactor,
+    mask: Redactor,
 }
 
 /// What a server declares about itself during the handshake.
@@ -71,26 +72,6 @@ pub(super) struct ServerInfo {
     pub(super) identity: Option<ServerIdentity>,
     /// Its usage instructions for the model.
     pub(super) instructions: Option<String>,
-}
-
-/// The kind of connection setup.
-#[derive(Clone, Copy)]
-enum ConnectionKind {
-    /// With an `initialize` handshake, as nearly all servers expect.
-    Handshake,
-    /// Without one: each request states its protocol version.
-    Stateless,
-}
-
-impl ConnectionKind {
-    fn mode(self) -> ClientLifecycleMode {
-        match self {
-            Self::Handshake => ClientLifecycleMode::Initialize,
-            Self::Stateless => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        }
-    }
 }
 
 /// Why a connection could not be made.
@@ -109,14 +90,12 @@ pub(super) async fn connect(
     around: &ServerEnvironment,
     patience: Duration,
 ) -> Result<Connection, ConnectionLoss> {
-    match open_connection(config, around, patience, ConnectionKind::Handshake).await {
+    match open_connection(config, around, patience, Lifecycle::Handshake).await {
         Ok(link) => Ok(link),
         Err(ConnectError::Lost(loss)) => Err(loss),
         // The handshake error is more informative than the second one.
         Err(ConnectError::HandshakeRejected(loss)) => {
-            open_connection(config, around, patience, ConnectionKind::Stateless)
-                .await
-                .map_err(|_| loss)
+            open_connection(config, around, patience, Lifecycle::Stateless).await.map_err(|_| loss)
         }
     }
 }
@@ -125,65 +104,196 @@ async fn open_connection(
     config: &ServerConfig,
     around: &ServerEnvironment,
     patience: Duration,
-    opening: ConnectionKind,
+    lifecycle: Lifecycle,
 ) -> Result<Connection, ConnectError> {
-    match &config.place {
-        ServerAddress::Program { .. } => connect_stdio(config, around, patience, opening).await,
+    let waiting_max = match config.place {
+        ServerAddress::Program { .. } => stdio::WAITING_MAX,
+        ServerAddress::Http { .. } => http::WAITING_MAX,
+        ServerAddress::Host => host::WAITING_MAX,
+    };
+    let (inbox, received) = Inbox::new(waiting_max);
+    let end = inbox.closed.clone().drop_guard();
+    let (transport, program) = match &config.place {
+        ServerAddress::Program { .. } => start_program(config, around, inbox.clone()).await,
         ServerAddress::Http { url, headers } => {
-            let transport = transport(url, headers, around).map_err(ConnectError::Lost)?;
-            connect_http(transport, around, patience, opening).await
+            http_transport(url, headers, around, inbox.clone()).map(|transport| (transport, None))
         }
-        ServerAddress::Host => connect_host(&config.name, around, patience, opening).await,
+        ServerAddress::Host => {
+            host_transport(&config.name, around, inbox.clone()).map(|transport| (transport, None))
+        }
     }
+    .map_err(ConnectError::Lost)?;
+    let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
+    let peer = Peer::start(transport, inbox, received, roots(around));
+    let greeting = timeout(patience, greet(&peer, lifecycle, &around.mask)).await;
+    let mask = around.mask.clone();
+    let fault = match greeting {
+        Ok(Ok(about)) => {
+            let handle = ConnectionHandle { peer, host, about: Arc::new(about), mask };
+            return Ok(Connection { handle, program, _end: end });
+        }
+        Ok(Err(fault)) => fault,
+        Err(_) => {
+            let why = format!("it did not answer within {} s", patience.as_secs_f32());
+            let why = match &program {
+                Some(program) => with_server_output(&why, "", &program.output, &mask),
+                None => why,
+            };
+            return Err(ConnectError::Lost(ConnectionLoss::Transient(why)));
+        }
+    };
+    let loss = match (&config.place, &program) {
+        (ServerAddress::Program { .. } | ServerAddress::Host, Some(program)) => {
+            tokio::time::sleep(LAST_OUTPUT_WAIT).await;
+            let why = describe_handshake_fault(&fault, &mask);
+            let why = with_server_output("it did not start up", &why, &program.output, &mask);
+            ConnectionLoss::Transient(why)
+        }
+        (ServerAddress::Http { .. }, _) => classify_connect_loss(&fault, &mask),
+        (ServerAddress::Program { .. } | ServerAddress::Host, None) if peer.is_closed() => {
+            host_loss()
+        }
+        (ServerAddress::Program { .. } | ServerAddress::Host, None) => {
+            let why = describe_handshake_fault(&fault, &mask);
+            ConnectionLoss::Transient(format!("it did not start up: {why}"))
+        }
+    };
+    Err(match fault {
+        RequestFault::Refused(RpcError {
+            code:
+                METHOD_NOT_FOUND
+                | INVALID_REQUEST
+                | UNSUPPORTED_PROTOCOL_VERSION
+                // Over HTTP, requests without a handshake carry the version in a header.
+                | HEADER_MISMATCH,
+            ..
+        }) => ConnectError::HandshakeRejected(loss),
+        RequestFault::Refused(_)
+        | RequestFault::Mismatch
+        | RequestFault::Exchange(_)
+        | RequestFault::Closed => ConnectError::Lost(loss),
+    })
 }
 
-async fn connect_stdio(
+/// Begins the conversation. Returns what the server declares about itself.
+async fn greet(
+    peer: &Peer,
+    lifecycle: Lifecycle,
+    mask: &Redactor,
+) -> Result<ServerInfo, RequestFault> {
+    let client = json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") });
+    // An unattended run has no user to ask and no model to offer: no elicitation, no sampling.
+    let abilities = json!({ "roots": {} });
+    let answer = match lifecycle {
+        Lifecycle::Handshake => {
+            let params = json!({
+                "protocolVersion": HANDSHAKE_VERSION,
+                "capabilities": abilities,
+                "clientInfo": client,
+            });
+            let answer = peer.request("initialize", params).answer().await?;
+            let Some(version) = answer["protocolVersion"].as_str() else {
+                return Err(RequestFault::Mismatch);
+            };
+            peer.transport().agree(version, lifecycle);
+            peer.notify("notifications/initialized").await?;
+            peer.set_context(Map::new());
+            answer
+        }
+        Lifecycle::Stateless => {
+            let mut context = Map::new();
+            let mut state = |name: &str, value: Value| {
+                context.insert(format!("io.modelcontextprotocol/{name}"), value);
+            };
+            state("protocolVersion", json!(STATELESS_VERSION));
+            state("clientInfo", client);
+            state("clientCapabilities", abilities);
+            peer.set_context(context);
+            let answer = peer.request("server/discover", json!({})).answer().await?;
+            let versions = answer["supportedVersions"].as_array();
+            if !versions.is_some_and(|versions| versions.contains(&json!(STATELESS_VERSION))) {
+                return Err(RequestFault::Mismatch);
+            }
+            peer.transport().agree(STATELESS_VERSION, lifecycle);
+            answer
+        }
+    };
+    let server = &answer["serverInfo"];
+    let field = |name: &str| server[name].as_str().map(|text| sanitize_start(text, mask));
+    let identity = field("name").map(|name| {
+        let version = field("version").unwrap_or_default();
+        ServerIdentity { name, version }
+    });
+    let instructions = answer["instructions"].as_str();
+    Ok(ServerInfo {
+        identity,
+        has_tools: answer["capabilities"]["tools"].is_object(),
+        has_resources: answer["capabilities"]["resources"].is_object(),
+        instructions: instructions.filter(|text| !text.trim().is_empty()).map(ToOwned::to_owned),
+    })
+}
+
+/// The folders that the run works in, as the protocol states them.
+fn roots(around: &ServerEnvironment) -> Value {
+    let folders = [&around.cwd].into_iter().chain(&around.folders);
+    // A path that is not a valid URL is of no use to a server.
+    let urls = folders.filter_map(|path| Url::from_file_path(path).ok());
+    urls.map(|url| json!({ "uri": url.as_str() })).collect()
+}
+
+async fn start_program(
     config: &ServerConfig,
     around: &ServerEnvironment,
-    patience: Duration,
-    opening: ConnectionKind,
-) -> Result<Connection, ConnectError> {
-    let job = job(config, around).map_err(ConnectError::Lost)?;
+    inbox: Inbox,
+) -> Result<(Box<dyn Transport>, Option<ServerProcess>), ConnectionLoss> {
+    let job = job(config, around)?;
     let supervisor: &Supervisor = &around.supervisor;
-    let (program, pipes) = ServerProcess::start(supervisor, &job).await.map_err(|error| {
-        let why = format!("{} cannot be started: {error}", job.program.display());
-        ConnectError::Lost(ConnectionLoss::Permanent(why))
-    })?;
-    let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
-    let serving = serve_client_with_lifecycle(ear.clone(), pipes, opening.mode());
-    match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => {
-            Ok(Connection { service, program: Some(program), inbox: None, handler: ear, mask })
-        }
-        Ok(Err(error)) => {
-            // Its last output on stderr may arrive after the end of stdout.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let why = describe_initialize_error(&error, &mask);
-            let why = with_server_output("it did not start up", &why, &program.output, &mask);
-            Err(classify_connect_error(&error, ConnectionLoss::Transient(why)))
-        }
-        Err(_) => {
-            let why = with_server_output(&timeout_message(patience), "", &program.output, &mask);
-            Err(ConnectError::Lost(ConnectionLoss::Transient(why)))
-        }
-    }
+    let (program, pipes) =
+        ServerProcess::start(supervisor, &job, inbox).await.map_err(|error| {
+            let why = format!("{} cannot be started: {error}", job.program.display());
+            ConnectionLoss::Permanent(why)
+        })?;
+    Ok((Box::new(pipes), Some(program)))
 }
 
-/// Distinguishes a rejected handshake from other errors.
-fn classify_connect_error(error: &ClientInitializeError, loss: ConnectionLoss) -> ConnectError {
-    const TELLING: [ErrorCode; 4] = [
-        ErrorCode::METHOD_NOT_FOUND,
-        ErrorCode::INVALID_REQUEST,
-        ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
-        // Over HTTP, requests without a handshake carry the version in a header.
-        ErrorCode::HEADER_MISMATCH,
-    ];
-    if let ClientInitializeError::JsonRpcError(error) = error
-        && TELLING.contains(&error.code)
-    {
-        return ConnectError::HandshakeRejected(loss);
+fn http_transport(
+    url: &str,
+    headers: &[(String, String)],
+    around: &ServerEnvironment,
+    inbox: Inbox,
+) -> Result<Box<dyn Transport>, ConnectionLoss> {
+    let client =
+        (around.http)(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
+    let mut custom = HeaderMap::new();
+    for (name, value) in headers {
+        let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let (name, value) = pair.ok_or_else(|| {
+            ConnectionLoss::Permanent(
+                "one of its \"headers\" is not a valid HTTP header".to_owned(),
+            )
+        })?;
+        custom.insert(name, value);
     }
-    ConnectError::Lost(loss)
+    let transport = HttpTransport::new(client, url, custom, inbox, around.mask.clone());
+    let transport = transport.map_err(|name| {
+        let name = name.as_str();
+        ConnectionLoss::Permanent(format!(
+            "the header {name:?} of its \"headers\" is the protocol's own"
+        ))
+    })?;
+    Ok(Box::new(transport))
+}
+
+fn host_transport(
+    server: &str,
+    around: &ServerEnvironment,
+    inbox: Inbox,
+) -> Result<Box<dyn Transport>, ConnectionLoss> {
+    let host = around.host.as_ref().ok_or_else(|| {
+        let why = "it runs in an SDK host, and no host drives this run";
+        ConnectionLoss::Permanent(why.to_owned())
+    })?;
+    Ok(Box::new(HostTransport::new(Arc::clone(host), server, inbox)))
 }
 
 /// Adds the server's own last output to an error.
@@ -235,103 +345,19 @@ pub(super) fn job(
     })
 }
 
-fn transport(
-    url: &str,
-    headers: &[(String, String)],
-    around: &ServerEnvironment,
-) -> Result<StreamableHttpClientTransport<reqwest::Client>, ConnectionLoss> {
-    let client =
-        (around.http)(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
-    let mut custom = HeaderMap::new();
-    for (name, value) in headers {
-        let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
-        let (name, value) = pair.ok_or_else(|| {
-            ConnectionLoss::Permanent(
-                "one of its \"headers\" is not a valid HTTP header".to_owned(),
-            )
-        })?;
-        custom.insert(name, value);
-    }
-    let custom = custom.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let mut config = StreamableHttpClientTransportConfig::with_uri(url)
-        .custom_headers(custom)
-        // Lost sessions are renewed by us, where attempts are counted.
-        .reinit_on_expired_session(false);
-    let mut retries = ExponentialBackoff::default();
-    retries.max_times = Some(5);
-    retries.max_delay = Some(Duration::from_secs(30));
-    config.retry_config = Arc::new(retries);
-    Ok(StreamableHttpClientTransport::with_client(client, config))
-}
-
-async fn connect_http(
-    transport: StreamableHttpClientTransport<reqwest::Client>,
-    around: &ServerEnvironment,
-    patience: Duration,
-    opening: ConnectionKind,
-) -> Result<Connection, ConnectError> {
-    let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
-    let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
-    match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => {
-            Ok(Connection { service, program: None, inbox: None, handler: ear, mask })
-        }
-        Ok(Err(error)) => Err(classify_connect_error(&error, classify_connect_loss(&error, &mask))),
-        Err(_) => Err(ConnectError::Lost(ConnectionLoss::Transient(timeout_message(patience)))),
-    }
-}
-
-async fn connect_host(
-    server: &str,
-    around: &ServerEnvironment,
-    patience: Duration,
-    opening: ConnectionKind,
-) -> Result<Connection, ConnectError> {
-    let host = around.host.as_ref().ok_or_else(|| {
-        let why = "it runs in an SDK host, and no host drives this run";
-        ConnectError::Lost(ConnectionLoss::Permanent(why.to_owned()))
-    })?;
-    let (transport, inbox) = HostTransport::new(Arc::clone(host), server);
-    let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
-    let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
-    match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => {
-            Ok(Connection { service, program: None, inbox: Some(inbox), handler: ear, mask })
-        }
-        Ok(Err(_)) if inbox.is_lost() => Err(ConnectError::Lost(host_loss())),
-        Ok(Err(error)) => {
-            let why = describe_initialize_error(&error, &mask);
-            let loss = ConnectionLoss::Transient(format!("it did not start up: {why}"));
-            Err(classify_connect_error(&error, loss))
-        }
-        Err(_) => Err(ConnectError::Lost(ConnectionLoss::Transient(timeout_message(patience)))),
-    }
-}
-
 /// The loss of the host, which does not come back.
 fn host_loss() -> ConnectionLoss {
     ConnectionLoss::Permanent(HostError::Closed.to_string())
 }
 
-fn timeout_message(patience: Duration) -> String {
-    format!("it did not answer within {} s", patience.as_secs_f32())
-}
-
 impl Connection {
     pub(super) fn handle(&self) -> ConnectionHandle {
-        let (ear, mask) = (self.handler.clone(), self.mask.clone());
-        let (peer, inbox) = (self.service.peer().clone(), self.inbox.clone());
-        ConnectionHandle { peer, inbox, handler: ear, mask }
-    }
-
-    /// Waits for a notification that the tools have changed.
-    pub(super) async fn wait_for_tool_change(&self) {
-        self.handler.wait_for_tool_change().await;
+        self.handle.clone()
     }
 
     /// Why the connection has ended by itself.
     pub(super) fn loss(&self) -> ConnectionLoss {
-        if self.inbox.as_ref().is_some_and(HostInbox::is_lost) {
+        if self.handle.host.is_some() {
             return host_loss();
         }
         ConnectionLoss::Transient(self.with_last_output("it ended, or hung up"))
@@ -340,16 +366,15 @@ impl Connection {
     /// Adds the server's last output to the reason of its end.
     pub(super) fn with_last_output(&self, what: &str) -> String {
         match &self.program {
-            Some(program) => with_server_output(what, "", &program.output, &self.mask),
+            Some(program) => with_server_output(what, "", &program.output, &self.handle.mask),
             None => what.to_owned(),
         }
     }
 
     /// Closes the connection: the server has `patience` to end by itself, as long again after
     /// SIGTERM, and is then killed.
-    pub(super) async fn close(mut self, patience: Duration) {
-        // A failure is ignored: the program is ended anyway.
-        let _ = self.service.close_with_timeout(patience).await;
+    pub(super) async fn close(self, patience: Duration) {
+        self.handle.peer.close(patience).await;
         if let Some(program) = self.program {
             program.end(patience).await;
         }
@@ -359,84 +384,46 @@ impl Connection {
 impl ConnectionHandle {
     /// Passes a message of a server in the host on to the client. Returns whether it was accepted.
     pub(super) fn deliver(&self, message: Value) -> bool {
-        self.inbox.as_ref().is_some_and(|inbox| inbox.deliver(message))
+        self.host.as_ref().is_some_and(|host| host.deliver(message))
     }
 
     /// Waits until the connection is gone.
     pub(super) async fn closed(&self) {
-        // The library sends no event for this, so its state is polled.
-        while !self.peer.is_transport_closed() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        self.peer.closed().await;
     }
 
-    /// Sends a request. Also returns the notifier of its progress.
-    pub(super) async fn send(
-        &self,
-        request: ClientRequest,
-    ) -> Result<(RequestHandle<RoleClient>, Arc<Notify>), ServiceError> {
-        let options = PeerRequestOptions::no_options();
-        let sending = self.peer.send_cancellable_request(request, options);
-        let handle = match tokio::time::timeout(SEND_TIMEOUT, sending).await {
-            Ok(handle) => handle?,
-            Err(_) => return Err(ServiceError::TransportClosed),
-        };
-        // Several notifications count as one until they are consumed.
-        let progress = Arc::new(Notify::new());
-        self.handler.watch_progress(handle.progress_token.0.clone(), Arc::clone(&progress));
-        Ok((handle, progress))
+    /// Waits for a notification that the tools have changed.
+    pub(super) async fn wait_for_tool_change(&self) {
+        self.peer.wait_for_tool_change().await;
     }
 
-    /// Removes the progress waiter of a finished request.
-    pub(super) fn forget(&self, token: &NumberOrString) {
-        self.handler.unwatch_progress(token);
-    }
-
-    /// Tells the server that a request is cancelled, without waiting.
-    pub(super) fn cancel(&self, id: NumberOrString, why: &str) {
-        let params = CancelledNotificationParam::new(Some(id), Some(why.to_owned()));
-        let peer = self.peer.clone();
-        tokio::spawn(async move {
-            let told = peer.send_notification(CancelledNotification::new(params).into());
-            let _ = tokio::time::timeout(SEND_TIMEOUT, told).await;
-        });
+    /// Sends a request; `params` is an object.
+    pub(super) fn send(&self, method: &str, params: Value) -> PendingRequest {
+        self.peer.request(method, params)
     }
 
     /// Whether the server still answers anything.
     pub(super) async fn is_alive(&self) -> bool {
-        let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));
-        match tokio::time::timeout(PING_TIMEOUT, ping).await {
+        let mut ping = self.peer.request("ping", json!({}));
+        match timeout(PING_TIMEOUT, ping.answer()).await {
             // An error, such as an unknown method, is an answer too.
-            Ok(Ok(_) | Err(ServiceError::McpError(_))) => true,
-            Ok(Err(_)) | Err(_) => false,
+            Ok(Ok(_) | Err(RequestFault::Refused(_))) => true,
+            Ok(Err(RequestFault::Mismatch | RequestFault::Exchange(_) | RequestFault::Closed))
+            | Err(_) => false,
         }
     }
 
     /// What the server declared during the handshake.
-    pub(super) fn server_info(&self) -> ServerInfo {
-        let Some(info) = self.peer.peer_info() else { return ServerInfo::default() };
-        let identity = info.server_info.as_ref().map(|server| ServerIdentity {
-            name: sanitize_start(&server.name, &self.mask),
-            version: sanitize_start(&server.version, &self.mask),
-        });
-        ServerInfo {
-            identity,
-            has_tools: info.capabilities.tools.is_some(),
-            has_resources: info.capabilities.resources.is_some(),
-            instructions: info.instructions.clone().filter(|text| !text.trim().is_empty()),
-        }
+    pub(super) fn server_info(&self) -> Arc<ServerInfo> {
+        Arc::clone(&self.about)
     }
 
     /// Lists the tools, as the server's raw JSON.
     pub(super) async fn list_tools(&self) -> Result<Vec<Value>, CallError> {
         let (mut tools, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
-            let params = PaginatedRequestParams::default().with_cursor(cursor);
-            let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-            let page = match self.peer.send_request(request).await {
-                Ok(page) => serde_json::to_value(page).unwrap_or_default(),
-                Err(error) => return Err(classify_call_error(&error, &self.mask)),
-            };
+            let mut page = self.peer.request("tools/list", page_params(cursor));
+            let page = page.answer().await.map_err(classify_call_error)?;
             let Some(listed) = page["tools"].as_array() else {
                 return Err(CallError::Refused("its answer is not a list of tools".to_owned()));
             };
@@ -446,6 +433,12 @@ impl ConnectionHandle {
                 break;
             }
         }
+        self.peer.transport().set_tools(&tools);
         Ok(tools)
     }
+}
+
+/// The parameters of a request for a page of a list.
+pub(super) fn page_params(cursor: Option<String>) -> Value {
+    cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }))
 }

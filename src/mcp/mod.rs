@@ -4,23 +4,26 @@
 //! failing server fails single calls, never a run:
 //!
 //! ```text
-//! Servers ─► Member (a state machine, in a task) ─► Link (one connection, through rmcp)
-//!                                                      ├─ stdio: a program of the supervisor's
+//! Servers ─► ServerTask (keeps it connected) ─► Connection ─► Peer (matches answers) ─► Transport
+//!                                                      ├─ stdio: the pipes of a program
 //!                                                      ├─ HTTP: the client that was given
 //!                                                      └─ host: requests to the host of the run
 //! ```
 
 mod call_error;
 mod calls;
-mod client_handler;
 mod config;
 mod connection;
 mod content;
 mod environment;
 mod host;
+mod http;
+mod peer;
 mod remote_tool;
+mod request_headers;
 mod required;
 mod resources;
+mod rpc;
 mod sanitize;
 mod schema;
 mod schema_refs;
@@ -29,6 +32,7 @@ mod server_task;
 mod servers;
 mod state;
 mod stdio;
+mod transport;
 
 pub use config::{ServerAddress, ServerConfig, ServerConfigError, expand};
 pub use content::{CallReply, ContentPart};

@@ -2,16 +2,13 @@
 
 use std::sync::{Arc, LazyLock};
 
-use rmcp::model::{
-    ClientRequest, ListResourceTemplatesRequest, ListResourcesRequest, PaginatedRequestParams,
-    ReadResourceRequest, ReadResourceRequestParams,
-};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
-use super::calls::RequestError;
+use super::calls::{RequestError, ServerRequest};
+use super::connection::page_params;
 use super::content::CallReply;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::server_task::ServerTask;
@@ -30,22 +27,11 @@ const MOST_LISTED: usize = 500;
 /// The most pages of a list.
 const MOST_PAGES: usize = 20;
 
-/// A kind of list: its page request, and the key in the answer.
-type ListRequest = (fn(PaginatedRequestParams) -> ClientRequest, &'static str);
+/// A kind of list: the method of its requests, and the key in the answers.
+type Listing = (&'static str, &'static str);
 
-const LISTINGS: [ListRequest; 2] = [
-    (
-        |page| ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(page)),
-        "resources",
-    ),
-    (
-        |page| {
-            let request = ListResourceTemplatesRequest::with_param(page);
-            ClientRequest::ListResourceTemplatesRequest(request)
-        },
-        "resourceTemplates",
-    ),
-];
+const LISTINGS: [Listing; 2] =
+    [("resources/list", "resources"), ("resources/templates/list", "resourceTemplates")];
 
 static TOOLS: LazyLock<[RemoteTool; 2]> = LazyLock::new(|| {
     let server = json!({ "type": "string", "description": "A server's name" });
@@ -119,8 +105,7 @@ impl Servers {
         let (Some(uri), [member]) = (input["uri"].as_str(), &members[..]) else {
             return CallReply::error("\"server\" and \"uri\" must both be given, as texts");
         };
-        let params = ReadResourceRequestParams::new(uri);
-        let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
+        let request = ServerRequest { method: "resources/read", params: json!({ "uri": uri }) };
         match member.request(READ, &request, self.timers(), cancel).await {
             Ok(result) => CallReply::from_resource(&result),
             Err(why) => CallReply::error(why.to_string()),
@@ -166,12 +151,12 @@ impl Servers {
     async fn list_page_entries(
         &self,
         member: &ServerTask,
-        (request, key): ListRequest,
+        (method, key): Listing,
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, RequestError> {
         let (mut lines, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
-            let page = request(PaginatedRequestParams::default().with_cursor(cursor));
+            let page = ServerRequest { method, params: page_params(cursor) };
             let page = member.request(LIST, &page, self.timers(), cancel).await?;
             let listed = page[key].as_array().into_iter().flatten();
             lines.extend(listed.map(|resource| format_resource(&member.config.name, resource)));

@@ -219,7 +219,6 @@ impl ServerTask {
             Ok(Ok(listed)) => {
                 self.set_tools(&listed);
                 self.replace_loss(None);
-                let about = Arc::new(about);
                 self.state.send_modify(|state| {
                     state.about = about;
                     (state.status, state.why) = (ServerStatus::Connected, None);
@@ -291,7 +290,7 @@ impl ServerTask {
                         return Some(ConnectionLoss::Transient(link.with_last_output("it does not answer any more")));
                     }
                 }
-                () = link.wait_for_tool_change(), if !is_stale => is_stale = true,
+                () = wire.wait_for_tool_change(), if !is_stale => is_stale = true,
                 () = sleep_until(next_listing), if is_stale => {
                     is_stale = false;
                     let listing = tokio::time::timeout(patience, wire.list_tools());

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
-use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
 
+use super::call_error::ExchangeFault;
+use super::rpc::{ClientMessage, ServerMessage};
 use super::sanitize::{sanitize_end, sanitize_start};
+use super::transport::{Inbox, ReceivedMessage, Sending, Transport};
 
 /// The longest message, in bytes. A longer one ends the connection.
 const LONGEST_LINE: usize = 32 << 20;
@@ -29,13 +29,13 @@ const MOST_GARBAGE: usize = 8 << 20;
 const SAID_BYTES: usize = 4096;
 
 /// The most messages in the incoming queue.
-const WAITING_MAX: usize = 64;
+pub(super) const WAITING_MAX: usize = 64;
 
 /// The most bytes in the incoming queue. A single longer message is still accepted.
 const WAITING_BYTES: u32 = 32 << 20;
 
-/// The most bytes in the outgoing queue: the library answers requests by itself, and a server that
-/// sends many requests may not read the answers.
+/// The most bytes in the outgoing queue: requests of the server are answered at once, and a server
+/// that sends many may not read the answers.
 const OUTGOING_BYTES_MAX: usize = 8 << 20;
 
 /// How long to wait for the remaining output of a program that has ended.
@@ -56,6 +56,7 @@ impl ServerProcess {
     pub(super) async fn start(
         supervisor: &Supervisor,
         job: &Job,
+        inbox: Inbox,
     ) -> io::Result<(Self, StdioTransport)> {
         let mut running = supervisor.start(job).await?;
         let missing = || io::Error::other("it has no pipes");
@@ -71,7 +72,7 @@ impl ServerProcess {
             status
         });
         tokio::spawn(read_stderr(stderr, said.clone()));
-        let pipes = StdioTransport::new(stdin, stdout, said.clone(), is_over);
+        let pipes = StdioTransport::new(stdin, stdout, inbox, said.clone(), is_over);
         Ok((Self { running, output: said, ended }, pipes))
     }
 
@@ -148,66 +149,56 @@ async fn read_stderr(mut stderr: ChildStderr, said: ServerOutput) {
 /// The message transport: lines of JSON over a program's pipes. Sending never blocks: a server that
 /// does not read is noticed by its missing answers.
 pub(super) struct StdioTransport {
-    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    /// `None` once nothing more is written.
+    outgoing: Mutex<Option<mpsc::UnboundedSender<Vec<u8>>>>,
     /// The number of bytes that are not written yet.
     backlog: Arc<AtomicUsize>,
-    incoming: mpsc::Receiver<QueuedMessage>,
+    inbox: Inbox,
     output: ServerOutput,
 }
-
-/// A received message, with its share of the queue's byte limit.
-type QueuedMessage = (RxJsonRpcMessage<RoleClient>, OwnedSemaphorePermit);
 
 impl StdioTransport {
     fn new(
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         stdout: impl AsyncRead + Send + Unpin + 'static,
+        inbox: Inbox,
         output: ServerOutput,
         is_over: tokio::sync::watch::Receiver<()>,
     ) -> Self {
         let (outgoing, lines) = mpsc::unbounded_channel();
-        let (messages, incoming) = mpsc::channel(WAITING_MAX);
         let backlog = Arc::new(AtomicUsize::new(0));
         tokio::spawn(write(stdin, lines, Arc::clone(&backlog)));
-        tokio::spawn(read(stdout, messages, output.clone(), is_over));
-        Self { outgoing, backlog, incoming, output }
+        tokio::spawn(read(stdout, inbox.clone(), output.clone(), is_over));
+        Self { outgoing: Mutex::new(Some(outgoing)), backlog, inbox, output }
     }
 
-    fn queue(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+    fn queue(&self, mut line: Vec<u8>) -> Result<(), ExchangeFault> {
         line.push(b'\n');
         let waiting = self.backlog.fetch_add(line.len(), Ordering::Relaxed);
         if waiting > OUTGOING_BYTES_MAX {
             self.output.set_fault("it does not read its input");
             self.stop_writing();
-            // Closing the incoming queue makes the library end the connection.
-            (_, self.incoming) = mpsc::channel(1);
+            self.inbox.closed.cancel();
         }
-        self.outgoing.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = outgoing.as_ref().is_some_and(|outgoing| outgoing.send(line).is_ok());
+        let refused = || ExchangeFault::ConnectionLost("it takes no more messages".to_owned());
+        if sent { Ok(()) } else { Err(refused()) }
     }
 
-    fn stop_writing(&mut self) {
-        (self.outgoing, _) = mpsc::unbounded_channel();
+    fn stop_writing(&self) {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-impl Transport<RoleClient> for StdioTransport {
-    type Error = io::Error;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let line = serde_json::to_vec(&message).map_err(io::Error::from);
-        std::future::ready(line.and_then(|line| self.queue(line)))
+impl Transport for StdioTransport {
+    fn send(&self, message: ClientMessage) -> Sending {
+        Box::pin(std::future::ready(self.queue(message.json.to_string().into_bytes())))
     }
 
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        self.incoming.recv().await.map(|(message, _room)| message)
-    }
-
-    async fn close(&mut self) -> io::Result<()> {
+    fn close(&self) -> Sending {
         self.stop_writing();
-        Ok(())
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -225,13 +216,14 @@ async fn write(
     }
 }
 
+/// Reads messages until the program closes its output or ends.
 async fn read(
     stdout: impl AsyncRead + Unpin,
-    messages: mpsc::Sender<QueuedMessage>,
+    inbox: Inbox,
     said: ServerOutput,
     mut is_over: tokio::sync::watch::Receiver<()>,
 ) {
-    let all = read_messages(stdout, &messages, &said);
+    let all = read_messages(stdout, &inbox.messages, &said);
     // Descendants of the program may hold its stdout open forever.
     let over = async {
         while is_over.changed().await.is_ok() {}
@@ -241,11 +233,12 @@ async fn read(
         () = all => {}
         () = over => {}
     }
+    inbox.closed.cancel();
 }
 
 async fn read_messages(
     stdout: impl AsyncRead + Unpin,
-    messages: &mpsc::Sender<QueuedMessage>,
+    messages: &mpsc::Sender<ReceivedMessage>,
     said: &ServerOutput,
 ) {
     let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
@@ -268,9 +261,9 @@ async fn read_messages(
         // Acquired before parsing: the parsed value takes several times as much memory.
         let length = u32::try_from(line.len()).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         let Ok(own) = Arc::clone(&room).acquire_many_owned(length).await else { return };
-        if let Ok(message) = serde_json::from_slice(&line) {
+        if let Some(message) = ServerMessage::parse(&line) {
             garbage = 0;
-            if messages.send((message, own)).await.is_err() {
+            if messages.send(ReceivedMessage { message, _room: Some(own) }).await.is_err() {
                 return;
             }
         } else {
@@ -297,8 +290,9 @@ mod tests {
     async fn unread_messages_of_a_server_stop_the_reader() {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
-        let mut pipes =
-            StdioTransport::new(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
+        let (inbox, mut received) = Inbox::new(WAITING_MAX);
+        let said = ServerOutput::default();
+        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, said, is_over);
         let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
         let news = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
         let line = format!("{news}\n");
@@ -312,7 +306,7 @@ mod tests {
             told += 1;
         }
         assert!((5..=10).contains(&told), "{told}");
-        assert!(pipes.receive().await.is_some());
+        assert!(received.recv().await.is_some());
     }
 
     #[test]
@@ -333,10 +327,12 @@ mod tests {
         let (_silent, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
         let said = ServerOutput::default();
-        let mut pipes = StdioTransport::new(stdin, stdout, said.clone(), is_over);
+        let (inbox, _received) = Inbox::new(WAITING_MAX);
+        let closed = inbox.closed.clone();
+        let pipes = StdioTransport::new(stdin, stdout, inbox, said.clone(), is_over);
         let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
         assert_eq!(queued, 8);
         assert_eq!(said.fault(), Some("it does not read its input"));
-        assert!(pipes.receive().await.is_none());
+        assert!(closed.is_cancelled());
     }
 }

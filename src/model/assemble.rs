@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::recovery::FaultKind;
+use crate::sse::SseEvent;
 use crate::transcript::Block;
 
 use super::answer::{
@@ -12,7 +13,6 @@ use super::answer::{
     invalid_response, keep_trusted_blocks, stated_reason, text_of,
 };
 use super::error_body::parse_error;
-use super::service::SseEvent;
 use super::settlement::Received;
 
 /// The effect of an event on the reply.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use outlast::mcp::{ServerAddress, ServerConfig, ServerStatus, Servers};
 use serde_json::json;
@@ -118,4 +119,84 @@ async fn a_server_that_is_down_is_an_error_and_not_the_end() {
     let call = bench.servers.call("mcp__test__echo", &nothing, &cancel);
     let reply = with_time_limit("an answer", call).await;
     assert!(reply.is_error, "{reply:?}");
+}
+
+#[tokio::test]
+async fn answers_in_streams_are_taken_and_broken_streams_are_continued() {
+    for (mode, wanted) in [
+        ("streams", "echo: hi"),
+        ("breaks", "continued after e1"),
+        ("resumes-late", "continued after e1"),
+    ] {
+        let http = http(mode).await;
+        let bench = http.bench.ready().await;
+        let reply = bench.call("echo", "hi").await;
+        assert_eq!(words(&reply), wanted, "{mode}: {}", bench.log());
+        assert_eq!(bench.log().matches("tools/call").count(), 1, "{mode}: it is not repeated");
+        assert_eq!(bench.servers.stats().reconnects, 0, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_be_continued_is_a_lost_connection() {
+    let http = http("never-resumes").await;
+    let bench = http.bench.ready().await;
+    let reply = bench.call("echo", "hi").await;
+    let told = words(&reply);
+    assert!(reply.is_error && told.contains("the connection broke before it had"), "{told}");
+    let log = bench.log();
+    assert_eq!(log.matches("tools/call").count(), 1, "{log}");
+    assert_eq!(log.matches("listen e1").count(), 1, "it offers no stream: {log}");
+}
+
+#[tokio::test]
+async fn messages_of_a_server_arrive_in_the_stream_that_is_open_for_them() {
+    let http = http("announces").await;
+    let bench = http.bench.ready().await;
+    with_time_limit("the new tool", async {
+        while !bench.servers.has_tool("mcp__test__announced") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(bench.log().contains("listen None 2025-11-25"), "{}", bench.log());
+    bench.servers.close(Duration::from_secs(10)).await;
+    assert!(bench.log().contains("delete s1"), "the session is ended: {}", bench.log());
+}
+
+#[tokio::test]
+async fn an_error_that_repeats_no_identifier_is_the_answer_to_its_request() {
+    let http = http("no-id").await;
+    let bench = http.bench.ready().await;
+    let reply = bench.call("echo", "hi").await;
+    assert!(reply.is_error && words(&reply).contains("no such argument"), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_handshake_gets_the_headers_of_each_request() {
+    let http = http("headers").await;
+    let bench = http.bench.ready().await;
+    let said = words(&bench.call("echo", "hi ö").await);
+    assert_eq!(said, "tools/call echo =?base64?aGkgw7Y=?= 2026-07-28");
+    assert!(!bench.log().contains("listen"), "it sends nothing on its own: {}", bench.log());
+}
+
+#[tokio::test]
+async fn a_header_of_the_protocol_cannot_be_set() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let headers = vec![("Accept".to_owned(), "text/html".to_owned())];
+    let place = ServerAddress::Http { url: "http://127.0.0.1:9/mcp".to_owned(), headers };
+    let config = ServerConfig {
+        name: "test".to_owned(),
+        place,
+        timeout: None,
+        disabled: false,
+        trusted: true,
+    };
+    let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
+    servers.start();
+    with_time_limit("the verdict", servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+    let report = servers.reports().remove(0);
+    let why = "the header \"accept\" of its \"headers\" is the protocol's own";
+    assert_eq!((report.status, report.why.as_deref()), (ServerStatus::Failed, Some(why)));
 }

@@ -14,7 +14,7 @@ import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
-OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
+OBJECT = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}}}
 NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die", "env", "mute",
          "huge", "resource", "grow", "ask", "picture", "shape", "flood", "stop", "noise", "tardy",
          "pester"]
@@ -261,7 +261,12 @@ def serve():
 def serve_http():
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    sessions, calls = set(), []
+    sessions, calls, broken, once = set(), [], {}, set()
+
+    def log_once(what):
+        is_first = what not in once
+        once.add(what)
+        return is_first
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -279,10 +284,34 @@ def serve_http():
             self.end_headers()
             self.wfile.write(body)
 
+        def stream(self, *events):
+            """Events, each with an identifier, a waiting time, or data; then the stream ends."""
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            for event in events:
+                lines = "".join(name + ": " + str(value) + "\n" for name, value in event.items())
+                self.wfile.write((lines + "\n").encode())
+                self.wfile.flush()
+
         def do_GET(self):
+            after = self.headers.get("Last-Event-ID")
+            log("listen " + str(after) + " " + str(self.headers.get("MCP-Protocol-Version")))
+            if ARGUMENT in ("breaks", "resumes-late") and after in broken:
+                if ARGUMENT == "resumes-late" and log_once("late"):
+                    return self.reply(503, None)
+                answered = json.dumps({"jsonrpc": "2.0", "id": broken.pop(after),
+                                       "result": text("continued after " + after)})
+                return self.stream({"data": answered})
+            if ARGUMENT == "announces" and after is None:
+                NAMES.append("announced")
+                news = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                return self.stream({"id": "n1", "data": news})
             self.reply(405, None)
 
         def do_DELETE(self):
+            log("delete " + str(self.headers.get("Mcp-Session-Id")))
             self.reply(200, None)
 
         def fault(self, kind):
@@ -298,11 +327,15 @@ def serve_http():
         def do_POST(self):
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             method, ident = message.get("method"), message.get("id")
+            params = message.get("params") or {}
             log((method or "answer") + " " + str(self.headers.get("Authorization")))
             if ARGUMENT.startswith((method or "answer") + ":"):
                 return self.fault(ARGUMENT.split(":")[1])
             if ARGUMENT == "login":
                 return self.reply(401, {"error": "unauthorized"})
+            if ARGUMENT == "headers" and method == "initialize":
+                return self.reply(400, {"jsonrpc": "2.0", "id": ident, "error": {
+                    "code": -32022, "message": "there is no handshake"}})
             if method == "initialize":
                 session = "s%d" % (len(sessions) + 1)
                 sessions.add(session)
@@ -322,6 +355,26 @@ def serve_http():
                         "code": -32000, "message": "Bad Request: No valid session ID provided"}})
                 if ARGUMENT == "always":
                     return self.reply(404, {"error": "gone"})
+                if ARGUMENT == "never-resumes":
+                    return self.stream({"id": "e1", "retry": 100, "data": ""})
+                if ARGUMENT in ("breaks", "resumes-late"):
+                    broken["e1"] = ident
+                    return self.stream({"id": "e1", "retry": 100, "data": ""})
+                if ARGUMENT == "streams":
+                    token = params["_meta"]["progressToken"]
+                    messages = [
+                        {"method": "notifications/progress",
+                         "params": {"progressToken": token, "progress": 1}},
+                        {"id": ident, "result": answer(message)}]
+                    return self.stream(*({"data": json.dumps({"jsonrpc": "2.0", **one})}
+                                         for one in messages))
+                if ARGUMENT == "no-id":
+                    return self.reply(400, {"jsonrpc": "2.0", "id": "server-error", "error": {
+                        "code": -32602, "message": "no such argument"}})
+                if ARGUMENT == "headers":
+                    names = ("Mcp-Method", "Mcp-Name", "Mcp-Param-Text", "MCP-Protocol-Version")
+                    said = " ".join(str(self.headers.get(name)) for name in names)
+                    return self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": text(said)})
             return self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": answer(message)})
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,8 +1,9 @@
 //! Requests to the clouds and their streams, to the byte; frames made by another encoder.
 
-use outlast::model::service::{DamagedFrame, EVENT_LIMIT, EventStreamParser, SseEvent};
+use outlast::model::service::{DamagedFrame, EventStreamParser};
 use outlast::model::{Credential, ModelClient, ModelService, Secret, ServiceKind};
 use outlast::recovery::{ErrorClass, FailureStage, classify};
+use outlast::sse::{EVENT_LIMIT, SseEvent};
 use serde_json::{Value, json};
 
 use super::server::{Server, answer, chunk};

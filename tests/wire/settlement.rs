@@ -1,11 +1,11 @@
 //! Charges for an attempt, for every part that can arrive of it, and every usage count.
 
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::service::SseParser;
 use outlast::model::{
     Bounds, Counts, OutputCount, Prices, Received, StreamProgress, model_facts, settle,
 };
 use outlast::recovery::Money;
+use outlast::sse::SseParser;
 use outlast::transcript::{Block, Usage};
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use outlast::model::answer::parse_message;
 use outlast::model::assemble::ReplyAssembly;
-use outlast::model::service::SseEvent;
 use outlast::model::{ModelReply, StopKind, classify_reply};
 use outlast::recovery::{CutKind, FaultKind, Incomplete, ReplyKind};
+use outlast::sse::SseEvent;
 use serde_json::{Value, json};
 
 /// The reasons of each kind: the Messages API, Bedrock, `OpenAI` and its imitators, Gemini and

@@ -1,9 +1,9 @@
 //! Recorded streams: cut anywhere, chunked anyhow, and what comes of each.
 
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::service::{EVENT_LIMIT, SseEvent, SseParser};
 use outlast::model::{ModelReply, StreamProgress};
 use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, classify};
+use outlast::sse::{EVENT_LIMIT, SseEvent, SseParser};
 use outlast::transcript::{Block, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::service::SseEvent;
 use outlast::model::{ModelClient, ModelService, RequestTimers};
 use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, ModelCall, Timer, classify};
+use outlast::sse::SseEvent;
 
 use super::server::{Act, STREAM_HEAD, Server, answer, chunk, stream, stream_part};
 use super::{STREAMING, WHOLE, ask, endpoint, recorded};

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::sse::{EVENT_LIMIT, SseEvent};
+use crate::sse::{EVENT_LIMIT, SseEvent};
 
 /// Accepts bytes in pieces of any size and returns the events that their frames hold. The checksums
 /// of each frame are verified.

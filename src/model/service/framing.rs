@@ -2,8 +2,9 @@
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
+use crate::sse::{EventTooLarge, SseEvent, SseParser};
+
 use super::event_stream::{DamagedFrame, EventStreamParser};
-use super::sse::{EventTooLarge, SseEvent, SseParser};
 
 /// The content type of AWS event streams.
 const AWS_EVENTS: &str = "application/vnd.amazon.eventstream";

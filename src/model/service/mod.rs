@@ -13,7 +13,6 @@ mod event_stream;
 mod framing;
 mod kind;
 mod model_id;
-mod sse;
 mod urls;
 
 pub use canonical_name::canonical_name;
@@ -21,5 +20,4 @@ pub use event_stream::{DamagedFrame, EventStreamParser};
 pub(super) use framing::StreamParser;
 pub use kind::ServiceKind;
 pub use model_id::{model_id, region_surcharge};
-pub use sse::{EVENT_LIMIT, EventTooLarge, SseEvent, SseParser};
 pub(super) use urls::ServiceUrls;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use libfuzzer_sys::fuzz_target;
 use outlast::model::answer::parse_message;
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::service::{SseEvent, SseParser};
+use outlast::sse::{SseEvent, SseParser};
 use outlast::model::{ModelReply, StreamProgress};
 use outlast::transcript::Block;
 use outlast_fuzz::Tape;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use outlast::model::service::{SseEvent, SseParser};
+use outlast::sse::{SseEvent, SseParser};
 
 fn frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent> {
     let (mut frames, mut ready) = (SseParser::default(), Vec::new());

@@ -1,0 +1,160 @@
+//! Messages of JSON-RPC 2.0, as the protocol uses them. Pure.
+
+use serde_json::{Map, Value, json};
+
+/// The request is not one that the server supports in this state.
+pub(super) const INVALID_REQUEST: i64 = -32600;
+
+/// The server does not know the method.
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+
+/// An error within the server.
+pub(super) const INTERNAL_ERROR: i64 = -32603;
+
+/// A request without a handshake has no header that states its version, or another one than its
+/// body.
+pub(super) const HEADER_MISMATCH: i64 = -32020;
+
+/// The server does not support the version of the protocol.
+pub(super) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
+
+/// A message from a server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ServerMessage {
+    Request { id: Value, method: String },
+    Notification { method: String, params: Value },
+    Response { id: Value, outcome: Result<Value, RpcError> },
+}
+
+/// The error in a response.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RpcError {
+    pub(super) code: i64,
+    pub(super) message: String,
+}
+
+impl ServerMessage {
+    /// Parses a message. `None`: it is not one.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        Self::from_value(serde_json::from_slice(bytes).ok()?)
+    }
+
+    /// Takes a message that is already JSON. `None`: it is not a message.
+    pub(super) fn from_value(message: Value) -> Option<Self> {
+        let Value::Object(mut fields) = message else { return None };
+        if fields.get("jsonrpc")? != "2.0" {
+            return None;
+        }
+        let mut take = |name: &str| fields.remove(name);
+        if let Some(method) = take("method") {
+            let Value::String(method) = method else { return None };
+            return Some(match take("id") {
+                Some(id) if !id.is_null() => Self::Request { id, method },
+                Some(_) | None => {
+                    Self::Notification { method, params: take("params").unwrap_or_default() }
+                }
+            });
+        }
+        let id = take("id").unwrap_or_default();
+        let outcome = match (take("result"), take("error")) {
+            (_, Some(Value::Object(error))) => Err(RpcError::from_fields(&error)),
+            (Some(result), _) => Ok(result),
+            (None, _) => return None,
+        };
+        Some(Self::Response { id, outcome })
+    }
+}
+
+impl RpcError {
+    fn from_fields(error: &Map<String, Value>) -> Self {
+        let field = |name: &str| error.get(name);
+        Self {
+            code: field("code").and_then(Value::as_i64).unwrap_or(INTERNAL_ERROR),
+            message: field("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// A message to a server.
+#[derive(Clone, Debug)]
+pub(super) struct ClientMessage {
+    /// The identifier, if it is a request.
+    pub(super) id: Option<u64>,
+    pub(super) json: Value,
+}
+
+impl ClientMessage {
+    pub(super) fn request(id: u64, method: &str, params: Value) -> Self {
+        let mut json = json!({ "jsonrpc": "2.0", "id": id, "method": method });
+        json["params"] = params;
+        Self { id: Some(id), json }
+    }
+
+    pub(super) fn notification(method: &str) -> Self {
+        Self { id: None, json: json!({ "jsonrpc": "2.0", "method": method }) }
+    }
+
+    /// Tells the server that the answer to a request is no longer wanted.
+    pub(super) fn cancellation(id: u64, why: &str) -> Self {
+        let mut message = Self::notification("notifications/cancelled");
+        message.json["params"] = json!({ "requestId": id, "reason": why });
+        message
+    }
+
+    /// The response to a request of the server.
+    pub(super) fn response(id: &Value, outcome: Result<Value, RpcError>) -> Self {
+        let mut json = json!({ "jsonrpc": "2.0", "id": id });
+        match outcome {
+            Ok(result) => json["result"] = result,
+            Err(RpcError { code, message }) => {
+                json["error"] = json!({ "code": code, "message": message });
+            }
+        }
+        Self { id: None, json }
+    }
+
+    pub(super) fn method(&self) -> &str {
+        self.json["method"].as_str().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_message_is_told_by_its_fields() {
+        let parse = |text: &str| ServerMessage::parse(text.as_bytes());
+        let method = "ping".to_owned();
+        let request = ServerMessage::Request { id: json!("a"), method: method.clone() };
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#), Some(request));
+        let notice = ServerMessage::Notification { method, params: json!([1]) };
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"ping","params":[1]}"#), Some(notice));
+        let result = ServerMessage::Response { id: json!(1), outcome: Ok(Value::Null) };
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#), Some(result));
+        let error = RpcError { code: -1, message: "no".to_owned() };
+        let error = ServerMessage::Response { id: Value::Null, outcome: Err(error) };
+        let text = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no"}}"#;
+        assert_eq!(parse(text), Some(error));
+        let odd = RpcError { code: INTERNAL_ERROR, message: String::new() };
+        let odd = ServerMessage::Response { id: json!(1), outcome: Err(odd) };
+        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":"x"}}"#), Some(odd));
+    }
+
+    #[test]
+    fn other_json_is_no_message() {
+        for text in [
+            "",
+            "{",
+            "[1,2]",
+            "7",
+            r#"{"level":"info","method":"GET"}"#,
+            r#"{"jsonrpc":"1.0","id":1,"result":1}"#,
+            r#"{"jsonrpc":"2.0","method":7}"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#,
+        ] {
+            assert_eq!(ServerMessage::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+}
