@@ -18,6 +18,8 @@ use serde_json::{Map, Value};
 
 use crate::config::values;
 
+use super::yaml;
+
 /// The maximum size of front matter, in bytes.
 const LONGEST: usize = 64 << 10;
 
@@ -32,8 +34,8 @@ pub(super) struct FrontMatter(Map<String, Value>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: its front matter is no YAML: {why}")]
 pub(super) struct FrontMatterError {
-    pub(super) line: u64,
-    pub(super) column: u64,
+    pub(super) line: usize,
+    pub(super) column: usize,
     pub(super) why: String,
 }
 
@@ -160,27 +162,18 @@ impl FrontMatter {
 }
 
 fn parse(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
-    // A name may well be `n` or `on`.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let read = serde_saphyr::from_str_with_options::<Map<String, Value>>(yaml, options);
-    read.map(FrontMatter::of).map_err(|error| {
-        let place = error.location().map(|place| (place.line(), place.column()));
-        let (line, column) = place.unwrap_or((1, 1));
-        let told = error.without_snippet().to_string();
-        let why = told.lines().next().unwrap_or_default();
-        // The first line of the file is the one with the hyphens.
-        FrontMatterError {
-            line: line + 1,
-            column,
-            why: without_place(why).chars().take(160).collect(),
-        }
-    })
-}
-
-/// Strips the position from a parser message: it is relative to the front matter.
-fn without_place(why: &str) -> &str {
-    let why = why.split(" at line ").next().unwrap_or(why);
-    why.trim_start_matches("error: ").trim_end_matches([':', ' '])
+    // The first line of the file is the one with the hyphens.
+    let at = |line: usize, column: usize, why: &str| FrontMatterError {
+        line: line + 1,
+        column,
+        why: why.chars().take(160).collect(),
+    };
+    match yaml::parse(yaml) {
+        Ok(Value::Object(fields)) => Ok(FrontMatter::of(fields)),
+        Ok(Value::Null) => Ok(FrontMatter::default()),
+        Ok(_) => Err(at(1, 1, "it has no names")),
+        Err(error) => Err(at(error.line, error.column, &error.why)),
+    }
 }
 
 /// Normalises a field name for look-up.

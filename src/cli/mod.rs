@@ -53,5 +53,6 @@ mod tool_setup;
 pub mod usage;
 pub mod version;
 mod web;
+mod yaml;
 
 pub use app::main;
