@@ -1,7 +1,9 @@
 //! The engine of this machine: each task runs to one final result, whatever happens to the batch.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -312,6 +314,42 @@ async fn a_task_works_on_a_checkout_of_its_own() {
     assert_eq!([file(0, "effects"), file(1, "effects")], ["x\n", "x\n"]);
     let error = fixture.result(2)["errors"].to_string();
     assert!(error.contains("git checkout of") && error.contains("three"), "{error}");
+}
+
+/// A git that cannot clone, and notes the names of the variables that it sees.
+const BROKEN_GIT: &str = "#!/bin/sh
+env | cut -d = -f 1 >\"$0.variables\"
+echo \"fatal: unable to access 'https://me:hunter2-hunter2@127.0.0.1:1/x'\" >&2
+exit 128
+";
+
+#[tokio::test]
+async fn a_clone_that_fails_is_temporary_and_neither_shows_nor_passes_on_secrets() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new()));
+    let git = fixture.path().join("bin/git");
+    fs::create_dir(fixture.path().join("bin")).expect("a new folder");
+    fs::write(&git, BROKEN_GIT).expect("a new file");
+    fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let source = json!({ "repository": "https://me:hunter2-hunter2@127.0.0.1:1/x" });
+    let tasks = format!("{}\n", json!({ "prompt": "Do number 0.", "git": source }));
+    fs::write(fixture.path().join("tasks.jsonl"), tasks).expect("a new file");
+    let path =
+        env::join_paths([git.parent().expect("a folder"), "/usr/bin".as_ref(), "/bin".as_ref()]);
+    let words = ["batch", "tasks.jsonl", "--dir", "batch", "--attempts", "1", "--json"];
+    let mut command = fixture.outlast(&[&words[..], &FREE].concat());
+    command.env("PATH", path.expect("no colon"));
+    let ended = end(command.spawn().expect("it starts")).await;
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    let result = fixture.result(0);
+    let error = result["errors"].to_string();
+    assert!(error.contains("git clone of") && error.contains("unable to access"), "{error}");
+    for shown in [&result.to_string(), &ended.stdout, &ended.stderr] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    let variables = fs::read_to_string(git.with_extension("variables")).expect("it was run");
+    let variables: Vec<&str> = variables.lines().collect();
+    assert!(variables.contains(&"PATH") && variables.contains(&"GIT_TERMINAL_PROMPT"));
+    assert!(!variables.contains(&"ANTHROPIC_API_KEY"), "{variables:?}");
 }
 
 #[tokio::test]
