@@ -1,9 +1,14 @@
-//! Records the commit that outlast is built from, where git can tell it.
+//! Records the commit that outlast is built from, where git can tell it, and packs the texts that the
+//! program contains.
 
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 
 fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
@@ -14,7 +19,8 @@ fn main() {
     if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
         tell("rustc-link-arg-bins=-no-pie");
     }
-    write_manual_pages(&root);
+    embed(&Path::new(&root).join("man"), "md", "manual.deflate");
+    embed(&Path::new(&root).join("src/rehearsal/scenarios"), "toml", "scenarios.deflate");
     // The inputs of the binary, and the files that git changes with each commit.
     for path in ["src", "man", "Cargo.toml", "Cargo.lock"] {
         tell(&format!("rerun-if-changed={root}/{path}"));
@@ -29,18 +35,24 @@ fn main() {
     }
 }
 
-/// Writes the list of the manual pages, which the program includes.
-fn write_manual_pages(root: &str) {
-    let files = fs::read_dir(Path::new(root).join("man")).expect("the manual is in man/");
-    let paths = files.map(|file| file.expect("man/ can be read").path());
-    let mut pages: Vec<_> =
-        paths.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
-    pages.sort();
-    let paths = pages.iter().map(|path| path.display().to_string());
-    let texts: Vec<String> = paths.map(|path| format!("include_str!({path:?})")).collect();
-    let list = format!("static PAGES: &[&str] = &[{}];\n", texts.join(", "));
-    let folder = env::var("OUT_DIR").expect("cargo names the folder");
-    fs::write(Path::new(&folder).join("manual_pages.rs"), list).expect("it can be written to");
+/// Packs the texts of a folder that end like this into a file that the program includes: the name
+/// and the text of each, all ended by a NUL, compressed.
+fn embed(folder: &Path, end: &str, name: &str) {
+    let files = fs::read_dir(folder).expect("the folder is part of the sources");
+    let paths = files.map(|file| file.expect("it can be listed").path());
+    let mut paths: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|it| it == end)).collect();
+    paths.sort();
+    let out = env::var("OUT_DIR").expect("cargo names the folder");
+    let file = fs::File::create(Path::new(&out).join(name)).expect("it can be written to");
+    let mut packed = DeflateEncoder::new(file, Compression::best());
+    for path in paths {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a plain name");
+        let text = fs::read_to_string(&path).expect("it is UTF-8");
+        assert!(!text.contains('\0'), "{name} has a NUL");
+        packed.write_all(format!("{name}\0{text}\0").as_bytes()).expect("there is room");
+    }
+    packed.finish().expect("there is room");
 }
 
 /// Returns the short commit id, with `-dirty` when the inputs of the binary differ from it. `None`

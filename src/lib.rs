@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli ─► batch · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the pure ones: recovery · secrets · sse · transcript ─► types
+//!     process ─► the pure ones: recovery · secrets · sse · transcript ─► embedded · types
 //! ```
 
 // Runs nest, so the proof that one is `Send` goes deep.
@@ -38,4 +38,5 @@ pub mod secrets;
 pub mod sse;
 pub mod transcript;
 
+pub mod embedded;
 pub mod types;

@@ -204,8 +204,6 @@ impl ClientConfig {
             .tcp_keepalive(dead * 5 / 11)
             .tcp_keepalive_interval(dead * 2 / 11)
             .tcp_keepalive_retries(PROBES)
-            .http2_keep_alive_interval(dead * 6 / 11)
-            .http2_keep_alive_timeout(dead * 5 / 11)
             .connector_layer(DialLayer);
         let builder = match &self.names {
             Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),

@@ -1,5 +1,7 @@
 //! The built-in scenarios.
 
+use crate::embedded::SCENARIOS;
+
 use super::file::ScenarioError;
 use super::scenario::Scenario;
 
@@ -17,16 +19,13 @@ pub struct ScenarioListing {
 /// Scenarios about one subject.
 struct ScenarioGroup {
     title: &'static str,
-    /// Name and text, in recommended order.
-    scenarios: &'static [(&'static str, &'static str)],
+    /// The names, in recommended order.
+    scenarios: &'static [&'static str],
 }
 
 macro_rules! group {
     ($title:literal: $($name:literal)*) => {
-        ScenarioGroup {
-            title: $title,
-            scenarios: &[$(($name, include_str!(concat!("scenarios/", $name, ".toml")))),*],
-        }
+        ScenarioGroup { title: $title, scenarios: &[$($name),*] }
     };
 }
 
@@ -66,13 +65,9 @@ const GROUPS: &[ScenarioGroup] = &[
     ),
 ];
 
-fn all() -> impl Iterator<Item = (&'static str, &'static (&'static str, &'static str))> {
-    GROUPS.iter().flat_map(|group| group.scenarios.iter().map(move |it| (group.title, it)))
-}
-
 /// The file of the built-in scenario of that name. `None` when there is none.
 pub fn builtin_text(name: &str) -> Option<&'static str> {
-    all().find(|(_, (known, _))| *known == name).map(|(_, (_, text))| *text)
+    SCENARIOS.get(&format!("{name}.toml")).map(String::as_str)
 }
 
 /// The built-in scenario of that name. `None` when there is none.
@@ -85,13 +80,14 @@ pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
 
 /// The names of all built-in scenarios.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    all().map(|(_, (name, _))| *name)
+    GROUPS.iter().flat_map(|group| group.scenarios).copied()
 }
 
 /// All built-in scenarios. Those of a group follow each other.
 pub fn list() -> Vec<ScenarioListing> {
-    let scenarios = all().filter_map(|(group, (name, _))| Some((group, builtin(name)?.ok()?)));
-    scenarios
+    let all =
+        GROUPS.iter().flat_map(|group| group.scenarios.iter().map(|name| (group.title, name)));
+    all.filter_map(|(group, name)| Some((group, builtin(name)?.ok()?)))
         .map(|(group, scenario)| ScenarioListing {
             group,
             name: scenario.name,

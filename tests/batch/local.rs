@@ -138,6 +138,19 @@ async fn temporary_failures_are_tried_again_and_final_ones_are_not() {
     let retried = fixture.run(&["--attempts", "1", "--retry-failed"]).await;
     assert_eq!(retried.code, Some(1), "{retried:?}");
     assert!(fixture.server.requests().len() > requests + 2, "the rejected key was tried again");
+    // What is refused changes nothing: the results of failed tasks stay.
+    let failed = fixture.result(1);
+    for (flags, why) in [
+        (&["--render"][..], "--render needs another engine"),
+        (&["--engine", "slurm"], "sbatch was not found on PATH"),
+    ] {
+        let begin = ["batch", "tasks.jsonl", "--dir", "batch", "--retry-failed"];
+        let mut command = fixture.outlast(&[&begin[..], flags].concat());
+        let refused = end(command.env("PATH", "/nowhere").spawn().expect("it starts")).await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(why), "{refused:?}");
+        assert_eq!(fixture.result(1), failed, "{why}");
+    }
 }
 
 #[tokio::test]

@@ -36,6 +36,8 @@ struct PreparedBatch {
 pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Result<u8, UsageError> {
     prepare_process(&world.variables);
     check_engine_flags(args)?;
+    // Before anything is changed.
+    let engine = submit::find_engine(args, &world)?;
     let PreparedBatch { folder, plan, place } = prepare(args, &world)?;
     check_flags(&plan, &place)?;
     check_folders(&plan, &place, args.engine)?;
@@ -54,8 +56,12 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     }
     match args.engine {
         BatchEngine::Local => run_here(args, &world, &folder, &plan, lock).await,
-        BatchEngine::Slurm => submit::slurm(args, &world, &folder, &plan, &open_tasks).await,
-        BatchEngine::Kubernetes => submit::kubernetes(args, &world, &folder, &plan).await,
+        BatchEngine::Slurm => {
+            submit::slurm(args, &world, &folder, &plan, &open_tasks, engine.as_deref()).await
+        }
+        BatchEngine::Kubernetes => {
+            submit::kubernetes(args, &world, &folder, &plan, engine.as_deref()).await
+        }
         BatchEngine::Matrix => submit::print_matrix(&plan, &open_tasks),
     }
 }

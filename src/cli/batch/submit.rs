@@ -12,7 +12,7 @@ use crate::batch::{
     BatchFolder, BatchPlan, ClusterOptions, RenderError, array_script, job_manifest, matrix,
     quoted_command, render_yaml,
 };
-use crate::cli::args::StartBatchArgs;
+use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::ProcessContext;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
@@ -21,13 +21,38 @@ use crate::process::find_program;
 /// How long the engine's program may take to accept a batch.
 const SUBMIT_MAX: Duration = Duration::from_mins(2);
 
-/// Renders the array script, and calls sbatch.
+/// Finds the program that takes the batch. `None`: it is not handed over.
+///
+/// # Errors
+/// It is not installed.
+pub(super) fn find_engine(
+    args: &StartBatchArgs,
+    world: &ProcessContext,
+) -> Result<Option<PathBuf>, UsageError> {
+    let name = match args.engine {
+        BatchEngine::Slurm => "sbatch",
+        BatchEngine::Kubernetes => "kubectl",
+        BatchEngine::Local | BatchEngine::Matrix => return Ok(None),
+    };
+    if args.render {
+        return Ok(None);
+    }
+    let path = world.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
+    find_program(&[name], &path, &world.cwd).map(Some).ok_or_else(|| {
+        UsageError::new(format!(
+            "{name} was not found on PATH; install it, or print what it takes with --render"
+        ))
+    })
+}
+
+/// Renders the array script, and hands it to `engine`.
 pub(super) async fn slurm(
     args: &StartBatchArgs,
     world: &ProcessContext,
     folder: &BatchFolder,
     plan: &BatchPlan,
     open: &[usize],
+    engine: Option<&Path>,
 ) -> Result<u8, UsageError> {
     if open.is_empty() {
         return nothing_open(folder);
@@ -38,22 +63,23 @@ pub(super) async fn slurm(
             .map_err(|error| UsageError::new(format!("--program is needed: {error}")))?,
     };
     let script = array_script(plan, folder, open, &program, args.jobs, args.attempts);
-    if args.render {
+    let Some(engine) = engine else {
         // The log of an element cannot be opened without its folder.
         create_engine_folder(folder)?;
         print_report(&script)?;
         return Ok(0);
-    }
+    };
     let file = write(folder, "job.sh", &script)?;
-    submit("sbatch", &args.submit_arg, &[file.into_os_string()], world, folder).await
+    submit(engine, &args.submit_arg, &[file.into_os_string()], world, folder).await
 }
 
-/// Renders the manifest, and calls kubectl.
+/// Renders the manifest, and hands it to `engine`.
 pub(super) async fn kubernetes(
     args: &StartBatchArgs,
     world: &ProcessContext,
     folder: &BatchFolder,
     plan: &BatchPlan,
+    engine: Option<&Path>,
 ) -> Result<u8, UsageError> {
     let program = args.program.as_ref().map(|program| program.display().to_string());
     let options = ClusterOptions {
@@ -68,13 +94,13 @@ pub(super) async fn kubernetes(
     let documents = job_manifest(plan, &options).map_err(|error| render_error(&error))?;
     let documents: Vec<String> = documents.iter().map(render_yaml).collect();
     let manifest = documents.join("---\n");
-    if args.render {
+    let Some(engine) = engine else {
         print_report(&manifest)?;
         return Ok(0);
-    }
+    };
     let file = write(folder, "job.yaml", &manifest)?;
     let words = ["apply".into(), "--filename".into(), file.into_os_string()];
-    submit("kubectl", &args.submit_arg, &words, world, folder).await
+    submit(engine, &args.submit_arg, &words, world, folder).await
 }
 
 /// Prints the matrix of the open tasks.
@@ -114,19 +140,13 @@ fn write(folder: &BatchFolder, name: &str, text: &str) -> Result<PathBuf, UsageE
 
 /// Calls the engine's program, and prints what it says.
 async fn submit(
-    name: &str,
+    engine: &Path,
     options: &[String],
     words: &[OsString],
     world: &ProcessContext,
     folder: &BatchFolder,
 ) -> Result<u8, UsageError> {
-    let path = world.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
-    let Some(program) = find_program(&[name], &path, &world.cwd) else {
-        return Err(UsageError::new(format!(
-            "{name} was not found on PATH; install it, or print what it takes with --render"
-        )));
-    };
-    let said = call(&program, options, words, world).await?;
+    let said = call(engine, options, words, world).await?;
     let place = folder.path().display().to_string();
     let status = quoted_command(["outlast", "batch", "status", &place]);
     print_report(&format!("{said}{status} shows how far it is.\n"))?;

@@ -6,9 +6,7 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use strsim::osa_distance;
 
 use crate::cli::usage::UsageError;
-
-// `PAGES`: the text of each file of `man/`, written by the build script.
-include!(concat!(env!("OUT_DIR"), "/manual_pages.rs"));
+use crate::embedded::MANUAL;
 
 /// Other names of sections, and the page of a section whose heading several pages have. Any section
 /// is found by its heading, too.
@@ -54,12 +52,12 @@ struct PageSection {
 
 /// The pages, in the order of their sections of the manual.
 fn pages() -> Vec<ManualPage> {
-    let page = |text: &&'static str| {
+    let page = |text: &'static String| {
         let (title, about) = text.lines().next()?.strip_prefix("# ")?.split_once(": ")?;
         let (name, section) = title.split_once('(')?;
         Some((section, ManualPage { name, title, about, text }))
     };
-    let mut pages: Vec<_> = PAGES.iter().filter_map(page).collect();
+    let mut pages: Vec<_> = MANUAL.values().filter_map(page).collect();
     pages.sort_by_key(|(section, page)| (*section, page.name));
     pages.into_iter().map(|(_, page)| page).collect()
 }

@@ -5,6 +5,7 @@ use std::io::Cursor;
 
 use image::codecs::gif::GifDecoder;
 use image::codecs::jpeg::JpegEncoder;
+use image::codecs::png::PngEncoder;
 use image::codecs::webp::WebPDecoder;
 use image::imageops::FilterType;
 use image::metadata::Orientation;
@@ -168,7 +169,7 @@ fn pack(picture: &DynamicImage, format: ImageFormat) -> ImageResult<Vec<u8>> {
         let encoder = JpegEncoder::new_with_quality(&mut data, JPEG_QUALITY);
         on_white(picture).write_with_encoder(encoder)?;
     } else {
-        picture.write_to(&mut Cursor::new(&mut data), format)?;
+        picture.write_with_encoder(PngEncoder::new(&mut data))?;
     }
     Ok(data)
 }
