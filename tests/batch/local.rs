@@ -429,6 +429,7 @@ async fn a_merged_report_lists_every_task_also_one_without_a_session() {
     };
     let junit = collect("junit").await;
     assert_eq!(junit.matches("<testcase ").count(), 3, "{junit}");
+    assert!(!junit.contains("--resume"), "there is nothing to resume: {junit}");
     assert!(
         junit.contains("type=\"model_error\"") && junit.contains("type=\"unfinished\""),
         "{junit}"

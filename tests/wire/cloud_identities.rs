@@ -6,7 +6,7 @@ use std::path::Path;
 
 use outlast::model::{
     AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity, ModelClient,
-    ModelService, Renewal, ServiceKind,
+    ModelService, Proxies, Renewal, ServiceKind,
 };
 use outlast::recovery::{ErrorClass, classify};
 use outlast::secrets::{KnownSecrets, Variables};
@@ -84,6 +84,18 @@ async fn keys_of_a_profile_sign_requests() {
     assert!(request.contains("Credential=AKIAPROFILE/"), "{request}");
     assert!(request.contains("/us-east-1/bedrock/aws4_request"), "{request}");
     assert!(request.contains("SignedHeaders=content-type;host;x-amz-date,"), "{request}");
+}
+
+#[tokio::test]
+async fn blank_keys_of_a_profile_count_as_not_set() {
+    let keys = r#"{"Version": 1, "AccessKeyId": "AKIAPROCESS", "SecretAccessKey": "s83017"}"#;
+    let home = home(&format!(
+        "[default]\naws_access_key_id =\naws_secret_access_key =\n\
+         credential_process = printf '{}'\n",
+        keys.replace('"', "\\042")
+    ));
+    let request = at_bedrock(aws(home.path(), &[])).await.expect("a reply");
+    assert!(request.contains("Credential=AKIAPROCESS/"), "{request}");
 }
 
 #[tokio::test]
@@ -297,6 +309,45 @@ async fn a_refused_or_unreachable_token_service_is_told_apart_and_no_secret_is_q
 }
 
 #[tokio::test]
+async fn the_issuer_of_an_identity_is_asked_through_the_proxy_if_it_is_on_the_internet() {
+    let proxy = Responder::start(|_, _| Some((502, String::new()))).await;
+    let local = Responder::start(|_, _| Some((200, "subject-83017".to_owned()))).await;
+    for (issuer, wanted) in [
+        ("https://issuer.example", "CONNECT issuer.example:443 "),
+        (&local.url, "CONNECT sts.example:443 "),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("google.json");
+        let value = json!({
+            "type": "external_account", "audience": "//iam/p", "subject_token_type": "jwt",
+            "token_url": "https://sts.example/token",
+            "credential_source": { "url": format!("{issuer}/token") },
+        });
+        fs::write(&file, value.to_string()).expect("writable");
+        let file = file.display().to_string();
+        let google = GoogleIdentity {
+            variables: variables(&[("GOOGLE_APPLICATION_CREDENTIALS", &file)]),
+            home: None,
+            cache: None,
+        };
+        let variable =
+            |name: &str| (name == "HTTPS_PROXY" || name == "HTTP_PROXY").then(|| proxy.url.clone());
+        let service = ModelService {
+            kind: ServiceKind::Vertex { region: "global".into(), project: "p".into() },
+            credential: Credential::Cloud(Box::new(CloudIdentity::Google(google))),
+            supervisor: supervisor(),
+            proxies: Proxies::from_variables(variable).expect("it is an address"),
+            ..endpoint("https://vertex.example")
+        };
+        let client = ModelClient::new(service).expect("the endpoint is right");
+        ask(&client, STREAMING).await.expect_err("the proxy lets nothing through");
+        let asked = proxy.requests();
+        assert!(asked.last().is_some_and(|last| last.starts_with(wanted)), "{asked:?}");
+    }
+    assert_eq!(local.requests().len(), 1, "what speaks plain HTTP is asked directly");
+}
+
+#[tokio::test]
 async fn entra_gives_a_token_for_a_client_secret_and_for_a_managed_identity() {
     let tokens = Responder::start(|_, request| {
         let by_secret = request.starts_with("POST /t/oauth2/v2.0/token ")
@@ -309,6 +360,8 @@ async fn entra_gives_a_token_for_a_client_secret_and_for_a_managed_identity() {
     })
     .await;
     let msi = format!("{}/msi", tokens.url);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut fetched = Vec::new();
     for pairs in [
         vec![
             ("AZURE_AUTHORITY_HOST", tokens.url.as_str()),
@@ -318,10 +371,17 @@ async fn entra_gives_a_token_for_a_client_secret_and_for_a_managed_identity() {
         ],
         vec![("IDENTITY_ENDPOINT", msi.as_str()), ("IDENTITY_HEADER", "h")],
     ] {
-        let identity = EntraIdentity { variables: variables(&pairs), cache: None };
-        let kind = ServiceKind::Foundry { resource: "r".to_owned() };
-        let request = asked(CloudIdentity::Entra(identity), kind).await.expect("a reply");
-        assert!(request.contains("authorization: Bearer token-83017-e"), "{request}");
-        assert!(!request.contains("api-key"), "{request}");
+        let before = tokens.requests().len();
+        for _ in 0..2 {
+            let cache = Some(folder.path().join("cache"));
+            let identity = EntraIdentity { variables: variables(&pairs), cache };
+            let kind = ServiceKind::Foundry { resource: "r".to_owned() };
+            let request = asked(CloudIdentity::Entra(identity), kind).await.expect("a reply");
+            assert!(request.contains("authorization: Bearer token-83017-e"), "{request}");
+            assert!(!request.contains("api-key"), "{request}");
+        }
+        fetched.push(tokens.requests().len() - before);
     }
+    // Runs share the token of an application; which identity a machine has may change.
+    assert_eq!(fetched, [1, 2]);
 }
