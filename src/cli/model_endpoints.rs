@@ -32,8 +32,9 @@ pub(super) fn add_endpoints(
         let variable = links.iter().find_map(|link| Some(link.label.split_once('#')?.1));
         let credential = match (&endpoint.credential, variable) {
             (CredentialSource::Absent, _) => None,
-            (CredentialSource::Cloud(identity), _) => {
-                Some((identity.kind().to_owned(), identity.source()))
+            (CredentialSource::Cloud(_), _) | (_, None) => {
+                let of_cloud = endpoint.cloud_credential();
+                of_cloud.map(|(kind, source)| (kind.to_owned(), source)).or_else(|| first.cloned())
             }
             (CredentialSource::Bearer(_), Some(name)) => {
                 Some(("bearer token".to_owned(), format!("the variable {}", variable_name(name))))
@@ -41,10 +42,6 @@ pub(super) fn add_endpoints(
             (_, Some(name)) => {
                 Some(("API key".to_owned(), format!("the variable {}", variable_name(name))))
             }
-            (CredentialSource::FoundryKey(_), None) => {
-                Some(("API key".to_owned(), "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
-            }
-            (_, None) => first.cloned(),
         };
         let models = links.iter().map(|link| link.model.clone()).collect();
         let place = probe_target(endpoint, models, credential, secrets);

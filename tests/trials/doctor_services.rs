@@ -172,6 +172,21 @@ async fn doctor_checks_every_endpoint_of_the_chain_with_its_own_key() {
     assert!(!ended.stdout.contains("other-key-0123456789"), "{ended:?}");
 }
 
+#[tokio::test]
+async fn doctor_names_the_variable_of_a_clouds_key_not_that_of_the_first_service() {
+    let primary = service(|_| answer("200 OK", "application/json", LIST));
+    let cloud = service(|request| {
+        assert!(request.contains("authorization: Bearer bedrock-key-0123456789"), "{request}");
+        answer("403 Forbidden", "application/json", "{\"message\":\"Authentication failed\"}")
+    });
+    let trial = doctor(&primary)
+        .env("AWS_BEARER_TOKEN_BEDROCK", "bedrock-key-0123456789")
+        .env("ANTHROPIC_BEDROCK_BASE_URL", &cloud);
+    let ended = trial.args(["--", "--fallback-model", "opus@bedrock:us-east-1"]).run().await;
+    let wanted = ["the variable AWS_BEARER_TOKEN_BEDROCK", &cloud];
+    tells(&report(&ended), "acceptance", "problem", &wanted);
+}
+
 /// A service behind TLS whose clock is `hours` behind ours.
 fn behind_tls(host: &'static str, hours: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");

@@ -226,6 +226,27 @@ pub struct EndpointSettings {
     pub dead_path: Duration,
 }
 
+impl EndpointSettings {
+    /// The kind of a credential of a cloud, and where it is from. `None`: the credential is one of
+    /// the Messages API.
+    pub fn cloud_credential(&self) -> Option<(&'static str, String)> {
+        match &self.credential {
+            CredentialSource::Cloud(identity) => Some((identity.kind(), identity.source())),
+            CredentialSource::FoundryKey(_) => {
+                Some(("API key", "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
+            }
+            CredentialSource::Bearer(_) if self.service.is_cloud() => {
+                Some(("bearer token", "the variable AWS_BEARER_TOKEN_BEDROCK".to_owned()))
+            }
+            CredentialSource::ApiKey(_)
+            | CredentialSource::Bearer(_)
+            | CredentialSource::Helper(_)
+            | CredentialSource::OAuth { .. }
+            | CredentialSource::Absent => None,
+        }
+    }
+}
+
 impl fmt::Debug for EndpointSettings {
     /// Headers by name: what they say may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -79,21 +79,7 @@ pub fn survey_with_managed(
         inputs.mistakes.push(error.to_string());
         sources.with_credential(CredentialSource::Absent)
     });
-    let of_cloud = match &endpoint.credential {
-        CredentialSource::Cloud(identity) => Some((identity.kind(), identity.source())),
-        CredentialSource::FoundryKey(_) => {
-            Some(("API key", "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
-        }
-        CredentialSource::Bearer(_) if endpoint.service.is_cloud() => {
-            Some(("bearer token", "the variable AWS_BEARER_TOKEN_BEDROCK".to_owned()))
-        }
-        CredentialSource::ApiKey(_)
-        | CredentialSource::Bearer(_)
-        | CredentialSource::Helper(_)
-        | CredentialSource::OAuth { .. }
-        | CredentialSource::Absent => None,
-    };
-    if let Some(of_cloud) = of_cloud {
+    if let Some(of_cloud) = endpoint.cloud_credential() {
         // Those of the Messages API are not used at a cloud.
         found = vec![of_cloud];
     }
