@@ -1,5 +1,7 @@
 //! Writes JSON values as YAML in block style, for people who edit it.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// Renders one document.
@@ -67,8 +69,27 @@ fn scalar(value: &Value) -> String {
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => value.to_string(),
+        | Value::Object(_) => escaped(&value.to_string()),
     }
+}
+
+/// Escapes what JSON may hold as it is, but YAML may not, or takes for the end of a line.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match letter {
+            '\u{7f}'..='\u{9f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{feff}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
+                let _ = write!(text, "\\u{:04x}", u32::from(letter));
+            }
+            _ => text.push(letter),
+        }
+    }
+    text
 }
 
 /// Whether a text is read as this text without quotes.
@@ -90,10 +111,11 @@ mod tests {
         let value = json!({
             "kind": "Job", "empty": {}, "none": [], "number": 3,
             "list": [{ "a": "x", "b": ["1", "no"] }, "plain", []],
-            "text": "a: b\n\"c\" # ä",
+            "text": "a: b\n\"c\" # ä", "odd": "\u{7f}\u{85}\u{9b}\u{2028}\u{feff}\u{ffff}😀",
         });
         let wanted = "kind: Job\nempty: {}\nnone: []\nnumber: 3\nlist:\n  - a: x\n    b:\n      \
-                      - \"1\"\n      - \"no\"\n  - plain\n  - []\ntext: \"a: b\\n\\\"c\\\" # ä\"\n";
+                      - \"1\"\n      - \"no\"\n  - plain\n  - []\ntext: \"a: b\\n\\\"c\\\" # ä\"\n\
+                      odd: \"\\u007f\\u0085\\u009b\\u2028\\ufeff\\uffff😀\"\n";
         assert_eq!(render_yaml(&value), wanted);
         let read: Value = serde_saphyr::from_str(&render_yaml(&value)).expect("it is YAML");
         assert_eq!(read, value);
