@@ -188,7 +188,7 @@ async fn prepare_folder(
                 }
                 cloned = &mut cloning => {
                     return cloned.map(|()| files.work()).map_err(|error| {
-                        UsageError::of(kind_of(&error), error.to_string())
+                        UsageError::of(failure_kind(&error), error.to_string())
                     });
                 }
                 () = sleep(CHECKOUT_BEAT) => {
@@ -210,7 +210,7 @@ async fn prepare_folder(
 }
 
 /// A clone may fail because of the network, or of a server that is busy.
-fn kind_of(error: &CheckoutError) -> UsageErrorKind {
+fn failure_kind(error: &CheckoutError) -> UsageErrorKind {
     match error {
         CheckoutError::Failed { step: CheckoutStep::Clone, .. } => UsageErrorKind::Temporary,
         CheckoutError::Failed { step: CheckoutStep::Checkout, .. }
