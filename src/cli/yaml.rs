@@ -71,6 +71,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The value that begins with an event.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the parser's list of events is open")]
     fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Value, YamlError> {
         let Some(depth) = depth.checked_sub(1) else {
             return Err(self.error("it is nested too deeply"));

@@ -113,6 +113,7 @@ pub(super) fn is_session_lost(text: &str) -> bool {
     SESSION_EXPIRED_MESSAGES.into_iter().any(|words| text.contains(words))
 }
 
+/// Classifies why a call has no result.
 pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
     match fault {
         RequestFault::Refused(RpcError { code, message }) => {
@@ -185,6 +186,7 @@ pub(super) fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     format!("{what} (HTTP {})", code.as_u16())
 }
 
+/// Classifies why an HTTP request has no response.
 pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
     let inner = innermost(error);
     let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())

@@ -57,7 +57,7 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
     peer: Peer,
-    /// The way for messages of a server in the host.
+    /// Takes messages of a server in the host.
     host: Option<HostInbox>,
     about: Arc<ServerInfo>,
     /// Masks secrets in the server's output.
@@ -125,9 +125,9 @@ async fn open_connection(
     .map_err(ConnectError::Lost)?;
     let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
     let peer = Peer::start(transport, inbox, received, roots(around));
-    let greeting = timeout(patience, greet(&peer, lifecycle, &around.mask)).await;
+    let begun = timeout(patience, handshake(&peer, lifecycle, &around.mask)).await;
     let mask = around.mask.clone();
-    let fault = match greeting {
+    let fault = match begun {
         Ok(Ok(about)) => {
             let handle = ConnectionHandle { peer, host, about: Arc::new(about), mask };
             return Ok(Connection { handle, program, _end: end });
@@ -175,8 +175,8 @@ async fn open_connection(
     })
 }
 
-/// Begins the conversation. Returns what the server declares about itself.
-async fn greet(
+/// Makes the first requests. Returns what the server declares about itself.
+async fn handshake(
     peer: &Peer,
     lifecycle: Lifecycle,
     mask: &Redactor,
@@ -195,9 +195,10 @@ async fn greet(
             let Some(version) = answer["protocolVersion"].as_str() else {
                 return Err(RequestFault::Mismatch);
             };
-            peer.transport().agree(version, lifecycle);
+            peer.transport().set_version(version);
             peer.notify("notifications/initialized").await?;
             peer.set_context(Map::new());
+            peer.transport().listen();
             answer
         }
         Lifecycle::Stateless => {
@@ -214,10 +215,10 @@ async fn greet(
             if !versions.is_some_and(|versions| versions.contains(&json!(STATELESS_VERSION))) {
                 return Err(RequestFault::Mismatch);
             }
-            peer.transport().agree(STATELESS_VERSION, lifecycle);
             answer
         }
     };
+    peer.set_connected();
     let server = &answer["serverInfo"];
     let field = |name: &str| server[name].as_str().map(|text| sanitize_start(text, mask));
     let identity = field("name").map(|name| {

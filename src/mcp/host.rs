@@ -10,7 +10,7 @@ use crate::types::{HostChannel, HostError};
 
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, INTERNAL_ERROR, RpcError, ServerMessage};
-use super::transport::{Inbox, Sending, Transport};
+use super::transport::{Closing, Inbox, Sending, Transport};
 
 /// The most messages of a server that wait to be handled; more are dropped.
 pub(super) const WAITING_MAX: usize = 256;
@@ -19,16 +19,16 @@ pub(super) const WAITING_MAX: usize = 256;
 const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client's end of a connection.
-pub(super) struct HostTransport(Arc<HostRoute>);
+pub(super) struct HostTransport(Arc<HostServer>);
 
-/// The way to the server.
-struct HostRoute {
+/// The server in the host.
+struct HostServer {
     host: Arc<dyn HostChannel>,
     server: String,
     inbox: Inbox,
 }
 
-/// The way for messages that the server sends on its own.
+/// The inbox, for messages that the server sends on its own.
 #[derive(Clone)]
 pub(super) struct HostInbox(Inbox);
 
@@ -43,7 +43,7 @@ impl HostInbox {
         match ServerMessage::from_value(message) {
             Some(
                 message @ (ServerMessage::Notification { .. } | ServerMessage::Request { .. }),
-            ) => self.0.messages.try_send(message.into()).is_ok(),
+            ) => self.0.try_put(message),
             // Answers are in the host's replies.
             Some(ServerMessage::Response { .. }) | None => false,
         }
@@ -52,11 +52,11 @@ impl HostInbox {
 
 impl HostTransport {
     pub(super) fn new(host: Arc<dyn HostChannel>, server: &str, inbox: Inbox) -> Self {
-        Self(Arc::new(HostRoute { host, server: server.to_owned(), inbox }))
+        Self(Arc::new(HostServer { host, server: server.to_owned(), inbox }))
     }
 }
 
-impl HostRoute {
+impl HostServer {
     async fn send(&self, message: Value) -> Result<Value, HostError> {
         let request = json!({
             "subtype": "mcp_message",
@@ -83,7 +83,8 @@ impl HostRoute {
             }
             Err(HostError::Refused(why)) => failure(why, id),
         };
-        self.inbox.put(answer).await;
+        let room = self.inbox.reserve(0).await;
+        self.inbox.put(answer, room).await;
         Ok(())
     }
 }
@@ -109,18 +110,18 @@ impl Transport for HostTransport {
     /// Done once the answer is taken in, or once a message without an answer is acknowledged, so
     /// that `tools/list` never overtakes `notifications/initialized`.
     fn send(&self, message: ClientMessage) -> Sending {
-        let route = Arc::clone(&self.0);
+        let server = Arc::clone(&self.0);
         Box::pin(async move {
             if let Some(id) = message.id {
-                return route.exchange(id, message.json).await;
+                return server.exchange(id, message.json).await;
             }
             // The server learns nothing from a failure, and neither does the caller.
-            let _ = tokio::time::timeout(ACK_TIMEOUT, route.send(message.json)).await;
+            let _ = tokio::time::timeout(ACK_TIMEOUT, server.send(message.json)).await;
             Ok(())
         })
     }
 
-    fn close(&self) -> Sending {
-        Box::pin(std::future::ready(Ok(())))
+    fn close(&self) -> Closing {
+        Box::pin(std::future::ready(()))
     }
 }

@@ -2,6 +2,7 @@
 //! answer as JSON or as a stream of events. What the server sends on its own comes in such streams,
 //! too, or in one that is opened for it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use reqwest::header::{
 };
 use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::secrets::Redactor;
 use crate::sse::SseParser;
@@ -20,9 +21,9 @@ use super::call_error::{
     is_session_lost,
 };
 use super::request_headers::ArgumentHeaders;
-use super::rpc::{ClientMessage, ServerMessage};
+use super::rpc::{ClientMessage, ServerMessage, request_number};
 use super::sanitize::sanitize_start;
-use super::transport::{Inbox, Lifecycle, Sending, Transport};
+use super::transport::{Closing, Inbox, Sending, Transport};
 
 /// The most messages that wait to be handled.
 pub(super) const WAITING_MAX: usize = 64;
@@ -33,21 +34,15 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// The largest body of an error that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// How often a broken stream is continued.
-const CONTINUATIONS_MAX: u32 = 5;
+/// How often in a row the attempt to continue a broken stream may fail.
+const FAILED_CONTINUATIONS_MAX: u32 = 5;
 
 /// The wait before a stream is continued, unless the server says how long; each further one is twice
 /// as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The shortest such wait, whatever the server says.
+/// The shortest wait before the stream of an answer is continued, whatever the server says.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-
-/// The longest such wait, whatever the server says.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// A stream that lasted this long resets the count of continuations.
-const STABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// How long to wait for the end of a stream whose answer was received, so that its connection can be
 /// used again.
@@ -70,8 +65,10 @@ struct HttpSession {
     headers: HeaderMap,
     /// The session's identifier, if the server gave one.
     id: OnceLock<HeaderValue>,
-    /// The agreed version of the protocol.
-    agreed: OnceLock<(HeaderValue, Lifecycle)>,
+    /// The version of the protocol that was agreed on in the handshake.
+    version: OnceLock<HeaderValue>,
+    /// Whether a stream is open, or about to be, for what the server sends on its own.
+    is_listening: AtomicBool,
     arguments: Mutex<ArgumentHeaders>,
     inbox: Inbox,
     mask: Redactor,
@@ -82,7 +79,7 @@ enum StreamEnd {
     /// The awaited answer came.
     Answered,
     /// The stream ended before, or broke.
-    Broken { had_events: bool },
+    Broken,
 }
 
 impl HttpTransport {
@@ -95,17 +92,20 @@ impl HttpTransport {
         inbox: Inbox,
         mask: Redactor,
     ) -> Result<Self, HeaderName> {
-        let own = [ACCEPT, CONTENT_TYPE, SESSION_ID, LAST_EVENT_ID];
+        let own = [ACCEPT, SESSION_ID, LAST_EVENT_ID];
         if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
             return Err(name);
         }
+        // Many configurations state it, though every body is JSON.
+        headers.remove(CONTENT_TYPE);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         Ok(Self(Arc::new(HttpSession {
             client,
             url: url.to_owned(),
             headers,
             id: OnceLock::new(),
-            agreed: OnceLock::new(),
+            version: OnceLock::new(),
+            is_listening: AtomicBool::new(false),
             arguments: Mutex::default(),
             inbox,
             mask,
@@ -119,21 +119,27 @@ impl Transport for HttpTransport {
         Box::pin(async move { session.post(&message).await })
     }
 
-    fn agree(&self, version: &str, lifecycle: Lifecycle) {
+    fn set_version(&self, version: &str) {
         if let Ok(version) = HeaderValue::from_str(version) {
-            // It is agreed on once.
-            let _ = self.0.agreed.set((version, lifecycle));
+            // There is one handshake.
+            let _ = self.0.version.set(version);
         }
-        // Without a handshake, nothing is sent but answers.
-        if lifecycle == Lifecycle::Handshake {
-            let session = Arc::clone(&self.0);
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = session.listen() => {}
-                    () = session.inbox.closed.cancelled() => {}
-                }
-            });
+    }
+
+    fn listen(&self) {
+        // Without a session, the server does not know whom its messages are for.
+        if self.0.id.get().is_none() {
+            return;
         }
+        let session = Arc::clone(&self.0);
+        session.is_listening.store(true, Ordering::Relaxed);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = session.listen() => {}
+                () = session.inbox.closed.cancelled() => {}
+            }
+            session.is_listening.store(false, Ordering::Relaxed);
+        });
     }
 
     fn set_tools(&self, listed: &[Value]) {
@@ -141,7 +147,7 @@ impl Transport for HttpTransport {
         *self.0.arguments.lock().unwrap_or_else(PoisonError::into_inner) = headers;
     }
 
-    fn close(&self) -> Sending {
+    fn close(&self) -> Closing {
         let session = Arc::clone(&self.0);
         Box::pin(async move {
             if session.id.get().is_some() {
@@ -149,7 +155,6 @@ impl Transport for HttpTransport {
                 // The server ends the session by itself if it does not hear of it.
                 let _ = request.send().await;
             }
-            Ok(())
         })
     }
 }
@@ -165,7 +170,7 @@ impl HttpSession {
         if let Some(id) = self.id.get() {
             headers.insert(SESSION_ID, id.clone());
         }
-        if let Some((version, _)) = self.agreed.get() {
+        if let Some(version) = self.version.get() {
             headers.insert(PROTOCOL_VERSION, version.clone());
         }
         headers
@@ -178,9 +183,9 @@ impl HttpSession {
         let stated = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
         if let Some(version) = stated.as_str().and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(PROTOCOL_VERSION, version);
+            let arguments = self.arguments.lock().unwrap_or_else(PoisonError::into_inner);
+            arguments.add(message, &mut headers);
         }
-        let arguments = self.arguments.lock().unwrap_or_else(PoisonError::into_inner);
-        arguments.add(message, &mut headers);
         headers
     }
 
@@ -200,13 +205,13 @@ impl HttpSession {
         }
         let Some(id) = message.id else { return Ok(()) };
         if matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT)
-            && self.agreed.get().is_some()
+            && self.is_listening.load(Ordering::Relaxed)
         {
             // Servers may send the answer in the stream that is open for their own messages.
             return Ok(());
         }
         match content_type(&response).as_str() {
-            JSON => self.take_json(response, id).await,
+            kind if kind.starts_with(JSON) => self.take_json(response, id).await,
             EVENTS => self.take_events(response, id).await,
             "" => Err(ExchangeFault::InvalidAnswer(
                 "it answered with content of no type, which is none of the protocol's".to_owned(),
@@ -237,32 +242,39 @@ impl HttpSession {
             return Err(ExchangeFault::Expired);
         }
         let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
-        let is_json = content_type(&response) == JSON;
+        let is_json = content_type(&response).starts_with(JSON);
+        // A server that fails may have begun with the request, whatever it says.
+        let is_refusal = status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS;
         // A body that breaks off is not worth more than the status.
         let body = read(response, ERROR_BYTES_MAX).await.unwrap_or_default();
         if let Some(id) = message.id
             && is_json
-            && status != StatusCode::FORBIDDEN
+            && !matches!(status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
             && let Some(ServerMessage::Response { outcome: Err(error), .. }) =
                 ServerMessage::parse(&body)
         {
             // What refuses a request before it is read cannot repeat its identifier.
-            self.inbox.put(ServerMessage::Response { id: json!(id), outcome: Err(error) }).await;
+            let room = self.inbox.reserve(body.len()).await;
+            let answer = ServerMessage::Response { id: json!(id), outcome: Err(error) };
+            self.inbox.put(answer, room).await;
             return Ok(());
         }
         let said = String::from_utf8_lossy(&body);
-        if is_session_lost(&said) {
+        if is_refusal && self.id.get().is_some() && is_session_lost(&said) {
             return Err(ExchangeFault::Expired);
         }
-        Err(classify_status(status, &said, retry_after.as_deref(), &self.mask))
+        // What gateways say of servers behind them is of no use.
+        let said = if is_refusal { &*said } else { "" };
+        Err(classify_status(status, said, retry_after.as_deref(), &self.mask))
     }
 
     /// Takes in an answer that is JSON. It answers the request, whatever its identifier is.
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
+        let room = self.inbox.reserve(body.len()).await;
         match ServerMessage::parse(&body) {
             Some(ServerMessage::Response { outcome, .. }) => {
-                self.inbox.put(ServerMessage::Response { id: json!(id), outcome }).await;
+                self.inbox.put(ServerMessage::Response { id: json!(id), outcome }, room).await;
                 Ok(())
             }
             Some(ServerMessage::Request { .. } | ServerMessage::Notification { .. }) | None => {
@@ -276,29 +288,26 @@ impl HttpSession {
     /// have identifiers.
     async fn take_events(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let mut parser = SseParser::with_limit(ANSWER_BYTES_MAX);
-        let (mut response, mut attempt) = (Some(response), 0);
+        let (mut response, mut failures) = (Some(response), 0);
         loop {
             if let Some(response) = response.take() {
                 match self.read_events(response, &mut parser, Some(id)).await? {
                     StreamEnd::Answered => return Ok(()),
-                    StreamEnd::Broken { had_events: true } => attempt = 0,
-                    StreamEnd::Broken { had_events: false } => {}
+                    StreamEnd::Broken => {}
                 }
             }
-            attempt += 1;
-            if parser.last_id().is_none() || attempt > CONTINUATIONS_MAX {
+            if parser.last_id().is_none() || failures > FAILED_CONTINUATIONS_MAX {
                 return Err(connection_broken());
             }
-            sleep(continuation_wait(&parser, attempt)).await;
+            sleep(continuation_wait(&parser, failures).max(SHORTEST_WAIT)).await;
             match self.open_stream(parser.last_id()).await {
                 Ok(Some(next)) => {
-                    response = Some(next);
+                    (response, failures) = (Some(next), 0);
                     parser.restart();
                 }
-                Ok(None) => return Err(connection_broken()),
-                // The next attempt may be luckier.
-                Err(ExchangeFault::ConnectionLost(_)) => {}
-                Err(fault) => return Err(fault),
+                Err(ExchangeFault::ConnectionLost(_)) => failures += 1,
+                // Whatever the server says now, it has received the request.
+                Ok(None) | Err(_) => return Err(connection_broken()),
             }
         }
     }
@@ -306,25 +315,21 @@ impl HttpSession {
     /// Takes in what the server sends on its own, as long as it keeps a stream for it.
     async fn listen(&self) {
         let mut parser = SseParser::with_limit(ANSWER_BYTES_MAX);
-        let mut attempt = 0;
-        while attempt <= CONTINUATIONS_MAX {
-            let since = Instant::now();
+        let mut failures = 0;
+        while failures <= FAILED_CONTINUATIONS_MAX {
             match self.open_stream(parser.last_id()).await {
                 Ok(Some(response)) => {
+                    failures = 0;
                     parser.restart();
-                    match self.read_events(response, &mut parser, None).await {
-                        Ok(StreamEnd::Broken { had_events: true }) => attempt = 0,
-                        Ok(StreamEnd::Broken { had_events: false } | StreamEnd::Answered) => {}
-                        Err(_) => return,
+                    if self.read_events(response, &mut parser, None).await.is_err() {
+                        return;
                     }
                 }
+                Err(ExchangeFault::ConnectionLost(_)) => failures += 1,
                 // It has no such stream; it may need a login for it, and then for calls, too.
-                Ok(None) => return,
-                Err(ExchangeFault::ConnectionLost(_)) => {}
-                Err(_) => return,
+                Ok(None) | Err(_) => return,
             }
-            attempt = if since.elapsed() >= STABLE_AFTER { 1 } else { attempt + 1 };
-            sleep(continuation_wait(&parser, attempt)).await;
+            sleep(continuation_wait(&parser, failures).max(FIRST_WAIT)).await;
         }
     }
 
@@ -332,17 +337,16 @@ impl HttpSession {
     async fn open_stream(&self, after: Option<&str>) -> Result<Option<Response>, ExchangeFault> {
         let mut headers = self.headers();
         headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
-        if let Some(after) = after.and_then(|after| HeaderValue::from_str(after).ok()) {
+        if let Some(after) = after {
+            let Ok(after) = HeaderValue::from_bytes(after.as_bytes()) else { return Ok(None) };
             headers.insert(LAST_EVENT_ID, after);
         }
         let response = self.request(Method::GET, headers).send().await;
         let response = response.map_err(|error| classify_client_error(&error, &self.mask))?;
         let status = response.status();
-        if status.is_server_error() {
+        let is_busy = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        if status.is_server_error() || is_busy {
             return Err(connection_broken());
-        }
-        if status == StatusCode::NOT_FOUND && self.id.get().is_some() {
-            return Err(ExchangeFault::Expired);
         }
         Ok((status.is_success() && content_type(&response) == EVENTS).then_some(response))
     }
@@ -354,22 +358,26 @@ impl HttpSession {
         parser: &mut SseParser,
         id: Option<u64>,
     ) -> Result<StreamEnd, ExchangeFault> {
-        let (mut events, before) = (Vec::new(), parser.last_id().map(ToOwned::to_owned));
-        let mut had_events = false;
+        let mut events = Vec::new();
         loop {
-            let Ok(Some(bytes)) = response.chunk().await else {
-                had_events |= parser.last_id() != before.as_deref();
-                return Ok(StreamEnd::Broken { had_events });
-            };
+            let Ok(Some(bytes)) = response.chunk().await else { return Ok(StreamEnd::Broken) };
             parser.push(&bytes, &mut events).map_err(|_| too_large())?;
             let mut is_answered = false;
             for event in events.drain(..) {
+                let room = self.inbox.reserve(event.data.len()).await;
                 // An event without data only has an identifier.
-                let Some(message) = ServerMessage::parse(event.data.as_bytes()) else { continue };
-                had_events = true;
-                is_answered |= id.is_some()
-                    && matches!(&message, ServerMessage::Response { id: of, .. } if of.as_u64() == id);
-                self.inbox.put(message).await;
+                let Some(mut message) = ServerMessage::parse(event.data.as_bytes()) else {
+                    continue;
+                };
+                if let (Some(own), ServerMessage::Response { id, outcome }) = (id, &mut message) {
+                    match request_number(id) {
+                        Some(number) => is_answered |= number == own,
+                        // What cannot repeat an identifier refuses the request of this stream.
+                        None if outcome.is_err() => (*id, is_answered) = (json!(own), true),
+                        None => {}
+                    }
+                }
+                self.inbox.put(message, room).await;
             }
             if is_answered {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
@@ -380,10 +388,11 @@ impl HttpSession {
     }
 }
 
-/// The wait before the given attempt to continue a stream.
-fn continuation_wait(parser: &SseParser, attempt: u32) -> Duration {
-    let own = FIRST_WAIT * 2_u32.pow(attempt.min(CONTINUATIONS_MAX).saturating_sub(1));
-    parser.retry().unwrap_or(own).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+/// The wait before a stream is continued, after so many failures in a row: what the server says, or
+/// an own one.
+fn continuation_wait(parser: &SseParser, failures: u32) -> Duration {
+    let own = FIRST_WAIT * 2_u32.pow(failures.min(FAILED_CONTINUATIONS_MAX));
+    parser.retry().unwrap_or(own)
 }
 
 /// The content type without its parameters, in lower case.

@@ -2,21 +2,32 @@
 //! its own: progress, changed tools, requests.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::call_error::RequestFault;
-use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage};
+use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::transport::{Inbox, ReceivedMessage, Transport};
 
-/// How long to wait for messages to be sent whose loss does no harm.
-const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a cancellation may take to be sent: its loss does no harm.
+const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the response to a request of the server may take to be sent.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most responses that wait to be sent. More requests are not answered.
+const RESPONSES_MAX: usize = 16;
+
+/// How long the sending of a request goes on that is not awaited any more: what is left of its answer
+/// is read, so that the transport can use the same connection again.
+const UNAWAITED_MAX: Duration = Duration::from_secs(1);
 
 /// The identifiers of requests, of all connections: a host may still work on a request of an earlier
 /// connection, and refuses another with its identifier.
@@ -31,14 +42,17 @@ struct PeerState {
     inbox: Inbox,
     /// The folders that the run works in, as the server may ask for them.
     roots: Value,
-    open: Mutex<HashMap<u64, OpenRequest>>,
-    /// What each request states about the client, once it is connected.
+    unanswered: Mutex<HashMap<u64, AnswerSlot>>,
+    /// What each request states about the client: nothing before the handshake.
     context: OnceLock<Map<String, Value>>,
+    /// Whether the server has answered the first request.
+    is_connected: AtomicBool,
+    responses: mpsc::Sender<ClientMessage>,
     tools_changed: Notify,
 }
 
-/// A request without an answer.
-struct OpenRequest {
+/// Where the answer to a request goes.
+struct AnswerSlot {
     answer: oneshot::Sender<Result<Value, RequestFault>>,
     progress: Arc<Notify>,
 }
@@ -50,6 +64,8 @@ pub(super) struct PendingRequest {
     answer: oneshot::Receiver<Result<Value, RequestFault>>,
     progress: Arc<Notify>,
     sending: AbortHandle,
+    /// Tells the sending task when the request is not awaited any more.
+    _awaited: DropGuard,
 }
 
 impl Peer {
@@ -60,15 +76,19 @@ impl Peer {
         received: mpsc::Receiver<ReceivedMessage>,
         roots: Value,
     ) -> Self {
+        let (responses, queued) = mpsc::channel(RESPONSES_MAX);
         let peer = Self(Arc::new(PeerState {
             transport,
             inbox,
             roots,
-            open: Mutex::default(),
+            unanswered: Mutex::default(),
             context: OnceLock::new(),
+            is_connected: AtomicBool::new(false),
+            responses,
             tools_changed: Notify::new(),
         }));
         tokio::spawn(peer.clone().handle_all(received));
+        tokio::spawn(peer.clone().respond(queued));
         peer
     }
 
@@ -78,34 +98,48 @@ impl Peer {
                 // What arrived before the end is still handled.
                 biased;
                 message = received.recv() => match message {
-                    Some(received) => self.handle(received.message).await,
+                    Some(received) => self.handle(received.message),
                     None => break,
                 },
                 () = self.closed() => break,
             }
         }
         self.0.inbox.closed.cancel();
-        for (_, open) in self.open().drain() {
-            let _ = open.answer.send(Err(RequestFault::Closed));
+        for (_, slot) in self.unanswered().drain() {
+            let _ = slot.answer.send(Err(RequestFault::Closed));
         }
     }
 
-    async fn handle(&self, message: ServerMessage) {
+    /// Sends the responses to requests of the server: a server that is slow to take them delays
+    /// nothing else.
+    async fn respond(self, mut queued: mpsc::Receiver<ClientMessage>) {
+        let send_all = async {
+            while let Some(response) = queued.recv().await {
+                let _ = timeout(RESPONSE_TIMEOUT, self.0.transport.send(response)).await;
+            }
+        };
+        tokio::select! {
+            () = send_all => {}
+            () = self.closed() => {}
+        }
+    }
+
+    fn handle(&self, message: ServerMessage) {
         match message {
             ServerMessage::Response { id, outcome } => {
                 let answer = outcome.map_err(RequestFault::Refused);
-                match id.as_u64().and_then(|id| self.open().remove(&id)) {
+                match request_number(&id).and_then(|id| self.unanswered().remove(&id)) {
                     // A request that is not awaited any more has no receiver.
-                    Some(open) => drop(open.answer.send(answer)),
-                    None => self.handle_stray(answer),
+                    Some(slot) => drop(slot.answer.send(answer)),
+                    None => self.handle_unmatched(answer),
                 }
             }
             ServerMessage::Notification { method, params } => match method.as_str() {
                 "notifications/progress" => {
-                    let id = params["progressToken"].as_u64();
-                    let open = self.open();
-                    if let Some(request) = id.and_then(|id| open.get(&id)) {
-                        request.progress.notify_one();
+                    let id = request_number(&params["progressToken"]);
+                    let unanswered = self.unanswered();
+                    if let Some(slot) = id.and_then(|id| unanswered.get(&id)) {
+                        slot.progress.notify_one();
                     }
                 }
                 "notifications/tools/list_changed" => self.0.tools_changed.notify_one(),
@@ -113,19 +147,20 @@ impl Peer {
             },
             ServerMessage::Request { id, method } => {
                 let response = ClientMessage::response(&id, self.answer(&method));
-                let _ = timeout(SEND_TIMEOUT, self.0.transport.send(response)).await;
+                // A server that does not take its responses gets no more of them.
+                let _ = self.0.responses.try_send(response);
             }
         }
     }
 
     /// Handles an answer that belongs to no request. A server that cannot even say which request it
     /// answers does not understand the first one.
-    fn handle_stray(&self, answer: Result<Value, RequestFault>) {
-        if self.0.context.get().is_some() {
+    fn handle_unmatched(&self, answer: Result<Value, RequestFault>) {
+        if self.0.is_connected.load(Ordering::Relaxed) {
             return;
         }
         let fault = answer.err().unwrap_or(RequestFault::Mismatch);
-        if let Some((_, first)) = self.open().drain().next() {
+        if let Some((_, first)) = self.unanswered().drain().next() {
             let _ = first.answer.send(Err(fault));
         }
     }
@@ -142,14 +177,19 @@ impl Peer {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, OpenRequest>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<u64, AnswerSlot>> {
+        self.0.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what each further request states about the client, and ends the handshake.
+    /// Sets what each further request states about the client.
     pub(super) fn set_context(&self, context: Map<String, Value>) {
         // It is set once.
         let _ = self.0.context.set(context);
+    }
+
+    /// The server has answered the first request.
+    pub(super) fn set_connected(&self) {
+        self.0.is_connected.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn transport(&self) -> &dyn Transport {
@@ -166,7 +206,9 @@ impl Peer {
         }
         let (answer, receiver) = oneshot::channel();
         let progress = Arc::new(Notify::new());
-        self.open().insert(id, OpenRequest { answer, progress: Arc::clone(&progress) });
+        self.unanswered().insert(id, AnswerSlot { answer, progress: Arc::clone(&progress) });
+        let unawaited = CancellationToken::new();
+        let awaited = unawaited.clone().drop_guard();
         let sending = self.0.transport.send(ClientMessage::request(id, method, params));
         let peer = self.clone();
         let sending = tokio::spawn(async move {
@@ -180,15 +222,16 @@ impl Peer {
                     Ok(()) => None,
                 },
                 () = peer.closed() => Some(RequestFault::Closed),
+                () = async { unawaited.cancelled().await; sleep(UNAWAITED_MAX).await } => None,
             };
             if let Some(fault) = failed
-                && let Some(open) = peer.open().remove(&id)
+                && let Some(slot) = peer.unanswered().remove(&id)
             {
-                let _ = open.answer.send(Err(fault));
+                let _ = slot.answer.send(Err(fault));
             }
         });
-        let sending = sending.abort_handle();
-        PendingRequest { peer: self.clone(), id, answer: receiver, progress, sending }
+        let (peer, sending) = (self.clone(), sending.abort_handle());
+        PendingRequest { peer, id, answer: receiver, progress, sending, _awaited: awaited }
     }
 
     /// Sends a notification.
@@ -214,7 +257,7 @@ impl Peer {
         self.0.inbox.closed.is_cancelled()
     }
 
-    /// Closes the connection; the farewell takes at most `patience`.
+    /// Closes the connection; the end of the session takes at most `patience`.
     pub(super) async fn close(&self, patience: Duration) {
         let _ = timeout(patience, self.0.transport.close()).await;
         self.0.inbox.closed.cancel();
@@ -241,7 +284,7 @@ impl PendingRequest {
         let told = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
         let sending = self.sending.clone();
         tokio::spawn(async move {
-            let _ = timeout(SEND_TIMEOUT, told).await;
+            let _ = timeout(CANCELLATION_TIMEOUT, told).await;
             // The server does not answer it any more.
             sending.abort();
         });
@@ -250,6 +293,88 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.peer.open().remove(&self.id);
+        self.peer.unanswered().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::super::transport::{Closing, Sending};
+    use super::*;
+
+    /// A transport that never sends anything. Counts the messages that were given up.
+    #[derive(Default)]
+    struct StuckTransport(Arc<AtomicU64>);
+
+    struct Count(Arc<AtomicU64>);
+
+    impl Drop for Count {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Transport for StuckTransport {
+        fn send(&self, _message: ClientMessage) -> Sending {
+            let given_up = Count(Arc::clone(&self.0));
+            Box::pin(async move {
+                let _given_up = given_up;
+                std::future::pending().await
+            })
+        }
+
+        fn close(&self) -> Closing {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    fn stuck() -> (Peer, Inbox, Arc<AtomicU64>) {
+        let (inbox, received) = Inbox::new(8);
+        let transport = StuckTransport::default();
+        let given_up = Arc::clone(&transport.0);
+        let peer = Peer::start(Box::new(transport), inbox.clone(), received, json!([]));
+        (peer, inbox, given_up)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_not_awaited_any_more_is_given_up() {
+        let (peer, _inbox, given_up) = stuck();
+        drop(peer.request("tools/list", json!({})));
+        sleep(UNAWAITED_MAX + Duration::from_millis(1)).await;
+        assert_eq!(given_up.load(Ordering::Relaxed), 1);
+        let request = peer.request("tools/list", json!({}));
+        sleep(Duration::from_hours(1)).await;
+        assert_eq!(given_up.load(Ordering::Relaxed), 1, "it is still awaited");
+        request.cancel("out of time");
+        sleep(CANCELLATION_TIMEOUT + Duration::from_millis(1)).await;
+        assert_eq!(given_up.load(Ordering::Relaxed), 3, "with the cancellation");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_no_responses_delays_no_answer() {
+        let (peer, inbox, _) = stuck();
+        let mut request = peer.request("tools/list", json!({}));
+        for _ in 0..2 * RESPONSES_MAX {
+            let ping = ServerMessage::Request { id: json!("x"), method: "ping".to_owned() };
+            let room = inbox.reserve(10).await;
+            assert!(inbox.put(ping, room).await);
+        }
+        let answer = ServerMessage::Response { id: json!(request.id), outcome: Ok(json!({})) };
+        let (room, began) = (inbox.reserve(10).await, Instant::now());
+        assert!(inbox.put(answer, room).await);
+        assert_eq!(request.answer().await, Ok(json!({})));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_connection_answers_every_request() {
+        let (peer, inbox, _) = stuck();
+        let mut before = peer.request("tools/list", json!({}));
+        inbox.closed.cancel();
+        assert_eq!(before.answer().await, Err(RequestFault::Closed));
+        let mut after = peer.request("tools/list", json!({}));
+        assert_eq!(after.answer().await, Err(RequestFault::Closed));
     }
 }

@@ -18,6 +18,17 @@ pub(super) const HEADER_MISMATCH: i64 = -32020;
 /// The server does not support the version of the protocol.
 pub(super) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
+/// The number of our request that an identifier names. Some servers repeat it as text, or with a
+/// fraction of zero.
+pub(super) fn request_number(id: &Value) -> Option<u64> {
+    let text = match id {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+    };
+    text.strip_suffix(".0").unwrap_or(&text).parse().ok()
+}
+
 /// A message from a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ServerMessage {
@@ -139,6 +150,21 @@ mod tests {
         let odd = RpcError { code: INTERNAL_ERROR, message: String::new() };
         let odd = ServerMessage::Response { id: json!(1), outcome: Err(odd) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":"x"}}"#), Some(odd));
+    }
+
+    #[test]
+    fn an_identifier_may_come_back_as_text_or_as_a_fraction() {
+        for (id, wanted) in [
+            (json!(7), Some(7)),
+            (json!("7"), Some(7)),
+            (json!(7.0), Some(7)),
+            (json!(7.5), None),
+            (json!("server-error"), None),
+            (json!(-7), None),
+            (Value::Null, None),
+        ] {
+            assert_eq!(request_number(&id), wanted, "{id}");
+        }
     }
 
     #[test]

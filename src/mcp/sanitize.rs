@@ -1,4 +1,4 @@
-//! Sanitizes text from servers and the library for messages: masked, on one line, and short.
+//! Sanitizes text from servers for messages: masked, on one line, and short.
 
 use crate::secrets::Redactor;
 

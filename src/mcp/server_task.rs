@@ -227,7 +227,10 @@ impl ServerTask {
                 });
                 return Ok(link);
             }
-            Ok(Err(CallError::NeedsAuth(why))) => return Err(ConnectionLoss::NeedsAuth(why)),
+            Ok(Err(CallError::NeedsAuth(why))) => {
+                link.close(timers.end).await;
+                return Err(ConnectionLoss::NeedsAuth(why));
+            }
             Ok(Err(CallError::Refused(why) | CallError::Ambiguous(why) | CallError::Lost(why))) => {
                 format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
             }
@@ -236,7 +239,9 @@ impl ServerTask {
             }
             Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
         };
-        Err(ConnectionLoss::Transient(link.with_last_output(&why)))
+        let loss = ConnectionLoss::Transient(link.with_last_output(&why));
+        link.close(timers.end).await;
+        Err(loss)
     }
 
     fn replace_loss(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
@@ -17,7 +17,7 @@ use crate::secrets::Redactor;
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, ServerMessage};
 use super::sanitize::{sanitize_end, sanitize_start};
-use super::transport::{Inbox, ReceivedMessage, Sending, Transport};
+use super::transport::{Closing, Inbox, Sending, Transport};
 
 /// The longest message, in bytes. A longer one ends the connection.
 const LONGEST_LINE: usize = 32 << 20;
@@ -30,9 +30,6 @@ const SAID_BYTES: usize = 4096;
 
 /// The most messages in the incoming queue.
 pub(super) const WAITING_MAX: usize = 64;
-
-/// The most bytes in the incoming queue. A single longer message is still accepted.
-const WAITING_BYTES: u32 = 32 << 20;
 
 /// The most bytes in the outgoing queue: requests of the server are answered at once, and a server
 /// that sends many may not read the answers.
@@ -196,9 +193,9 @@ impl Transport for StdioTransport {
         Box::pin(std::future::ready(self.queue(message.json.to_string().into_bytes())))
     }
 
-    fn close(&self) -> Sending {
+    fn close(&self) -> Closing {
         self.stop_writing();
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(std::future::ready(()))
     }
 }
 
@@ -223,7 +220,7 @@ async fn read(
     said: ServerOutput,
     mut is_over: tokio::sync::watch::Receiver<()>,
 ) {
-    let all = read_messages(stdout, &inbox.messages, &said);
+    let all = read_messages(stdout, &inbox, &said);
     // Descendants of the program may hold its stdout open forever.
     let over = async {
         while is_over.changed().await.is_ok() {}
@@ -236,12 +233,7 @@ async fn read(
     inbox.closed.cancel();
 }
 
-async fn read_messages(
-    stdout: impl AsyncRead + Unpin,
-    messages: &mpsc::Sender<ReceivedMessage>,
-    said: &ServerOutput,
-) {
-    let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
+async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, said: &ServerOutput) {
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
     let (mut line, mut garbage) = (Vec::new(), 0);
     loop {
@@ -258,12 +250,10 @@ async fn read_messages(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        // Acquired before parsing: the parsed value takes several times as much memory.
-        let length = u32::try_from(line.len()).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
-        let Ok(own) = Arc::clone(&room).acquire_many_owned(length).await else { return };
+        let room = inbox.reserve(line.len()).await;
         if let Some(message) = ServerMessage::parse(&line) {
             garbage = 0;
-            if messages.send(ReceivedMessage { message, _room: Some(own) }).await.is_err() {
+            if !inbox.put(message, room).await {
                 return;
             }
         } else {

@@ -1,32 +1,42 @@
-//! The seam between a connection and the way its messages take: the pipes of a program, HTTP, or the
+//! The seam between a connection and what carries its messages: the pipes of a program, HTTP, or the
 //! host of the run.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, ServerMessage};
 
-/// What becomes of a message.
+/// The most bytes of messages that wait to be handled. A single longer message is still accepted.
+const WAITING_BYTES: u32 = 32 << 20;
+
+/// Sends a message.
 pub(super) type Sending = Pin<Box<dyn Future<Output = Result<(), ExchangeFault>> + Send>>;
+
+/// Ends a transport.
+pub(super) type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Carries messages to a server. What the server sends arrives in an [`Inbox`].
 pub(super) trait Transport: Send + Sync {
-    /// Sends a message. Messages are sent in the order of the calls where the way has an order. The
-    /// future fails if the message did not arrive, or if an answer can no longer come.
+    /// Sends a message. Messages are sent in the order of the calls where the transport has an
+    /// order. The future fails if the message did not arrive, or if an answer can no longer come.
+    /// Dropping it gives up the answer.
     fn send(&self, message: ClientMessage) -> Sending;
 
-    /// Tells the transport which version of the protocol the server and the client have agreed on.
-    /// Without a handshake, each request states it.
-    fn agree(&self, _version: &str, _lifecycle: Lifecycle) {}
+    /// Tells the transport which version of the protocol the server has agreed to in a handshake.
+    fn set_version(&self, _version: &str) {}
+
+    /// Receives from now on what the server sends on its own, if that takes a request.
+    fn listen(&self) {}
 
     /// Tells the transport about the server's tools.
     fn set_tools(&self, _listed: &[serde_json::Value]) {}
 
-    /// Ends the way, once nothing more is to be sent.
-    fn close(&self) -> Sending;
+    /// Ends the transport, once nothing more is to be sent.
+    fn close(&self) -> Closing;
 }
 
 /// How a connection begins.
@@ -41,35 +51,48 @@ pub(super) enum Lifecycle {
 /// Where a transport puts what the server sends.
 #[derive(Clone, Debug)]
 pub(super) struct Inbox {
-    pub(super) messages: mpsc::Sender<ReceivedMessage>,
+    messages: mpsc::Sender<ReceivedMessage>,
+    room: Arc<Semaphore>,
     /// Set when nothing more can arrive. What has arrived is still handled.
     pub(super) closed: CancellationToken,
+}
+
+/// Room for a message that waits to be handled.
+#[derive(Debug)]
+pub(super) struct Room {
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A message that waits to be handled.
 #[derive(Debug)]
 pub(super) struct ReceivedMessage {
     pub(super) message: ServerMessage,
-    /// Its share of the bytes that may wait.
-    pub(super) _room: Option<OwnedSemaphorePermit>,
-}
-
-impl From<ServerMessage> for ReceivedMessage {
-    fn from(message: ServerMessage) -> Self {
-        Self { message, _room: None }
-    }
+    _room: Room,
 }
 
 impl Inbox {
     /// An inbox where at most `waiting_max` messages wait.
     pub(super) fn new(waiting_max: usize) -> (Self, mpsc::Receiver<ReceivedMessage>) {
         let (messages, received) = mpsc::channel(waiting_max);
-        (Self { messages, closed: CancellationToken::new() }, received)
+        let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
+        (Self { messages, room, closed: CancellationToken::new() }, received)
     }
 
-    /// Puts a message in, and waits for room.
-    pub(super) async fn put(&self, message: ServerMessage) {
-        // After the end of the connection, nothing is awaited any more.
-        let _ = self.messages.send(message.into()).await;
+    /// Waits for room for a message of so many bytes. It is taken before the message is parsed: the
+    /// parsed value takes several times as much memory.
+    pub(super) async fn reserve(&self, bytes: usize) -> Room {
+        let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
+        // The semaphore is never closed.
+        Room { _permit: Arc::clone(&self.room).acquire_many_owned(bytes).await.ok() }
+    }
+
+    /// Puts a message in, and waits until there is a place. Returns whether the connection lasts.
+    pub(super) async fn put(&self, message: ServerMessage, room: Room) -> bool {
+        self.messages.send(ReceivedMessage { message, _room: room }).await.is_ok()
+    }
+
+    /// Puts a message in, if there is a place for it.
+    pub(super) fn try_put(&self, message: ServerMessage) -> bool {
+        self.messages.try_send(ReceivedMessage { message, _room: Room { _permit: None } }).is_ok()
     }
 }

@@ -29,6 +29,7 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
     let doubt = "had an effect is unknown";
     let table = [
         ("500", vec!["it answered HTTP 500 Internal Server Error", doubt], ServerStatus::Connected),
+        ("lost", vec!["it answered HTTP 500", doubt], ServerStatus::Connected),
         ("503", vec!["HTTP 503", "it asks to wait: 7", doubt], ServerStatus::Connected),
         ("429", vec!["HTTP 429"], ServerStatus::Connected),
         ("400", vec!["HTTP 400", "it said: what was that"], ServerStatus::Connected),
@@ -309,6 +310,12 @@ async fn every_version_of_the_protocol_is_spoken() {
         let bench = McpFixture::of(&["version", version]).ready().await;
         assert_eq!(words(&bench.call("echo", version).await), format!("echo: {version}"));
     }
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_identifiers_as_text_is_understood() {
+    let bench = McpFixture::of(&["textual"]).ready().await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
 #[tokio::test]

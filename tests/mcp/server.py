@@ -37,6 +37,7 @@ RESOURCES = {"x://notes": {"text": "read it"}, "x://blob": {"blob": "aGk="}}
 # What an HTTP server answers instead: status, headers, body.
 FAULTS = {
     "500": (500, {"Content-Type": "text/html"}, b"<html>oops</html>"),
+    "lost": (500, {"Content-Type": "text/plain"}, b"upstream: session expired"),
     "503": (503, {"Content-Type": "text/plain", "Retry-After": "7"}, b"busy"),
     "429": (429, {"Content-Type": "text/plain"}, b"slow down"),
     "400": (400, {"Content-Type": "text/plain"}, b"what was that"),
@@ -248,7 +249,8 @@ def serve():
             continue
         result = answer(message)
         if result is not None:
-            send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            ident = str(message["id"]) if MODE == "textual" else message["id"]
+            send({"jsonrpc": "2.0", "id": ident, "result": result})
         if MODE == "late" and message["method"] == "tools/list" and not LISTED:
             # Who lists the tools again has taken in the list that came before.
             LISTED.append(True)
@@ -298,6 +300,8 @@ def serve_http():
         def do_GET(self):
             after = self.headers.get("Last-Event-ID")
             log("listen " + str(after) + " " + str(self.headers.get("MCP-Protocol-Version")))
+            if ARGUMENT == "forgets-stream" and after == "e1":
+                return self.reply(404, None)
             if ARGUMENT in ("breaks", "resumes-late") and after in broken:
                 if ARGUMENT == "resumes-late" and log_once("late"):
                     return self.reply(503, None)
@@ -355,7 +359,11 @@ def serve_http():
                         "code": -32000, "message": "Bad Request: No valid session ID provided"}})
                 if ARGUMENT == "always":
                     return self.reply(404, {"error": "gone"})
-                if ARGUMENT == "never-resumes":
+                if ARGUMENT == "stream-error":
+                    refused = {"jsonrpc": "2.0", "id": "server-error", "error": {
+                        "code": -32602, "message": "no such argument"}}
+                    return self.stream({"data": json.dumps(refused)})
+                if ARGUMENT in ("never-resumes", "forgets-stream"):
                     return self.stream({"id": "e1", "retry": 100, "data": ""})
                 if ARGUMENT in ("breaks", "resumes-late"):
                     broken["e1"] = ident
