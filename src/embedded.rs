@@ -1,5 +1,5 @@
 //! Texts that the program contains: the manual, and the built-in scenarios. The build script
-//! compresses them to a third, and most runs read none of them. Pure.
+//! compresses them to a third, and most runs read none of them.
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -27,7 +27,7 @@ use super::rpc::{
 use super::sanitize::sanitize_start;
 use super::state::{ConnectionLoss, ServerIdentity};
 use super::stdio::{self, ServerOutput, ServerProcess};
-use super::transport::{Inbox, Lifecycle, Transport};
+use super::transport::{Inbox, Transport};
 
 /// The newest version of the protocol with a handshake. A server may answer with an older one.
 const HANDSHAKE_VERSION: &str = "2025-11-25";
@@ -72,6 +72,15 @@ pub(super) struct ServerInfo {
     pub(super) identity: Option<ServerIdentity>,
     /// Its usage instructions for the model.
     pub(super) instructions: Option<String>,
+}
+
+/// How a connection begins.
+#[derive(Clone, Copy, Debug)]
+enum Lifecycle {
+    /// With an `initialize` handshake, as nearly all servers expect.
+    Handshake,
+    /// Without one: each request states its protocol version.
+    Stateless,
 }
 
 /// Why a connection could not be made.

@@ -39,15 +39,6 @@ pub(super) trait Transport: Send + Sync {
     fn close(&self) -> Closing;
 }
 
-/// How a connection begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lifecycle {
-    /// With an `initialize` handshake, as nearly all servers expect.
-    Handshake,
-    /// Without one: each request states its protocol version.
-    Stateless,
-}
-
 /// Where a transport puts what the server sends.
 #[derive(Clone, Debug)]
 pub(super) struct Inbox {
