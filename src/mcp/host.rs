@@ -83,8 +83,8 @@ impl HostServer {
             }
             Err(HostError::Refused(why)) => failure(why, id),
         };
-        let room = self.inbox.reserve(0).await;
-        self.inbox.put(answer, room).await;
+        let permit = self.inbox.reserve(0).await;
+        self.inbox.put(answer, permit).await;
         Ok(())
     }
 }

@@ -254,9 +254,9 @@ impl HttpSession {
                 ServerMessage::parse(&body)
         {
             // What refuses a request before it is read cannot repeat its identifier.
-            let room = self.inbox.reserve(body.len()).await;
+            let permit = self.inbox.reserve(body.len()).await;
             let answer = ServerMessage::Response { id: json!(id), outcome: Err(error) };
-            self.inbox.put(answer, room).await;
+            self.inbox.put(answer, permit).await;
             return Ok(());
         }
         let said = String::from_utf8_lossy(&body);
@@ -271,10 +271,10 @@ impl HttpSession {
     /// Takes in an answer that is JSON. It answers the request, whatever its identifier is.
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
-        let room = self.inbox.reserve(body.len()).await;
+        let permit = self.inbox.reserve(body.len()).await;
         match ServerMessage::parse(&body) {
             Some(ServerMessage::Response { outcome, .. }) => {
-                self.inbox.put(ServerMessage::Response { id: json!(id), outcome }, room).await;
+                self.inbox.put(ServerMessage::Response { id: json!(id), outcome }, permit).await;
                 Ok(())
             }
             Some(ServerMessage::Request { .. } | ServerMessage::Notification { .. }) | None => {
@@ -364,7 +364,7 @@ impl HttpSession {
             parser.push(&bytes, &mut events).map_err(|_| too_large())?;
             let mut is_answered = false;
             for event in events.drain(..) {
-                let room = self.inbox.reserve(event.data.len()).await;
+                let permit = self.inbox.reserve(event.data.len()).await;
                 // An event without data only has an identifier.
                 let Some(mut message) = ServerMessage::parse(event.data.as_bytes()) else {
                     continue;
@@ -377,7 +377,7 @@ impl HttpSession {
                         None => {}
                     }
                 }
-                self.inbox.put(message, room).await;
+                self.inbox.put(message, permit).await;
             }
             if is_answered {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };

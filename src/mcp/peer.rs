@@ -358,12 +358,12 @@ mod tests {
         let mut request = peer.request("tools/list", json!({}));
         for _ in 0..2 * RESPONSES_MAX {
             let ping = ServerMessage::Request { id: json!("x"), method: "ping".to_owned() };
-            let room = inbox.reserve(10).await;
-            assert!(inbox.put(ping, room).await);
+            let permit = inbox.reserve(10).await;
+            assert!(inbox.put(ping, permit).await);
         }
         let answer = ServerMessage::Response { id: json!(request.id), outcome: Ok(json!({})) };
-        let (room, began) = (inbox.reserve(10).await, Instant::now());
-        assert!(inbox.put(answer, room).await);
+        let (permit, began) = (inbox.reserve(10).await, Instant::now());
+        assert!(inbox.put(answer, permit).await);
         assert_eq!(request.answer().await, Ok(json!({})));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }

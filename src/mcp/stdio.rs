@@ -250,10 +250,10 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, said: &Ser
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let room = inbox.reserve(line.len()).await;
+        let permit = inbox.reserve(line.len()).await;
         if let Some(message) = ServerMessage::parse(&line) {
             garbage = 0;
-            if !inbox.put(message, room).await {
+            if !inbox.put(message, permit).await {
                 return;
             }
         } else {

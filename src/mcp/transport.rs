@@ -43,14 +43,15 @@ pub(super) trait Transport: Send + Sync {
 #[derive(Clone, Debug)]
 pub(super) struct Inbox {
     messages: mpsc::Sender<ReceivedMessage>,
-    room: Arc<Semaphore>,
+    /// The bytes that may still wait.
+    free_bytes: Arc<Semaphore>,
     /// Set when nothing more can arrive. What has arrived is still handled.
     pub(super) closed: CancellationToken,
 }
 
-/// Room for a message that waits to be handled.
+/// The share of a message in the bytes that may wait. Dropping it frees them.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct QueuePermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -58,32 +59,33 @@ pub(super) struct Room {
 #[derive(Debug)]
 pub(super) struct ReceivedMessage {
     pub(super) message: ServerMessage,
-    _room: Room,
+    _permit: QueuePermit,
 }
 
 impl Inbox {
     /// An inbox where at most `waiting_max` messages wait.
     pub(super) fn new(waiting_max: usize) -> (Self, mpsc::Receiver<ReceivedMessage>) {
         let (messages, received) = mpsc::channel(waiting_max);
-        let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
-        (Self { messages, room, closed: CancellationToken::new() }, received)
+        let free_bytes = Arc::new(Semaphore::new(WAITING_BYTES as usize));
+        (Self { messages, free_bytes, closed: CancellationToken::new() }, received)
     }
 
-    /// Waits for room for a message of so many bytes. It is taken before the message is parsed: the
-    /// parsed value takes several times as much memory.
-    pub(super) async fn reserve(&self, bytes: usize) -> Room {
+    /// Waits until a message of so many bytes may wait. It is called before the message is parsed:
+    /// the parsed value takes several times as much memory.
+    pub(super) async fn reserve(&self, bytes: usize) -> QueuePermit {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         // The semaphore is never closed.
-        Room { _permit: Arc::clone(&self.room).acquire_many_owned(bytes).await.ok() }
+        QueuePermit { _permit: Arc::clone(&self.free_bytes).acquire_many_owned(bytes).await.ok() }
     }
 
     /// Puts a message in, and waits until there is a place. Returns whether the connection lasts.
-    pub(super) async fn put(&self, message: ServerMessage, room: Room) -> bool {
-        self.messages.send(ReceivedMessage { message, _room: room }).await.is_ok()
+    pub(super) async fn put(&self, message: ServerMessage, permit: QueuePermit) -> bool {
+        self.messages.send(ReceivedMessage { message, _permit: permit }).await.is_ok()
     }
 
     /// Puts a message in, if there is a place for it.
     pub(super) fn try_put(&self, message: ServerMessage) -> bool {
-        self.messages.try_send(ReceivedMessage { message, _room: Room { _permit: None } }).is_ok()
+        let permit = QueuePermit { _permit: None };
+        self.messages.try_send(ReceivedMessage { message, _permit: permit }).is_ok()
     }
 }

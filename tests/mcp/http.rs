@@ -36,18 +36,23 @@ async fn serve(mode: &str, folder: &Path) -> (Child, String) {
     (child, format!("http://127.0.0.1:{port}/mcp"))
 }
 
+/// The configuration of a server at an address, with headers.
+fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
+    let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    ServerConfig {
+        name: "test".to_owned(),
+        place: ServerAddress::Http { url, headers: headers.iter().map(text).collect() },
+        timeout: None,
+        disabled: false,
+        trusted: true,
+    }
+}
+
 pub(super) async fn http(mode: &str) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
     let (child, url) = serve(mode, folder.path()).await;
     let headers = [("Authorization", "Bearer abc"), ("Content-Type", "application/json")];
-    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let config = ServerConfig {
-        name: "test".to_owned(),
-        place: ServerAddress::Http { url, headers },
-        timeout: None,
-        disabled: false,
-        trusted: true,
-    };
+    let config = config(url, &headers);
     let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
     Http { bench: McpFixture { servers, folder }, child }
@@ -192,15 +197,7 @@ async fn a_server_without_handshake_gets_the_headers_of_each_request() {
 #[tokio::test]
 async fn a_header_of_the_protocol_cannot_be_set() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let headers = vec![("Accept".to_owned(), "text/html".to_owned())];
-    let place = ServerAddress::Http { url: "http://127.0.0.1:9/mcp".to_owned(), headers };
-    let config = ServerConfig {
-        name: "test".to_owned(),
-        place,
-        timeout: None,
-        disabled: false,
-        trusted: true,
-    };
+    let config = config("http://127.0.0.1:9/mcp".to_owned(), &[("Accept", "text/html")]);
     let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
     with_time_limit("the verdict", servers.wait_for_first_attempts(Duration::from_mins(1))).await;
