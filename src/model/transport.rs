@@ -10,6 +10,9 @@ use std::time::Duration;
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Url};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -57,7 +60,7 @@ pub struct InvalidBundle {
 #[derive(Debug)]
 struct ClientConfig {
     timers: RequestTimers,
-    extra_roots: Vec<Certificate>,
+    extra_roots: Vec<CertificateDer<'static>>,
     /// Whether the connection is plain HTTP on loopback, which needs no certificates.
     is_plain_loopback: bool,
     proxy: Option<Proxy>,
@@ -112,7 +115,7 @@ impl HttpTransport {
     pub(super) fn new(
         url: &Url,
         timers: RequestTimers,
-        extra_roots: Vec<Certificate>,
+        extra_roots: Vec<CertificateDer<'static>>,
         proxies: &Proxies,
     ) -> Self {
         let plain = is_loopback(url) && url.scheme() == "http";
@@ -174,15 +177,27 @@ impl ClientConfig {
         }
         match builder().build() {
             Ok(client) if self.extra_roots.is_empty() => Ok(client),
-            Ok(_) => builder().tls_certs_merge(self.extra_roots.clone()).build().map_err(told),
+            Ok(_) => {
+                let roots = self.extra_roots.iter().map(|root| Certificate::from_der(root));
+                let roots = roots.collect::<Result<Vec<_>, _>>().map_err(told)?;
+                builder().tls_certs_merge(roots).build().map_err(told)
+            }
             // A host without system certificates, such as a minimal container.
             Err(_) => {
-                let own = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
-                let own = own.filter_map(|root| Certificate::from_der(root).ok());
-                let roots = own.chain(self.extra_roots.iter().cloned());
-                builder().tls_certs_only(roots).build().map_err(told)
+                let tls = self.with_built_in_roots()?;
+                builder().tls_backend_preconfigured(tls).build().map_err(told)
             }
         }
+    }
+
+    /// Trusts the certificate authorities of the program itself, and the extra ones.
+    fn with_built_in_roots(&self) -> Result<rustls::ClientConfig, HttpClientError> {
+        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+        for root in &self.extra_roots {
+            let added = roots.add(root.clone());
+            added.map_err(|error| HttpClientError::Tls(error.to_string()))?;
+        }
+        Ok(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
     }
 
     fn builder(&self, connection: ConnectionChoice) -> ClientBuilder {
@@ -255,7 +270,7 @@ pub fn web_client(
 ///
 /// # Errors
 /// The invalid file and the reason.
-pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, InvalidBundle> {
+pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
     let mut roots = Vec::new();
     for file in files {
         roots.extend(read_bundle(file)?);
@@ -263,10 +278,11 @@ pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, InvalidB
     Ok(roots)
 }
 
-fn read_bundle(file: &Path) -> Result<Vec<Certificate>, InvalidBundle> {
+fn read_bundle(file: &Path) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
     let invalid = |why: &dyn Display| InvalidBundle { file: file.into(), why: why.to_string() };
     let bytes = file_reads::read(file).map_err(|error| invalid(&error))?;
-    let found = Certificate::from_pem_bundle(&bytes).map_err(|error| invalid(&error))?;
+    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| invalid(&error))?;
     if found.is_empty() { Err(invalid(&"it holds no PEM certificate")) } else { Ok(found) }
 }
 

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
+use super::line_matcher::{LineMatcher, MatchScope};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{display_path, open_regular};
 use super::text;
@@ -22,26 +22,15 @@ const LINE_CHARACTERS_MAX: usize = 500;
 /// The longest line, or in multi-line mode file, that is searched, in bytes.
 const HEAP_MAX: usize = 32 << 20;
 
-/// How much memory a compiled pattern may take, and its search again, in bytes.
-const PATTERN_BYTES_MAX: usize = 32 << 20;
-
 const CONTEXT_MAX: usize = 1_000;
 
 /// Compiles the regular expression.
 ///
 /// # Errors
 /// Why it is not valid, for the model.
-pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
-    let mut builder = RegexMatcherBuilder::new();
-    // The defaults let one pattern take a gigabyte.
-    builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
-    builder.case_insensitive(input.ignore_case).multi_line(true);
-    if input.multiline {
-        builder.dot_matches_new_line(true);
-    } else {
-        builder.line_terminator(Some(b'\n'));
-    }
-    builder.build(&input.pattern).map_err(|error| {
+pub(super) fn compile(input: &GrepInput) -> Result<LineMatcher, ToolError> {
+    let scope = if input.multiline { MatchScope::ManyLines } else { MatchScope::OneLine };
+    LineMatcher::new(&input.pattern, scope, input.ignore_case).map_err(|error| {
         format!(
             "pattern is wrong: {error}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |"
         )
@@ -55,7 +44,7 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
 /// The search is over before it has a result.
 pub(super) fn run(
     input: &GrepInput,
-    matcher: &RegexMatcher,
+    matcher: &LineMatcher,
     scope: SearchScope,
     base: &Path,
     output_limit: usize,

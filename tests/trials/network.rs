@@ -59,13 +59,15 @@ fn failed(ended: &FinishedProcess, code: i32, class: &str) -> String {
 /// Every way to name the certificate of a proxy that looks inside.
 #[tokio::test]
 async fn an_intercepting_proxy_is_trusted_when_its_certificate_is_given() {
-    for way in ["--ca-file", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "settings"] {
+    // With the last, the system has no certificates.
+    for way in ["--ca-file", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "settings", "SSL_CERT_DIR"] {
         let proxy = proxy(Some(LOGIN));
         let trial = trial(&proxy, "night:hush-hush@");
         let env = serde_json::json!({ "env": { "SSL_CERT_FILE": authority() } }).to_string();
         let trial = match way {
             "--ca-file" => trial.args([way, &authority()]),
             "settings" => trial.args(["--settings", &env]),
+            "SSL_CERT_DIR" => trial.env(way, "/nonesuch").args(["--ca-file", &authority()]),
             _ => trial.env(way, &authority()),
         };
         let ended = trial.args(["Say hello."]).run().await;

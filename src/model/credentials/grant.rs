@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::{Certificate, Client, Response, StatusCode, Url};
+use reqwest::{Client, Response, StatusCode, Url};
+use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -90,7 +91,7 @@ impl TokenRequest {
     /// response. The error text contains no secret.
     pub(super) async fn run(
         &self,
-        roots: &[Certificate],
+        roots: &[CertificateDer<'static>],
         proxies: &Proxies,
         limit: Duration,
     ) -> Result<TokenGrant, Box<Fault>> {

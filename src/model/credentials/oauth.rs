@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use reqwest::Certificate;
+use rustls::pki_types::CertificateDer;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
@@ -48,7 +48,7 @@ const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct OAuthLogin {
     file: LoginFile,
-    roots: Vec<Certificate>,
+    roots: Vec<CertificateDer<'static>>,
     proxies: Proxies,
     held: Arc<Mutex<LoginState>>,
 }
@@ -84,7 +84,7 @@ type RenewalGuard = OwnedMutexGuard<LoginState>;
 impl OAuthLogin {
     pub(super) fn new(
         file: LoginFile,
-        roots: Vec<Certificate>,
+        roots: Vec<CertificateDer<'static>>,
         proxies: Proxies,
         known: KnownSecrets,
     ) -> Self {
@@ -187,7 +187,7 @@ impl OAuthLogin {
 /// A renewal that runs under the lock.
 struct RenewalInProgress {
     file: LoginFile,
-    roots: Vec<Certificate>,
+    roots: Vec<CertificateDer<'static>>,
     proxies: Proxies,
     lock: FileLock,
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use reqwest::Certificate;
 use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -64,7 +64,7 @@ impl CredentialProvider {
     /// Returns `None` for a key that cannot be sent in a header. `roots` are trusted besides the
     /// system's certificates when a login is renewed. Fetched credentials are added to the
     /// endpoint's secrets.
-    pub(crate) fn new(endpoint: ModelService, roots: &[Certificate]) -> Option<Self> {
+    pub(crate) fn new(endpoint: ModelService, roots: &[CertificateDer<'static>]) -> Option<Self> {
         let ModelService { kind, credential, proxies, secrets: known, supervisor, .. } = endpoint;
         Some(Self(match credential {
             Credential::None => ProviderKind::None,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
-use reqwest::{Certificate, Method, Request, Url};
+use reqwest::{Method, Request, Url};
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -30,7 +31,7 @@ const QUOTE_MAX: usize = 300;
 /// How token services are reached.
 #[derive(Clone, Debug)]
 pub(in super::super) struct TokenHttp {
-    pub(in super::super) roots: Vec<Certificate>,
+    pub(in super::super) roots: Vec<CertificateDer<'static>>,
     pub(in super::super) proxies: Proxies,
 }
 
