@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
 const LAYERS: [&[&str]; 9] = [
-    &["embedded", "types"],
+    &["embedded", "task", "types"],
     &["recovery", "secrets", "sse", "transcript"],
     &["process"],
     &["model", "tools", "mcp", "hooks", "journal"],

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::{Event, Interrupt};
+use crate::task;
 use crate::tools::{
     AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, end_tasks, is_agent_tool,
 };
@@ -258,7 +259,7 @@ impl RunWorld<'_> {
         for (index, call, grant) in admitted {
             batch[index].began = true;
             let stops = if is_agent_tool(&call.name) { &siblings } else { &cancel };
-            tasks.spawn(self.start((index, call, grant), stops, finish.clone()));
+            task::spawn_in(&mut tasks, self.start((index, call, grant), stops, finish.clone()));
         }
         drop(finish);
         let mut timer = self.monitor.begin();

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::agent::{self, InterruptReceiver, InterruptSender};
 use crate::process::is_ignored;
 use crate::recovery::Interrupt;
+use crate::task;
 
 /// Handled signals: those that ask a process to end, and would end it without a result by default.
 /// Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
@@ -83,14 +84,14 @@ fn install() -> io::Result<(Runtime, SignalState)> {
             continue;
         }
         let incoming = unix::signal(SignalKind::from_raw(signal as i32))?;
-        runtime.spawn(forward(incoming, meaning, first.clone()));
+        task::spawn(forward(incoming, meaning, first.clone()));
         if signal == Signal::SIGINT {
             let presses = unix::signal(SignalKind::interrupt())?;
-            runtime.spawn(detect_second_sigint(presses, insist.clone()));
+            task::spawn(detect_second_sigint(presses, insist.clone()));
         }
     }
     let mut interrupts = first.subscribe();
-    runtime.spawn(async move {
+    task::spawn(async move {
         // The error says that the run is over.
         if interrupts.wait_for(Option::is_some).await.is_ok() {
             note.send_replace(Some(Instant::now()));
@@ -99,7 +100,7 @@ fn install() -> io::Result<(Runtime, SignalState)> {
         note.closed().await;
     });
     // The same for this one, which has no sender where SIGINT is ignored.
-    runtime.spawn(async move { insist.closed().await });
+    task::spawn(async move { insist.closed().await });
     drop(inside);
     Ok((runtime, SignalState { first, since, again }))
 }
@@ -128,7 +129,7 @@ impl SignalState {
         let first = InterruptSender::new(None);
         let (note, since) = watch::channel(None);
         let (of_process, of_turn) = (self.clone(), first.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::select! {
                 interrupt = of_process.first() => agent::interrupt(&of_turn, interrupt),
                 _ = next_value(of_turn.subscribe()) => {}

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, PinError, RunningJob, Supervisor};
+use crate::task;
 
 use super::background::{Opening, Release};
 use super::result::{HookEnd, HookRun};
@@ -89,14 +90,14 @@ impl Following {
             running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
         let (out, err) = (StreamTail::default(), StreamTail::default());
         let mut streams = JoinSet::new();
-        streams.spawn(async move {
+        task::spawn_in(&mut streams, async move {
             if let Some(mut stdin) = stdin {
                 // A hook that does not read its input has ended, or ignores it.
                 let _ = stdin.write_all(&input).await;
             }
         });
-        streams.spawn(out.clone().read_all(stdout));
-        streams.spawn(err.clone().read_all(stderr));
+        task::spawn_in(&mut streams, out.clone().read_all(stdout));
+        task::spawn_in(&mut streams, err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
         Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit })
     }

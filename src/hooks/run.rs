@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::process::Job;
+use crate::task;
 
 use super::callback::CallbackCall;
 use super::config::{HookCommand, HookHandler};
@@ -276,7 +277,7 @@ impl Hooks {
             let Some(mut job) = self.job(handler) else {
                 awaited.push(index);
                 let (call, stop) = (self.callback_call(handler, input), cancel.child_token());
-                tasks.spawn(async move { (index, call.run(&stop).await) });
+                task::spawn_in(&mut tasks, async move { (index, call.run(&stop).await) });
                 continue;
             };
             let path = exports.filter(|_| !handler.background);
@@ -285,14 +286,14 @@ impl Hooks {
             let supervisor = self.environment.supervisor.clone();
             let background = self.background(handler);
             if handler.background {
-                tokio::spawn(async move {
+                task::spawn(async move {
                     background.end(&run_hook(supervisor, job, input, limit, stop).await);
                 });
                 continue;
             }
             awaited.push(index);
             let report = self.report_start(handler.event, subject);
-            tasks.spawn(async move {
+            task::spawn_in(&mut tasks, async move {
                 let performance = match Following::begin(&supervisor, &job, input, limit).await {
                     Ok(following) => background.follow(following, &stop).await,
                     Err(performance) => performance,
@@ -435,7 +436,7 @@ impl Background {
             Awaited::Released(following) => {
                 let performance = following.output_so_far(HookEnd::Released);
                 let stop = stop.clone();
-                tokio::spawn(async move { self.end(&following.finish(&stop).await) });
+                task::spawn(async move { self.end(&following.finish(&stop).await) });
                 performance
             }
         }

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::secrets::Redactor;
 use crate::sse::SseParser;
+use crate::task;
 
 use super::call_error::{
     ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
@@ -133,7 +134,7 @@ impl Transport for HttpTransport {
         }
         let session = Arc::clone(&self.0);
         session.is_listening.store(true, Ordering::Relaxed);
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::select! {
                 () = session.listen() => {}
                 () = session.inbox.closed.cancelled() => {}

@@ -12,6 +12,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::task;
+
 use super::call_error::RequestFault;
 use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::transport::{Inbox, ReceivedMessage, Transport};
@@ -87,8 +89,8 @@ impl Peer {
             responses,
             tools_changed: Notify::new(),
         }));
-        tokio::spawn(peer.clone().handle_all(received));
-        tokio::spawn(peer.clone().respond(queued));
+        task::spawn(peer.clone().handle_all(received));
+        task::spawn(peer.clone().respond(queued));
         peer
     }
 
@@ -211,7 +213,7 @@ impl Peer {
         let awaited = unawaited.clone().drop_guard();
         let sending = self.0.transport.send(ClientMessage::request(id, method, params));
         let peer = self.clone();
-        let sending = tokio::spawn(async move {
+        let sending = task::spawn(async move {
             let failed = tokio::select! {
                 // The transport knows better why the connection ended.
                 biased;
@@ -283,7 +285,7 @@ impl PendingRequest {
     pub(super) fn cancel(self, why: &str) {
         let told = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
         let sending = self.sending.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             let _ = timeout(CANCELLATION_TIMEOUT, told).await;
             // The server does not answer it any more.
             sending.abort();

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::task;
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
@@ -136,7 +137,8 @@ impl Servers {
             // The next run waits for its first attempt, too.
             *began = Some(Instant::now());
             let keeping = member.run(Arc::clone(around), self.timers);
-            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(keeping);
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            task::spawn_in(&mut tasks, keeping);
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
+use crate::task;
 
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, ServerMessage};
@@ -63,12 +64,12 @@ impl ServerProcess {
         let said = ServerOutput::default();
         let (over, is_over) = tokio::sync::watch::channel(());
         let exit = running.exit();
-        let ended = tokio::spawn(async move {
+        let ended = task::spawn(async move {
             let status = exit.await;
             drop(over);
             status
         });
-        tokio::spawn(read_stderr(stderr, said.clone()));
+        task::spawn(read_stderr(stderr, said.clone()));
         let pipes = StdioTransport::new(stdin, stdout, inbox, said.clone(), is_over);
         Ok((Self { running, output: said, ended }, pipes))
     }
@@ -164,8 +165,8 @@ impl StdioTransport {
     ) -> Self {
         let (outgoing, lines) = mpsc::unbounded_channel();
         let backlog = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(write(stdin, lines, Arc::clone(&backlog)));
-        tokio::spawn(read(stdout, inbox.clone(), output.clone(), is_over));
+        task::spawn(write(stdin, lines, Arc::clone(&backlog)));
+        task::spawn(read(stdout, inbox.clone(), output.clone(), is_over));
         Self { outgoing: Mutex::new(Some(outgoing)), backlog, inbox, output }
     }
 

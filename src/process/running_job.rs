@@ -13,6 +13,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream as Socket;
 use tokio::sync::oneshot;
 
+use crate::task;
+
 use super::wire::{self, JobReport};
 
 /// How long to wait for the end of leftover processes. The kill goes on if it takes longer.
@@ -63,7 +65,7 @@ impl RunningJob {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
         let memory_taken = Arc::default();
-        tokio::spawn(forward_reports(socket, tell_exit, tell_swept, Arc::clone(&memory_taken)));
+        task::spawn(forward_reports(socket, tell_exit, tell_swept, Arc::clone(&memory_taken)));
         Self {
             control,
             exited: Some(exited),

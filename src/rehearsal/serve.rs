@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::task;
+
 use super::connection::{RecordedRequest, ServerConnection};
 use super::decide::{decide, invalid};
 use super::door::{self, EventFormat};
@@ -30,7 +32,7 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
                     script.accepted
                 };
                 stage.changes.send_replace(());
-                connections.spawn(serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
+                task::spawn_in(&mut connections, serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
             },
             Some(_) = connections.join_next() => {}
         }

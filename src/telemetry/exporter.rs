@@ -13,6 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::agent::Clock;
 use crate::secrets::Redactor;
+use crate::task;
 
 use super::metrics::RunMetrics;
 use super::otlp;
@@ -102,7 +103,7 @@ impl TelemetryExporter {
         let link = CollectorLink { client, mask };
         let (queue, ended) = mpsc::channel(QUEUE);
         let sender = SpanSender { queue, dropped: Arc::default() };
-        let sending = tokio::spawn(send_spans(settings.clone(), link.clone(), ended));
+        let sending = task::spawn(send_spans(settings.clone(), link.clone(), ended));
         Self { settings, link, clock, sender, sending }
     }
 

@@ -29,7 +29,7 @@ pub(super) enum PatternError {
     Syntax(#[source] Box<regex_syntax::Error>),
     #[error("it matches line feeds, which only a search over many lines (multiline) can find")]
     LineFeed,
-    #[error("compiled, it takes more than {} MB", PATTERN_BYTES_MAX >> 20)]
+    #[error("compiled, it exceeds {} MB", PATTERN_BYTES_MAX >> 20)]
     TooLarge(#[source] Box<BuildError>),
 }
 

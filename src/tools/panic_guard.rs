@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::task;
+
 use super::outcome::ToolOutcome;
 
 /// How long a file change in progress is awaited after cancellation.
@@ -107,7 +109,7 @@ pub(super) async fn run_in_task<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<Option<T>, WorkPanicked> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(work);
+    task::spawn_in(&mut tasks, work);
     match tasks.join_next().await {
         Some(Ok(done)) => Ok(Some(done)),
         Some(Err(error)) => error
@@ -158,7 +160,7 @@ mod tests {
         let (start, started) = tokio::sync::oneshot::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
+        task::spawn_in(&mut tasks, async move {
             let _ = start.send(());
             // Simulates a disk that does not respond, no longer than the test needs to notice.
             let _ = released.recv_timeout(Duration::from_secs(20));

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::agent::{Observer, RunEvent};
 use crate::config::environment::Variables;
+use crate::task;
 
 /// After how many heartbeat intervals without an event a run counts as hung.
 const MISSED_HEARTBEATS: u32 = 3;
@@ -50,7 +51,7 @@ impl ServiceNotifier {
         let limit = number("WATCHDOG_USEC").filter(|limit| is_ours && *limit > 0);
         let pings = limit.map(|limit| {
             let period = Duration::from_micros(limit / 2).max(Duration::from_millis(1));
-            tokio::spawn(Arc::clone(&service).ping_while_alive(period, heartbeat))
+            task::spawn(Arc::clone(&service).ping_while_alive(period, heartbeat))
         });
         Ok(Some(Self { service, pings }))
     }

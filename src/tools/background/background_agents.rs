@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::task;
+
 use super::super::panic_guard::run_in_task;
 use super::super::toolbox::Toolbox;
 use super::descriptions;
@@ -64,7 +66,7 @@ impl BackgroundTasks {
         let task =
             BackgroundTask::running(BackgroundKind::Agent, id, call, kind, Some(description));
         let index = table.add(task, Arc::new(LiveOutput::new(output_limit)), stop);
-        table.tasks.spawn(async move {
+        task::spawn_in(&mut table.tasks, async move {
             let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::RunningJob;
 use crate::recovery::WorkStatus;
+use crate::task;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
@@ -217,7 +218,7 @@ impl BackgroundTasks {
         );
         let stoppable = self.stops.add(&id, &stop);
         let index = table.add(task, live, stop);
-        table.tasks.spawn(async move {
+        task::spawn_in(&mut table.tasks, async move {
             let _until_its_end = stoppable;
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let captured = capture.finish().await;
