@@ -1,6 +1,6 @@
 //! Shows the progress of a batch: a bar on a terminal, lines elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
@@ -31,8 +31,10 @@ pub(super) struct BatchProgress<'a> {
     done: usize,
     failed: usize,
     costs: HashMap<usize, f64>,
-    begun: HashMap<usize, Instant>,
-    busy: HashMap<usize, Instant>,
+    /// When the running tasks began.
+    begun: BTreeMap<usize, Instant>,
+    /// Tasks that another process has.
+    busy: BTreeSet<usize>,
     last_line: Instant,
 }
 
@@ -49,8 +51,8 @@ impl<'a> BatchProgress<'a> {
             done: summary.counts.done,
             failed: summary.counts.failed,
             costs: summary.tasks.iter().filter_map(cost).collect(),
-            begun: HashMap::new(),
-            busy: HashMap::new(),
+            begun: BTreeMap::new(),
+            busy: BTreeSet::new(),
             last_line: Instant::now(),
         }
     }
@@ -142,13 +144,25 @@ impl<'a> BatchProgress<'a> {
         }
     }
 
-    fn tick(&mut self, counts: TaskCounts, parallelism: usize, next_start: Option<Duration>) {
+    /// The figures, and what the batch waits for.
+    fn status(&self, counts: TaskCounts, next_start: Option<Duration>) -> String {
         let mut line = self.figures(counts.running);
         if counts.running == 0
             && let Some(wait) = next_start
         {
             line = format!("{line} · next attempt in {}", format_duration(wait));
         }
+        if let Some((index, begun)) = self.begun.iter().min_by_key(|(_, begun)| **begun) {
+            let for_time = format_elapsed(begun.elapsed());
+            line = format!("{line} · longest: {} for {for_time}", self.name(*index));
+        } else if let Some(index) = self.busy.first() {
+            line = format!("{line} · another process has {}", self.name(*index));
+        }
+        line
+    }
+
+    fn tick(&mut self, counts: TaskCounts, parallelism: usize, next_start: Option<Duration>) {
+        let line = self.status(counts, next_start);
         if let Some(bar) = &self.bar {
             bar.set_position(u64::try_from(self.done + self.failed).unwrap_or(0));
             bar.set_message(line);
@@ -163,12 +177,15 @@ impl BatchObserver for BatchProgress<'_> {
         match event {
             BatchEvent::Started { index, attempt } => {
                 self.begun.insert(*index, Instant::now());
+                self.busy.remove(index);
                 if *attempt > 1 && self.is_detailed {
                     let name = self.name(*index);
                     self.say(&format!("{name} begins attempt {attempt}"));
                 }
             }
             BatchEvent::Busy { index, is_given_up: true } => {
+                self.begun.remove(index);
+                self.busy.remove(index);
                 let name = self.name(*index);
                 self.say(&format!(
                     "{name} is held by a process that has shown no sign of life for {}; it is left \
@@ -177,7 +194,8 @@ impl BatchObserver for BatchProgress<'_> {
                 ));
             }
             BatchEvent::Busy { index, is_given_up: false } => {
-                if self.busy.insert(*index, Instant::now()).is_none() {
+                self.begun.remove(index);
+                if self.busy.insert(*index) {
                     let name = self.name(*index);
                     self.say(&format!(
                         "{name} is still being worked on by another process; waiting"
@@ -222,4 +240,47 @@ fn shortened(text: &str) -> String {
         short.push_str("...");
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(ids: &[&str]) -> BatchPlan {
+        let task = |(index, id): (usize, &&str)| {
+            json!({ "index": index, "id": id, "name": format!("b-{index}"), "line": index + 1,
+                "session_id": uuid::Uuid::nil(), "prompt": "p", "cwd": null, "git": null,
+                "flags": [], "limits": {} })
+        };
+        let tasks: Vec<_> = ids.iter().enumerate().map(task).collect();
+        let plan = json!({ "version": 1, "batch": "b", "source": "tasks", "cwd": null, "flags": [],
+            "max_budget_usd": null, "engine": [], "tasks": tasks });
+        serde_json::from_value(plan).expect("a plan")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_status_names_what_the_batch_waits_for() {
+        let plan = plan(&["b-0", "lint", "docs"]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = BatchFolder::new(folder.path().to_owned());
+        let mut shown = BatchProgress::new(&folder, &plan, &Variables::default());
+        let status = |shown: &BatchProgress<'_>, running, next| {
+            shown.status(TaskCounts { running, ..TaskCounts::default() }, next)
+        };
+        let soon = Some(Duration::from_secs(5));
+        assert_eq!(status(&shown, 0, soon), "0/3 done · 0 running · $0.0000 · next attempt in 5s");
+        shown.observe(&BatchEvent::Busy { index: 2, is_given_up: false });
+        let held = "0/3 done · 0 running · $0.0000 · another process has task 2 (docs)";
+        assert_eq!(status(&shown, 0, None), held);
+        shown.observe(&BatchEvent::Started { index: 1, attempt: 1 });
+        tokio::time::advance(Duration::from_secs(61)).await;
+        shown.observe(&BatchEvent::Started { index: 0, attempt: 1 });
+        let both = "0/3 done · 2 running · $0.0000 · longest: task 1 (lint) for 1m01s";
+        assert_eq!(status(&shown, 2, None), both);
+        shown.observe(&BatchEvent::Busy { index: 1, is_given_up: true });
+        let one = "0/3 done · 1 running · $0.0000 · longest: task 0 for 0s";
+        assert_eq!(status(&shown, 1, None), one);
+    }
 }
