@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeOwned, Deserializer, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema_parts::{list, names, servers, whole};
 use super::values::{self, InvalidValue};
 use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
@@ -32,12 +32,16 @@ pub enum FlagForm {
 }
 
 /// The type of a setting's value.
-pub trait SettingValue: Serialize + DeserializeOwned + JsonSchema {
+pub trait SettingValue: Serialize + DeserializeOwned {
     const FLAG: FlagForm = FlagForm::Value;
     const IS_DURATION: bool = false;
 
     /// The allowed values, as the end of the sentence "it takes".
     fn takes() -> Cow<'static, str>;
+
+    /// The JSON Schema of a value in a file. It leaves out `null` and the description, which
+    /// [`schema`](super::schema) adds for each setting.
+    fn json_schema() -> Value;
 
     /// Reads the values of a flag; there is at least one.
     ///
@@ -65,7 +69,7 @@ fn number<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, Inva
 }
 
 /// Reads JSON; the error is the parser's own.
-fn json<T: DeserializeOwned>(text: &str) -> Result<T, InvalidValue> {
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, InvalidValue> {
     serde_json::from_str(text).map_err(|error| error.to_string().into())
 }
 
@@ -77,6 +81,10 @@ impl<T: SettingValue> SettingValue for Option<T> {
         T::takes()
     }
 
+    fn json_schema() -> Value {
+        T::json_schema()
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         T::from_texts(texts).map(Some)
     }
@@ -86,12 +94,16 @@ impl<T: SettingValue> SettingValue for Option<T> {
     }
 }
 
-/// Kinds that need no more than words and a parser of one text.
+/// Kinds that need no more than words, a parser of one text, and a schema.
 macro_rules! plain_kinds {
-    ($($kind:ty: $takes:expr, $read:expr;)+) => {$(
+    ($($kind:ty: $takes:expr, $read:expr, $schema:expr;)+) => {$(
         impl SettingValue for $kind {
             fn takes() -> Cow<'static, str> {
                 $takes.into()
+            }
+
+            fn json_schema() -> Value {
+                $schema
             }
 
             fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
@@ -102,23 +114,32 @@ macro_rules! plain_kinds {
 }
 
 plain_kinds! {
-    String: "a text", |text| Ok(text.to_owned());
-    u8: "a whole number from 0 to 255", number;
-    u16: "a whole number from 0 to 65535", number;
-    u32: "a whole number", number;
-    NonZeroU8: "a whole number from 1 to 255", number;
-    NonZeroU16: "a whole number from 1 to 65535", number;
-    NonZeroU32: "a whole number, at least 1", values::count;
-    Times: "a whole number, or 0 for never", |text| number(text).map(Times);
-    Retries: "a whole number from 0 to 100", |text| values::retries(text).map(Retries);
-    Tokens: "a whole number of tokens, at least 1", |text| values::tokens(text).map(Tokens);
-    ThinkingTokens: "0, or a whole number of tokens, at least 1024", ThinkingTokens::parse;
-    Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new);
-    Dollars: "a number of US dollars above 0", |text| values::dollars(text).map(Dollars);
-    Value: "an object", json;
-    VariableMap: "an object of texts or numbers", json;
+    String: "a text", |text| Ok(text.to_owned()), json!({ "type": "string" });
+    u8: "a whole number from 0 to 255", number, whole(0, u8::MAX.into());
+    u16: "a whole number from 0 to 65535", number, whole(0, u16::MAX.into());
+    u32: "a whole number", number, whole(0, u32::MAX);
+    NonZeroU8: "a whole number from 1 to 255", number, whole(1, u8::MAX.into());
+    NonZeroU16: "a whole number from 1 to 65535", number, whole(1, u16::MAX.into());
+    NonZeroU32: "a whole number, at least 1", values::count, whole(1, u32::MAX);
+    Times: "a whole number, or 0 for never", |text| number(text).map(Times), whole(0, u32::MAX);
+    Retries: "a whole number from 0 to 100", |text| values::retries(text).map(Retries),
+        whole(0, 100);
+    Tokens: "a whole number of tokens, at least 1", |text| values::tokens(text).map(Tokens),
+        whole(1, u32::MAX);
+    ThinkingTokens: "0, or a whole number of tokens, at least 1024", ThinkingTokens::parse,
+        json!({ "anyOf": [{ "const": 0 }, whole(1024, u32::MAX)] });
+    Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new),
+        json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
+    Dollars: "a number of US dollars above 0", |text| values::dollars(text).map(Dollars),
+        json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 18_000_000 });
+    Value: "an object", parsed, json!({ "type": "object" });
+    VariableMap: "an object of texts or numbers", parsed,
+        json!({
+            "type": "object",
+            "additionalProperties": { "type": ["string", "number", "boolean"] },
+        });
     ServerMap: "an object of servers, each with \"command\", \"args\" and \"env\", or with \"type\": \
-         \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", json;
+         \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", parsed, servers();
 }
 
 impl SettingValue for bool {
@@ -128,19 +149,27 @@ impl SettingValue for bool {
         "true or false".into()
     }
 
+    fn json_schema() -> Value {
+        json!({ "type": "boolean" })
+    }
+
     fn from_texts(_: &[String]) -> Result<Self, InvalidValue> {
         Ok(true)
     }
 }
 
 /// Whether there is a network: `true` in files, `on` as a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NetworkSwitch(pub bool);
 
 impl SettingValue for NetworkSwitch {
     fn takes() -> Cow<'static, str> {
         bool::takes()
+    }
+
+    fn json_schema() -> Value {
+        bool::json_schema()
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
@@ -162,6 +191,10 @@ macro_rules! choices {
                     names.iter().map(|choice| format!("{:?}", choice.get_name())).collect();
                 let last = names.pop().unwrap_or_default();
                 format!("{} or {last}", names.join(", ")).into()
+            }
+
+            fn json_schema() -> Value {
+                names(&Self::choices(), |name| Self::deserialize(name).is_ok())
             }
 
             fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
@@ -187,9 +220,7 @@ choices!(
 );
 
 /// When the budget is checked.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetMode {
     /// No call is made that could cost more than is left.
@@ -200,9 +231,7 @@ pub enum BudgetMode {
 }
 
 /// Which failures are waited out without a count.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UnattendedRetry {
     /// None.
@@ -215,7 +244,7 @@ pub enum UnattendedRetry {
 }
 
 /// A number of times; 0 means never.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Times(pub u32);
 
@@ -231,7 +260,7 @@ impl Times {
 pub struct Retries(pub u8);
 
 /// A number of tokens above zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tokens(pub NonZeroU32);
 
@@ -292,9 +321,9 @@ impl Serialize for Dollars {
     }
 }
 
-/// Kinds of numbers with a range: how they are read from JSON, and their schema.
+/// Kinds of numbers with a range: how they are read from JSON.
 macro_rules! ranges {
-    ($($kind:ty: $base:ty, $read:expr, $schema:tt;)+) => {$(
+    ($($kind:ty: $base:ty, $read:expr;)+) => {$(
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let read: fn($base) -> Option<$kind> = $read;
@@ -305,28 +334,14 @@ macro_rules! ranges {
                 })
             }
         }
-
-        impl JsonSchema for $kind {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($kind).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
     )+};
 }
 
 ranges! {
-    Retries: u8, |times| (times <= 100).then_some(Retries(times)),
-        { "type": "integer", "minimum": 0, "maximum": 100 };
-    ThinkingTokens: u32, |tokens| (!(1..1024).contains(&tokens)).then_some(ThinkingTokens(tokens)),
-        { "type": "integer", "anyOf": [{ "const": 0 }, { "minimum": 1024 }] };
-    Fraction: f64, |part| Fraction::new(part).ok(),
-        { "type": "number", "exclusiveMinimum": 0, "maximum": 1 };
-    Dollars: f64, |usd| values::dollars(&usd.to_string()).ok().map(Dollars),
-        { "type": "number", "exclusiveMinimum": 0 };
+    Retries: u8, |times| (times <= 100).then_some(Retries(times));
+    ThinkingTokens: u32, |tokens| (!(1..1024).contains(&tokens)).then_some(ThinkingTokens(tokens));
+    Fraction: f64, |part| Fraction::new(part).ok();
+    Dollars: f64, |usd| values::dollars(&usd.to_string()).ok().map(Dollars);
 }
 
 /// A duration above zero: `"90s"`, `"1h30m"`, or a number of seconds.
@@ -340,6 +355,14 @@ impl SettingValue for Span {
 
     fn takes() -> Cow<'static, str> {
         DURATION.into()
+    }
+
+    fn json_schema() -> Value {
+        json!({
+            "type": ["string", "number"],
+            "exclusiveMinimum": 0,
+            "maximum": values::LONGEST.as_secs(),
+        })
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
@@ -356,6 +379,14 @@ impl SettingValue for DeadPathSpan {
 
     fn takes() -> Cow<'static, str> {
         format!("{DURATION}; at least {}s", SHORTEST_PROBING.as_secs()).into()
+    }
+
+    fn json_schema() -> Value {
+        json!({
+            "type": ["string", "number"],
+            "minimum": SHORTEST_PROBING.as_secs(),
+            "maximum": values::LONGEST.as_secs(),
+        })
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
@@ -377,16 +408,6 @@ macro_rules! durations {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = deserializer.deserialize_any(Scalar("a duration"))?;
                 $read(&text).map($kind).map_err(|why| de::Error::custom(format!("{text:?} {why}")))
-            }
-        }
-
-        impl JsonSchema for $kind {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($kind).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": ["string", "number"], "exclusiveMinimum": 0 })
             }
         }
     )+};
@@ -443,7 +464,7 @@ impl Visitor<'_> for Scalar {
 }
 
 /// Variables by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VariableMap(pub BTreeMap<String, VariableText>);
 
@@ -454,16 +475,6 @@ pub struct VariableText(pub String);
 impl<'de> Deserialize<'de> for VariableText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Scalar("a text, a number, true or false")).map(Self)
-    }
-}
-
-impl JsonSchema for VariableText {
-    fn schema_name() -> Cow<'static, str> {
-        "VariableText".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number", "boolean"] })
     }
 }
 
@@ -478,18 +489,12 @@ impl SettingValue for NameList {
         "a name, or a list of names".into()
     }
 
+    fn json_schema() -> Value {
+        json!({ "type": ["string", "array"], "items": String::json_schema() })
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Ok(Self(values::list(texts)))
-    }
-}
-
-impl JsonSchema for NameList {
-    fn schema_name() -> Cow<'static, str> {
-        "NameList".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
     }
 }
 
@@ -523,7 +528,7 @@ impl<'de> Visitor<'de> for TextOrList {
 }
 
 /// Texts: permission rules, or paths that rules of the sandbox are about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TextList(pub Vec<String>);
 
@@ -534,13 +539,17 @@ impl SettingValue for TextList {
         "a list of texts".into()
     }
 
+    fn json_schema() -> Value {
+        list(&String::json_schema())
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Ok(Self(values::list(texts)))
     }
 }
 
 /// Folders.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FolderList(pub Vec<PathBuf>);
 
@@ -551,12 +560,16 @@ impl SettingValue for FolderList {
         "a list of folders".into()
     }
 
+    fn json_schema() -> Value {
+        list(&String::json_schema())
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Ok(Self(texts.iter().map(PathBuf::from).collect()))
     }
 }
 
 /// MCP servers by name, as they are written.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServerMap(pub BTreeMap<String, Value>);

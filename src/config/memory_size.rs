@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Value, json};
 
 use super::kinds::{Scalar, SettingValue};
 use super::values::InvalidValue;
@@ -64,6 +64,10 @@ impl SettingValue for MemorySize {
             .into()
     }
 
+    fn json_schema() -> Value {
+        json!({ "type": ["string", "integer"], "minimum": LEAST })
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Self::parse(texts.last().map_or("", String::as_str))
     }
@@ -79,16 +83,6 @@ impl<'de> Deserialize<'de> for MemorySize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = deserializer.deserialize_any(Scalar("an amount of memory"))?;
         Self::parse(&text).map_err(|why| de::Error::custom(format!("{text:?} {why}")))
-    }
-}
-
-impl JsonSchema for MemorySize {
-    fn schema_name() -> Cow<'static, str> {
-        "MemorySize".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "integer"], "minimum": LEAST })
     }
 }
 

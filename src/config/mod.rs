@@ -31,6 +31,7 @@ mod check;
 mod comments;
 mod memory_size;
 mod sandbox_mode;
+mod schema_parts;
 mod setting;
 mod unknown_keys;
 mod variable_readers;

@@ -19,13 +19,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::clouds::CloudPlace;
 use super::kinds::{FlagForm, SettingValue};
+use super::schema_parts::{nullable, whole};
 use super::values::{self, InvalidValue};
 use crate::model::BaseUrl;
 
@@ -189,7 +190,7 @@ fn base_of(text: &str) -> Result<String, InvalidValue> {
 }
 
 /// The same as an object of a settings file.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ModelEntryObject {
     model: String,
@@ -205,6 +206,27 @@ struct ModelEntryObject {
     headers: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     context_window: Option<NonZeroU32>,
+}
+
+impl ModelEntryObject {
+    fn json_schema() -> Value {
+        let text = String::json_schema();
+        let optional = nullable(text.clone());
+        json!({
+            "type": "object",
+            "properties": {
+                "model": text,
+                "service": optional,
+                "baseUrl": optional,
+                "apiKeyEnv": optional,
+                "authTokenEnv": optional,
+                "headers": { "type": "object", "additionalProperties": text },
+                "contextWindow": nullable(whole(SMALLEST_WINDOW, u32::MAX)),
+            },
+            "required": ["model"],
+            "additionalProperties": false,
+        })
+    }
 }
 
 impl From<&ModelEntry> for ModelEntryObject {
@@ -320,22 +342,15 @@ impl SettingValue for ModelEntryList {
             .into()
     }
 
+    fn json_schema() -> Value {
+        json!({
+            "type": ["string", "array"],
+            "items": { "anyOf": [String::json_schema(), ModelEntryObject::json_schema()] },
+        })
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         Self::parse(texts)
-    }
-}
-
-impl JsonSchema for ModelEntryList {
-    fn schema_name() -> Cow<'static, str> {
-        "ModelEntryList".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let object = generator.subschema_for::<ModelEntryObject>();
-        json_schema!({
-            "type": ["string", "array"],
-            "items": { "anyOf": [{ "type": "string" }, object] },
-        })
     }
 }
 

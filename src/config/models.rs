@@ -3,25 +3,22 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::kinds::{FlagForm, SettingValue};
 use super::model_entry::SMALLEST_WINDOW;
+use super::schema_parts::{nullable, whole};
 use super::values::{self, InvalidValue};
 
 /// US dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FilePrice {
-    #[schemars(range(min = 0.0))]
     pub input: f64,
-    #[schemars(range(min = 0.0))]
     pub output: f64,
-    #[schemars(range(min = 0.0))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
-    #[schemars(range(min = 0.0))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<f64>,
 }
@@ -46,7 +43,7 @@ impl FilePrice {
 }
 
 /// Prices by model; the empty name is for every model that has no entry of its own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PriceMap(pub BTreeMap<String, FilePrice>);
 
@@ -67,6 +64,26 @@ impl SettingValue for PriceMap {
             .into()
     }
 
+    fn json_schema() -> Value {
+        let price = json!({ "type": "number", "minimum": 0 });
+        let optional = nullable(price.clone());
+        json!({
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "description": "US dollars per million tokens.",
+                "properties": {
+                    "input": price,
+                    "output": price,
+                    "cacheRead": optional,
+                    "cacheWrite": optional,
+                },
+                "required": ["input", "output"],
+                "additionalProperties": false,
+            },
+        })
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         let one = |text: &String| {
             let (model, amounts) = text.rsplit_once('=').unwrap_or(("", text));
@@ -83,14 +100,11 @@ impl SettingValue for PriceMap {
 }
 
 /// The setting `contextWindow`: one number for every model, or one for each, in tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "something else")]
 pub enum WindowSizes {
-    Every(#[schemars(range(min = 1024))] u32),
-    ByModel(
-        #[schemars(extend("additionalProperties" = { "type": "integer", "minimum": 1024 }))]
-        BTreeMap<String, u32>,
-    ),
+    Every(u32),
+    ByModel(BTreeMap<String, u32>),
 }
 
 impl WindowSizes {
@@ -120,6 +134,11 @@ impl SettingValue for WindowSizes {
 
     fn takes() -> Cow<'static, str> {
         "a number of tokens, at least 1024, or an object of such by model".into()
+    }
+
+    fn json_schema() -> Value {
+        let size = whole(SMALLEST_WINDOW, u32::MAX);
+        json!({ "anyOf": [size, { "type": "object", "additionalProperties": size }] })
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {

@@ -1,16 +1,14 @@
 //! The JSON Schema of a settings file, so that editors complete and check it.
 
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::registry;
+use super::schema_parts::nullable;
 use super::setting::Setting;
 use crate::hooks::HookEvent;
 
 /// Returns the schema. Keys of other tools are allowed, since a file may be shared with them.
 pub fn schema() -> Value {
-    let mut generator =
-        SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true).into_generator();
     let mut root = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of outlast",
@@ -18,12 +16,8 @@ pub fn schema() -> Value {
         "properties": { "$schema": { "type": "string" } },
     });
     for setting in registry::settings() {
-        let mut schema = match setting.key {
-            "hooks" => hooks(),
-            "mcpServers" => servers(),
-            _ => setting.schema(&mut generator),
-        };
-        describe(&mut schema, setting);
+        // The kind of this setting is any JSON: the events are a matter of the hooks.
+        let schema = if setting.key == "hooks" { hooks() } else { setting.schema() };
         let mut outer = &mut root;
         let path = setting.path();
         let (name, groups) = path.split_last().expect("a key is not empty");
@@ -33,28 +27,23 @@ pub fn schema() -> Value {
                 *outer = json!({ "type": "object", "properties": {} });
             }
         }
-        outer["properties"][name] = schema;
+        outer["properties"][name] = described(schema, setting);
     }
     root
 }
 
 /// Adds what the registry knows of a setting, and `null` where that means that it is not set.
-fn describe(schema: &mut Value, setting: &Setting) {
-    let Some(members) = schema.as_object_mut() else { return };
+fn described(schema: Value, setting: &Setting) -> Value {
     let mut described = Map::new();
     described.insert("description".to_owned(), setting.meaning.as_str().into());
     if !setting.default.is_null() {
         described.insert("default".to_owned(), setting.default.clone());
     }
-    let has_null = members.get("type").is_some_and(|kind| kind.to_string().contains("null"));
-    let inner = Value::Object(std::mem::take(members));
-    let is_done = has_null || !setting.is_nullable();
-    let choices = if is_done { vec![inner] } else { vec![inner, json!({ "type": "null" })] };
-    match &choices[..] {
-        [Value::Object(only)] => described.extend(only.clone()),
-        _ => drop(described.insert("anyOf".to_owned(), choices.into())),
+    let schema = if setting.is_nullable() { nullable(schema) } else { schema };
+    if let Value::Object(members) = schema {
+        described.extend(members);
     }
-    *members = described;
+    described.into()
 }
 
 /// The schema of hooks, by event.
@@ -85,21 +74,134 @@ fn hooks() -> Value {
     json!({ "type": "object", "properties": events.collect::<Map<_, _>>() })
 }
 
-/// The schema of MCP servers, by name.
-fn servers() -> Value {
-    let texts = json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    let server = json!({
-        "type": "object",
-        "properties": {
-            "type": { "enum": ["stdio", "http", "streamable-http", "streamableHttp"] },
-            "command": { "type": "string" },
-            "args": { "type": "array", "items": { "type": "string" } },
-            "env": texts,
-            "url": { "type": "string" },
-            "headers": texts,
-            "timeout": { "type": "integer", "minimum": 1, "description": "In milliseconds." },
-            "disabled": { "type": "boolean" },
-        },
-    });
-    json!({ "type": "object", "additionalProperties": server })
+#[cfg(test)]
+mod tests {
+    use clap::builder::PossibleValue;
+    use jsonschema::Validator;
+
+    use super::*;
+    use crate::config::file::parse_bytes;
+
+    /// Values of every type, and at the ends of every range.
+    const SCALARS: &str = "null true false -1 0 1 0.5 1.5 10 11 100 101 255 256 1023 1024 65535 65536 \
+                           67108863 67108864 4294967295 4294967296";
+    const COLLECTIONS: &[&str] = &[
+        "[]",
+        "[1]",
+        "[null]",
+        "[true]",
+        "[[]]",
+        "[{}]",
+        "{}",
+        r#"{"a": null}"#,
+        r#"{"a": true}"#,
+        r#"{"a": 1023}"#,
+        r#"{"a": 1024}"#,
+        r#"{"a": {}}"#,
+        r#"{"a": "b"}"#,
+        r#"{"a": {"input": 0, "output": 1.5}}"#,
+        r#"{"a": {"input": 0, "output": 1, "cacheRead": null, "cacheWrite": 1}}"#,
+        r#"{"a": {"input": 0, "output": -1}}"#,
+        r#"{"a": {"input": 0, "output": 1, "cacheRead": -1}}"#,
+        r#"{"a": {"input": 0, "output": 1, "cacheWrite": "1"}}"#,
+        r#"{"a": {"input": 0}}"#,
+        r#"{"a": {"input": 0, "output": 1, "other": 1}}"#,
+        r#"[{"model": "a", "service": "vertex:global/p", "contextWindow": null}]"#,
+        r#"[{"model": "a", "baseUrl": "https://a.test", "apiKeyEnv": "A", "headers": {"a": "b"}}]"#,
+        r#"[{"model": "a", "authTokenEnv": "A", "contextWindow": 1024}]"#,
+        r#"[{"model": "a", "contextWindow": 1023}]"#,
+        r#"[{"model": "a", "service": 1}]"#,
+        r#"[{"model": "a", "baseUrl": 1}]"#,
+        r#"[{"model": "a", "apiKeyEnv": 1}]"#,
+        r#"[{"model": "a", "authTokenEnv": 1}]"#,
+        r#"[{"model": "a", "headers": {"a": 1}}]"#,
+        r#"[{"model": "a", "other": 1}]"#,
+        r#"[{"contextWindow": 1024}]"#,
+        r#"[{"path": "/a", "sha256": []}]"#,
+        r#"[{"path": null, "sha256": "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}]"#,
+        r#"[{"path": "/a", "other": 1}]"#,
+        r#"[{"path": 1}]"#,
+        r#"[{"path": "/a", "sha256": [1]}]"#,
+        r#"{"Stop": []}"#,
+        r#"{"Stop": [1]}"#,
+        r#"{"Stop": [{"hooks": [{"type": "command", "command": "a"}]}]}"#,
+        r#"{"Stop": [{"hooks": [{"command": "a"}]}]}"#,
+    ];
+
+    /// Texts, and lists of them: which of them a setting takes may depend on a syntax that no
+    /// schema shows.
+    const TEXTS: [&[&str]; 2] = [
+        &[r#""a""#, r#""1""#, r#""90s""#, r#""4GiB""#, r#""true""#, r#""on""#, r#""nonsense""#],
+        &[r#"["a"]"#, r#"["/a"]"#, r#"["Read"]"#],
+    ];
+
+    /// Whether more than the reader of a file judges a value: servers are checked when they are
+    /// started, and the schema says nothing of events that it does not list.
+    fn is_judged_elsewhere(setting: &Setting, value: &str) -> bool {
+        match setting.key {
+            "mcpServers" => value.starts_with("{\""),
+            "hooks" => value.starts_with("{\"a\""),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a file with this value is read, and whether the schema allows it.
+    fn compared(schema: &Validator, setting: &Setting, value: &str) -> (bool, bool) {
+        let value: Value = serde_json::from_str(value).expect("the tables hold JSON");
+        let file = setting.path().iter().rev().fold(value, |inner, key| json!({ key: inner }));
+        let is_read = parse_bytes("settings.json", file.to_string().into_bytes()).is_ok();
+        (is_read, schema.is_valid(&file))
+    }
+
+    #[test]
+    fn the_schema_allows_what_is_read_from_a_file_and_nothing_else() {
+        let schema = jsonschema::validator_for(&schema()).expect("it is a schema");
+        for setting in registry::settings() {
+            let choices = setting.choices();
+            let names = choices.iter().flat_map(PossibleValue::get_name_and_aliases);
+            let names: Vec<String> = names.map(|name| json!(name).to_string()).collect();
+            let mut taken = 0;
+            let values = SCALARS.split(' ').chain(COLLECTIONS.iter().copied());
+            let values = values.filter(|value| !is_judged_elsewhere(setting, value));
+            for value in values.chain(names.iter().map(String::as_str)) {
+                let (is_read, is_allowed) = compared(&schema, setting, value);
+                assert_eq!(is_allowed, is_read, "{setting:?}: {value}");
+                taken += usize::from(is_read && value != "null");
+            }
+            for texts in TEXTS {
+                let each = texts.iter().map(|text| compared(&schema, setting, text));
+                let each: Vec<_> = each.collect();
+                let has_syntax = choices.is_empty() && each.iter().any(|(is_read, _)| *is_read);
+                for (text, (is_read, is_allowed)) in texts.iter().zip(each) {
+                    let fits = is_allowed == is_read || (is_allowed && has_syntax);
+                    assert!(fits, "{setting:?}: {text}: read: {is_read}, allowed: {is_allowed}");
+                    taken += usize::from(is_read);
+                }
+            }
+            assert!(taken > 0, "{setting:?} was given no value that it takes");
+        }
+    }
+
+    #[test]
+    fn the_schema_lists_every_choice_of_a_flag_as_files_write_it() {
+        let schema = jsonschema::validator_for(&schema()).expect("it is a schema");
+        for setting in registry::settings() {
+            for choice in setting.choices() {
+                let written = setting.from_texts(&[choice.get_name().to_owned()]);
+                let written = written.expect("a choice is accepted").to_string();
+                assert_eq!(compared(&schema, setting, &written), (true, true), "{setting:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_describes_each_setting_as_the_registry_does() {
+        let schema = schema();
+        for setting in registry::settings() {
+            let described =
+                setting.path().iter().fold(&schema, |outer, key| &outer["properties"][key]);
+            assert_eq!(described["description"], setting.meaning.as_str(), "{setting:?}");
+            assert_eq!(described["default"], setting.default, "{setting:?}");
+        }
+    }
 }

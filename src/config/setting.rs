@@ -3,7 +3,6 @@
 use std::fmt;
 
 use clap::builder::PossibleValue;
-use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -44,7 +43,7 @@ pub struct Setting {
     choices: fn() -> Vec<PossibleValue>,
     from_texts: fn(&[String]) -> Result<Value, InvalidValue>,
     from_json: fn(&str) -> Result<Value, serde_json::Error>,
-    schema: fn(&mut SchemaGenerator) -> Schema,
+    schema: fn() -> Value,
 }
 
 /// The flag of a setting.
@@ -107,7 +106,7 @@ impl Setting {
             choices: T::choices,
             from_texts: |texts| T::from_texts(texts).map(|value| json!(value)),
             from_json: |text| serde_json::from_str::<T>(text).map(|value| json!(value)),
-            schema: SchemaGenerator::subschema_for::<T>,
+            schema: T::json_schema,
         }
     }
 
@@ -229,9 +228,9 @@ impl Setting {
         (self.from_json)(text)
     }
 
-    /// The JSON Schema of its value.
-    pub(super) fn schema(&self, generator: &mut SchemaGenerator) -> Value {
-        (self.schema)(generator).to_value()
+    /// The JSON Schema of its value, without `null` and the description.
+    pub(super) fn schema(&self) -> Value {
+        (self.schema)()
     }
 
     pub fn form(&self) -> FlagForm {

@@ -6,15 +6,16 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use globset::{Glob, GlobBuilder};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::tools::check_glob;
 
 use super::kinds::SettingValue;
+use super::schema_parts::{list, nullable};
 use super::values::InvalidValue;
 
 /// An entry of the setting `trustedProjects`: a folder, the content of a file, or both.
@@ -29,7 +30,7 @@ pub struct TrustedProject {
 }
 
 /// The setting `trustedProjects`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrustedProjects(pub Vec<TrustedProject>);
 
@@ -38,23 +39,16 @@ impl SettingValue for TrustedProjects {
         "a list of folders, or of objects with \"path\", \"sha256\" or both".into()
     }
 
+    fn json_schema() -> Value {
+        list(&json!({ "anyOf": [String::json_schema(), TrustEntryFields::json_schema()] }))
+    }
+
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
         let folder = |path: &String| {
             let fields = TrustEntryFields { path: Some(path.clone()), ..Default::default() };
             TrustedProject::of(fields)
         };
         texts.iter().map(folder).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl JsonSchema for TrustedProject {
-    fn schema_name() -> Cow<'static, str> {
-        "TrustedProject".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let object = generator.subschema_for::<TrustEntryFields>();
-        json_schema!({ "anyOf": [{ "type": "string" }, object] })
     }
 }
 
@@ -134,15 +128,30 @@ fn glob(pattern: &str) -> Result<Glob, globset::Error> {
 }
 
 /// An entry as an object in a file.
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TrustEntryFields {
     path: Option<String>,
     sha256: Digests,
 }
 
+impl TrustEntryFields {
+    fn json_schema() -> Value {
+        let text = String::json_schema();
+        json!({
+            "type": "object",
+            "properties": {
+                "path": nullable(text.clone()),
+                "sha256": { "type": ["string", "array"], "items": text },
+            },
+            "minProperties": 1,
+            "additionalProperties": false,
+        })
+    }
+}
+
 /// One digest, or a list.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum Digests {
     One(String),

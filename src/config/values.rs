@@ -12,7 +12,7 @@ const TOKENS_PER_PRICE: f64 = 1e6;
 
 /// The longest duration that means anything to a run: ten years. Far below where adding two of
 /// them could overflow.
-const LONGEST: Duration = Duration::from_hours(24 * 3650);
+pub const LONGEST: Duration = Duration::from_hours(24 * 3650);
 
 /// What is wrong with a value, as the end of a sentence that quotes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,13 +2,10 @@
 //! command line and in settings files are derived.
 
 use clap::ValueEnum;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a run may do where no permission rule applies.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[value(rename_all = "camelCase")]
 pub enum PermissionMode {
@@ -63,9 +60,7 @@ impl PermissionMode {
 }
 
 /// How far commands are restricted.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
     /// Commands may do what outlast may.
@@ -80,9 +75,7 @@ pub enum SandboxMode {
 }
 
 /// What a denied tool call does to the run.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnDenied {
     /// The model is told, and makes the best of it.
@@ -93,9 +86,7 @@ pub enum OnDenied {
 }
 
 /// Which variables commands see.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChildEnvironment {
     /// Everything but what looks like a secret.
@@ -108,7 +99,7 @@ pub enum ChildEnvironment {
 }
 
 /// The kind of account, which decides whether to retry after a 429.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[value(rename_all = "camelCase")]
 pub enum AccountKind {

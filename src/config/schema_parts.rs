@@ -1,0 +1,59 @@
+//! Parts of the JSON Schemas of settings: those that several kinds share, and long ones.
+
+use clap::builder::PossibleValue;
+use serde_json::{Value, json};
+
+/// A whole number from `least` to `most`.
+pub(super) fn whole(least: u32, most: u32) -> Value {
+    json!({ "type": "integer", "minimum": least, "maximum": most })
+}
+
+/// A list of such items.
+pub(super) fn list(items: &Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+/// What the schema allows, or `null`.
+pub(super) fn nullable(mut schema: Value) -> Value {
+    match schema.get_mut("type") {
+        Some(Value::Array(types)) => types.push("null".into()),
+        Some(one) => *one = json!([one, "null"]),
+        None => return json!({ "anyOf": [schema, { "type": "null" }] }),
+    }
+    schema
+}
+
+/// One of the names and aliases of these choices, as far as `is_read` says that JSON may have them:
+/// some aliases are for flags only.
+pub(super) fn names(choices: &[PossibleValue], is_read: fn(&Value) -> bool) -> Value {
+    let mut named = Vec::new();
+    for choice in choices {
+        for name in choice.get_name_and_aliases().map(Value::from).filter(is_read) {
+            let mut schema = json!({ "const": name });
+            if let Some(help) = choice.get_help() {
+                schema["description"] = help.to_string().into();
+            }
+            named.push(schema);
+        }
+    }
+    json!({ "oneOf": named })
+}
+
+/// The schema of MCP servers, by name.
+pub(super) fn servers() -> Value {
+    let texts = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    let server = json!({
+        "type": "object",
+        "properties": {
+            "type": { "enum": ["stdio", "http", "streamable-http", "streamableHttp"] },
+            "command": { "type": "string" },
+            "args": { "type": "array", "items": { "type": "string" } },
+            "env": texts,
+            "url": { "type": "string" },
+            "headers": texts,
+            "timeout": { "type": "integer", "minimum": 1, "description": "In milliseconds." },
+            "disabled": { "type": "boolean" },
+        },
+    });
+    json!({ "type": "object", "additionalProperties": server })
+}
