@@ -8,12 +8,17 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScriptedDuration(pub(super) Duration);
 
+impl ScriptedDuration {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        humantime::parse_duration(text)
+            .map(Self)
+            .map_err(|error| format!("`{text}` is no time span: {error}"))
+    }
+}
+
 impl<'de> Deserialize<'de> for ScriptedDuration {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        humantime::parse_duration(&text)
-            .map(Self)
-            .map_err(|error| D::Error::custom(format!("`{text}` is no time span: {error}")))
+        Self::parse(&String::deserialize(source)?).map_err(D::Error::custom)
     }
 }
 

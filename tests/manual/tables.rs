@@ -164,7 +164,8 @@ fn scenarios() -> String {
 fn scenario_keys() -> String {
     let table = |table: &rehearsal::KeyTable| {
         let row = |key: &rehearsal::ScenarioKey| {
-            vec![code(key.name), prose(key.takes), prose(key.meaning)]
+            let required = if key.required { " Required." } else { "" };
+            vec![code(key.name), prose(&key.takes()), prose(key.meaning) + required]
         };
         let rows = rows_of(&["key", "Takes", "meaning"], table.keys.iter().map(row));
         let is_prose = table.heading.starts_with("the ");

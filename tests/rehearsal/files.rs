@@ -245,6 +245,18 @@ expect = { terminal_reason = "completed", absent = ["a"], stderr = ["b"] }
 "#;
 
 #[test]
+fn the_input_of_a_tool_call_is_any_value() {
+    let input =
+        r#"{ on = 2024-02-29, at = 07:32:00, list = [0xff, 1_000, -1.5, true], text = "t" }"#;
+    let text = format!(
+        "name = \"x\"\nsummary = \"\"\n[[step]]\ntool = [{{ name = \"B\", input = {input} }}]\n"
+    );
+    let read = Scenario::parse(&text, "input.toml").unwrap();
+    let input = json!({ "on": "2024-02-29", "at": "07:32:00", "list": [255, 1000, -1.5, true], "text": "t" });
+    assert_eq!(read.main.steps, Scenario::new().tool("B", input).main.steps);
+}
+
+#[test]
 fn every_key_of_the_manual_is_read() {
     let rest = Scenario::parse(REST, "rest.toml").unwrap();
     let built = Scenario::new().reply("").and_tool("B", json!({ "a": null }));
@@ -261,12 +273,20 @@ fn every_key_of_the_manual_is_read() {
 
 /// What is wrong, and where it is said to be.
 const WRONG: &[(&str, usize, usize, &str)] = &[
-    ("name = \"x\"\nsummary = 1\n", 2, 11, "invalid type: integer"),
-    ("summary = \"s\"\n", 1, 1, "missing field `name`"),
+    ("name = \"x\"\nsummary = 1\n", 2, 11, "`summary` takes text, and this is the number 1"),
+    ("summary = \"s\"\n", 1, 1, "the file needs the key `name`"),
+    ("name = \"x\"\n", 1, 1, "the file needs the key `summary`"),
+    ("nam = \"x\"\nsummary = \"s\"\n", 1, 1, "did you mean `name`?"),
+    ("", 1, 1, "the file needs the key `name`"),
+    ("\"a\\nb\" = 1\n", 1, 1, "the file has no key `a b`"),
     ("name = \"x\"\nsummary = \"s\"\nprompt = \"\"\nturns = 3\n", 4, 1, "has no key `turns`"),
     ("name = \"x\"\nsummary = \"s\nprompt = \"\"\n", 2, 13, "string"),
     ("name = \"x\"\nsummary = \"s\"\n", 1, 1, "at least one `[[step]]`"),
-    ("name = \"x\"\nsummary = \"s\"\ntime_scale = 0\n", 3, 14, "above zero"),
+    ("name = \"x\"\nsummary = \"s\"\ntime_scale = 0\n", 3, 14, "a number above 0, and 0 is too"),
+    ("name = \"x\"\nsummary = \"s\"\ntime_scale = -0.5\n", 3, 14, "this is the number -0.5"),
+    ("name = \"x\"\nsummary = \"s\"\ntime_scale = inf\n", 3, 14, "this is the number inf"),
+    ("name = \"x\"\nsummary = \"s\"\ntime_scale = nan\n", 3, 14, "this is the number nan"),
+    ("name = \"x\"\nsummary = \"s\"\ntime_scale = \"2\"\n", 3, 14, "above 0, and this is a text"),
     (
         "name = \"x\"\nsummary = \"s\"\nafter = \"stop\"\n",
         3,
@@ -286,19 +306,24 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
         "does not lie below",
     ),
     ("name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n", 4, 1, "has no key `exitcode`"),
-    ("name = \"x\"\nsummary = \"s\"\n[rules]\ntoken_limit = 0\n", 4, 15, "nonzero"),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[rules]\ntoken_limit = 0\n",
+        4,
+        15,
+        "from 1, and 0 is too small",
+    ),
     ("name = \"x\"\nsummary = \"s\"\n[rules.media]\nimages = 1\n", 4, 1, "has no key `images`"),
     (
         "name = \"x\"\nsummary = \"s\"\n[[rules.rejected_content]]\nmessage = \"\"\n",
         3,
         1,
-        "missing field",
+        "[[rules.rejected_content]] needs the key `contains`",
     ),
     (
         "name = \"x\"\nsummary = \"s\"\n[rules.tokens]\naccess = \"a\"\nrefresh = \"r\"\ndelay = 3\n",
         6,
         9,
-        "invalid type: integer",
+        "`delay` takes a time, as in `\"1m 30s\"`, and this is the number 3",
     ),
     ("name = \"x\"\nsummary = \"s\"\n[server.main]\nafter = \"loop\"\n", 3, 9, "`main` cannot be"),
     (
@@ -328,6 +353,110 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
         1,
         "there is no `[server.d]`",
     ),
+    ("name = 2024-02-29\nsummary = \"s\"\n", 1, 8, "`name` takes text, and this is a date"),
+    (
+        "name = \"x\"\nsummary = \"s\"\nargs = 1\n",
+        3,
+        8,
+        "`args` takes a list of texts, and this is the number 1",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nargs = [\"-p\", true]\n",
+        3,
+        15,
+        "`args` takes a list of texts, and this item is true",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nenv = []\n",
+        3,
+        7,
+        "`env` takes a table of texts, and this is a list",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nenv = { A = 1.5 }\n",
+        3,
+        13,
+        "`env` takes a table of texts, and `A` is the number 1.5",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nfiles = \"f\"\n",
+        3,
+        9,
+        "`files` takes a table of tables, and this is a text",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nfiles = { f = \"\" }\n",
+        3,
+        15,
+        "`files` takes a table of tables, and `f` is a text",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[files.f]\nmode = 1\n",
+        3,
+        1,
+        "[files.\"PATH\"] needs the key `content`",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[rules.tokens]\naccess = \"a\"\n",
+        3,
+        1,
+        "[rules.tokens] needs the key `refresh`",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nrules = [{}]\n",
+        3,
+        9,
+        "`rules` takes a table, and this is a list",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[step]\ntext = \"\"\n",
+        3,
+        1,
+        "`step` takes a list of tables, and this is a table",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nstep = [{ text = \"\" }, 1]\n",
+        3,
+        24,
+        "`step` takes a list of tables, and this item is the number 1",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nafter = 3\n",
+        3,
+        9,
+        "`after` takes a text, and this is the number 3",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = -1\n",
+        4,
+        12,
+        "`requests` takes a whole number from 0, and -1 is too small",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = 1.5\n",
+        4,
+        12,
+        "`requests` takes a whole number from 0, and this is the number 1.5",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = 9223372036854775808\n",
+        4,
+        12,
+        "`requests` takes a whole number from 0, and 9223372036854775808 is too large",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = -9223372036854775809\n",
+        4,
+        12,
+        "and -9223372036854775809 is too small",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[expect]\nexit = 256\n",
+        4,
+        8,
+        "`exit` takes a whole number from 0 to 255, and 256 is too large",
+    ),
+    ("name = \"x\"\nsummary = \"s\"\nprompt = 1\ntimescale = 1\n", 3, 10, "`prompt` takes text"),
 ];
 
 /// The same for steps, which begin on line 4.
@@ -346,14 +475,37 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("tool = [{ name = \"B\", input_json = \"{\" }]", 3, 1, "`input_json` is not JSON"),
     ("delay = \"soon\"\ntext = \"x\"", 4, 9, "`soon` is no time span"),
     ("", 3, 1, "a step needs an answer"),
-    ("repeat = 0\ntext = \"x\"", 3, 1, "`repeat` must be at least 1"),
-    ("chunk = 0\ntext = \"x\"", 3, 1, "`chunk` must be at least 1"),
+    ("repeat = 0\ntext = \"x\"", 4, 10, "`repeat` takes a whole number from 1, and 0 is too small"),
+    ("repeat = 4294967296\ntext = \"x\"", 4, 10, "4294967296 is too large"),
+    ("chunk = 0\ntext = \"x\"", 4, 9, "`chunk` takes a whole number from 1, and 0 is too small"),
+    ("closes_early = 1", 4, 16, "`closes_early` takes true or false, and this is the number 1"),
+    (
+        "pause = true\ntext = \"x\"",
+        4,
+        9,
+        "`pause` takes a time, as in `\"1m 30s\"`, and this is true",
+    ),
+    ("tool = [{ input = {} }]", 4, 9, "[[step.tool]] needs the key `name`"),
+    ("tool = [{ name = \"B\", input = { a = [nan] } }]", 4, 38, "JSON has no number nan"),
+    (
+        "tool = [{ name = \"B\", input = 9223372036854775808 }]",
+        4,
+        31,
+        "9223372036854775808 does not fit",
+    ),
+    (
+        "headers = { retry-after = 1 }",
+        4,
+        27,
+        "`headers` takes a table of texts, and `retry-after` is",
+    ),
+    ("error = { type = \"a\" }", 4, 9, "error needs the key `message`"),
     ("text = \"x\"\nstatus = 529", 3, 1, "a step is one answer"),
     ("raw = \"x\"\nstatus = 529", 3, 1, "a step is one answer"),
     ("stop_reason = \"refusal\"", 3, 1, "a reply needs"),
     ("empty = true\ntext = \"x\"", 3, 1, "no room for content"),
     ("raw = \"x\"\nfault = { kind = \"reset\", after = \"headers\" }", 3, 1, "`raw` is all"),
-    ("status = 42", 3, 1, "42 is not a valid response status"),
+    ("status = 42", 4, 10, "`status` takes a whole number from 200 to 599, and 42 is too small"),
     ("error = { type = \"a\", message = \"b\" }\nbody = \"\"", 3, 1, "exclude each other"),
     (
         "fault = { kind = \"bang\", after = \"headers\" }",
@@ -362,7 +514,20 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
         "\"bang\" is no value of `kind`; its values are \"reset\", \"close\"",
     ),
     ("fault = { kind = \"reset\", after = \"lunch\" }", 4, 35, "\"lunch\" is no value of `after`"),
-    ("fault = { kind = \"reset\" }", 4, 9, "missing field `after`"),
+    ("fault = { kind = \"reset\" }", 4, 9, "fault needs the key `after`"),
+    (
+        "fault = { kind = \"end\", after = 3 }",
+        4,
+        33,
+        "a text, or a table with one key, and this is the",
+    ),
+    ("fault = { kind = \"end\", after = {} }", 4, 33, "with one key, and this one has 0"),
+    (
+        "fault = { kind = \"end\", after = { events = 1, bytes = 2 } }",
+        4,
+        33,
+        "with one key, and this one has 2",
+    ),
     ("fault = { kind = \"end\", after = \"request\" }", 3, 1, "after `headers`, or later"),
     ("fault = { kind = \"insert\", after = \"accept\", bytes = \"\" }", 3, 1, "after `request`"),
     ("fault = { kind = \"error\", after = \"half_head\" }", 3, 1, "after `headers`, or later"),

@@ -3,22 +3,22 @@
 
 mod check;
 mod keys;
+mod read;
 mod step;
 mod step_error;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Component, Path};
 
-use serde::Deserialize;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::rules::ServerRules;
-use super::scenario::{
-    AfterLast, Expectation, MAIN, Scenario, ScratchFile, ScriptStep, ServerPart,
-};
-use check::{FileMistake, check_names};
+use super::scenario::{MAIN, Scenario, ScriptStep, ServerPart};
+use check::{FileMistake, check_keys};
 pub use keys::{KeyTable, SCENARIO_TABLES, ScenarioKey};
+use read::{fields, items, read, read_value};
 use step::StepTable;
 
 /// Why a scenario file is invalid.
@@ -48,153 +48,104 @@ impl Scenario {
     /// # Errors
     /// The text is not a valid scenario.
     pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
-        let wrong = |offset: usize, message: String| {
+        read_file(text).map_err(|(offset, message)| {
             let before = text.get(..offset).unwrap_or(text);
             let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
             ScenarioError::Wrong {
                 file: file.to_owned(),
                 line: before.matches('\n').count() + 1,
                 column: before[line_start..].chars().count() + 1,
-                message,
+                message: message.replace('\n', " ").trim().to_owned(),
             }
-        };
-        check_names(text).map_err(|(offset, message)| wrong(offset, message))?;
-        let sheet: ScenarioFile = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            wrong(offset, error.message().replace('\n', " ").trim().to_owned())
-        })?;
-        sheet.into_scenario().map_err(|(offset, message)| wrong(offset, message))
-    }
-}
-
-/// A scenario as it stands in a file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ScenarioFile {
-    name: String,
-    summary: String,
-    #[serde(default)]
-    prompt: String,
-    #[serde(default)]
-    args: Vec<Spanned<String>>,
-    #[serde(default)]
-    env: BTreeMap<String, Spanned<String>>,
-    time_scale: Option<Spanned<f64>>,
-    #[serde(default)]
-    files: BTreeMap<Spanned<String>, ScratchFile>,
-    #[serde(default)]
-    rules: ServerRules,
-    #[serde(default)]
-    step: Vec<Spanned<StepTable>>,
-    #[serde(default)]
-    compaction: Vec<Spanned<StepTable>>,
-    #[serde(default)]
-    after: AfterLast,
-    #[serde(default)]
-    server: BTreeMap<Spanned<String>, PartTable>,
-    #[serde(default)]
-    expect: Expectation,
-}
-
-/// A further server as it stands in a file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PartTable {
-    #[serde(default)]
-    rules: ServerRules,
-    #[serde(default)]
-    step: Vec<Spanned<StepTable>>,
-    #[serde(default)]
-    compaction: Vec<Spanned<StepTable>>,
-    #[serde(default)]
-    after: AfterLast,
-    requests: Option<usize>,
-}
-
-impl PartTable {
-    fn into_part(self) -> Result<ServerPart, FileMistake> {
-        Ok(ServerPart {
-            rules: self.rules,
-            steps: steps(self.step)?,
-            compactions: steps(self.compaction)?,
-            after: self.after,
-            requests: self.requests,
         })
     }
 }
 
-fn steps(sheets: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileMistake> {
-    let step = |sheet: Spanned<StepTable>| {
-        let offset = sheet.span().start;
-        sheet.into_inner().into_step().map_err(|error| (offset, error.to_string()))
-    };
-    sheets.into_iter().map(step).collect()
+fn read_file(text: &str) -> Result<Scenario, FileMistake> {
+    let file = DeTable::parse(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        (offset, error.message().to_owned())
+    })?;
+    check_keys(&file)?;
+    let file = file.get_ref();
+    let servers = servers(file)?;
+    check_references(file, &servers)?;
+    let main = part(file)?;
+    if main.steps.is_empty() && main.rules.require_key.is_none() {
+        return Err((0, "a scenario needs at least one `[[step]]`".to_owned()));
+    }
+    Ok(Scenario {
+        name: read(file, "name")?,
+        summary: read(file, "summary")?,
+        prompt: read(file, "prompt")?,
+        args: read(file, "args")?,
+        env: read(file, "env")?,
+        time_scale: read::<Option<_>>(file, "time_scale")?.unwrap_or(1.0),
+        files: read(file, "files")?,
+        main,
+        servers,
+        expect: read(file, "expect")?,
+    })
 }
 
-fn servers(
-    sheets: BTreeMap<Spanned<String>, PartTable>,
-) -> Result<BTreeMap<String, ServerPart>, FileMistake> {
-    let part = |(name, sheet): (Spanned<String>, PartTable)| {
+fn servers(file: &DeTable<'_>) -> Result<BTreeMap<String, ServerPart>, FileMistake> {
+    let mut servers = BTreeMap::new();
+    for (name, sheet) in fields(file, "server") {
         if !is_server_name(name.get_ref()) {
             let message = format!("`{}` cannot be a further server's name", name.get_ref());
             return Err((name.span().start, message));
         }
-        Ok((name.into_inner(), sheet.into_part()?))
-    };
-    sheets.into_iter().map(part).collect()
+        if let DeValue::Table(table) = sheet.get_ref() {
+            servers.insert(name.get_ref().to_string(), part(table)?);
+        }
+    }
+    Ok(servers)
 }
 
-impl ScenarioFile {
-    fn into_scenario(self) -> Result<Scenario, FileMistake> {
-        let time_scale = match self.time_scale {
-            None => 1.0,
-            Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() > 0.0 => {
-                scale.into_inner()
-            }
-            Some(scale) => {
-                return Err((scale.span().start, "`time_scale` must be above zero".to_owned()));
-            }
-        };
-        let servers = servers(self.server)?;
-        let known = |text: &str, offset: usize| match unknown_server(text, &servers) {
-            Some(name) => Err((offset, format!("there is no `[server.{name}]`"))),
-            None => Ok(()),
-        };
-        let plain = |text: Spanned<String>| {
-            known(text.get_ref(), text.span().start).map(|()| text.into_inner())
-        };
-        let args = self.args.into_iter().map(plain).collect::<Result<_, _>>()?;
-        let env = self.env.into_iter().map(|(name, value)| Ok((name, plain(value)?)));
-        let env = env.collect::<Result<_, FileMistake>>()?;
-        let mut files = BTreeMap::new();
-        for (path, file) in self.files {
-            if !stays_inside(path.get_ref()) {
-                let message = format!("`{}` does not lie below the scratch folder", path.get_ref());
-                return Err((path.span().start, message));
-            }
-            known(&file.content, path.span().start)?;
-            files.insert(path.into_inner(), file);
-        }
-        let (step, compaction) = (self.step, self.compaction);
-        let sheet =
-            PartTable { rules: self.rules, step, compaction, after: self.after, requests: None };
-        let main = sheet.into_part()?;
-        if main.steps.is_empty() && main.rules.require_key.is_none() {
-            return Err((0, "a scenario needs at least one `[[step]]`".to_owned()));
-        }
-        Ok(Scenario {
-            name: self.name,
-            summary: self.summary,
-            prompt: self.prompt,
-            args,
-            env,
-            time_scale,
-            files,
-            main,
-            servers,
-            expect: self.expect,
-        })
+/// Reads the script of a server. The file itself is that of the main one.
+fn part(table: &DeTable<'_>) -> Result<ServerPart, FileMistake> {
+    Ok(ServerPart {
+        rules: read(table, "rules")?,
+        steps: steps(table, "step")?,
+        compactions: steps(table, "compaction")?,
+        after: read(table, "after")?,
+        requests: read(table, "requests")?,
+    })
+}
+
+fn steps(table: &DeTable<'_>, key: &str) -> Result<Vec<ScriptStep>, FileMistake> {
+    let step = |sheet: &Spanned<DeValue<'_>>| {
+        let step = read_value::<StepTable>(sheet)?.into_step();
+        step.map_err(|error| (sheet.span().start, error.to_string()))
+    };
+    items(table, key).map(step).collect()
+}
+
+/// Checks the paths of files, and that each server exists that a text refers to.
+fn check_references(
+    file: &DeTable<'_>,
+    servers: &BTreeMap<String, ServerPart>,
+) -> Result<(), FileMistake> {
+    let known = |value: &DeValue<'_>, span: Range<usize>| match value
+        .as_str()
+        .and_then(|text| unknown_server(text, servers))
+    {
+        Some(name) => Err((span.start, format!("there is no `[server.{name}]`"))),
+        None => Ok(()),
+    };
+    for value in items(file, "args").chain(fields(file, "env").map(|(_, value)| value)) {
+        known(value.get_ref(), value.span())?;
     }
+    for (path, sheet) in fields(file, "files") {
+        if !stays_inside(path.get_ref()) {
+            let message = format!("`{}` does not lie below the scratch folder", path.get_ref());
+            return Err((path.span().start, message));
+        }
+        if let Some(content) = sheet.get_ref().get("content") {
+            known(content.get_ref(), path.span())?;
+        }
+    }
+    Ok(())
 }
 
 fn is_server_name(name: &str) -> bool {

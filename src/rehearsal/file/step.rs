@@ -49,18 +49,11 @@ pub(super) struct StepTable {
 
 impl StepTable {
     pub(super) fn into_step(mut self) -> Result<ScriptStep, StepError> {
-        let repeat = self.repeat.unwrap_or(1);
-        if repeat == 0 {
-            return Err(StepError::Zero { key: "repeat" });
-        }
-        if self.chunk == Some(0) {
-            return Err(StepError::Zero { key: "chunk" });
-        }
         let answer = self.take_answer()?;
         let fault = self.fault.map(FaultTable::into_fault).transpose()?;
         Ok(ScriptStep {
             when: self.when,
-            repeat,
+            repeat: self.repeat.unwrap_or(1),
             delay: self.delay.0,
             answer,
             headers: self.headers.into_iter().collect(),
@@ -108,14 +101,10 @@ impl StepTable {
     }
 
     fn take_http(&mut self) -> Result<ScriptedHttp, StepError> {
-        let status = self.status.unwrap_or(200);
-        if !(200..600).contains(&status) {
-            return Err(StepError::Status(status));
-        }
         if self.error.is_some() && self.body.is_some() {
             return Err(StepError::ErrorAndBody);
         }
-        let mut http = render::error_response(status, self.error.as_ref());
+        let mut http = render::error_response(self.status.unwrap_or(200), self.error.as_ref());
         if let Some(body) = self.body.take() {
             http.body = body;
         }

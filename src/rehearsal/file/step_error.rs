@@ -3,8 +3,6 @@
 /// Why a step of a scenario file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StepError {
-    #[error("`{key}` must be at least 1")]
-    Zero { key: &'static str },
     #[error("`empty = true` leaves no room for content")]
     EmptyWithContent,
     #[error("a reply needs `text`, `thinking` or `tool`, or `empty = true`")]
@@ -21,8 +19,6 @@ pub(super) enum StepError {
          `form`), or `status` and what belongs to it, or `raw`"
     )]
     SeveralAnswers,
-    #[error("{0} is not a valid response status")]
-    Status(u16),
     #[error("`error` and `body` exclude each other")]
     ErrorAndBody,
     #[error("`{key}` belongs to a fault of kind {kinds}")]
