@@ -354,7 +354,7 @@ impl MistakeSearch<'_> {
 
     /// Returns all mistakes in the order of the text.
     fn sorted_mistakes(mut self, name: &str) -> Vec<String> {
-        self.found.sort();
+        self.found.sort_unstable();
         let more = self.found.len().saturating_sub(TOLD_MAX);
         let line = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
         let mut told: Vec<String> = self.found.into_iter().take(TOLD_MAX).map(line).collect();

@@ -127,7 +127,7 @@ pub(super) fn judge(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> 
             others.push((*index, path.clone(), near.map(|(_, near)| near)));
         }
     }
-    others.sort();
+    others.sort_unstable();
     let known = others.iter().take(NAMED_MAX).map(|(at, path, near)| {
         let guess = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
         format!("\"{}\" (line {}{guess})", short(path), places.line(*at))

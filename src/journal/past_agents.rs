@@ -86,7 +86,7 @@ pub fn subagent_files(journal: &Path) -> Vec<(SubagentMeta, PathBuf)> {
         Some((meta, journal))
     };
     let mut files: Vec<(SubagentMeta, PathBuf)> = metas.filter_map(read).collect();
-    files.sort_by_key(|(meta, _)| (meta.agent_id.len(), meta.agent_id.clone()));
+    files.sort_unstable_by_key(|(meta, _)| (meta.agent_id.len(), meta.agent_id.clone()));
     files
 }
 

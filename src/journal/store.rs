@@ -44,17 +44,14 @@ pub struct UnfinishedSession {
 /// Surveys every session of every working directory. Never fails: unreadable files are not counted.
 pub fn survey_sessions(config_dir: &Path) -> SessionStore {
     let mut store = SessionStore { folder: config_dir.join("projects"), ..SessionStore::default() };
-    let (began, mut looked) = (Instant::now(), 0);
-    for folder in entries(&store.folder) {
-        for path in entries(&folder) {
-            looked += 1;
-            if looked > FILES_MAX || began.elapsed() > TIME_MAX {
-                store.partial = true;
-                store.unfinished.sort_by_key(|open| std::cmp::Reverse(open.written));
-                return store;
-            }
-            store.add(path);
+    let began = Instant::now();
+    let paths = entries(&store.folder).into_iter().flat_map(|folder| entries(&folder));
+    for (looked, path) in paths.enumerate() {
+        if looked >= FILES_MAX || began.elapsed() > TIME_MAX {
+            store.partial = true;
+            break;
         }
+        store.add(path);
     }
     store.unfinished.sort_by_key(|open| std::cmp::Reverse(open.written));
     store

@@ -343,7 +343,7 @@ fn visit_line(
         return Ok(None);
     }
     // From the last to the first, so that places stay valid.
-    edits.sort_by_key(|(span, _)| Reverse(span.start));
+    edits.sort_unstable_by_key(|(span, _)| Reverse(span.start));
     let mut line = line.to_owned();
     for (span, replaced) in edits {
         line.replace_range(span, &format!("'{replaced}'"));

@@ -74,7 +74,7 @@ impl SessionsOverview {
     /// Sorts the recoveries: the most frequent first.
     #[must_use]
     pub fn sorted(mut self) -> Self {
-        self.recoveries.sort_by(|one, other| {
+        self.recoveries.sort_unstable_by(|one, other| {
             let key = |impact: &RecoveryImpact| (impact.sessions, impact.summary.fired);
             key(other).cmp(&key(one)).then_with(|| one.summary.class.cmp(&other.summary.class))
         });

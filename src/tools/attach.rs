@@ -90,7 +90,7 @@ impl Toolbox {
                 if is_folder { name + "/" } else { name }
             })
             .collect();
-        names.sort();
+        names.sort_unstable();
         let left = names.len().saturating_sub(NAMES_MAX);
         names.truncate(NAMES_MAX);
         names.extend((left > 0).then(|| format!("(and {left} more)")));

@@ -150,7 +150,7 @@ impl CommandEnv {
                 made.variables.push((name.clone(), value.clone()));
             }
         }
-        made.dropped.sort();
+        made.dropped.sort_unstable();
         made.make_unattended(session_id);
         made
     }

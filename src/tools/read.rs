@@ -146,7 +146,7 @@ pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
             (likeness >= LIKENESS_MIN).then(|| (likeness, display_path(&other, base)))
         })
         .collect();
-    near.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    near.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
     let names: Vec<String> = near.into_iter().take(3).map(|(_, name)| name).collect();
     if names.is_empty() {
         format!("{path} does not exist. The working directory is {}.", base.display())

@@ -262,7 +262,7 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
                 fits
             });
             all.truncate(enough.unwrap_or(all.len()).max(1));
-            all.sort_by_key(|found| {
+            all.sort_unstable_by_key(|found| {
                 let BlockPath { message, block, inner } = found.what.spot;
                 (message, block, inner)
             });

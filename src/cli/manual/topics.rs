@@ -58,7 +58,7 @@ fn pages() -> Vec<ManualPage> {
         Some((section, ManualPage { name, title, about, text }))
     };
     let mut pages: Vec<_> = MANUAL.values().filter_map(page).collect();
-    pages.sort_by_key(|(section, page)| (*section, page.name));
+    pages.sort_unstable_by_key(|(section, page)| (*section, page.name));
     pages.into_iter().map(|(_, page)| page).collect()
 }
 

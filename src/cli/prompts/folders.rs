@@ -98,7 +98,7 @@ impl<'a> PromptFinder<'a> {
             let entries = fs::read_dir(root).into_iter().flatten().take(ENTRIES_MAX).flatten();
             let skill = |entry: fs::DirEntry| entry.path().join("SKILL.md");
             let mut files: Vec<PathBuf> = entries.map(skill).filter(|path| path.exists()).collect();
-            files.sort();
+            files.sort_unstable();
             files
         })
     }

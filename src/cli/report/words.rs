@@ -23,7 +23,7 @@ pub(super) fn percent(part: f64) -> String {
 /// The names of strategies, each with how often it was tried.
 pub(super) fn tried(strategies: &BTreeMap<String, u32>) -> String {
     let mut tried: Vec<(&String, &u32)> = strategies.iter().collect();
-    tried.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+    tried.sort_unstable_by_key(|(name, times)| (std::cmp::Reverse(**times), *name));
     let names = tried.into_iter().map(|(name, times)| {
         let name = name.replace('_', " ");
         if *times > 1 { format!("{name} x{times}") } else { name }

@@ -16,7 +16,7 @@ const SKEW_MAX: Duration = Duration::from_mins(1);
 pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
     let mut files: Vec<String> =
         known.ca_files.iter().map(|file| file.display().to_string()).collect();
-    files.sort();
+    files.sort_unstable();
     files.dedup();
     if files.is_empty() {
         return Vec::new();

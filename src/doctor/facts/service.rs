@@ -102,7 +102,7 @@ pub async fn probe_services(
     while let Some(done) = asking.join_next().await {
         seen.extend(done.ok());
     }
-    seen.sort_by_key(|(index, _)| *index);
+    seen.sort_unstable_by_key(|(index, _)| *index);
     let (_, services): (Vec<usize>, Vec<_>) = seen.into_iter().unzip();
     services
 }
@@ -235,7 +235,7 @@ impl ServiceRequest {
             });
         }
         let mut counts: Vec<_> = counting.join_all().await;
-        counts.sort_by_key(|(index, ..)| *index);
+        counts.sort_unstable_by_key(|(index, ..)| *index);
         counts.into_iter().map(|(_, model, counted)| (model, counted)).collect()
     }
 

@@ -89,7 +89,7 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
     };
     let found = folders.iter().filter(|folder| check_ownership(folder).is_ok()).map(|folder| {
         let mut files = list_state_files(folder);
-        files.sort();
+        files.sort_unstable();
         files.into_iter().map(read).collect::<Vec<_>>()
     });
     found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()

@@ -113,7 +113,7 @@ impl SandboxContext<'_> {
     pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
         let usual = TEMPORARY.iter().map(|path| resolve(Path::new(path)));
         let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
-        all.sort();
+        all.sort_unstable();
         all.dedup();
         all
     }
@@ -172,7 +172,7 @@ impl SandboxContext<'_> {
         places.extend(SYSTEM_CREDENTIALS.iter().filter(readable).map(PathBuf::from));
         places.extend(config_dir.map(|folder| self.cwd.join(folder)));
         places.extend(places.iter().map(|place| resolve(place)).collect::<Vec<_>>());
-        places.sort();
+        places.sort_unstable();
         places.dedup();
         places
     }

@@ -66,7 +66,7 @@ pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
         .map(|path| resolve(&path))
         .filter(|path| is_open(path))
         .collect();
-    sockets.sort();
+    sockets.sort_unstable();
     sockets.dedup();
     sockets
 }

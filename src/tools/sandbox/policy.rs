@@ -91,7 +91,7 @@ impl SandboxPolicy {
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
-        policy.roots.sort();
+        policy.roots.sort_unstable();
         policy.roots.dedup();
         let mut denied = around.credentials(settings.config_dir.as_deref());
         denied.retain(|place| !allow_read.iter().any(|allowed| place.starts_with(allowed)));
@@ -129,7 +129,7 @@ impl SandboxPolicy {
             .filter(there)
             .cloned()
             .collect();
-        exposed.sort();
+        exposed.sort_unstable();
         exposed.dedup();
         exposed
     }
@@ -258,7 +258,7 @@ fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>)
         .filter_map(|place| place.strip_prefix(folder).ok()?.iter().next())
         .map(|name| folder.join(name))
         .collect();
-    ways.sort();
+    ways.sort_unstable();
     ways.dedup();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
