@@ -3,7 +3,6 @@
 
 mod address;
 mod address_guard;
-mod bounded_tree;
 mod fetch;
 mod html;
 mod page;

@@ -1,0 +1,187 @@
+//! Lines of Markdown, with the prefixes of quotes and lists. Pure.
+
+/// How many levels of quotes and lists prefix a line. Deeper ones are not indented further, so that
+/// the size of the text is not quadratic in its depth.
+const PREFIXES_MAX: usize = 32;
+
+/// What separates a block from the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum BlockGap {
+    Line,
+    Blank,
+}
+
+/// A quote, a list item or a description.
+#[derive(Debug)]
+struct LineContainer {
+    /// Begins its first line, if that was not written yet.
+    marker: Option<String>,
+    prefix: String,
+    /// Whether it has blocks with a blank line between them.
+    is_loose: bool,
+}
+
+/// A sequence of blocks: a page, or a cell of a table.
+#[derive(Debug)]
+pub(super) struct BlockFlow {
+    pub(super) out: String,
+    containers: Vec<LineContainer>,
+    /// How many of the containers have contained everything since the last line began.
+    common: usize,
+    /// What comes before the next block; `None` within a block.
+    gap: Option<BlockGap>,
+    /// Whether the innermost container is still without content.
+    is_fresh: bool,
+    /// The level of the heading that is open, and whether its marker was written.
+    heading: Option<(u8, bool)>,
+    breaks: usize,
+    has_space: bool,
+    is_at_line_start: bool,
+}
+
+impl Default for BlockFlow {
+    fn default() -> Self {
+        Self {
+            out: String::new(),
+            containers: Vec::new(),
+            common: 0,
+            gap: Some(BlockGap::Line),
+            is_fresh: false,
+            heading: None,
+            breaks: 0,
+            has_space: false,
+            is_at_line_start: false,
+        }
+    }
+}
+
+impl BlockFlow {
+    /// Ends the block. The gap is left out between the marker of an item and its first block.
+    pub(super) fn end_block(&mut self, gap: BlockGap) {
+        self.has_space = false;
+        self.breaks = 0;
+        self.heading = self.heading.filter(|(_, is_written)| !is_written);
+        if !self.is_fresh {
+            self.gap = self.gap.max(Some(gap));
+        }
+    }
+
+    /// Whether the breaks since the last text end the block.
+    pub(super) fn has_paragraph_break(&self) -> bool {
+        self.breaks > 1
+    }
+
+    pub(super) fn start_heading(&mut self, level: u8) {
+        self.heading = Some((level, false));
+    }
+
+    pub(super) fn end_heading(&mut self) {
+        self.heading = None;
+    }
+
+    /// Begins a quote, list item or description, after `end_block`.
+    pub(super) fn open_container(&mut self, marker: Option<String>, prefix: String) {
+        self.is_fresh |= marker.is_some();
+        self.containers.push(LineContainer { marker, prefix, is_loose: false });
+    }
+
+    /// Ends the innermost container, after `end_block`. One without content leaves nothing. After
+    /// one of a single block, the gap of that block does not count.
+    pub(super) fn close_container(&mut self, gap: BlockGap) {
+        if let Some(closed) = self.containers.pop()
+            && closed.marker.is_none()
+            && !closed.is_loose
+        {
+            self.gap = Some(gap);
+        }
+        self.common = self.common.min(self.containers.len());
+        self.is_fresh = self.containers.last().is_some_and(|outer| outer.marker.is_some());
+    }
+
+    /// Notes white space, unless a block begins.
+    pub(super) fn space(&mut self) {
+        self.has_space |= self.gap.is_none() && self.breaks == 0;
+    }
+
+    /// Whether a space is due, which is taken as written.
+    pub(super) fn take_space(&mut self) -> bool {
+        std::mem::take(&mut self.has_space)
+    }
+
+    /// Notes the end of a line within a block. Two in a row end the block.
+    pub(super) fn break_line(&mut self) {
+        if self.heading.is_some() {
+            self.space();
+        } else if self.gap.is_none() {
+            self.breaks += 1;
+            self.has_space = false;
+        }
+    }
+
+    /// Begins a line, if text needs one.
+    pub(super) fn start_text(&mut self) {
+        if let Some(gap) = self.gap {
+            self.start_line(gap);
+            self.is_at_line_start = true;
+            if let Some((level, is_written @ false)) = &mut self.heading {
+                *is_written = true;
+                self.out.extend(std::iter::repeat_n('#', usize::from(*level)));
+                self.out.push(' ');
+                self.is_at_line_start = false;
+            }
+        } else if self.breaks > 0 {
+            self.out.push_str("  ");
+            self.start_line(BlockGap::Line);
+            self.is_at_line_start = true;
+        }
+    }
+
+    /// Whether nothing was written since the line began; from now on something was.
+    pub(super) fn leave_line_start(&mut self) -> bool {
+        std::mem::take(&mut self.is_at_line_start)
+    }
+
+    /// Writes lines as a block of their own. Stops where the text is longer than `limit`.
+    pub(super) fn push_lines(&mut self, text: &str, limit: usize) {
+        for line in text.split('\n') {
+            if self.out.len() > limit {
+                break;
+            }
+            self.start_line(self.gap.unwrap_or(BlockGap::Line));
+            self.out.push_str(line);
+            if line.is_empty() {
+                self.out.truncate(self.out.trim_end_matches(' ').len());
+            }
+        }
+        self.end_block(BlockGap::Blank);
+    }
+
+    fn start_line(&mut self, gap: BlockGap) {
+        if !self.out.is_empty() {
+            self.out.push('\n');
+            if gap == BlockGap::Blank {
+                for container in self.containers[..self.common].iter_mut().take(PREFIXES_MAX) {
+                    self.out.push_str(&container.prefix);
+                    container.is_loose = true;
+                }
+                self.out.truncate(self.out.trim_end_matches(' ').len());
+                self.out.push('\n');
+            }
+        }
+        for (level, container) in self.containers.iter_mut().enumerate() {
+            if let Some(marker) = container.marker.take() {
+                self.out.push_str(&marker);
+            } else if level < PREFIXES_MAX {
+                self.out.push_str(&container.prefix);
+            }
+        }
+        self.common = self.containers.len();
+        (self.gap, self.is_fresh, self.breaks, self.has_space) = (None, false, 0, false);
+    }
+
+    /// The text of all blocks.
+    pub(super) fn finish(mut self) -> String {
+        self.out.truncate(self.out.trim_end().len());
+        self.out
+    }
+}

@@ -1,0 +1,288 @@
+//! What each element of HTML means in Markdown. Pure.
+
+use html5gum::State;
+
+/// Styles of text within a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InlineMark {
+    Strong,
+    Emphasis,
+    Struck,
+    Link,
+}
+
+/// How an element is converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TagRole {
+    Block,
+    Paragraph,
+    Heading(u8),
+    Quote,
+    List {
+        is_ordered: bool,
+    },
+    Item,
+    Term,
+    Description,
+    Preformatted,
+    Code,
+    Mark(InlineMark),
+    Image,
+    Break,
+    Rule,
+    /// Separates words, as a field does.
+    Space,
+    Button,
+    Table,
+    Rows {
+        is_head: bool,
+    },
+    Row,
+    Cell {
+        is_head: bool,
+    },
+    /// Has no text for readers.
+    Skipped,
+    Title,
+}
+
+impl TagRole {
+    /// Whether it lasts until its end, or changes the tables that are open.
+    pub(super) fn is_structure(self) -> bool {
+        !matches!(
+            self,
+            Self::Image
+                | Self::Break
+                | Self::Rule
+                | Self::Space
+                | Self::Button
+                | Self::Skipped
+                | Self::Title
+        )
+    }
+
+    /// Whether it is part of a block.
+    pub(super) fn is_inline(self) -> bool {
+        matches!(self, Self::Mark(_) | Self::Code)
+    }
+
+    /// Whether it cannot be in a paragraph.
+    pub(super) fn ends_paragraph(self) -> bool {
+        self == Self::Rule || self.is_structure() && !self.is_inline()
+    }
+
+    pub(super) fn is_heading(self) -> bool {
+        matches!(self, Self::Heading(_))
+    }
+
+    /// Whether another heading ends one that this is in.
+    pub(super) fn is_heading_content(self) -> bool {
+        self.is_inline() || matches!(self, Self::Block | Self::Paragraph)
+    }
+
+    pub(super) fn is_list(self) -> bool {
+        matches!(self, Self::List { .. })
+    }
+
+    pub(super) fn is_of_description(self) -> bool {
+        matches!(self, Self::Term | Self::Description)
+    }
+
+    /// Whether items within it do not end those around it.
+    pub(super) fn contains_items(self) -> bool {
+        matches!(self, Self::List { .. } | Self::Table | Self::Cell { .. } | Self::Quote)
+    }
+
+    pub(super) fn is_cell(self) -> bool {
+        matches!(self, Self::Cell { .. })
+    }
+
+    /// Whether its end tag is usually there.
+    pub(super) fn needs_end_tag(self) -> bool {
+        match self {
+            Self::Block
+            | Self::Heading(_)
+            | Self::Quote
+            | Self::List { .. }
+            | Self::Preformatted
+            | Self::Code
+            | Self::Mark(_)
+            | Self::Table => true,
+            Self::Paragraph
+            | Self::Item
+            | Self::Term
+            | Self::Description
+            | Self::Image
+            | Self::Break
+            | Self::Rule
+            | Self::Space
+            | Self::Button
+            | Self::Rows { .. }
+            | Self::Row
+            | Self::Cell { .. }
+            | Self::Skipped
+            | Self::Title => false,
+        }
+    }
+
+    /// What it is within preformatted text.
+    pub(super) fn in_preformatted(self) -> Self {
+        match self {
+            Self::Heading(_)
+            | Self::Quote
+            | Self::List { .. }
+            | Self::Item
+            | Self::Term
+            | Self::Description
+            | Self::Preformatted
+            | Self::Table => Self::Block,
+            // It copies the text.
+            Self::Button => Self::Skipped,
+            Self::Block
+            | Self::Paragraph
+            | Self::Code
+            | Self::Mark(_)
+            | Self::Image
+            | Self::Break
+            | Self::Rule
+            | Self::Space
+            | Self::Rows { .. }
+            | Self::Row
+            | Self::Cell { .. }
+            | Self::Skipped
+            | Self::Title => self,
+        }
+    }
+}
+
+/// A known element.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownTag {
+    name: &'static str,
+    pub(super) role: TagRole,
+}
+
+impl PartialEq for KnownTag {
+    fn eq(&self, other: &Self) -> bool {
+        self.role == other.role && self.name == other.name
+    }
+}
+
+impl KnownTag {
+    /// Returns `None` for elements of which only the content counts.
+    pub(super) fn by_name(name: &[u8]) -> Option<Self> {
+        let at = TAGS.binary_search_by_key(&name, |(name, _)| name.as_bytes()).ok()?;
+        let (name, role) = TAGS[at];
+        Some(Self { name, role })
+    }
+}
+
+const LIST: TagRole = TagRole::List { is_ordered: false };
+const STRONG: TagRole = TagRole::Mark(InlineMark::Strong);
+const EMPHASIS: TagRole = TagRole::Mark(InlineMark::Emphasis);
+const STRUCK: TagRole = TagRole::Mark(InlineMark::Struck);
+
+/// Sorted by name.
+static TAGS: [(&str, TagRole); 80] = [
+    ("a", TagRole::Mark(InlineMark::Link)),
+    ("address", TagRole::Block),
+    ("article", TagRole::Block),
+    ("aside", TagRole::Block),
+    ("b", STRONG),
+    ("blockquote", TagRole::Quote),
+    ("br", TagRole::Break),
+    ("button", TagRole::Button),
+    ("canvas", TagRole::Skipped),
+    ("caption", TagRole::Block),
+    ("center", TagRole::Block),
+    ("code", TagRole::Code),
+    ("datalist", TagRole::Skipped),
+    ("dd", TagRole::Description),
+    ("del", STRUCK),
+    ("details", TagRole::Block),
+    ("dialog", TagRole::Block),
+    ("dir", LIST),
+    ("div", TagRole::Block),
+    ("dl", LIST),
+    ("dt", TagRole::Term),
+    ("em", EMPHASIS),
+    ("fieldset", TagRole::Block),
+    ("figcaption", TagRole::Block),
+    ("figure", TagRole::Block),
+    ("footer", TagRole::Block),
+    ("form", TagRole::Block),
+    ("h1", TagRole::Heading(1)),
+    ("h2", TagRole::Heading(2)),
+    ("h3", TagRole::Heading(3)),
+    ("h4", TagRole::Heading(4)),
+    ("h5", TagRole::Heading(5)),
+    ("h6", TagRole::Heading(6)),
+    ("header", TagRole::Block),
+    ("hgroup", TagRole::Block),
+    ("hr", TagRole::Rule),
+    ("i", EMPHASIS),
+    ("iframe", TagRole::Skipped),
+    ("img", TagRole::Image),
+    ("input", TagRole::Space),
+    ("kbd", TagRole::Code),
+    ("legend", TagRole::Block),
+    ("li", TagRole::Item),
+    ("listing", TagRole::Preformatted),
+    ("main", TagRole::Block),
+    ("menu", LIST),
+    ("nav", TagRole::Block),
+    ("noembed", TagRole::Skipped),
+    ("noframes", TagRole::Skipped),
+    ("object", TagRole::Skipped),
+    ("ol", TagRole::List { is_ordered: true }),
+    ("optgroup", TagRole::Space),
+    ("option", TagRole::Space),
+    ("p", TagRole::Paragraph),
+    ("plaintext", TagRole::Preformatted),
+    ("pre", TagRole::Preformatted),
+    ("s", STRUCK),
+    ("samp", TagRole::Code),
+    ("script", TagRole::Skipped),
+    ("search", TagRole::Block),
+    ("section", TagRole::Block),
+    ("select", TagRole::Space),
+    ("strike", STRUCK),
+    ("strong", STRONG),
+    ("style", TagRole::Skipped),
+    ("summary", TagRole::Block),
+    ("svg", TagRole::Skipped),
+    ("table", TagRole::Table),
+    ("tbody", TagRole::Rows { is_head: false }),
+    ("td", TagRole::Cell { is_head: false }),
+    ("template", TagRole::Skipped),
+    ("textarea", TagRole::Block),
+    ("tfoot", TagRole::Rows { is_head: false }),
+    ("th", TagRole::Cell { is_head: true }),
+    ("thead", TagRole::Rows { is_head: true }),
+    ("title", TagRole::Title),
+    ("tr", TagRole::Row),
+    ("tt", TagRole::Code),
+    ("ul", LIST),
+    ("xmp", TagRole::Preformatted),
+];
+
+/// How the content of an element is tokenized, if not as HTML.
+pub(super) fn raw_content(name: &[u8]) -> Option<State> {
+    match name {
+        b"script" => Some(State::ScriptData),
+        b"style" | b"iframe" | b"noembed" | b"noframes" | b"xmp" => Some(State::RawText),
+        b"textarea" | b"title" => Some(State::RcData),
+        b"plaintext" => Some(State::PlainText),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_sorted() {
+        assert!(TAGS.is_sorted_by(|(one, _), (next, _)| one < next));
+    }
+}
