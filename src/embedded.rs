@@ -22,8 +22,11 @@ fn unpack(packed: &[u8]) -> EmbeddedFiles {
     let mut text = String::new();
     // The build script has written it from files that are UTF-8.
     DeflateDecoder::new(packed).read_to_string(&mut text).expect("it is what was packed");
-    let mut parts = text.split_terminator('\0').map(ToOwned::to_owned);
-    std::iter::from_fn(|| Some((parts.next()?, parts.next()?))).collect()
+    let (mut files, mut parts) = (EmbeddedFiles::new(), text.split_terminator('\0'));
+    while let (Some(name), Some(text)) = (parts.next(), parts.next()) {
+        files.insert(name.to_owned(), text.to_owned());
+    }
+    files
 }
 
 #[cfg(test)]

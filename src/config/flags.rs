@@ -236,7 +236,11 @@ impl FromArgMatches for SettingFlags {
             let raw = matches.try_get_raw(long).ok().flatten().into_iter().flatten();
             raw.map(|text| text.to_string_lossy().into_owned()).collect()
         };
-        Ok(Self { given: all.filter(is_given).map(|long| (long, texts(long))).collect() })
+        let mut given = BTreeMap::new();
+        for long in all.filter(is_given) {
+            given.insert(long, texts(long));
+        }
+        Ok(Self { given })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

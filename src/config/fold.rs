@@ -50,7 +50,7 @@ pub struct Fold {
     pub hooks: HookSettings,
     pub warnings: Vec<String>,
     /// The position of each permission rule, by the rule; the last one wins.
-    pub rules: Vec<(String, String)>,
+    pub rules: BTreeMap<String, String>,
     /// The last file that forbids `bypassPermissions`, if any.
     pub forbids_bypass: Option<String>,
 }

@@ -85,7 +85,8 @@ impl SettingValue for PriceMap {
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        let one = |text: &String| {
+        let mut prices = BTreeMap::new();
+        for text in texts {
             let (model, amounts) = text.rsplit_once('=').unwrap_or(("", text));
             let price = FilePrice::parse(amounts).ok_or_else(|| {
                 format!(
@@ -93,9 +94,9 @@ impl SettingValue for PriceMap {
                      dollars per million tokens, for example my-model=3/15"
                 )
             })?;
-            Ok((model.trim().to_owned(), price))
-        };
-        texts.iter().map(one).collect::<Result<_, _>>().map(Self)
+            prices.insert(model.trim().to_owned(), price);
+        }
+        Ok(Self(prices))
     }
 }
 
@@ -142,7 +143,8 @@ impl SettingValue for WindowSizes {
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        let one = |text: &String| {
+        let mut sizes = BTreeMap::new();
+        for text in texts {
             let (model, size) = text.rsplit_once('=').unwrap_or(("", text));
             let size = values::tokens(size).map(u32::from).ok();
             let size = size.filter(|size| *size >= SMALLEST_WINDOW).ok_or_else(|| {
@@ -151,8 +153,8 @@ impl SettingValue for WindowSizes {
                      least {SMALLEST_WINDOW}"
                 )
             })?;
-            Ok((model.trim().to_owned(), size))
-        };
-        texts.iter().map(one).collect::<Result<_, _>>().map(Self::ByModel)
+            sizes.insert(model.trim().to_owned(), size);
+        }
+        Ok(Self::ByModel(sizes))
     }
 }

@@ -400,7 +400,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         ask: config.ask.0.clone(),
         deny: config.deny.0.clone(),
         mode,
-        places: fold.rules.iter().cloned().collect(),
+        places: fold.rules.clone(),
         prompt_tool: prompt_tool::resolve(args)?,
         on_denied: config.on_denied,
         directories: config.additional_directories.0.clone(),

@@ -40,7 +40,7 @@ impl McpServers {
         self.servers.iter().flat_map(|server| match &server.place {
             ServerAddress::Program { variables, .. } => {
                 let pair = |(name, value): (&String, &String)| (name.into(), value.into());
-                secret_values(&variables.iter().map(pair).collect(), &[])
+                secret_values(&variables.iter().map(pair).collect::<Variables>(), &[])
             }
             ServerAddress::Http { url, headers } => {
                 let values = headers.iter().map(|(_, value)| value);
