@@ -46,6 +46,10 @@ impl RecoverySummary {
 
 impl From<&RecoveryRecord> for RecoverySummary {
     fn from(record: &RecoveryRecord) -> Self {
+        let mut strategies = BTreeMap::new();
+        for (name, times) in record.strategies.iter() {
+            strategies.insert(name.to_owned(), times);
+        }
         Self {
             class: record.class.clone(),
             fired: 1,
@@ -55,11 +59,7 @@ impl From<&RecoveryRecord> for RecoverySummary {
             waited: record.waited,
             tokens: record.tokens,
             cost: record.cost,
-            strategies: record
-                .strategies
-                .iter()
-                .map(|(name, times)| (name.to_owned(), times))
-                .collect(),
+            strategies,
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::transcript::ToolDefinition;
 
+use super::input_fields::{self, InputField};
 use super::outcome::Effect;
 
 /// The name for the model of the tool that starts sub-agents.
@@ -183,55 +184,11 @@ impl BuiltinTool {
     }
 
     pub(super) fn schema(self) -> Value {
-        let (properties, required) = match self {
-            Self::Bash => (
-                json!({
-                    "command": text(),
-                    "timeout": about(&whole(1), "milliseconds"),
-                    "description": about(&text(), "what it does, in 5 to 10 words"),
-                    "run_in_background": { "type": "boolean" },
-                }),
-                json!(["command"]),
-            ),
-            Self::BashOutput => (output_properties(), json!(["bash_id"])),
-            Self::KillShell => {
-                (json!({ "shell_id": about(&path(), "such as bash_1") }), json!(["shell_id"]))
-            }
-            Self::Read => (
-                json!({
-                    "file_path": path(),
-                    "offset": whole(0),
-                    "limit": whole(1),
-                    "pages": about(&text(), "of a PDF, e.g. 1-5"),
-                }),
-                json!(["file_path"]),
-            ),
-            Self::Write => {
-                (json!({ "file_path": path(), "content": text() }), json!(["file_path", "content"]))
-            }
-            Self::Edit => (
-                json!({
-                    "file_path": path(),
-                    "old_string": text(),
-                    "new_string": text(),
-                    "replace_all": { "type": "boolean" },
-                }),
-                json!(["file_path", "old_string", "new_string"]),
-            ),
-            Self::Glob => (
-                json!({ "pattern": text(), "path": about(&text(), "folder; default: working directory") }),
-                json!(["pattern"]),
-            ),
-            Self::Grep => (grep_properties(), json!(["pattern"])),
-            Self::WebFetch => (
-                json!({
-                    "url": about(&path(), "whole, with https:// or http://"),
-                    "prompt": about(&text(), "what you want to know from it"),
-                }),
-                json!(["url"]),
-            ),
-            Self::TodoWrite => (todo_properties(), json!(["todos"])),
-        };
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for field in self.fields() {
+            properties.insert(field.name.to_owned(), field.schema());
+            required.extend(field.is_required.then_some(field.name));
+        }
         json!({
             "type": "object",
             "properties": properties,
@@ -239,71 +196,19 @@ impl BuiltinTool {
             "additionalProperties": false,
         })
     }
-}
 
-fn output_properties() -> Value {
-    json!({
-        "bash_id": about(&path(), "such as bash_1"),
-        "filter": about(
-            &text(),
-            "only lines that match this regular expression; the others are not shown later either",
-        ),
-        "timeout": about(
-            &json!({ "type": "integer", "minimum": 0, "maximum": 600_000 }),
-            "milliseconds",
-        ),
-    })
-}
-
-fn grep_properties() -> Value {
-    json!({
-        "pattern": text(),
-        "path": about(&text(), "file or folder; default: working directory"),
-        "glob": about(&text(), "only such files, e.g. *.{ts,tsx}"),
-        "type": about(&text(), "only this kind, e.g. rust, py, js"),
-        "output_mode": { "type": "string", "enum": ["files_with_matches", "content", "count"] },
-        "-i": about(&json!({ "type": "boolean" }), "ignore case"),
-        "-n": about(&json!({ "type": "boolean" }), "line numbers; default true"),
-        "-A": about(&whole(0), "lines after a match"),
-        "-B": about(&whole(0), "lines before"),
-        "-C": about(&whole(0), "lines around"),
-        "head_limit": about(&whole(0), "at most so many lines or files; default 250, 0 = all"),
-        "multiline": about(&json!({ "type": "boolean" }), "a match may span lines"),
-    })
-}
-
-fn todo_properties() -> Value {
-    json!({
-        "todos": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "content": { "type": "string", "minLength": 1 },
-                    "status": { "type": "string", "enum": ["pending", "in_progress", "completed"] },
-                    "activeForm": about(&text(), "the same as -ing form"),
-                },
-                "required": ["content", "status"],
-                "additionalProperties": false,
-            },
-        },
-    })
-}
-
-fn text() -> Value {
-    json!({ "type": "string" })
-}
-
-fn path() -> Value {
-    json!({ "type": "string", "minLength": 1 })
-}
-
-fn whole(minimum: u64) -> Value {
-    json!({ "type": "integer", "minimum": minimum })
-}
-
-fn about(schema: &Value, description: &str) -> Value {
-    let mut schema = schema.clone();
-    schema["description"] = json!(description);
-    schema
+    fn fields(self) -> &'static [InputField] {
+        match self {
+            Self::Bash => input_fields::BASH,
+            Self::BashOutput => input_fields::BASH_OUTPUT,
+            Self::KillShell => input_fields::KILL_SHELL,
+            Self::Read => input_fields::READ,
+            Self::Write => input_fields::WRITE,
+            Self::Edit => input_fields::EDIT,
+            Self::Glob => input_fields::GLOB,
+            Self::Grep => input_fields::GREP,
+            Self::WebFetch => input_fields::WEB_FETCH,
+            Self::TodoWrite => input_fields::TODO_WRITE,
+        }
+    }
 }

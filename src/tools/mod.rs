@@ -24,6 +24,7 @@ mod glob_limits;
 mod grep;
 mod head_and_tail;
 mod input;
+mod input_fields;
 mod line_matcher;
 mod media;
 mod notebook;

@@ -261,9 +261,10 @@ pub(super) fn resolve(
     let wait = env.mcp_wait.unwrap_or(defaults.wait);
     let start = env.mcp_start.unwrap_or(defaults.start).max(wait);
     let timers = McpTimers { wait, start, call, ..defaults };
-    let mut servers: Vec<ServerConfig> = found.into_values().collect();
     // Of two servers with the same tool prefix the first is used.
-    servers.sort_by_key(|server| !managed.contains(&server.name));
+    let (mut servers, others): (Vec<ServerConfig>, Vec<ServerConfig>) =
+        found.into_values().partition(|server| managed.contains(&server.name));
+    servers.extend(others);
     let required = required(args);
     McpServers { servers, required, skipped, timers, places, warnings, shown }
 }

@@ -7,11 +7,11 @@ use image::codecs::gif::GifDecoder;
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::codecs::webp::WebPDecoder;
-use image::imageops::FilterType;
+use image::imageops::{self, FilterType};
 use image::metadata::Orientation;
 use image::{
-    AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader,
-    ImageResult, Limits, RgbImage,
+    AnimationDecoder, DynamicImage, ImageBuffer, ImageDecoder, ImageError, ImageFormat,
+    ImageReader, ImageResult, Limits, Pixel, RgbImage,
 };
 
 /// The longer side, in pixels. The API accepts 8,000, but only 2,000 for each image in a request
@@ -70,7 +70,7 @@ pub(super) fn prepare(format: ImageFormat, data: Vec<u8>) -> Result<Picture, Pic
     picture.apply_orientation(orientation);
     let full_size = (picture.width(), picture.height());
     for side in [SIDE_MAX, SIDE_LAST] {
-        picture = eight_bits(scaled(picture, side));
+        picture = scaled(picture, side);
         let size = (picture.width(), picture.height());
         for format in packings(format) {
             let data = pack(&picture, *format).map_err(|error| flaw(&error))?;
@@ -132,26 +132,37 @@ fn is_animated(format: ImageFormat, data: &[u8]) -> ImageResult<bool> {
     }
 }
 
-/// Scales down until neither side is longer than `side`. The first step is cheap: the second needs
-/// memory for each pixel of its own.
+/// Scales down until neither side is longer than `side`, in eight bits for each channel. The first
+/// step is cheap: the second needs memory for each pixel of its own.
 fn scaled(picture: DynamicImage, side: u32) -> DynamicImage {
     let longer = picture.width().max(picture.height());
+    let near = if longer > 2 * side { picture.thumbnail(2 * side, 2 * side) } else { picture };
+    let color = near.color();
+    if color.has_alpha() {
+        fitted(near.into_rgba8(), side).into()
+    } else if color.has_color() {
+        fitted(near.into_rgb8(), side).into()
+    } else {
+        fitted(near.into_luma8(), side).into()
+    }
+}
+
+/// Scales down one of the few kinds of pictures that are packed: each takes code of its own.
+fn fitted<P: Pixel<Subpixel = u8> + 'static>(
+    picture: ImageBuffer<P, Vec<u8>>,
+    side: u32,
+) -> ImageBuffer<P, Vec<u8>> {
+    let (width, height) = picture.dimensions();
+    let longer = width.max(height);
     if longer <= side {
         return picture;
     }
-    let near = if longer > 2 * side { picture.thumbnail(2 * side, 2 * side) } else { picture };
-    near.resize(side, side, FilterType::Triangle)
-}
-
-fn eight_bits(picture: DynamicImage) -> DynamicImage {
-    let color = picture.color();
-    if color.bytes_per_pixel() == color.channel_count() {
-        picture
-    } else if color.has_alpha() {
-        picture.into_rgba8().into()
-    } else {
-        picture.into_rgb8().into()
-    }
+    let length = |own: u32| {
+        let rounded =
+            (u64::from(own) * u64::from(side) + u64::from(longer / 2)) / u64::from(longer);
+        u32::try_from(rounded).unwrap_or(side).max(1)
+    };
+    imageops::resize(&picture, length(width), length(height), FilterType::Triangle)
 }
 
 /// In what a picture may be packed, best first. A photograph only grows as a PNG.
