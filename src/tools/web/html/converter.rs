@@ -180,7 +180,6 @@ impl TokenConverter {
         match role {
             TagRole::Block | TagRole::Paragraph => self.writer.gap(BlockGap::Blank),
             TagRole::Heading(level) => {
-                self.close_nearest(TagRole::is_heading, |role| !role.is_heading_content());
                 self.writer.start_heading(level);
             }
             TagRole::Quote => self.writer.start_quote(),
@@ -199,11 +198,9 @@ impl TokenConverter {
             TagRole::Mark(InlineMark::Link) => self.start_link(known, tag),
             TagRole::Mark(mark) => self.writer.start_mark(mark),
             TagRole::Table => self.writer.start_table(),
-            TagRole::Rows { is_head } => {
-                if self.close_cell() && is_head {
-                    self.writer.note_table_head();
-                }
-                return;
+            TagRole::TableHead => {
+                self.close_cell();
+                return self.writer.note_table_head();
             }
             TagRole::Row => {
                 self.close_cell();
@@ -300,7 +297,7 @@ impl TokenConverter {
         }
         match role {
             TagRole::Mark(_) | TagRole::Code => self.end_inline(known),
-            TagRole::Rows { .. } | TagRole::Row | TagRole::Cell { .. } => {
+            TagRole::TableHead | TagRole::Row | TagRole::Cell { .. } => {
                 self.close_cell();
             }
             TagRole::Heading(_) => self.close_nearest(TagRole::is_heading, TagRole::is_cell),
@@ -408,7 +405,7 @@ impl TokenConverter {
             TagRole::Table => self.writer.end_table(),
             TagRole::Cell { .. } => self.writer.end_cell(),
             // They contain nothing, or nothing that is converted.
-            TagRole::Rows { .. }
+            TagRole::TableHead
             | TagRole::Row
             | TagRole::Image
             | TagRole::Break

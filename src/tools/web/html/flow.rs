@@ -58,7 +58,6 @@ impl Default for BlockFlow {
 impl BlockFlow {
     /// Ends the block. The gap is left out between the marker of an item and its first block.
     pub(super) fn end_block(&mut self, gap: BlockGap) {
-        self.has_space = false;
         self.breaks = 0;
         self.heading = self.heading.filter(|(_, is_written)| !is_written);
         if !self.is_fresh {
@@ -98,9 +97,9 @@ impl BlockFlow {
         self.is_fresh = self.containers.last().is_some_and(|outer| outer.marker.is_some());
     }
 
-    /// Notes white space, unless a block begins.
+    /// Notes white space, which counts within a line.
     pub(super) fn space(&mut self) {
-        self.has_space |= self.gap.is_none() && self.breaks == 0;
+        self.has_space = true;
     }
 
     /// Whether a space is due, which is taken as written.
@@ -114,7 +113,6 @@ impl BlockFlow {
             self.space();
         } else if self.gap.is_none() {
             self.breaks += 1;
-            self.has_space = false;
         }
     }
 

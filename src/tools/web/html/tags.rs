@@ -34,9 +34,7 @@ pub(super) enum TagRole {
     Space,
     Button,
     Table,
-    Rows {
-        is_head: bool,
-    },
+    TableHead,
     Row,
     Cell {
         is_head: bool,
@@ -73,11 +71,6 @@ impl TagRole {
 
     pub(super) fn is_heading(self) -> bool {
         matches!(self, Self::Heading(_))
-    }
-
-    /// Whether another heading ends one that this is in.
-    pub(super) fn is_heading_content(self) -> bool {
-        self.is_inline() || matches!(self, Self::Block | Self::Paragraph)
     }
 
     pub(super) fn is_list(self) -> bool {
@@ -117,7 +110,7 @@ impl TagRole {
             | Self::Rule
             | Self::Space
             | Self::Button
-            | Self::Rows { .. }
+            | Self::TableHead
             | Self::Row
             | Self::Cell { .. }
             | Self::Skipped
@@ -146,7 +139,7 @@ impl TagRole {
             | Self::Break
             | Self::Rule
             | Self::Space
-            | Self::Rows { .. }
+            | Self::TableHead
             | Self::Row
             | Self::Cell { .. }
             | Self::Skipped
@@ -183,7 +176,7 @@ const EMPHASIS: TagRole = TagRole::Mark(InlineMark::Emphasis);
 const STRUCK: TagRole = TagRole::Mark(InlineMark::Struck);
 
 /// Sorted by name.
-static TAGS: [(&str, TagRole); 80] = [
+static TAGS: [(&str, TagRole); 78] = [
     ("a", TagRole::Mark(InlineMark::Link)),
     ("address", TagRole::Block),
     ("article", TagRole::Block),
@@ -252,13 +245,11 @@ static TAGS: [(&str, TagRole); 80] = [
     ("summary", TagRole::Block),
     ("svg", TagRole::Skipped),
     ("table", TagRole::Table),
-    ("tbody", TagRole::Rows { is_head: false }),
     ("td", TagRole::Cell { is_head: false }),
     ("template", TagRole::Skipped),
     ("textarea", TagRole::Block),
-    ("tfoot", TagRole::Rows { is_head: false }),
     ("th", TagRole::Cell { is_head: true }),
-    ("thead", TagRole::Rows { is_head: true }),
+    ("thead", TagRole::TableHead),
     ("title", TagRole::Title),
     ("tr", TagRole::Row),
     ("tt", TagRole::Code),

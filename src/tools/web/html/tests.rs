@@ -37,11 +37,31 @@ fn text_is_in_paragraphs_with_single_spaces() {
         ("<h1>a</h1><h6> b\nc </h6>d", "# a\n\n###### b c\n\nd"),
         ("<h2><a href=u>a</a><br>b</h2>", "## [a](u) b"),
         ("<h2></h2><h3><div>a</div><div>b</div></h3>", "### a\n\nb"),
+        ("<h2></h2>a", "a"),
         ("<details><summary>a</summary>b</details>", "a\n\nb"),
         ("<figure><img src=u><figcaption>a</figcaption></figure>", "![](u)\n\na"),
         ("a<noscript>b<b>c</b></noscript>", "ab**c**"),
         ("<a href=u><h3>a</h3><p>b</p></a>c", "### [a](u)\n\nb\n\nc"),
     ]);
+}
+
+#[test]
+fn elements_with_one_meaning_are_converted_alike() {
+    let names = "address article aside caption center details dialog div fieldset figcaption figure \
+                 footer form header hgroup legend main nav p search section summary textarea";
+    for name in names.split(' ') {
+        assert_eq!(markdown(&format!("a<{name}>b</{name}>c")), "a\n\nb\n\nc", "{name}");
+    }
+    for name in ["ul", "menu", "dir"] {
+        let list = format!("<ul><li>a<{name}><li>b</{name}></ul>");
+        assert_eq!(markdown(&list), "- a\n  - b", "{name}");
+    }
+    for name in ["select", "optgroup", "option", "button", "input"] {
+        assert_eq!(markdown(&format!("a<{name}>b</{name}>c")), "a b c", "{name}");
+    }
+    for name in ["pre", "listing", "xmp"] {
+        assert_eq!(markdown(&format!("<{name}>a\nb</{name}>")), "```\na\nb\n```", "{name}");
+    }
 }
 
 #[test]
@@ -69,6 +89,8 @@ fn styles_are_marked_where_they_have_text() {
 #[test]
 fn code_is_fenced() {
     check(&[
+        ("<code>a</code><b>b</b>", "`a`**b**"),
+        ("<code>a</code><img src=u>", "`a`![](u)"),
         ("a<code> b\n c </code>d", "a `b c` d"),
         ("<code>a</code><kbd>b</kbd> <samp>c</samp><tt>d</tt>", "`ab` `cd`"),
         ("<code>a`b</code> <code>``</code>", "``a`b`` ``` `` ```"),
@@ -129,6 +151,7 @@ fn lists_and_quotes_are_nested() {
         ("<ul><li><ul><li>a</ul></ul>", "- - a"),
         ("<ul><li><p>a</p></li><li><div>b</div></li></ul><p>c", "- a\n- b\n\nc"),
         ("<ul><li><p>a</p><ul><li>b</ul><li>c</ul>", "- a\n\n  - b\n- c"),
+        ("<ul><li>a</li>b</ul>", "- a\nb"),
         ("<menu><li>a<br>b</menu>", "- a  \n  b"),
         ("<li>a<li>b", "- a\n- b"),
         ("<ul><li><div>a<li>b</div>c</ul>", "- a\n- bc"),
@@ -163,6 +186,7 @@ fn tables_have_lines_of_cells() {
         ),
         ("<table><th>a<th>b<br>c<tr><tr><td></table>", "| a | b c |\n| --- | --- |"),
         ("<table><caption>a</caption><tr><th>b<th>c</table>", "a\n\n| b | c |\n| --- | --- |"),
+        ("<table><tr><th>a</th>b<th>c</table>", "b\n\n| a | c |\n| --- | --- |"),
         ("<table>a<tr>b<td>c<td>d</table>", "ab\n\nc\n\nd"),
         ("<table><tr><td><p>a<p>b<td>c<tr><td>d</table>", "a\n\nb\n\nc\n\nd"),
         ("<table><tr><th>a</th></tr><tr><td>b</td></tr></table>", "a\n\nb"),
@@ -196,6 +220,7 @@ fn what_readers_do_not_see_is_left_out() {
         ("a<!--b", "a"),
         ("a<svg><style/><script/>b</svg>c", "ac"),
         ("a<svg><a>b</a><p>c", "a\n\nc"),
+        ("a<svg><foreignObject>b</foreignObject><p>c", "a\n\nc"),
         ("a<svg><foreignObject><p>b</p></foreignObject></svg>c", "ac"),
         ("<form><label>a</label><input><button>b</button></form>", "a b"),
         ("<select><option>a<option>b</select>c<textarea><i>d</textarea>", "a b c\n\n\\<i>d"),
@@ -264,6 +289,8 @@ fn elements_beyond_the_depth_limit_are_text() {
     let inner = "<p>a</p><ul><li>b <i>c</i></ul><table><tr><td>d<td>e</table><code>f</code>";
     let page = format!("<ul><li>{deep}{inner}{}g</ul>h", "</div>".repeat(600));
     assert_eq!(markdown(&page), "- a\n\n  b c\n\n  d e\n\n  f\n\n  g\n\nh");
+    let anchors = "<a name=n>".repeat(600);
+    assert_eq!(markdown(&format!("{anchors}<h1>a</h1>{}<h1>b", "<p>".repeat(600))), "# a\n\n# b");
 }
 
 #[tokio::test]

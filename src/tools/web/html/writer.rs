@@ -382,8 +382,6 @@ impl MarkdownWriter {
     pub(super) fn end_cell(&mut self) {
         if let Some(Some(_)) = self.tables.last() {
             self.gap(BlockGap::Blank);
-        } else {
-            self.space();
         }
         if let Some(Some(table)) = self.tables.last_mut()
             && let Some(caption) = table.caption.take()
