@@ -30,6 +30,7 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
     let limit = html.len() * GROWTH_MAX + GROWTH_BYTES;
     let mut tokens = Tokenizer::new(html);
     let mut page = TokenConverter::new(limit);
+    let mut is_cut = false;
     while let Some(Ok(token)) = tokens.next() {
         match token {
             Token::StartTag(tag) => {
@@ -43,16 +44,16 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
             Token::String(text) => page.text(&text),
             Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
         }
-        if page.writer.size() > limit || stop.is_cancelled() {
+        is_cut = page.writer.size() > limit;
+        if is_cut || stop.is_cancelled() {
             break;
         }
     }
     page.close_to(0);
     let mut text = page.writer.finish();
-    let is_cut = text.len() > limit;
-    if is_cut {
-        text.truncate(text.floor_char_boundary(limit));
-    }
+    // The end tags that were missing may have made it larger.
+    is_cut |= text.len() > limit;
+    text.truncate(text.floor_char_boundary(limit));
     let cut = is_cut.then_some("as Markdown it is more than 4 times as long");
     ConvertedPage { text, title: page.title, cut }
 }
