@@ -104,7 +104,8 @@ async def the_context_is_measured_before_between_and_during_turns(world):
     (world.work / "CLAUDE.md").write_text("Be kind to herons. " * 20)
     server = create_sdk_mcp_server(name="calc", tools=[add])
     slow = text("slow " * 100, chunk=900, pause="1h")
-    model = await world.model(text("word " * 500, usage=[5000, 600]), slow)
+    used = {"input_tokens": 5000, "output_tokens": 600}
+    model = await world.model(text("word " * 500, usage=used), slow)
     options = world.options(model, mcp_servers={"calc": server}, include_partial_messages=True)
     async with ClaudeSDKClient(options) as client:
         before = await client.get_context_usage()
