@@ -131,7 +131,11 @@ plain_kinds! {
     Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new),
         json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
     Dollars: "a number of US dollars above 0", |text| values::dollars(text).map(Dollars),
-        json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 18_000_000 });
+        json!({
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "exclusiveMaximum": Money::DOLLARS_LIMIT,
+        });
     Value: "an object", parsed, json!({ "type": "object" });
     VariableMap: "an object of texts or numbers", parsed,
         json!({

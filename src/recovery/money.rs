@@ -27,11 +27,14 @@ impl Money {
         self.0
     }
 
+    /// Amounts are below this, in dollars: as pico-dollars they fit into 64 bits.
+    pub const DOLLARS_LIMIT: u32 = 18_000_000;
+
     /// Dollars, rounded to the nearest pico-dollar. `None` for what is negative, not a number, or
-    /// above eighteen million dollars.
+    /// not below [`Self::DOLLARS_LIMIT`].
     pub fn from_dollars(dollars: f64) -> Option<Self> {
         let pico = (dollars * 1e12).round();
-        if !(0.0..1.8e19).contains(&pico) {
+        if !(0.0..f64::from(Self::DOLLARS_LIMIT) * 1e12).contains(&pico) {
             return None;
         }
         #[expect(

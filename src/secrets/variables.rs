@@ -39,7 +39,7 @@ impl From<BTreeMap<OsString, OsString>> for Variables {
 impl FromIterator<(OsString, OsString)> for Variables {
     fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(pairs: I) -> Self {
         let mut variables = BTreeMap::new();
-        // Collecting would sort, with 4 kB of code for each type of iterator.
+        // `collect` would sort first, with 4 kB of code for each type of iterator.
         variables.extend(pairs);
         Self(variables)
     }

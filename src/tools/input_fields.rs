@@ -1,10 +1,9 @@
-//! The fields of the inputs of the built-in tools, from which their schemas are made.
+//! The fields of the inputs of the built-in tools, from which their schemas are made, in the order in
+//! which the model sees them.
 
 use serde_json::{Value, json};
 
 use FieldType::{Choice, Flag, Name, Text, Todos, Whole, WholeUpTo};
-
-// In the order in which the model sees them.
 
 pub(super) const BASH: &[InputField] = &[
     required("command", Text, ""),

@@ -90,12 +90,12 @@ fn read_file(text: &str) -> Result<Scenario, FileMistake> {
 
 fn servers(file: &DeTable<'_>) -> Result<BTreeMap<String, ServerPart>, FileMistake> {
     let mut servers = BTreeMap::new();
-    for (name, sheet) in fields(file, "server") {
+    for (name, value) in fields(file, "server") {
         if !is_server_name(name.get_ref()) {
             let message = format!("`{}` cannot be a further server's name", name.get_ref());
             return Err((name.span().start, message));
         }
-        if let DeValue::Table(table) = sheet.get_ref() {
+        if let DeValue::Table(table) = value.get_ref() {
             servers.insert(name.get_ref().to_string(), part(table)?);
         }
     }
@@ -114,9 +114,9 @@ fn part(table: &DeTable<'_>) -> Result<ServerPart, FileMistake> {
 }
 
 fn steps(table: &DeTable<'_>, key: &str) -> Result<Vec<ScriptStep>, FileMistake> {
-    let step = |sheet: &Spanned<DeValue<'_>>| {
-        let step = read_value::<StepTable>(sheet)?.into_step();
-        step.map_err(|error| (sheet.span().start, error.to_string()))
+    let step = |value: &Spanned<DeValue<'_>>| {
+        let step = read_value::<StepTable>(value)?.into_step();
+        step.map_err(|error| (value.span().start, error.to_string()))
     };
     items(table, key).map(step).collect()
 }
@@ -136,12 +136,12 @@ fn check_references(
     for value in items(file, "args").chain(fields(file, "env").map(|(_, value)| value)) {
         known(value.get_ref(), value.span())?;
     }
-    for (path, sheet) in fields(file, "files") {
+    for (path, value) in fields(file, "files") {
         if !stays_inside(path.get_ref()) {
             let message = format!("`{}` does not lie below the scratch folder", path.get_ref());
             return Err((path.span().start, message));
         }
-        if let Some(content) = sheet.get_ref().get("content") {
+        if let Some(content) = value.get_ref().get("content") {
             known(content.get_ref(), path.span())?;
         }
     }

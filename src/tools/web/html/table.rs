@@ -16,10 +16,10 @@ impl TableRows {
     /// Adds a cell to the last row.
     pub(super) fn push_cell(&mut self, text: String) {
         self.bytes += text.len();
-        if self.rows.is_empty() {
-            self.start_row();
+        match self.rows.last_mut() {
+            Some(row) => row.push(text),
+            None => self.rows.push(vec![text]),
         }
-        self.rows.last_mut().expect("a row was added").push(text);
     }
 
     /// The size of all cells.

@@ -129,7 +129,7 @@ impl TagRole {
             | Self::Description
             | Self::Preformatted
             | Self::Table => Self::Block,
-            // It copies the text.
+            // Such a button copies the text.
             Self::Button => Self::Skipped,
             Self::Block
             | Self::Paragraph
@@ -149,16 +149,10 @@ impl TagRole {
 }
 
 /// A known element.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KnownTag {
     name: &'static str,
     pub(super) role: TagRole,
-}
-
-impl PartialEq for KnownTag {
-    fn eq(&self, other: &Self) -> bool {
-        self.role == other.role && self.name == other.name
-    }
 }
 
 impl KnownTag {
