@@ -22,12 +22,15 @@ pub struct Contract {
     /// The terms that held a secret, which the journal stores without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted: Vec<String>,
+    /// The working directory of the process that recorded it. `None`: not recorded yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
 impl Contract {
-    /// The contract with secrets removed, as it may be written to disk.
-    pub(super) fn redacted_by(&self, redaction: &Redaction) -> Self {
-        let mut contract = self.clone();
+    /// The contract of a process in `folder` with secrets removed, as it may be written to disk.
+    pub(super) fn recorded_in(&self, folder: &str, redaction: &Redaction) -> Self {
+        let mut contract = Self { folder: Some(folder.to_owned()), ..self.clone() };
         for (name, value) in &mut contract.terms {
             if redaction.mask_value(value) {
                 contract.redacted.push(name.clone());

@@ -200,7 +200,7 @@ impl Journal {
         Self {
             sink: JournalSink::File(writer),
             session: id.to_string(),
-            cwd: place.cwd().to_string_lossy().into_owned(),
+            cwd: place.recorded_cwd(),
             version: opening.version.clone(),
             redaction: Redaction::new(&opening.redact),
             mirror: place.mirror().cloned(),
@@ -349,7 +349,7 @@ impl Journal {
     /// Appends contract and prompt again, because their lines were cut off.
     pub(super) fn repeat_terms(&mut self, terms: &Terms) {
         if let Some(kept) = &terms.contract {
-            for contract in [&kept.original, &kept.latest] {
+            for contract in [&kept.original].into_iter().chain(&kept.here).chain([&kept.latest]) {
                 self.record(&JournalRecord::Contract(Box::new(contract.clone())), Sync::Later);
             }
         }
@@ -438,7 +438,8 @@ impl Journal {
             required_servers: opening.required_servers.clone(),
         };
         self.record(&JournalRecord::Open(Box::new(open)), Sync::Now);
-        let contract = opening.contract.as_ref().map(|own| own.redacted_by(&self.redaction));
+        let contract = opening.contract.as_ref();
+        let contract = contract.map(|own| own.recorded_in(&self.cwd, &self.redaction));
         let latest = known.contract.as_ref().map(|kept| &kept.latest);
         if let Some(contract) = contract.filter(|own| Some(own) != latest) {
             self.record(&JournalRecord::Contract(Box::new(contract)), Sync::Now);

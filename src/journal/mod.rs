@@ -25,6 +25,7 @@ mod mirror;
 mod past_agents;
 mod prune;
 mod reader;
+mod recorded_folder;
 mod redact;
 mod restore;
 mod resume;

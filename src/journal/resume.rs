@@ -76,7 +76,7 @@ pub fn read_session(
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
-    let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
+    let Understood { contents, rest, terms } = parse_file(place, id, &path, (&bytes, on_damage))?;
     let agents = read_subagents(&path);
     let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
     Ok(RestoredSession { terms, ..restored })
@@ -122,7 +122,8 @@ impl LockedSession {
         };
         // What another process may have written meanwhile.
         file.read_to_end(&mut bytes).map_err(unreadable)?;
-        let Understood { contents, rest, terms } = parse_file(id, &path, &bytes, on_damage)?;
+        let Understood { contents, rest, terms } =
+            parse_file(place, id, &path, (&bytes, on_damage))?;
         let end = SessionEnd {
             whole: contents.intact_bytes,
             seq: contents.seq,
@@ -233,10 +234,10 @@ fn open(path: &Path) -> io::Result<(File, Option<io::Error>)> {
 }
 
 fn parse_file(
+    place: &SessionFolder,
     id: &SessionId,
     path: &Path,
-    bytes: &[u8],
-    on_damage: OnDamage,
+    (bytes, on_damage): (&[u8], OnDamage),
 ) -> Result<Understood, JournalError> {
     let read = reader::parse_journal(bytes).map(|contents| (contents, None));
     let read = read.or_else(|refusal| match (&refusal.why, on_damage) {
@@ -255,5 +256,5 @@ fn parse_file(
             RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
         }
     })?;
-    Ok(Understood { contents, rest, terms: find_terms(path, bytes)? })
+    Ok(Understood { contents, rest, terms: find_terms(path, bytes, &place.recorded_cwd())? })
 }

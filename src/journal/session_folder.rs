@@ -1,8 +1,9 @@
 //! The location of sessions: `<config dir>/projects/<working directory>/<session id>.jsonl`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 use super::error::JournalError;
 use super::mirror::JournalMirror;
+use super::recorded_folder::recorded_folder;
 
 /// The id of a session, which is also its file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,7 +114,29 @@ impl SessionFolder {
         &self.cwd
     }
 
-    /// The folder for sessions of this working directory.
+    /// The working directory as journals record it: each byte that is not UTF-8 becomes U+FFFD and
+    /// its two hexadecimal digits, so that different folders have different texts.
+    pub(super) fn recorded_cwd(&self) -> String {
+        let mut text = String::new();
+        for chunk in self.cwd.as_os_str().as_bytes().utf8_chunks() {
+            text.push_str(chunk.valid());
+            for byte in chunk.invalid() {
+                // A string accepts every write.
+                let _ = write!(text, "{}{byte:02x}", char::REPLACEMENT_CHARACTER);
+            }
+        }
+        text
+    }
+
+    /// Whether a session in one of the own folders belongs to this working directory: names of
+    /// different directories may lead to the same folder. A session that records no directory, of
+    /// another program, belongs to all of them.
+    fn owns(&self, path: &Path) -> bool {
+        recorded_folder(path).is_none_or(|folder| folder == self.recorded_cwd())
+    }
+
+    /// The folder for sessions of this working directory. Directories share one if their names
+    /// differ only in characters other than the letters and digits of ASCII.
     pub fn folder(&self) -> PathBuf {
         self.projects.join(folder_name(&self.cwd.to_string_lossy()))
     }
@@ -130,7 +154,7 @@ impl SessionFolder {
     pub(super) fn find(&self, id: &SessionId) -> Result<PathBuf, JournalError> {
         let name = format!("{id}.jsonl");
         let near = self.own_folders().into_iter().map(|folder| folder.join(&name));
-        if let Some(path) = near.into_iter().find(|path| path.is_file()) {
+        if let Some(path) = near.into_iter().find(|path| path.is_file() && self.owns(path)) {
             return Ok(path);
         }
         let far = entries(&self.projects).into_iter().map(|folder| folder.join(&name));
@@ -141,9 +165,15 @@ impl SessionFolder {
         })
     }
 
+    /// The files in the folder of this working directory that belong to it.
+    pub(super) fn own_files(&self) -> impl Iterator<Item = PathBuf> {
+        let paths = self.own_folders().into_iter().flat_map(|folder| entries(&folder));
+        paths.filter(|path| path.extension() == Some("jsonl".as_ref()) && self.owns(path))
+    }
+
     /// The folders with this directory's sessions. Long names end in a hash, which other programs
     /// may compute differently.
-    pub(super) fn own_folders(&self) -> Vec<PathBuf> {
+    fn own_folders(&self) -> Vec<PathBuf> {
         let exact = self.folder();
         let plain = plain_name(&self.cwd.to_string_lossy());
         let mut folders = vec![exact.clone()];
@@ -177,7 +207,7 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
     for (_when, id, path) in files {
         let spoken = has_user_message(&path)
             .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
-        if spoken {
+        if spoken && place.owns(&path) {
             return Ok(Some(id));
         }
     }

@@ -61,12 +61,11 @@ impl SessionFile {
 
 /// Lists sessions, the last written first.
 pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile> {
-    let folders = match scope {
-        ListScope::Project => place.own_folders(),
-        ListScope::All => entries(&place.projects()),
+    let every = || entries(&place.projects()).into_iter().flat_map(|folder| entries(&folder));
+    let mut files: Vec<SessionFile> = match scope {
+        ListScope::Project => place.own_files().filter_map(SessionFile::at).collect(),
+        ListScope::All => every().filter_map(SessionFile::at).collect(),
     };
-    let paths = folders.iter().flat_map(|folder| entries(folder));
-    let mut files: Vec<SessionFile> = paths.filter_map(SessionFile::at).collect();
     files.sort_unstable_by(|one, other| (other.written, &other.id).cmp(&(one.written, &one.id)));
     files
 }

@@ -22,6 +22,24 @@ pub struct Kept {
     pub original: Contract,
     /// The one in force when the last process began.
     pub latest: Contract,
+    /// The last one of a process in the working directory that asks: its permissions count there.
+    pub here: Option<Contract>,
+}
+
+impl Terms {
+    fn add(&mut self, contract: Contract, here: &str) {
+        let own = contract.folder.as_deref().is_none_or(|folder| folder == here);
+        let own = own.then(|| contract.clone());
+        match &mut self.contract {
+            Some(kept) => {
+                kept.here = own.or(kept.here.take());
+                kept.latest = contract;
+            }
+            none @ None => {
+                *none = Some(Kept { original: contract.clone(), latest: contract, here: own });
+            }
+        }
+    }
 }
 
 /// Reads how a session was started, without locking it. Damage elsewhere in the file is ignored.
@@ -32,20 +50,23 @@ pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, Journa
     let path = place.find(id)?;
     let bytes = std::fs::read(&path);
     let bytes = bytes.map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
-    find_terms(&path, &bytes)
+    find_terms(&path, &bytes, &place.recorded_cwd())
 }
 
 /// Finds contract and prompt records among the lines of a file. Their marker cannot occur within
-/// the text of a message, where quotes are escaped.
+/// the text of a message, where quotes are escaped. `here` is the working directory.
 ///
 /// # Errors
 /// A contract that this version cannot read.
-pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalError> {
+pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms, JournalError> {
     let mut terms = Terms::default();
+    let mut folder = None;
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let head = &line[..line.len().min(HEAD_BYTES)];
         let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
-        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != LineChecksum::Intact
+        if !has(OURS)
+            || !(has(OPEN) || has(CONTRACT) || has(PROMPT))
+            || check_seal(line) != LineChecksum::Intact
         {
             continue;
         }
@@ -54,17 +75,16 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalErro
             JournalError::Newer { path, line: index + 1, what }
         })?;
         match record {
-            JournalRecord::Contract(contract) => match &mut terms.contract {
-                Some(kept) => kept.latest = *contract,
-                none @ None => {
-                    *none = Some(Kept { original: (*contract).clone(), latest: *contract });
-                }
-            },
+            // Older versions did not record the folder in the contract itself.
+            JournalRecord::Contract(contract) => terms.add(
+                Contract { folder: contract.folder.clone().or(folder.clone()), ..*contract },
+                here,
+            ),
             JournalRecord::Prompt(prompt) => {
                 terms.prompt.get_or_insert(prompt);
             }
-            JournalRecord::Open(_)
-            | JournalRecord::Transition { .. }
+            JournalRecord::Open(open) => folder = Some(open.cwd),
+            JournalRecord::Transition { .. }
             | JournalRecord::Intent { .. }
             | JournalRecord::Spend { .. }
             | JournalRecord::Repair { .. }
@@ -82,5 +102,6 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8]) -> Result<Terms, JournalErro
 /// The start of our records, and within how many bytes it must occur.
 const OURS: &[u8] = br#""type":"outlast""#;
 const HEAD_BYTES: usize = 160;
+const OPEN: &[u8] = br#""kind":"open""#;
 const CONTRACT: &[u8] = br#""kind":"contract""#;
 const PROMPT: &[u8] = br#""kind":"prompt""#;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, Settings};
 use outlast::journal::{Contract, Kept, Terms};
+use outlast::types::PermissionMode;
 use serde_json::{Value, json};
 
 use super::binary_fixture::BinaryFixture;
@@ -45,7 +46,8 @@ fn held(
 }
 
 fn started_under(contract: &Contract) -> (Option<&'static str>, Terms) {
-    let kept = Kept { original: contract.clone(), latest: contract.clone() };
+    let kept =
+        Kept { original: contract.clone(), latest: contract.clone(), here: Some(contract.clone()) };
     (None, Terms { contract: Some(kept), prompt: None })
 }
 
@@ -333,6 +335,60 @@ fn the_contract_table_has_every_term() {
     assert_eq!(terms, told);
 }
 
+/// What allows something is dropped, what forbids something stays, and so does everything else.
+#[test]
+fn permissions_of_a_contract_count_only_in_their_own_folder() {
+    let of = |name: &str, value: Value| (name.to_owned(), value);
+    let kept: BTreeMap<String, Value> = BTreeMap::from([
+        of("maxTurns", json!(7)),
+        of("permissions.deny", json!(["Bash(rm *)"])),
+        of("permissions.defaultMode", json!("plan")),
+        of("sandbox.mode", json!("read-only")),
+        of("sandbox.network.enabled", json!(false)),
+        of("childEnv", json!("allowlist")),
+    ]);
+    let dropped: BTreeMap<String, Value> = BTreeMap::from([
+        of("permissions.defaultMode", json!("bypassPermissions")),
+        of("permissions.allow", json!(["Bash"])),
+        of("permissions.additionalDirectories", json!(["/usr"])),
+        of("permissionPromptTool", json!("mcp__gate__ask")),
+        of("sandbox.mode", json!("off")),
+        of("sandbox.filesystem.allowWrite", json!(["/a"])),
+        of("sandbox.filesystem.allowRead", json!(["/a"])),
+        of("childEnv", json!("inherit")),
+        of("passEnv", json!(["A"])),
+        of("webFetchPrivateHosts", json!(["a.example"])),
+    ]);
+    let plain = held(&[], &[], &json!({}), new()).expect("good settings").contract();
+    for (terms, stays) in [(&kept, true), (&dropped, false)] {
+        let mut other = Contract { folder: Some("/srv/other".to_owned()), ..plain.clone() };
+        other.terms.extend(terms.clone());
+        let kept = Kept { original: other.clone(), latest: other.clone(), here: None };
+        let terms = Terms { contract: Some(kept), prompt: None };
+        let settings = held(&[], &[], &json!({}), (None, terms)).expect("good settings");
+        let expected = if stays { &other.terms } else { &plain.terms };
+        assert_eq!(&settings.contract().terms, expected);
+        let told = told_changes(&settings);
+        assert_eq!(told.len(), usize::from(!stays), "{told:?}");
+        assert!(told.iter().all(|line| line.contains("/srv/other")), "{told:?}");
+    }
+}
+
+/// The folder has its own permissions again, whatever another one had meanwhile.
+#[test]
+fn the_last_permissions_of_a_folder_hold_there() {
+    let contract =
+        |flags: &[&str]| held(flags, &[], &json!({}), new()).expect("good settings").contract();
+    let here = contract(&["--allowed-tools", "Read", "--max-turns", "3"]);
+    let latest = contract(&["--dangerously-skip-permissions", "--max-turns", "5"]);
+    let kept = Kept { original: here.clone(), latest, here: Some(here) };
+    let terms = Terms { contract: Some(kept), prompt: None };
+    let settings = held(&[], &[], &json!({}), (None, terms)).expect("good settings");
+    assert_eq!(settings.tools.mode, PermissionMode::Default);
+    assert_eq!(settings.tools.allow, ["Read"]);
+    assert_eq!(settings.limits.budgets.turns, Some(5));
+}
+
 /// A session that has no limit is not given one by a settings file either, but what a file forbids
 /// is forbidden.
 #[test]
@@ -381,7 +437,7 @@ fn a_contract_change_is_reported_once_against_the_first_contract() {
     let first = held(&["--max-turns", "3"], &[], &json!({}), new()).expect("good").contract();
     let second = held(&["--max-turns", "5"], &[], &json!({}), started_under(&first));
     let second = second.expect("good settings").contract();
-    let kept = Kept { original: first, latest: second };
+    let kept = Kept { original: first, here: Some(second.clone()), latest: second };
     let terms = (None, Terms { contract: Some(kept), prompt: None });
     let third = held(&[], &[], &json!({}), terms).expect("good settings");
     let [change] = &third.contract_changes()[..] else { panic!("one change") };

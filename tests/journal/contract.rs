@@ -2,7 +2,7 @@
 
 use outlast::journal::{
     Contract, FirstPrompt, Journal, JournalError, LockedSession, MessageMeta, OnDamage,
-    ProcessOpening, SessionId, read_terms,
+    ProcessOpening, SessionFolder, SessionId, read_terms,
 };
 use serde_json::{Value, json};
 
@@ -16,7 +16,14 @@ fn contract(terms: &Value) -> Contract {
         version: 1,
         terms: terms.as_object().expect("an object").clone(),
         redacted: Vec::new(),
+        folder: None,
     }
+}
+
+/// The same, as it is recorded in the folder of a sandbox.
+fn recorded(sandbox: &Sandbox, terms: &Value) -> Contract {
+    let folder = sandbox.place.cwd().to_str().expect("text").to_owned();
+    Contract { folder: Some(folder), ..contract(terms) }
 }
 
 fn starting(terms: &Value, prompt: &str) -> ProcessOpening {
@@ -55,7 +62,9 @@ fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
     resume(&sandbox, &id, &starting(&second, "Even more."));
     let known = read_terms(&sandbox.place, &id).expect("readable");
     let kept = known.contract.clone().expect("there is a contract");
-    assert_eq!((kept.original, kept.latest), (contract(&first), contract(&second)));
+    let [first, second] = [first, second].map(|terms| recorded(&sandbox, &terms));
+    assert_eq!((kept.original, &kept.latest), (first, &second));
+    assert_eq!(kept.here, Some(second), "it is of this folder");
     assert_eq!(known.prompt, Some(FirstPrompt::of("Fix it.")));
     assert_eq!(sandbox.read(&id).terms, known);
 }
@@ -100,7 +109,7 @@ fn a_fork_takes_the_prompt_along() {
     drop(Journal::fork(&sandbox.place, &copy, &opening, &source).expect("created"));
     let known = read_terms(&sandbox.place, &copy).expect("readable");
     assert_eq!(known.prompt, Some(FirstPrompt::of("Fix it.")));
-    assert_eq!(known.contract.map(|kept| kept.latest), Some(contract(&own)));
+    assert_eq!(known.contract.map(|kept| kept.latest), Some(recorded(&sandbox, &own)));
 }
 
 #[test]
@@ -110,4 +119,48 @@ fn a_contract_that_cannot_be_understood_is_refused_and_not_skipped() {
     let id = sandbox.with_file(&add_checksums(&[line.to_owned()]));
     let error = read_terms(&sandbox.place, &id).expect_err("not understood");
     assert!(matches!(error, JournalError::Newer { line: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_contract_belongs_to_the_folder_of_the_process_that_recorded_it() {
+    let sandbox = Sandbox::new();
+    let id = SessionId::generate();
+    let [here, there] = [json!({ "maxTurns": 1 }), json!({ "maxTurns": 2 })];
+    drop(Journal::create(&sandbox.place, &id, &starting(&here, "go")).expect("created"));
+    let elsewhere = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
+    let terms_in = |place: &SessionFolder| {
+        let kept = read_terms(place, &id).expect("readable").contract.expect("a contract");
+        (kept.here.map(|contract| contract.terms["maxTurns"].clone()), kept.latest.terms)
+    };
+    assert_eq!(terms_in(&elsewhere).0, None);
+    let held = LockedSession::lock_and_read(&elsewhere, &id, OnDamage::Refuse).expect("free");
+    drop(held.open(&elsewhere, &starting(&there, "go")));
+    let latest = there.as_object().expect("an object").clone();
+    assert_eq!(terms_in(&elsewhere), (Some(json!(2)), latest.clone()));
+    assert_eq!(terms_in(&sandbox.place), (Some(json!(1)), latest));
+}
+
+/// Older versions recorded the folder in the opening record only.
+#[test]
+fn a_contract_without_a_folder_belongs_to_that_of_the_opening_record() {
+    let sandbox = Sandbox::new();
+    let id = SessionId::generate();
+    let terms = json!({ "maxTurns": 1 });
+    drop(Journal::create(&sandbox.place, &id, &starting(&terms, "go")).expect("created"));
+    let text = String::from_utf8(sandbox.bytes(&id)).expect("text");
+    let old: Vec<String> = text
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).expect("JSON");
+            let members = line.as_object_mut().expect("an object");
+            members.retain(|name, _| !["seq", "crc", "folder"].contains(&name.as_str()));
+            let line = line.to_string();
+            line.strip_suffix('}').expect("an object").to_owned()
+        })
+        .collect();
+    let id = sandbox.with_file(&add_checksums(&old));
+    let elsewhere = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
+    let here = |place| read_terms(place, &id).expect("readable").contract.expect("one").here;
+    assert_eq!(here(&sandbox.place), Some(recorded(&sandbox, &terms)));
+    assert_eq!(here(&elsewhere), None);
 }

@@ -61,7 +61,15 @@ fn foreign_journal_lines_become_a_valid_history() {
     assert_eq!(restored.repairs, []);
     assert_eq!((restored.run, restored.session.turns), (None, 0));
     assert_eq!(restored.cwd.as_deref(), Some(std::path::Path::new("/theirs")));
-    assert_eq!(latest(&sandbox.place).expect("readable"), Some(id));
+    assert_eq!(latest(&sandbox.place).expect("readable"), None, "it is of another folder");
+    let ours = String::from_utf8(bytes).expect("text");
+    let ours = ours.replace("/theirs", sandbox.place.cwd().to_str().expect("text"));
+    let id = sandbox.with_file(ours.as_bytes());
+    assert_eq!(
+        latest(&sandbox.place).expect("readable"),
+        Some(id),
+        "though the first line has none"
+    );
 }
 
 #[test]

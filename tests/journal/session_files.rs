@@ -1,11 +1,14 @@
 //! Where sessions lie, and who may read them.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use outlast::journal::{
-    Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId, latest, survey_sessions,
+    Journal, JournalError, ListScope, MessageMeta, OnDamage, SessionFolder, SessionId, latest,
+    list_sessions, locate_session, survey_sessions,
 };
 
 use super::session_fixture::{Sandbox, opening, tell, user};
@@ -147,4 +150,38 @@ fn a_long_folder_name_written_by_another_program_is_found() {
     let name = ours.file_name().and_then(|name| name.to_str()).expect("a name");
     fs::rename(&ours, ours.with_file_name(format!("{}-theirs", &name[..200]))).expect("renamed");
     assert_eq!(latest(&place).expect("readable"), Some(id));
+}
+
+/// Directories whose names differ only in other characters than ASCII letters and digits.
+#[test]
+fn sessions_of_directories_that_share_a_folder_are_told_apart() {
+    let root = tempfile::TempDir::new().expect("a folder");
+    let pairs: [[&[u8]; 2]; 3] = [
+        [b"x/y", b"x-y"],
+        ["\u{9879}\u{76ee}".as_bytes(), "\u{6d4b}\u{8bd5}".as_bytes()],
+        [b"caf\xe9", b"caf\xe8"],
+    ];
+    for names in pairs {
+        let places = names.map(|name| {
+            let cwd = root.path().join(OsStr::from_bytes(name));
+            fs::create_dir_all(&cwd).expect("made");
+            SessionFolder::new(&root.path().join("config"), &cwd)
+        });
+        assert_eq!(places[0].folder(), places[1].folder(), "they share it");
+        let ids = places.each_ref().map(|place| {
+            assert_eq!(latest(place).expect("readable"), None, "not the other's");
+            let id = SessionId::generate();
+            tell(&mut Journal::create(place, &id, &opening()).expect("created"));
+            id
+        });
+        for (place, id) in std::iter::zip(&places, &ids) {
+            assert_eq!(latest(place).expect("readable").as_ref(), Some(id));
+            let listed = list_sessions(place, ListScope::Project);
+            let listed: Vec<&SessionId> = listed.iter().map(|file| &file.id).collect();
+            assert_eq!(listed, [id]);
+            for id in &ids {
+                assert!(locate_session(place, id).is_ok(), "an id is found from anywhere");
+            }
+        }
+    }
 }

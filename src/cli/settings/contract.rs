@@ -3,7 +3,7 @@
 //!
 //! When a session is resumed, managed files outrank flags, flags (`--settings` among them) outrank
 //! the contract, and the contract outranks the environment and the settings files. Files can only
-//! add to what is forbidden.
+//! add to what is forbidden. Permissions count only in the working directory that they were given in.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use crate::config::fold::Fold;
 use crate::config::model_entry::{KeyVariable, ModelEntry};
 use crate::config::models::FilePrice;
 use crate::config::registry;
-use crate::journal::{Contract, Kept, Terms};
+use crate::journal::{Contract, Terms};
 use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
 use crate::types::PermissionPrompt;
@@ -56,20 +56,42 @@ enum Loss {
     ReadAgain,
 }
 
+/// Where a term counts.
+#[derive(Clone, Copy)]
+enum Reach {
+    Everywhere,
+    /// In the working directory of the process that recorded it. The value that allows least, if
+    /// there is one, counts everywhere.
+    OwnFolder(Option<&'static str>),
+}
+
 struct Term {
     /// The name of the setting, or of the flag where there is no setting.
     name: &'static str,
     value: fn(&Settings) -> Value,
     hold: Hold,
     loss: Loss,
+    reach: Reach,
 }
 
 const fn setting(name: &'static str, value: fn(&Settings) -> Value) -> Term {
-    Term { name, value, hold: Hold::Setting, loss: Loss::Warned }
+    Term { name, value, hold: Hold::Setting, loss: Loss::Warned, reach: Reach::Everywhere }
+}
+
+const fn permission(name: &'static str, value: fn(&Settings) -> Value) -> Term {
+    Term { reach: Reach::OwnFolder(None), ..setting(name, value) }
+}
+
+const fn restriction(
+    name: &'static str,
+    strictest: &'static str,
+    value: fn(&Settings) -> Value,
+) -> Term {
+    Term { reach: Reach::OwnFolder(Some(strictest)), ..setting(name, value) }
 }
 
 const fn prohibition(name: &'static str, value: fn(&Settings) -> Value) -> Term {
-    Term { name, value, hold: Hold::Prohibition, loss: Loss::Refused }
+    Term { hold: Hold::Prohibition, loss: Loss::Refused, ..setting(name, value) }
 }
 
 /// Every term.
@@ -91,58 +113,53 @@ const TERMS: [Term; 37] = [
     setting("requireTimeout", require_timeout),
     setting("requireRetries", |all| json!(all.demands.require_retries)),
     Term {
-        name: "jsonSchema",
-        value: |all| all.demands.schema.as_ref().map_or(Value::Null, |it| it.source().clone()),
         hold: Hold::Flag(|args, value| {
             args.acceptance.json_schema.get_or_insert_with(|| value.to_string());
         }),
         loss: Loss::Refused,
+        ..setting("jsonSchema", |all| {
+            all.demands.schema.as_ref().map_or(Value::Null, |it| it.source().clone())
+        })
     },
     setting("schemaTries", |all| json!(all.demands.schema_tries)),
     setting("agent", |all| json!(all.agent)),
     Term {
-        name: "tools",
-        value: |all| json!(all.tools.only),
         hold: Hold::Flag(|args, value| {
             let empty = || vec![String::new()];
             let names = Some(texts(value)).filter(|names| !names.is_empty());
             args.tools.tools.get_or_insert_with(|| names.unwrap_or_else(empty));
         }),
-        loss: Loss::Warned,
+        ..setting("tools", |all| json!(all.tools.only))
     },
-    setting("permissions.defaultMode", |all| json!(all.tools.mode.name())),
-    setting("permissions.allow", |all| list(&all.tools.allow)),
+    restriction("permissions.defaultMode", "plan", |all| json!(all.tools.mode.name())),
+    permission("permissions.allow", |all| list(&all.tools.allow)),
     prohibition("permissions.ask", |all| list(&all.tools.ask)),
     prohibition("permissions.deny", |all| list(&all.tools.deny)),
-    setting("permissions.additionalDirectories", directories),
+    permission("permissions.additionalDirectories", directories),
     Term {
-        name: "permissionPromptTool",
-        value: |all| match &all.tools.prompt_tool {
-            Some(PermissionPrompt::Tool(name)) => json!(name),
-            // A host asks for it anew each time.
-            Some(PermissionPrompt::Host) | None => Value::Null,
-        },
         hold: Hold::Flag(|args, value| {
             let tool = &mut args.tools.permission_prompt_tool;
             *tool = tool.take().or_else(|| value.as_str().map(str::to_owned));
         }),
-        loss: Loss::Warned,
+        ..permission("permissionPromptTool", |all| match &all.tools.prompt_tool {
+            Some(PermissionPrompt::Tool(name)) => json!(name),
+            // A host asks for it anew each time.
+            Some(PermissionPrompt::Host) | None => Value::Null,
+        })
     },
     setting("onDenied", |all| name(&all.tools.on_denied)),
-    setting("sandbox.mode", |all| json!(all.tools.sandbox.mode)),
-    setting("sandbox.network.enabled", |all| json!(!all.tools.sandbox.no_network)),
-    setting("sandbox.filesystem.allowWrite", |all| list(&all.tools.sandbox.allow_write)),
-    setting("sandbox.filesystem.allowRead", |all| list(&all.tools.sandbox.allow_read)),
+    restriction("sandbox.mode", "read-only", |all| json!(all.tools.sandbox.mode)),
+    restriction("sandbox.network.enabled", "false", |all| json!(!all.tools.sandbox.no_network)),
+    permission("sandbox.filesystem.allowWrite", |all| list(&all.tools.sandbox.allow_write)),
+    permission("sandbox.filesystem.allowRead", |all| list(&all.tools.sandbox.allow_read)),
     prohibition("sandbox.filesystem.denyWrite", |all| list(&all.tools.sandbox.deny_write)),
     prohibition("sandbox.filesystem.denyRead", |all| list(&all.tools.sandbox.deny_read)),
-    setting("childEnv", |all| name(&all.tools.child_env)),
-    setting("passEnv", |all| list(&all.tools.pass_env)),
-    setting("webFetchPrivateHosts", |all| list(&all.tools.web_private_hosts)),
+    restriction("childEnv", "allowlist", |all| name(&all.tools.child_env)),
+    permission("passEnv", |all| list(&all.tools.pass_env)),
+    permission("webFetchPrivateHosts", |all| list(&all.tools.web_private_hosts)),
     Term {
-        name: "mcpRequired",
-        value: |all| list(all.mcp.required.as_deref().unwrap_or_default()),
         hold: Hold::Apart,
-        loss: Loss::Warned,
+        ..setting("mcpRequired", |all| list(all.mcp.required.as_deref().unwrap_or_default()))
     },
     setting("maxAgentDepth", |all| json!(all.agent_limits.depth)),
     setting("maxLiveAgents", |all| json!(all.agent_limits.live)),
@@ -154,7 +171,7 @@ impl Settings {
     pub fn contract(&self) -> Contract {
         let term = |term: &Term| (term.name.to_owned(), (term.value)(self));
         let terms = TERMS.iter().map(term).collect();
-        Contract { version: VERSION, terms, redacted: Vec::new() }
+        Contract { version: VERSION, terms, redacted: Vec::new(), folder: None }
     }
 
     /// What of the contract that the session was started with is different in this run.
@@ -180,26 +197,35 @@ impl Settings {
     /// # Errors
     /// A required term was lost by redaction.
     pub(super) fn apply(mut self, held: Held<'_>) -> Result<Self, UsageError> {
-        let Some(contract) = held.0 else { return Ok(self) };
+        let Some(contract) = held.latest else { return Ok(self) };
         if let Some(required) = contract.terms.get("mcpRequired") {
             self.mcp.required.get_or_insert_with(|| texts(required));
         }
         for term in &TERMS {
-            self.check_loss(term, contract)?;
+            self.check_loss(term, held)?;
         }
         let changes = self.changes_of(contract);
         if !changes.is_empty() {
             let told: Vec<String> = changes.iter().map(ContractChange::words).collect();
             let told = told.join(", ");
-            self.warnings.push(format!("the contract of the session changes: {told}"));
+            let dropped = |change: &ContractChange| {
+                TERMS.iter().any(|term| term.name == change.name && held.term(term).is_none())
+            };
+            let why = contract.folder.as_ref().filter(|_| changes.iter().any(dropped));
+            let why = why.map_or_else(String::new, |folder| {
+                format!(
+                    "; its permissions count only in the folder that they were given in, {folder}"
+                )
+            });
+            self.warnings.push(format!("the contract of the session changes: {told}{why}"));
         }
         Ok(self)
     }
 
-    fn check_loss(&mut self, term: &Term, contract: &Contract) -> Result<(), UsageError> {
-        let was = contract.terms.get(term.name);
+    fn check_loss(&mut self, term: &Term, held: Held<'_>) -> Result<(), UsageError> {
+        let Some((contract, was)) = held.term(term) else { return Ok(()) };
         let is_lost = contract.redacted.iter().any(|name| name == term.name);
-        let is_as_it_was = was == Some(&(term.value)(self));
+        let is_as_it_was = *was == (term.value)(self);
         match term.loss {
             Loss::Refused if is_lost && is_as_it_was => Err(UsageError::new(format!(
                 "the journal has the session's {:?} without the secret in it; give it again, by \
@@ -239,7 +265,11 @@ fn shown(value: &Value) -> String {
 
 /// The contract of the session that is resumed, if it has one.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Held<'a>(Option<&'a Contract>);
+pub(super) struct Held<'a> {
+    latest: Option<&'a Contract>,
+    /// The one whose permissions count.
+    here: Option<&'a Contract>,
+}
 
 impl<'a> Held<'a> {
     /// Takes the contract that was in force last.
@@ -247,13 +277,17 @@ impl<'a> Held<'a> {
     /// # Errors
     /// It was written by a later version of outlast.
     pub(super) fn of(terms: &'a Terms) -> Result<Self, UsageError> {
-        let latest = terms.contract.as_ref().map(|Kept { latest, .. }| latest);
-        if latest.is_some_and(|contract| contract.version > VERSION) {
+        let kept = terms.contract.as_ref();
+        let held = Self {
+            latest: kept.map(|kept| &kept.latest),
+            here: kept.and_then(|kept| kept.here.as_ref()),
+        };
+        let mut contracts = held.latest.into_iter().chain(held.here);
+        if contracts.any(|contract| contract.version > VERSION) {
             return Err(UsageError::new(
                 "the session's contract was written by a newer outlast; update outlast",
             ));
         }
-        let held = Self(latest);
         let mut alone = Fold::default();
         held.merge_into_files(&mut alone);
         if alone.config().is_err() {
@@ -265,27 +299,40 @@ impl<'a> Held<'a> {
     }
 
     pub(super) fn is_there(self) -> bool {
-        self.0.is_some()
+        self.latest.is_some()
     }
 
-    fn terms(self) -> impl Iterator<Item = (&'static Term, &'a Value)> {
-        let contract = self.0.into_iter();
-        contract.flat_map(|contract| {
-            let known = TERMS.iter();
-            known.filter_map(|term| Some((term, contract.terms.get(term.name)?)))
+    /// The value of a term that counts here, and the contract that it is from.
+    fn term(self, term: &Term) -> Option<(&'a Contract, &'a Value)> {
+        let value_in = |contract: &'a Contract| Some((contract, contract.terms.get(term.name)?));
+        let latest = self.latest.and_then(value_in);
+        match term.reach {
+            Reach::Everywhere => latest,
+            Reach::OwnFolder(strictest) => {
+                let is_strictest = |value: &Value| match value {
+                    Value::String(text) => Some(text.as_str()) == strictest,
+                    other => Some(other.to_string().as_str()) == strictest,
+                };
+                let here = self.here.and_then(value_in);
+                here.or(latest.filter(|(_, value)| is_strictest(value)))
+            }
+        }
+    }
+
+    fn terms(self) -> impl Iterator<Item = (&'static Term, &'a Contract, &'a Value)> {
+        TERMS.iter().filter_map(move |term| {
+            let (contract, value) = self.term(term)?;
+            Some((term, contract, value))
         })
     }
 
     /// Lays the contract over the settings files that were read so far.
     pub(super) fn merge_into_files(self, fold: &mut Fold) {
-        let lost = |name: &str| {
-            let redacted = self.0.map_or(&[][..], |contract| &contract.redacted);
-            redacted.iter().any(|lost| lost == name)
-        };
-        for (term, value) in self.terms() {
+        for (term, contract, value) in self.terms() {
             let Some(setting) = registry::find(term.name) else { continue };
+            let is_lost = contract.redacted.iter().any(|lost| lost == term.name);
             match term.hold {
-                Hold::Setting if term.loss == Loss::ReadAgain && lost(term.name) => {}
+                Hold::Setting if term.loss == Loss::ReadAgain && is_lost => {}
                 Hold::Setting if value.is_null() => fold.forget(term.name),
                 Hold::Setting => fold.replace(setting, value.clone(), ORIGIN),
                 Hold::Prohibition => fold.prepend(setting, value.clone(), ORIGIN),
@@ -297,7 +344,7 @@ impl<'a> Held<'a> {
     /// Adds the flags of the first command line that have no setting.
     pub(super) fn merge_into_flags(self, args: &RunArgs) -> RunArgs {
         let mut args = args.clone();
-        for (term, value) in self.terms().filter(|(_, value)| !value.is_null()) {
+        for (term, _, value) in self.terms().filter(|(_, _, value)| !value.is_null()) {
             match term.hold {
                 Hold::Flag(give) => give(&mut args, value),
                 Hold::Setting | Hold::Prohibition | Hold::Apart => {}
@@ -308,7 +355,7 @@ impl<'a> Held<'a> {
 
     /// Whether the contract says what a setting is, so that no variable does.
     pub(super) fn holds(self, key: &str) -> bool {
-        self.is_there() && TERMS.iter().any(|term| term.name == key)
+        self.terms().any(|(term, _, _)| term.name == key)
     }
 }
 

@@ -1,0 +1,31 @@
+//! The working directory that a session was started in, according to its file.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::lines::RawLines;
+
+/// How many lines are searched. Other programs write a few before the first that has it.
+const LINES_MAX: usize = 200;
+
+/// The member of a line that has the working directory.
+#[derive(Deserialize)]
+struct LineFolder {
+    cwd: Option<String>,
+}
+
+/// Reads the working directory of the first line that records one.
+pub(super) fn recorded_folder(path: &Path) -> Option<String> {
+    let mut lines = RawLines::new(BufReader::new(File::open(path).ok()?));
+    for _ in 0..LINES_MAX {
+        let (_, line) = lines.next_line().ok()??;
+        let folder = line.ok().and_then(|line| serde_json::from_slice::<LineFolder>(line).ok());
+        if let Some(LineFolder { cwd: Some(folder) }) = folder {
+            return Some(folder);
+        }
+    }
+    None
+}
