@@ -115,6 +115,9 @@ pub(super) fn error_class(ending: &RunOutcome) -> Option<ErrorClass> {
 }
 
 fn deadline_message(ending: &RunOutcome) -> String {
+    if let Some(unfinished) = &ending.broken {
+        return format!("time ran out before {unfinished}");
+    }
     match ending.hooks.cut.as_slice() {
         [] => "time ran out".to_owned(),
         cut => format!("time ran out, and hooks were cut off with the run: {}", cut.join("; ")),

@@ -108,18 +108,18 @@ fn dispatch(
 ) -> Result<u8, UsageError> {
     match args::parse_process(&args::from_os(raw)?)? {
         CliRequest::Print(text) => {
-            print(&text);
+            print(&text)?;
             Ok(0)
         }
         CliRequest::Help(text) => {
             let variables = env::vars_os().collect();
             let is_plain = Screen::of_stdout(&variables).styling.is_plain();
             let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
-            print_coloured(&format!("{}\n", text.trim_end()));
+            print_coloured(&format!("{}\n", text.trim_end()))?;
             Ok(0)
         }
         CliRequest::Manual(page) => {
-            manual::show(&page, &env::vars_os().collect());
+            manual::show(&page, &env::vars_os().collect())?;
             Ok(0)
         }
         CliRequest::Run(args) => {

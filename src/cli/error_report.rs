@@ -31,11 +31,12 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         thread::Builder::new()
             .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
     });
-    match wanted.format {
-        OutputFormat::Text => {}
+    // Where it cannot be written, standard error and the exit code still report the error.
+    let _ = match wanted.format {
+        OutputFormat::Text => Ok(()),
         OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
         OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
-    }
+    };
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
     let message = mask.redact(&error.to_string());
     let mut lines = format!("outlast: {message}\n");

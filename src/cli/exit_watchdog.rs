@@ -22,8 +22,17 @@ use crate::recovery::Interrupt;
 use super::signals::SignalState;
 use crate::types::exit_code;
 
-/// How long writing the result may take: the time for a slow reader, and a margin.
-const WRITE_LIMIT: Duration = Duration::from_secs(35);
+/// How long a slow reader of standard output may take to read the result.
+pub(super) const SLOW_READER: Duration = Duration::from_mins(10);
+
+/// How long a slow disk may take to write the result file.
+pub(super) const SLOW_DISK: Duration = Duration::from_secs(5);
+
+/// How long writing the result may take: the time for a slow reader and a slow disk, and a margin.
+const WRITE_LIMIT: Duration = Duration::from_secs(610);
+
+/// The same when the time of the run is over.
+const WRITE_LIMIT_AFTER_DEADLINE: Duration = Duration::from_secs(8);
 
 /// How long the process may go on after the result was written.
 const EXIT_LIMIT: Duration = Duration::from_secs(4);
@@ -212,7 +221,7 @@ impl ExitWatchdog {
             let stuck = async {
                 match stage {
                     WatchdogStage::Pending => std::future::pending().await,
-                    WatchdogStage::Writing(_) => sleep(WRITE_LIMIT).await,
+                    WatchdogStage::Writing(_) => sleep_until(self.end_of_writing()).await,
                     WatchdogStage::Delivered(_) => sleep(EXIT_LIMIT).await,
                 }
             };
@@ -222,6 +231,14 @@ impl ExitWatchdog {
                 _ = stages.changed() => {}
             }
         }
+    }
+
+    /// The latest end of writing that begins now.
+    fn end_of_writing(&self) -> Instant {
+        let now = Instant::now();
+        let deadline = self.deadline.borrow().map(|deadline| deadline.max(now));
+        let late = deadline.map(|deadline| deadline + WRITE_LIMIT_AFTER_DEADLINE);
+        late.map_or(now + WRITE_LIMIT, |late| late.min(now + WRITE_LIMIT))
     }
 
     /// Writes the result if the run has not, and returns the exit code.

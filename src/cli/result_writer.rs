@@ -1,6 +1,7 @@
 //! Writes the result of a run exactly once, to standard output, the result file and standard error;
 //! correctly even if standard output is not read, a disk hangs, or the run hangs.
 
+use std::convert::Infallible;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::agent::{JournalHealth, RunOutcome};
@@ -15,7 +17,7 @@ use crate::host::{api_error_message, ends_as_asked, translate_result};
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::{OutputFormat, Verbosity};
-use super::exit_watchdog::{WatchdogOutput, WatchdogReason};
+use super::exit_watchdog::{SLOW_DISK, SLOW_READER, WatchdogOutput, WatchdogReason};
 use super::output::{
     PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson, Tone,
     last_line, model_usage, one_line,
@@ -23,14 +25,11 @@ use super::output::{
 use super::output_file::ResultRetention;
 use super::panics;
 use super::run::{OutputDrain, ResultSubject, RunJob, interrupted_reason};
-use super::timestamps::WallTime;
+use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::tool_setup::temporary_folder;
 
-/// How long a slow reader of standard output may take to read the result.
-const SLOW_READER: Duration = Duration::from_secs(30);
-
-/// How long a slow disk may take to write the result file.
-const SLOW_DISK: Duration = Duration::from_secs(5);
+/// The minimum time for a reader of standard output when the time of the run is over.
+const READER_TIME_AFTER_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The interval of checks whether all output has been written.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -163,19 +162,17 @@ impl RunJob {
             std::future::pending::<()>().await;
         }
         self.write_stdout(&report, programs, out);
-        let heard = self.wait_for_reader(drain).await;
-        // A success that was not delivered counts as a failure.
-        let unheard = self.signals.interrupt().unwrap_or(Interrupt::StdoutClosed);
-        let reason = StopReason::AbortedStreaming(unheard);
-        let lost = RunOutcome { reason, ..ending.clone() };
-        let report = if heard || report.verdict().is_error() {
-            report
-        } else {
-            let report = ResultReport { ending: &lost, ..report };
-            // Errors of the file were already reported, and an interrupted run does not wait for a
-            // disk.
-            let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
-            report
+        let failure = self.wait_for_reader(drain).await.err();
+        let lost = failure.map(|failure| failure.outcome(&ending));
+        let report = match &lost {
+            Some(lost) if !report.verdict().is_error() => {
+                let report = ResultReport { ending: lost, ..report };
+                // Errors of the file were already reported, and an interrupted run does not wait for
+                // a disk.
+                let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
+                report
+            }
+            Some(_) | None => report,
         };
         if let Some(host) = &self.host {
             host.usage.add(&report.ending.tally.by_model);
@@ -279,12 +276,44 @@ impl RunJob {
         }
     }
 
-    /// Waits until standard output has been read, and returns whether it was.
-    async fn wait_for_reader(&self, drain: OutputDrain) -> bool {
+    /// Waits until standard output has been read, at most as long as the run may take.
+    ///
+    /// # Errors
+    /// It was not.
+    async fn wait_for_reader(&self, drain: OutputDrain) -> Result<(), DeliveryFailure> {
+        let interrupt = || self.signals.interrupt().unwrap_or(Interrupt::StdoutClosed);
+        let deadline = async {
+            tokio::join!(
+                self.wait_until_time_limit(),
+                tokio::time::sleep(READER_TIME_AFTER_DEADLINE)
+            )
+        };
         tokio::select! {
             biased;
-            drained = drain.finish(SLOW_READER) => drained.is_ok(),
-            () = self.signals.reader_patience() => false,
+            drained = drain.finish(SLOW_READER) => drained.map_err(|error| match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::TimedOut => {
+                    DeliveryFailure::Unread(interrupt())
+                }
+                _ => DeliveryFailure::Unwritable(error),
+            }),
+            () = self.signals.reader_patience() => Err(DeliveryFailure::Unread(interrupt())),
+            _ = deadline => Err(DeliveryFailure::Late),
+            never = self.report_unread_output() => match never {},
+        }
+    }
+
+    /// Reports at each heartbeat that standard output is waited for.
+    async fn report_unread_output(&self) -> Infallible {
+        let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
+        let began = Instant::now();
+        loop {
+            tokio::time::sleep(heartbeat).await;
+            let left = SLOW_READER.saturating_sub(began.elapsed());
+            self.shared.stderr.offer(&format!(
+                "outlast: waiting for the reader of standard output, {} so far, at most {} left",
+                format_elapsed(began.elapsed()),
+                format_duration(left)
+            ));
         }
     }
 
@@ -346,6 +375,34 @@ impl RunJob {
         written.map_err(|error| {
             format!("the result file {} could not be written: {error:#}", file.path().display())
         })
+    }
+}
+
+/// Why a result did not reach the reader of standard output.
+#[derive(Debug)]
+enum DeliveryFailure {
+    /// The reader is gone, did not read for too long, or the run was interrupted meanwhile.
+    Unread(Interrupt),
+    /// The time of the run was over before it was read.
+    Late,
+    Unwritable(io::Error),
+}
+
+impl DeliveryFailure {
+    /// The outcome of a run whose success was not delivered: a failure.
+    fn outcome(self, ending: &RunOutcome) -> RunOutcome {
+        let ending = ending.clone();
+        match self {
+            Self::Unread(by) => RunOutcome { reason: StopReason::AbortedStreaming(by), ..ending },
+            Self::Late => {
+                let unfinished = "the result was read from standard output".to_owned();
+                RunOutcome { reason: StopReason::Deadline, broken: Some(unfinished), ..ending }
+            }
+            Self::Unwritable(error) => {
+                let why = format!("standard output cannot be written: {error}");
+                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..ending }
+            }
+        }
     }
 }
 

@@ -420,7 +420,7 @@ impl RunJob {
     }
 
     /// Waits until the run's time limit has passed.
-    async fn wait_until_time_limit(&self) {
+    pub(super) async fn wait_until_time_limit(&self) {
         match self.settings.limits.deadline {
             Some(deadline) => self.clock.sleep_until(deadline).await,
             None => std::future::pending().await,

@@ -6,15 +6,19 @@ use super::output::TerminalFilter;
 use super::usage::UsageError;
 
 /// Prints to standard output. A closed pipe is no error.
-pub(super) fn print(text: &str) {
-    let mut stdout = TerminalFilter::new(io::stdout().lock());
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+///
+/// # Errors
+/// It could not be written.
+pub(super) fn print(text: &str) -> Result<(), UsageError> {
+    unless_closed(write(TerminalFilter::new(io::stdout().lock()), text))
 }
 
 /// The same for text that [`super::output::Styling`] coloured, whose other parts are ours.
-pub(super) fn print_coloured(text: &str) {
-    let mut stdout = TerminalFilter::styled(io::stdout().lock());
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+///
+/// # Errors
+/// It could not be written.
+pub(super) fn print_coloured(text: &str) -> Result<(), UsageError> {
+    unless_closed(write(TerminalFilter::styled(io::stdout().lock()), text))
 }
 
 /// Prints a report, whose parts that come from others were filtered and which may be coloured.
@@ -23,7 +27,20 @@ pub(super) fn print_coloured(text: &str) {
 /// # Errors
 /// It could not be written.
 pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
-    let mut stdout = TerminalFilter::styled(io::stdout().lock());
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    written.map_err(|error| UsageError::new(format!("standard output cannot be written: {error}")))
+    write(TerminalFilter::styled(io::stdout().lock()), text).map_err(|error| unwritable(&error))
+}
+
+fn write(mut stdout: impl Write, text: &str) -> io::Result<()> {
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}
+
+fn unless_closed(written: io::Result<()>) -> Result<(), UsageError> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(&error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn unwritable(error: &io::Error) -> UsageError {
+    UsageError::new(format!("standard output cannot be written: {error}"))
 }

@@ -42,7 +42,7 @@ pub enum StopReason {
     RequirementFailed,
     /// No reply fitted the schema.
     StructuredOutputRetryExhausted,
-    /// The work was done, and the file for its result could not be written.
+    /// The work was done, and its result could not be written to its file or to standard output.
     OutputFailed,
     /// A rehearsal did not end as its scenario expects.
     RehearsalFailed,
@@ -480,7 +480,7 @@ const OUTPUT_FAILED: StopReasonInfo = StopReasonInfo {
     name: "output_failed",
     hint: "The model's answer is in partial_result and in the session. Make room there, or name \
            another --result-file.",
-    subagent_advice: "The file for its result could not be written.",
+    subagent_advice: "Its result could not be written.",
     subagent_may_retry: true,
     ..UNNAMED
 };

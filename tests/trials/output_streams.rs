@@ -1,6 +1,7 @@
 //! Trials.
 //! Readers that are slow, gone, or strict; and the files beside them.
 
+use std::fs::File;
 use std::io::{PipeWriter, Read, pipe};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{FaultPosition, RehearsalServer, ReplyForm, Scenario, ScriptedFaultKind};
@@ -74,9 +76,13 @@ async fn five_megabytes_pass_through_a_pipe_complete() {
 
 #[tokio::test]
 async fn a_late_reader_of_standard_output_gets_everything() {
-    for format in ["text", "json"] {
+    let modes = [OFlag::empty(), OFlag::O_NONBLOCK];
+    for (format, mode) in
+        [("text", modes[0]), ("json", modes[0]), ("text", modes[1]), ("json", modes[1])]
+    {
         let server = serve(large_reply());
         let (mut reader, writer) = pipe().expect("a pipe");
+        fcntl(&writer, FcntlArg::F_SETFL(mode)).expect("a mode of a pipe");
         let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
         let flags = ["do it", "--output-format", format, "--result-file", "result.json"];
         let running = trial.args(flags).start();
@@ -131,6 +137,44 @@ async fn an_unread_output_stream_does_not_block_the_run() {
     running.signal(Signal::SIGKILL);
     running.end().await;
     drop(reader);
+}
+
+/// Time runs out before the result is read, or before the run is done: the record is the same.
+#[tokio::test]
+async fn a_standard_output_that_is_never_read_does_not_move_the_deadline() {
+    let words = "word ".repeat(60_000);
+    for format in ["text", "stream-json"] {
+        let server = serve(Scenario::new().reply(&words).usage(1_000, 8_000));
+        let (reader, writer) = pipe().expect("a pipe");
+        let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
+        let flags = ["do it", "--result-file", "result.json", "--output-format", format];
+        let began = Stopwatch::start();
+        let ended = trial.args(flags).args(["--max-duration", "3s"]).run().await;
+        began.assert_within(Duration::from_secs(11), "the deadline, and what follows it");
+        drop(reader);
+        assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+        let kept = kept(&ended.work());
+        assert_eq!((&kept["exit_code"], &kept["terminal_reason"]), (&json!(5), &json!("deadline")));
+        assert!(ended.stderr.contains("time ran out"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_standard_output_that_is_full_is_told_from_a_reader_that_left() {
+    for format in ["text", "json", "stream-json"] {
+        let server = serve(Scenario::new().reply("Done."));
+        let full = File::options().write(true).open("/dev/full").expect("a device");
+        let trial = RunBuilder::against(&server).stdout(Stdio::from(full));
+        let flags = ["do it", "--result-file", "result.json", "--output-format", format];
+        let ended = trial.args(flags).run().await;
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let kept = kept(&ended.work());
+        assert_eq!(
+            (&kept["exit_code"], &kept["terminal_reason"], &kept["partial_result"]),
+            (&json!(1), &json!("output_failed"), &json!("Done."))
+        );
+        assert!(ended.stderr.contains("No space left on device"), "{}", ended.stderr);
+    }
 }
 
 /// Waits until a pipe has no reader: a process that another test is starting may hold one for a

@@ -12,11 +12,15 @@ use pulldown_cmark::{Event, Parser, TagEnd};
 
 use super::output::Screen;
 use super::stdout::{print, print_coloured};
+use super::usage::UsageError;
 use crate::config::environment::{self, Variables};
 
 /// Prints a page, which is Markdown: laid out on a terminal, and as it is otherwise. A page that is
 /// longer than the terminal is shown by the user's pager, which takes the place of this process.
-pub(super) fn show(markdown: &str, variables: &Variables) {
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn show(markdown: &str, variables: &Variables) -> Result<(), UsageError> {
     let screen = Screen::of_stdout(variables);
     if !screen.is_terminal {
         return print(&readable(markdown));
@@ -27,7 +31,7 @@ pub(super) fn show(markdown: &str, variables: &Variables) {
         // Where the pager cannot be started, the page is printed.
         let _ = pager::replace_by_pager(&text, environment::pager(variables), is_less_set_up);
     }
-    print_coloured(&text);
+    print_coloured(&text)
 }
 
 /// Removes what only a Markdown viewer needs: the targets of links, comments, and the languages of

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -55,13 +55,31 @@ pub struct PipeDrain {
 /// What the reader has not taken yet.
 struct PipeBacklog {
     bytes: AtomicUsize,
-    /// Whether the last line was queued.
+    /// Whether the last line was queued, or nothing more can be written.
     closed: AtomicBool,
     /// Called once when the reader is gone.
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Why the sink failed.
+    failure: OnceLock<(io::ErrorKind, String)>,
 }
 
 impl PipeBacklog {
+    /// Records why the sink failed. A full disk is not the end of a reader.
+    fn fail(&self, error: &io::Error) {
+        let _ = self.failure.set((error.kind(), error.to_string()));
+        self.closed.store(true, Ordering::SeqCst);
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            self.give_up();
+        }
+    }
+
+    fn failure(&self) -> io::Error {
+        self.failure.get().map_or_else(
+            || io::ErrorKind::BrokenPipe.into(),
+            |(kind, text)| io::Error::new(*kind, text.clone()),
+        )
+    }
+
     fn give_up(&self) {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(tell) = broken {
@@ -70,8 +88,9 @@ impl PipeBacklog {
     }
 }
 
-/// Writes lines to `sink` from a thread of its own, flushing each. A sink that fails, or whose
-/// reader falls hopelessly behind, is reported once through `broken`.
+/// Writes lines to `sink` from a thread of its own, flushing each. A reader that is gone or falls
+/// hopelessly behind is reported once through `broken`; any other failure of the sink is reported by
+/// the drain only.
 pub fn pipe(
     sink: impl Write + Send + 'static,
     mask: Arc<Redactor>,
@@ -91,14 +110,17 @@ pub fn framed_pipe(
     let (tell, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
     let broken = Mutex::new(Some(broken));
-    let backlog =
-        PipeBacklog { bytes: AtomicUsize::new(0), closed: AtomicBool::new(false), broken };
-    let backlog = Arc::new(backlog);
+    let backlog = Arc::new(PipeBacklog {
+        bytes: AtomicUsize::new(0),
+        closed: AtomicBool::new(false),
+        broken,
+        failure: OnceLock::new(),
+    });
     let waiting = Arc::clone(&backlog);
     thread::spawn(move || {
         let written = write(&queue, Framed { framing, sink, open: false }, &waiting.bytes);
-        if written.is_err() {
-            waiting.give_up();
+        if let Err(error) = &written {
+            waiting.fail(error);
         }
         // The receiver may be gone.
         let _ = tell.send(written);
@@ -212,7 +234,7 @@ impl PipeSender {
         let _ = self.jobs.send(PipeJob::Flushed(tell));
         match tokio::time::timeout(patience, told).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Ok(Err(_)) => Err(self.backlog.failure()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
@@ -281,5 +303,45 @@ impl PipeDrain {
         tokio::time::timeout(patience, written)
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sink whose writes fail with this error.
+    struct FailingSink(io::ErrorKind);
+
+    impl Write for FailingSink {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_from_a_reader_that_is_gone() {
+        for (kind, is_gone) in
+            [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)]
+        {
+            let told = Arc::new(AtomicBool::new(false));
+            let tell = Arc::clone(&told);
+            let mask = Arc::new(Redactor::default());
+            let broken = move || tell.store(true, Ordering::SeqCst);
+            let (sender, drain) = pipe(FailingSink(kind), mask, broken);
+            sender.send("a line");
+            let flushed = sender.flush(Duration::from_mins(1)).await;
+            assert_eq!(flushed.map_err(|error| error.kind()), Err(kind));
+            for _ in 0..100 {
+                sender.send(&"x".repeat(BACKLOG / 64));
+            }
+            let end = drain.finish(Duration::from_mins(1)).await;
+            assert_eq!(end.map_err(|error| error.kind()), Err(kind));
+            assert_eq!(told.load(Ordering::SeqCst), is_gone, "{kind}: also after more output");
+        }
     }
 }

@@ -2,8 +2,11 @@
 //! breaks messages between words.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use console::Term;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use textwrap::Options;
 
 use super::style::leading_sequence;
@@ -66,18 +69,47 @@ impl<W> TerminalFilter<W> {
     }
 }
 
-impl<W: Write> Write for TerminalFilter<W> {
+impl<W: Write + AsFd> TerminalFilter<W> {
+    /// Repeats an operation until it is not refused because it would block. The mode of a descriptor
+    /// is shared with other programs, of which some let it no longer block.
+    fn wait_while_blocked<T>(
+        &mut self,
+        mut operation: impl FnMut(&mut W) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match operation(&mut self.sink) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut polled = [PollFd::new(self.sink.as_fd(), PollFlags::POLLOUT)];
+                    match poll(&mut polled, PollTimeout::NONE) {
+                        Ok(_) | Err(Errno::EINTR) => {}
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl<W: Write + AsFd> Write for TerminalFilter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_terminal {
-            return self.sink.write(bytes);
+            return self.wait_while_blocked(|sink| sink.write(bytes));
         }
         let shown = self.shown(&String::from_utf8_lossy(bytes));
-        self.sink.write_all(shown.as_bytes())?;
+        let mut rest = shown.as_bytes();
+        while !rest.is_empty() {
+            match self.wait_while_blocked(|sink| sink.write(rest))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => rest = &rest[written..],
+            }
+        }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
+        self.wait_while_blocked(W::flush)
     }
 }
 

@@ -69,11 +69,11 @@ async fn run(
     let stage = RehearsalRun::start(chosen.scenario.clone(), None)?;
     let run = match stage.run_args(args)? {
         CliRequest::Print(text) | CliRequest::Manual(text) => {
-            print(&text);
+            print(&text)?;
             return Ok(0);
         }
         CliRequest::Help(text) => {
-            print(&text.to_string());
+            print(&text.to_string())?;
             return Ok(0);
         }
         CliRequest::Run(run) => run,
@@ -127,9 +127,9 @@ async fn serve(
     args: &RehearseArgs,
     world: ProcessContext,
 ) -> Result<u8, UsageError> {
-    print(&format!("{}\n", stage.server.base_url()));
+    print(&format!("{}\n", stage.server.base_url()))?;
     for (name, server) in stage.server.others() {
-        print(&format!("{name} {}\n", server.base_url()));
+        print(&format!("{name} {}\n", server.base_url()))?;
     }
     world.signals.first().await;
     stage.finish_serving(args.record.as_deref())
