@@ -4,6 +4,7 @@ mod agent;
 mod batch;
 mod cli;
 mod doctor;
+mod dropin;
 mod hooks;
 mod host;
 mod hostile;

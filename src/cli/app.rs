@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::process::forbid_dumps;
 
-use super::args::{self, CliRequest, RequestedOutput};
+use super::args::{self, CliRequest, ProgramName, RequestedOutput};
 use super::batch;
 use super::config;
 use super::doctor;
@@ -29,10 +29,18 @@ use super::sessions;
 use super::signals::{self, SignalState};
 use super::stdout::{print, print_coloured};
 use super::usage::{UsageError, UsageErrorKind};
+use super::version;
 use crate::config::environment::Variables;
 
 /// Stack size of the run's thread: the usual size of a main thread.
 const STACK: usize = 8 << 20;
+
+/// The command line of the process.
+struct CommandLine {
+    name: ProgramName,
+    /// The words after the program's name.
+    words: Vec<OsString>,
+}
 
 /// Executes the command line. Exactly one result is written, whatever happens.
 ///
@@ -43,10 +51,14 @@ pub fn main() -> ExitCode {
     let listening = signals::listen();
     panics::record_panics();
     forbid_dumps();
-    let raw: Vec<OsString> = env::args_os().skip(1).collect();
-    let wanted = Arc::new(RequestedOutput::scan(&raw));
+    let mut words = env::args_os();
+    let name = ProgramName::of(words.next().as_deref());
+    let raw: Vec<OsString> = words.collect();
+    let wanted = Arc::new(RequestedOutput::scan(&raw, name));
     let code = match listening {
-        Ok((runtime, signals)) => run_with_watchdog(&runtime, &signals, raw, &wanted),
+        Ok((runtime, signals)) => {
+            run_with_watchdog(&runtime, &signals, CommandLine { name, words: raw }, &wanted)
+        }
         Err(error) => {
             let what = format!("signals cannot be received: {error}");
             report_usage_error(&UsageError::of(UsageErrorKind::Internal, what), &wanted)
@@ -59,7 +71,7 @@ pub fn main() -> ExitCode {
 fn run_with_watchdog(
     runtime: &Runtime,
     signals: &SignalState,
-    raw: Vec<OsString>,
+    raw: CommandLine,
     wanted: &Arc<RequestedOutput>,
 ) -> u8 {
     let told = Arc::clone(wanted);
@@ -87,7 +99,7 @@ fn no_thread(error: &io::Error) -> UsageError {
 /// Executes the command. `None`: the exit watchdog has written the result, and nothing may follow
 /// it.
 fn run_guarded(
-    raw: Vec<OsString>,
+    raw: CommandLine,
     wanted: &RequestedOutput,
     signals: &SignalState,
     last: &ExitWatchdog,
@@ -102,11 +114,15 @@ fn run_guarded(
 }
 
 fn dispatch(
-    raw: Vec<OsString>,
+    raw: CommandLine,
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Result<u8, UsageError> {
-    match args::parse_process(&args::from_os(raw)?)? {
+    match args::parse_process(&args::from_os(raw.words)?, raw.name)? {
+        CliRequest::Version(name) => {
+            print(&version::line(name))?;
+            Ok(0)
+        }
         CliRequest::Print(text) => {
             print(&text)?;
             Ok(0)

@@ -31,6 +31,7 @@ mod model_facts;
 pub mod output;
 pub mod output_file;
 mod panics;
+pub mod plugins;
 pub mod prompt;
 pub mod prompts;
 mod rehearse;

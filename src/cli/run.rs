@@ -23,10 +23,11 @@ use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming, PipeSender,
     ProgressLines, Resumption, RunLimits, RunObservers, ServiceNotifier, SnapshotRecorder,
-    StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe, one_line, pipe,
+    StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe, is_stderr_stdout, one_line, pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
+use super::plugins::Plugin;
 use super::prompt::{self, GatheredPrompt, Waited};
 use super::prompts::{ExpandedCommand, Placeholders};
 use super::session::Task;
@@ -154,6 +155,7 @@ fn capabilities(settings: &Settings) -> Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
         output_style: settings.output_style.clone(),
+        plugins: settings.plugins.iter().map(Plugin::as_json).collect(),
         skipped_servers: settings.mcp.skipped.clone(),
     }
 }
@@ -510,10 +512,11 @@ impl RunJob {
     }
 
     /// How much is reported on standard error: in a pipe or a file only what needs attention, so
-    /// that a cron job that succeeds prints nothing.
+    /// that a cron job that succeeds prints nothing. In CI calls are reported too, unless a caller
+    /// captures standard error together with the result.
     pub(super) fn verbosity(&self) -> Verbosity {
         let output = &self.settings.output;
-        let is_read_by_people = io::stderr().is_terminal() || output.is_ci;
+        let is_read_by_people = io::stderr().is_terminal() || output.is_ci && !is_stderr_stdout();
         let usual = if is_read_by_people { Verbosity::Calls } else { Verbosity::Waits };
         output.verbosity.unwrap_or(usual)
     }

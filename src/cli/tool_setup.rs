@@ -120,7 +120,6 @@ pub(super) fn tool_settings_error(error: BadSettings) -> UsageError {
     UsageError::new(match error {
         BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
         BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
-        BadSettings::Tool { .. } => format!("{error}; correct --tools"),
         BadSettings::Sandbox { .. } => format!("{error}; or choose another --sandbox"),
         BadSettings::Web { .. } => error.to_string(),
         BadSettings::Requirement { .. } => format!("{error}; correct --require"),

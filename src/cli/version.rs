@@ -1,5 +1,7 @@
 //! Version and commit of this binary.
 
+use super::args::ProgramName;
+
 /// `N.N.N`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -11,9 +13,15 @@ pub const COMMIT: &str = env!("OUTLAST_COMMIT");
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The version of the reference tool whose messages ours follow: hosts compare it (PROTOCOL 1.1).
-pub const REFERENCE_VERSION: &str = "2.1.248";
+pub const REFERENCE_VERSION: &str = "2.1.332";
 
-/// The line that `--version` prints.
-pub fn line() -> String {
-    format!("{VERSION} (outlast) commit {COMMIT}, schema {SCHEMA_VERSION}\n")
+/// The line that `--version` prints. Programs that start `claude` compare the number at its beginning
+/// with the version of the interface that they need.
+pub(super) fn line(name: ProgramName) -> String {
+    match name {
+        ProgramName::Outlast => {
+            format!("{VERSION} (outlast) commit {COMMIT}, schema {SCHEMA_VERSION}\n")
+        }
+        ProgramName::Claude => format!("{REFERENCE_VERSION} (outlast {VERSION})\n"),
+    }
 }

@@ -148,6 +148,10 @@ settings! {
     fast: bool = false, "fast"
         .flag("fast", "", MODEL);
 
+    /// Unreleased features of the service to ask for, by the names of their betas.
+    betas: TextList = TextList::default(), "betas"
+        .takes("a list of names").flag("betas", "NAMES", MODEL).joined();
+
     /// What models cost, in US dollars per million tokens; as a flag also
     /// [MODEL=]IN/OUT/CACHE-READ/CACHE-WRITE.
     prices: PriceMap = PriceMap::default(), "prices"
@@ -510,7 +514,8 @@ settings! {
 
     /// Which variables commands see.
     child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"
-        .flag("child-env", "MODE", TOOLS).critical();
+        .flag("child-env", "MODE", TOOLS).critical()
+        .default_words("scrub; inherit with bypassPermissions");
 
     /// A variable that commands see in any case; may be repeated.
     pass_env: NameList = NameList::default(), "passEnv"

@@ -183,8 +183,6 @@ pub enum BadSettings {
     Rule { rule: String, why: RuleError },
     #[error("no such folder: {}", path.display())]
     NoFolder { path: PathBuf },
-    #[error("no such built-in tool: `{name}` (there are {known})")]
-    Tool { name: String, known: String },
     #[error("the command that must pass cannot be run: {why}")]
     Requirement { why: InvalidCommand },
     #[error("{why}")]

@@ -97,7 +97,7 @@ impl Toolbox {
         let sandbox = sandbox(settings, &roots, home, &permissions)?;
         let permissions = permissions.with_sandbox(sandbox.secrets(), sandbox.can_hold_readers());
         let demands = AcceptanceDemands::new(settings)?;
-        let offered = offered_tools(&settings.offered)?;
+        let offered = offered_tools(&settings.offered);
         let times = CommandTimes {
             default: settings.bash_timeout,
             max: settings.bash_timeout_max,

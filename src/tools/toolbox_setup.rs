@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{BuiltinTool, is_agent_tool};
+use super::catalog::BuiltinTool;
 use super::environment::CommandEnv;
 use super::permission::{Permissions, RuleList};
 use super::sandbox::{Sandbox, SandboxContext};
@@ -28,17 +28,12 @@ pub(super) fn sandbox(
     made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
 }
 
-/// The requested tools.
-pub(super) fn offered_tools(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSettings> {
-    let Offered::Only(names) = wanted else { return Ok(BuiltinTool::ALL.to_vec()) };
-    let strange = |name: &&String| BuiltinTool::named(name).is_none() && !is_agent_tool(name);
-    if let Some(name) = names.iter().find(strange) {
-        let known = BuiltinTool::ALL.map(BuiltinTool::name).join(", ");
-        return Err(BadSettings::Tool { name: name.clone(), known });
-    }
+/// The requested tools. Other names offer nothing.
+pub(super) fn offered_tools(wanted: &Offered) -> Vec<BuiltinTool> {
+    let Offered::Only(names) = wanted else { return BuiltinTool::ALL.to_vec() };
     let listed = |tool: BuiltinTool| names.iter().any(|name| name == tool.name());
     let wanted = |tool: &BuiltinTool| listed(tool.belongs_to().unwrap_or(*tool));
-    Ok(BuiltinTool::ALL.into_iter().filter(wanted).collect())
+    BuiltinTool::ALL.into_iter().filter(wanted).collect()
 }
 
 /// The permission rules and the mode.

@@ -12,10 +12,13 @@ pub enum PermissionMode {
     // The comments are for readers of the code: a doc comment would be printed in the help.
     // Reading inside the working directories, and harmless commands.
     #[default]
-    #[value(aliases = ["manual", "auto"])]
+    #[value(alias = "manual")]
     #[serde(alias = "manual")]
     Default,
-    // Also changing files inside the working directories.
+    // Also changing files inside the working directories. Without a classifier of risks, `auto` is
+    // this mode.
+    #[value(alias = "auto")]
+    #[serde(alias = "auto")]
     AcceptEdits,
     // Nothing that changes anything, whatever the rules allow.
     Plan,

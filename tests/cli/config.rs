@@ -232,7 +232,7 @@ async fn servers_of_every_place_are_there_and_the_repository_s_are_its_own() {
 }
 
 #[tokio::test]
-async fn settings_of_another_tool_are_named_where_they_are_not_read() {
+async fn settings_of_the_reference_are_named_where_they_are_not_read() {
     let trial = config();
     let home = trial.work().with_file_name("home");
     fs::create_dir_all(home.join(".claude")).expect("ours");
@@ -243,5 +243,5 @@ async fn settings_of_another_tool_are_named_where_they_are_not_read() {
     let files = object["files"].as_array().expect("a list");
     let path = home.join(".claude/settings.json").display().to_string();
     let file = files.iter().find(|file| file["path"] == path).expect("it is named");
-    assert_eq!(file["state"], "not read; set CLAUDE_CONFIG_DIR=~/.claude to use it");
+    assert_eq!(file["state"], "not read, because a variable names another folder of settings");
 }

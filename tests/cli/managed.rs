@@ -204,7 +204,12 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 62] = [
+const UNMANAGED_FLAGS: [&str; 88] = [
+    "autocompact", "ax-screen-reader", "background", "bg", "brief", "chrome", "cloud", "desktop",
+    "environment", "exclude-dynamic-system-prompt-sections", "file", "from-pr", "ide", "init",
+    "maintenance", "no-chrome", "plugin-url", "prompt-suggestions", "remote-control",
+    "remote-control-session-name-prefix", "restricted", "safe-mode", "system-prompt-snapshot",
+    "teleport", "tmux", "worktree",
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "allow-dangerously-skip-permissions", "append-system-prompt-file", "await-initialize", "bare",
     "betas", "ca-file", "debug", "debug-file", "debug-to-stderr", "effort", "name",

@@ -46,6 +46,7 @@ impl Home {
         let search = LibrarySearch {
             cwd: &self.path("repo/part"),
             own: vec![self.path("config"), self.path(".claude")],
+            plugins: &[],
             project: true,
             trusts: &trusts,
             anywhere: self.trusted,

@@ -1,37 +1,17 @@
 //! Normalises the command line before it is parsed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use super::OutputFormat;
+use super::compatibility::has_optional_value;
 use crate::cli::usage::UsageError;
+use crate::tools::{ToolName, classify_tool_name};
 
 /// Flags whose value is a list of tool rules, which may be several arguments.
 const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
-
-/// Tool names: an argument that begins with one continues such a list, and is not the prompt.
-const TOOL_NAMES: [&str; 20] = [
-    "Agent",
-    "AskUserQuestion",
-    "Bash",
-    "BashOutput",
-    "Edit",
-    "ExitPlanMode",
-    "Glob",
-    "Grep",
-    "KillShell",
-    "LS",
-    "MultiEdit",
-    "NotebookEdit",
-    "NotebookRead",
-    "Read",
-    "Skill",
-    "Task",
-    "TodoWrite",
-    "WebFetch",
-    "WebSearch",
-    "Write",
-];
 
 /// Commands whose output is no result of a run.
 const REPORTS: [&str; 7] =
@@ -39,6 +19,26 @@ const REPORTS: [&str; 7] =
 
 /// Flags of `rehearse` with which nothing is run.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
+
+/// One-letter flags without a value.
+const SWITCHES: &str = "cpqv";
+
+/// The name that the program was started by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgramName {
+    #[default]
+    Outlast,
+    /// Callers expect the defaults of the reference: text, and its version.
+    Claude,
+}
+
+impl ProgramName {
+    /// Reads the first word of the command line.
+    pub(in crate::cli) fn of(word: Option<&OsStr>) -> Self {
+        let stem = word.and_then(|word| Path::new(word).file_stem());
+        if stem.is_some_and(|stem| stem == "claude") { Self::Claude } else { Self::Outlast }
+    }
+}
 
 /// The words of a command line, which must be text.
 ///
@@ -75,8 +75,9 @@ pub(in crate::cli) struct RequestedOutput {
 }
 
 impl RequestedOutput {
-    pub(in crate::cli) fn scan(raw: &[OsString]) -> Self {
-        let mut wanted = Self { format: OutputFormat::of_stdout(), ..Self::default() };
+    pub(in crate::cli) fn scan(raw: &[OsString], name: ProgramName) -> Self {
+        let mut print = name == ProgramName::Claude;
+        let mut wanted = Self { format: OutputFormat::default_for(print), ..Self::default() };
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
         if words.peek().is_some_and(|word| REPORTS.contains(&word.as_ref())) {
             // Their reports are not results.
@@ -87,6 +88,7 @@ impl RequestedOutput {
         if rehearsing && own.any(|word| REHEARSAL_REPORTS.iter().any(|report| word == report)) {
             return Self { format: OutputFormat::Text, ..wanted };
         }
+        let mut asked = None;
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {
                 break;
@@ -97,7 +99,9 @@ impl RequestedOutput {
             };
             let value = inline.or_else(|| words.peek().map(ToString::to_string));
             match (flag.as_str(), value) {
-                ("--output-format", Some(value)) => wanted.format(&value),
+                ("--output-format", Some(value)) => asked = format_named(&value).or(asked),
+                ("--print", _) => print = true,
+                _ if is_print_switch(&word) => print = true,
                 ("--verbose", _) => wanted.verbose = true,
                 ("--result-file", Some(value)) if !value.is_empty() => {
                     wanted.result_file = Some(PathBuf::from(value));
@@ -105,17 +109,20 @@ impl RequestedOutput {
                 _ => {}
             }
         }
+        wanted.format = asked.unwrap_or_else(|| OutputFormat::default_for(print));
         wanted
     }
+}
 
-    fn format(&mut self, value: &str) {
-        match value {
-            "text" => self.format = OutputFormat::Text,
-            "json" => self.format = OutputFormat::Json,
-            "stream-json" => self.format = OutputFormat::StreamJson,
-            _ => {}
-        }
-    }
+fn format_named(name: &str) -> Option<OutputFormat> {
+    OutputFormat::from_str(name, false).ok()
+}
+
+/// Whether a word consists of one-letter switches with `-p` among them: `-p`, `-cp`.
+fn is_print_switch(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|letters| {
+        letters.contains('p') && letters.chars().all(|letter| SWITCHES.contains(letter))
+    })
 }
 
 /// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one.
@@ -123,16 +130,23 @@ impl RequestedOutput {
 /// # Errors
 /// A flag that other tools have and this one has not yet.
 pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
-    let mut even = Vec::with_capacity(words.len());
+    let mut even: Vec<String> = Vec::with_capacity(words.len());
     let mut words = words.iter().peekable();
+    // Whether the prompt was given for certain: a word at the beginning, or behind a flag without a value.
+    let mut has_prompt = false;
     while let Some(word) = words.next() {
         if word == "--" {
             even.push(word.clone());
             even.extend(words.by_ref().cloned());
             break;
         }
+        let word = long_form(word);
         if !word.starts_with("--") {
-            even.push(word.clone());
+            let is_value = even.last().is_some_and(|last| {
+                last.starts_with('-') && last != "--print" && !is_print_switch(last)
+            });
+            has_prompt |= !word.starts_with('-') && !is_value;
+            even.push(word.to_owned());
             continue;
         }
         let (flag, inline) = match word.split_once('=') {
@@ -142,7 +156,7 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         refuse_unsupported(&flag)?;
         let Some(value) = inline else {
             let takes_rules = RULE_LISTS.contains(&flag.as_str());
-            if let Some(continues) = path_list(&flag)
+            if let Some(continues) = value_list(&flag)
                 && let Some(first) = words.next_if(|next| !next.starts_with("--"))
             {
                 even.push(format!("{flag}={first}"));
@@ -151,10 +165,17 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
                 }
                 continue;
             }
+            if has_optional_value(&flag) {
+                let is_value =
+                    |next: &&String| !next.starts_with('-') && !next.contains(char::is_whitespace);
+                let value = words.next_if(is_value);
+                even.push(value.map_or(flag.clone(), |value| format!("{flag}={value}")));
+                continue;
+            }
             even.push(flag);
             if takes_rules && let Some(first) = words.next_if(|next| !next.starts_with("--")) {
                 let mut rules = first.clone();
-                while let Some(rule) = words.next_if(|next| is_rule(next)) {
+                while let Some(rule) = words.next_if(|next| is_rule(next, has_prompt)) {
                     rules = rules + "," + rule;
                 }
                 even.push(rules);
@@ -166,12 +187,23 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     Ok(even)
 }
 
-/// For a flag that takes several paths: whether an argument is one more, and not the prompt.
-fn path_list(flag: &str) -> Option<fn(&str) -> bool> {
+/// For a flag that takes several paths or names: whether an argument is one more, and not the prompt.
+fn value_list(flag: &str) -> Option<fn(&str) -> bool> {
     match flag {
         "--add-dir" => Some(|word| Path::new(word).is_dir()),
+        // Their names end in a date.
+        "--betas" => Some(|word| word.bytes().filter(u8::is_ascii_digit).count() >= 8),
         "--mcp-config" => Some(|word| word.starts_with('{') || Path::new(word).is_file()),
         _ => None,
+    }
+}
+
+/// The long form of a one-letter flag whose value may be left out.
+fn long_form(word: &str) -> &str {
+    match word {
+        "-d" => "--debug",
+        "-w" => "--worktree",
+        _ => word,
     }
 }
 
@@ -186,26 +218,35 @@ fn kebab(flag: &str) -> String {
     kebab
 }
 
-/// Whether every item of a word is a tool's name, perhaps with a rule in parentheses.
-fn is_rule(word: &str) -> bool {
+/// Whether a word behind a list of rules continues it, and is not the prompt: every item of it looks
+/// like a tool's name, perhaps with a rule in parentheses. Where the prompt was given before, every
+/// word without blanks does.
+fn is_rule(word: &str, has_prompt: bool) -> bool {
     let items = crate::config::values::list(&[word]);
-    !items.is_empty()
-        && items.iter().all(|item| {
-            let name = item.split('(').next().unwrap_or_default();
-            let scoped = item.contains('(') && item.ends_with(')');
-            name.starts_with("mcp__")
-                || TOOL_NAMES.contains(&name) && (scoped || name.len() == item.len())
-        })
+    let is_name = |item: &String| {
+        let (name, scope) =
+            item.split_once('(').map_or((item.as_str(), None), |(name, scope)| (name, Some(scope)));
+        let is_word = name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+        let has_capitals = name.chars().filter(char::is_ascii_uppercase).count() > 1;
+        match (scope, classify_tool_name(name)) {
+            (Some(scope), _) => is_word && scope.ends_with(')'),
+            (None, ToolName::Known | ToolName::McpServer(_)) => true,
+            (None, ToolName::Misspelled(_) | ToolName::Unknown(_)) => {
+                is_word && (has_capitals || has_prompt)
+            }
+        }
+    };
+    !word.starts_with('-') && !items.is_empty() && items.iter().all(is_name)
 }
 
-/// Flags of related tools that outlast does not support. Ignoring them would be wrong, and calling
-/// them unknown would suggest a typo.
-const UNSUPPORTED: [&str; 4] = ["--init", "--init-only", "--maintenance", "--safe-mode"];
+/// A flag of related tools that runs nothing but hooks: ignoring it would begin a run.
+const UNSUPPORTED: &str = "--init-only";
 
 fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {
-    if UNSUPPORTED.contains(&flag) {
+    if flag == UNSUPPORTED {
         return Err(UsageError::new(format!(
-            "{flag} is not supported by this version of outlast; run without it"
+            "{flag} is not supported by this version of outlast; leave it out to run the prompt"
         )));
     }
     Ok(())

@@ -1,11 +1,14 @@
-//! Flags that the agent SDKs and CI actions send to headless agents (PROTOCOL 1.2, 1.3). Some are
-//! obeyed; the others are accepted, and a warning says that they have no effect.
+//! Flags of the reference CLI, which agent SDKs, CI actions and scripts send (PROTOCOL 1.2, 1.3, C7).
+//! Some are obeyed; the others are accepted, and one warning names those without an effect.
 
-use std::path::PathBuf;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
-use clap::Args;
+/// The heading of these flags in the help.
+const HEADING: &str = "Compatibility";
 
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = HEADING)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct CompatibilityArgs {
     /// Echo each prompt of a host
@@ -14,34 +17,29 @@ pub struct CompatibilityArgs {
     /// Let a host choose the mode bypassPermissions later
     #[arg(long, hide = true)]
     pub allow_dangerously_skip_permissions: bool,
-    #[arg(long, hide = true)]
-    await_initialize: bool,
-    #[arg(long, hide = true)]
-    bare: bool,
-    #[arg(long, hide = true)]
-    betas: Vec<String>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    /// Run no hooks but managed ones, and read no memory files
+    #[arg(long)]
+    pub bare: bool,
+    /// Use no hooks, memory files, skills, commands, agents and MCP servers that flags do not name
+    #[arg(long)]
+    pub safe_mode: bool,
+    /// Read no settings files but managed ones, and offer no tools that run commands or fetch pages
+    /// unless --tools names them
+    #[arg(long)]
+    pub restricted: bool,
+    /// Report details on standard error, like --log-detail; a filter has no effect
+    #[arg(long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     debug: Option<String>,
     #[arg(long, hide = true)]
-    debug_file: Option<PathBuf>,
-    #[arg(long, hide = true)]
     debug_to_stderr: bool,
-    #[arg(long, hide = true)]
-    effort: Option<String>,
-    #[arg(long, hide = true)]
-    name: Option<String>,
-    #[arg(long, hide = true)]
-    /// With `none`, calls that need a question are denied and no question is asked
+    /// With none, calls that need a question are denied and no question is asked
+    #[arg(long, value_name = "TARGET")]
     pub permission_prompts: Option<String>,
-    #[arg(long, hide = true)]
-    plugin_dir: Vec<PathBuf>,
     /// Send a host copies of the session's journals
     #[arg(long, hide = true)]
     pub session_mirror: bool,
-    #[arg(long, hide = true)]
-    task_budget: Option<String>,
-    #[arg(long, hide = true)]
-    thinking_display: Option<String>,
+    #[command(flatten)]
+    ignored: IgnoredFlags,
 }
 
 impl CompatibilityArgs {
@@ -50,22 +48,131 @@ impl CompatibilityArgs {
         self.debug_to_stderr || self.debug.is_some()
     }
 
+    /// Whether only managed hooks run.
+    pub fn disables_hooks(&self) -> bool {
+        self.bare || self.safe_mode
+    }
+
     /// The flags that were given and have no effect.
     pub fn without_effect(&self) -> Vec<&'static str> {
-        let given = [
-            ("--bare", self.bare),
-            ("--betas", !self.betas.is_empty()),
-            ("--debug-file", self.debug_file.is_some()),
-            ("--effort", self.effort.is_some()),
-            ("--name", self.name.is_some()),
-            (
-                "--permission-prompts",
-                self.permission_prompts.as_deref().is_some_and(|it| it != "none"),
-            ),
-            ("--plugin-dir", !self.plugin_dir.is_empty()),
-            ("--task-budget", self.task_budget.is_some()),
-            ("--thinking-display", self.thinking_display.is_some()),
-        ];
-        given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
+        let asks_host = self.permission_prompts.as_deref().is_some_and(|target| target != "none");
+        let prompts = asks_host.then_some("--permission-prompts");
+        self.ignored.0.iter().copied().chain(prompts).collect()
+    }
+}
+
+/// How many values a flag without an effect takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    None,
+    /// One, or none.
+    Optional,
+    One,
+}
+
+/// A flag that is accepted and does nothing.
+struct Ignored {
+    flag: &'static str,
+    values: Values,
+    /// Whether a warning says so. Not where a run without a person already does what is asked for.
+    is_named: bool,
+}
+
+const fn ignored(flag: &'static str, values: Values) -> Ignored {
+    Ignored { flag, values, is_named: true }
+}
+
+const fn met(flag: &'static str, values: Values) -> Ignored {
+    Ignored { flag, values, is_named: false }
+}
+
+/// The flags without an effect, of the reference's version 2.1.332 and of its SDKs.
+const IGNORED: [Ignored; 30] = [
+    met("--await-initialize", Values::None),
+    met("--ax-screen-reader", Values::None),
+    met("--brief", Values::None),
+    met("--exclude-dynamic-system-prompt-sections", Values::None),
+    met("--ide", Values::None),
+    met("--no-chrome", Values::None),
+    met("--prompt-suggestions", Values::Optional),
+    met("--system-prompt-snapshot", Values::One),
+    ignored("--autocompact", Values::One),
+    ignored("--background", Values::None),
+    ignored("--bg", Values::None),
+    ignored("--chrome", Values::None),
+    ignored("--cloud", Values::Optional),
+    ignored("--debug-file", Values::One),
+    ignored("--desktop", Values::None),
+    ignored("--effort", Values::One),
+    ignored("--environment", Values::One),
+    ignored("--file", Values::One),
+    ignored("--from-pr", Values::Optional),
+    ignored("--init", Values::None),
+    ignored("--maintenance", Values::None),
+    ignored("--name", Values::One),
+    ignored("--plugin-url", Values::One),
+    ignored("--remote-control", Values::Optional),
+    ignored("--remote-control-session-name-prefix", Values::One),
+    ignored("--task-budget", Values::One),
+    ignored("--teleport", Values::Optional),
+    ignored("--thinking-display", Values::One),
+    ignored("--tmux", Values::Optional),
+    ignored("--worktree", Values::Optional),
+];
+
+/// The flags of [`IGNORED`] that were given and that a warning names.
+#[derive(Clone, Debug, Default)]
+struct IgnoredFlags(Vec<&'static str>);
+
+/// Whether the value of a flag may be left out. If it is a word of its own, it has no blanks, so that
+/// a prompt behind the flag is no value of it.
+pub(super) fn has_optional_value(flag: &str) -> bool {
+    let of_table = IGNORED.iter().find(|ignored| ignored.flag == flag);
+    flag == "--debug" || of_table.is_some_and(|ignored| ignored.values == Values::Optional)
+}
+
+/// The name of a flag for the parser: without the dashes.
+fn id(flag: &'static str) -> &'static str {
+    flag.trim_start_matches('-')
+}
+
+fn argument(ignored: &Ignored) -> Arg {
+    let id = id(ignored.flag);
+    let arg = Arg::new(id).long(id).help_heading(HEADING);
+    let arg = if id == "name" { arg.short('n') } else { arg };
+    let arg = arg.help(if ignored.is_named {
+        "Accepted without effect"
+    } else {
+        "Accepted; nothing differs in a run without a user"
+    });
+    match ignored.values {
+        Values::None => arg.action(ArgAction::SetTrue),
+        Values::Optional => arg.num_args(0..=1).require_equals(true).default_missing_value(""),
+        Values::One => arg.action(ArgAction::Append),
+    }
+}
+
+impl Args for IgnoredFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(IGNORED.iter().map(argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for IgnoredFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let is_given = |ignored: &&Ignored| {
+            ignored.is_named
+                && matches.value_source(id(ignored.flag)) == Some(ValueSource::CommandLine)
+        };
+        Ok(Self(IGNORED.iter().filter(is_given).map(|ignored| ignored.flag).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.0.extend(Self::from_arg_matches(matches)?.0);
+        Ok(())
     }
 }

@@ -20,9 +20,9 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// The format that is used when none was asked for: text for people, JSON for programs.
-    pub fn of_stdout() -> Self {
-        if io::stdout().is_terminal() { Self::Text } else { Self::Json }
+    /// The format in use when none was asked for: text with `--print` and on a terminal, JSON elsewhere.
+    pub fn default_for(print: bool) -> Self {
+        if print || io::stdout().is_terminal() { Self::Text } else { Self::Json }
     }
 }
 
@@ -49,10 +49,10 @@ pub enum InputFormat {
 #[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputArgs {
-    /// Accepted for compatibility: outlast never asks questions
+    /// Print the answer as text unless another format is asked for
     #[arg(short = 'p', long)]
     pub print: bool,
-    /// What standard output carries; text on a terminal, json elsewhere
+    /// What standard output carries; text with -p and on a terminal, json elsewhere
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub output_format: Option<OutputFormat>,
     /// How the prompt is given
@@ -141,6 +141,10 @@ pub struct PromptArgs {
     /// Take /NAME at the beginning of the prompt as it is, and tell the model of no skills
     #[arg(long)]
     pub disable_slash_commands: bool,
+    /// Use the commands, agents, skills, hooks and servers of the plugin in this folder, or of each
+    /// plugin in it; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub plugin_dir: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Args)]

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::builder::StyledStr;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use argv::ProgramName;
 pub(super) use argv::{RequestedOutput, from_os};
 pub use batch::{
     BatchAction, BatchArgs, BatchEngine, BatchStatusArgs, BatchWorkerArgs, CollectBatchArgs,
@@ -37,8 +38,8 @@ pub use sessions::{
 
 use super::manual;
 use super::usage::UsageError;
-use super::version;
 use crate::config::flags::SettingFlags;
+use crate::config::values;
 
 /// Runs a task to its end with a tool-using model, unattended.
 #[derive(Debug, Parser)]
@@ -128,6 +129,26 @@ pub struct RunArgs {
     pub compatibility: CompatibilityArgs,
 }
 
+/// Tools that run commands or fetch pages: `--restricted` removes them.
+const EXECUTING_TOOLS: [&str; 2] = ["Bash", "WebFetch"];
+
+impl RunArgs {
+    /// Sets the flags that `--bare`, `--safe-mode` and `--restricted` stand for.
+    fn with_presets(mut self) -> Self {
+        let CompatibilityArgs { bare, safe_mode, restricted, .. } = self.compatibility;
+        self.session.no_memory |= bare || safe_mode;
+        self.prompts.disable_slash_commands |= safe_mode;
+        self.mcp.strict_mcp_config |= safe_mode;
+        if restricted {
+            self.session.setting_sources = Some(String::new());
+            let named = values::list(self.tools.tools.as_deref().unwrap_or_default());
+            let removed = EXECUTING_TOOLS.iter().filter(|tool| !named.iter().any(|it| it == *tool));
+            self.flags.extend("disallowed-tools", removed.map(|tool| (*tool).to_owned()));
+        }
+        self
+    }
+}
+
 /// What `outlast rehearse` takes.
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
@@ -186,6 +207,8 @@ pub struct DoctorArgs {
 pub enum CliRequest {
     /// Print this and end well.
     Print(String),
+    /// Print the version, as the program of this name has it.
+    Version(ProgramName),
     /// Print help, in bold type on a terminal.
     Help(StyledStr),
     /// Show a page of the manual, or a part of one: Markdown.
@@ -212,15 +235,22 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
     Ok(args)
 }
 
-/// Reads the command line of the process, without the program's name.
+/// Reads the command line of the process, without the program's name. A program called `claude` has
+/// the defaults of `--print`.
 ///
 /// # Errors
 /// One line for the first mistake in it. A single word that is not a command is a mistake.
-pub fn parse_process(words: &[String]) -> Result<CliRequest, UsageError> {
+pub fn parse_process(words: &[String], name: ProgramName) -> Result<CliRequest, UsageError> {
     if let [word] = words {
         parse_errors::check_single_word(word, &command())?;
     }
-    parse(words)
+    let mut request = parse(words)?;
+    match (&mut request, name) {
+        (CliRequest::Run(args), ProgramName::Claude) => args.output.print = true,
+        (CliRequest::Version(shown), _) => *shown = name,
+        _ => {}
+    }
+    Ok(request)
 }
 
 /// Reads flags and a prompt, or a command with its flags.
@@ -235,13 +265,15 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     let parsed = cli.try_get_matches_from(named);
     match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
-            Ok(CliRequest::Print(version::line()))
+            Ok(CliRequest::Version(ProgramName::Outlast))
         }
         Ok(Cli { command: Some(Command::Help { topic }), .. }) => help_on(topic.as_deref()),
         Ok(Cli { command: Some(Command::Completions { shell }), .. }) => {
             Ok(CliRequest::Print(completions::script(shell, command())))
         }
-        Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(CliRequest::Run(run)),
+        Ok(Cli { command: Some(Command::Run(run)), .. }) => {
+            Ok(CliRequest::Run(Box::new(run.with_presets())))
+        }
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
             Ok(CliRequest::Rehearse(rehearse))
         }
@@ -252,7 +284,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         }
         Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
         Ok(Cli { command: Some(Command::Batch(batch)), .. }) => Ok(CliRequest::Batch(batch)),
-        Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
+        Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run.with_presets()))),
         Err(error) => parse_errors::explain(&error),
     }
 }

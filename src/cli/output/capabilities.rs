@@ -8,6 +8,8 @@ pub struct Capabilities {
     pub commands: Vec<String>,
     pub skills: Vec<String>,
     pub output_style: String,
+    /// Plugins, as the init message has them.
+    pub plugins: Vec<Value>,
     /// Servers that were left out: their names, and why.
     pub skipped_servers: Vec<(String, String)>,
 }
@@ -17,6 +19,7 @@ impl Default for Capabilities {
         Self {
             commands: Vec::new(),
             skills: Vec::new(),
+            plugins: Vec::new(),
             output_style: "default".to_owned(),
             skipped_servers: Vec::new(),
         }

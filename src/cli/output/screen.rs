@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use console::Term;
+use nix::sys::stat::fstat;
 
 use super::style::Styling;
 use crate::config::environment::{Variables, colors};
@@ -36,5 +37,15 @@ impl Screen {
         });
         let styling = Styling::of(colors(variables), is_terminal);
         Self { is_terminal, columns, rows, styling }
+    }
+}
+
+/// Whether standard output and standard error are one file, as with `2>&1`: what is written to either
+/// is read by the same program.
+pub fn is_stderr_stdout() -> bool {
+    let identity = |stat: nix::sys::stat::FileStat| (stat.st_dev, stat.st_ino);
+    match (fstat(io::stdout()), fstat(io::stderr())) {
+        (Ok(stdout), Ok(stderr)) => identity(stdout) == identity(stderr),
+        (Err(_), _) | (_, Err(_)) => false,
     }
 }

@@ -198,7 +198,7 @@ impl StreamJson {
                 "output_style": self.offers.output_style,
                 "agents": init.agents,
                 "skills": self.offers.skills,
-                "plugins": [],
+                "plugins": self.offers.plugins,
                 "sandbox": init.sandbox,
                 "dropped_env": init.dropped_variables,
                 "memory_files": init.memory_files,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cli::plugins::Plugin;
 use crate::process::{TrustedOwners, file_reads};
 
 /// The searched folders of a project, highest precedence first.
@@ -28,6 +29,8 @@ pub struct LibrarySearch<'a> {
     pub cwd: &'a Path,
     /// The user's own folders, highest precedence first; empty if they are not read.
     pub own: Vec<PathBuf>,
+    /// Plugins, whose files are trusted like the user's own.
+    pub plugins: &'a [Plugin],
     /// Whether the project's files are read.
     pub project: bool,
     /// Whether a file of the project with this content is trusted.
@@ -48,6 +51,8 @@ struct PromptFolder {
     whose: FolderOwner,
     /// Its distance from the working folder.
     distance: usize,
+    /// What the names of its files begin with: the name of a plugin.
+    namespace: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,8 @@ pub(super) struct PromptFile {
     /// The path relative to the folder of its kind.
     pub(super) relative: PathBuf,
     pub(super) text: String,
+    /// What its name begins with: the name of a plugin.
+    pub(super) namespace: Option<String>,
     pub(super) trusted: bool,
     /// Of several with the same name, the lowest rank wins.
     pub(super) rank: usize,
@@ -148,7 +155,8 @@ impl<'a> PromptFinder<'a> {
                     (FolderOwner::User, _) => USER_RANK + place.distance,
                     (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
                 };
-                Some(PromptFile { path, shown, relative, text, trusted, rank })
+                let namespace = place.namespace.clone();
+                Some(PromptFile { path, shown, relative, text, namespace, trusted, rank })
             }
             Err(why) => {
                 self.warn(&shown, &why);
@@ -204,7 +212,18 @@ fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
     for (distance, folder) in search.own.iter().enumerate() {
         let shown = format!("{}/", folder.display());
         let whose = FolderOwner::User;
-        add(PromptFolder { folder: folder.clone(), shown, bound: None, whose, distance });
+        let (folder, namespace) = (folder.clone(), None);
+        add(PromptFolder { folder, shown, bound: None, whose, distance, namespace });
+    }
+    for plugin in search.plugins {
+        add(PromptFolder {
+            folder: plugin.folder.clone(),
+            shown: format!("{}/", plugin.folder.display()),
+            bound: None,
+            whose: FolderOwner::User,
+            distance: search.own.len(),
+            namespace: Some(plugin.name.clone()),
+        });
     }
     if search.project {
         let root = root(search.cwd);
@@ -218,6 +237,7 @@ fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
                     bound: bound.clone(),
                     whose: FolderOwner::Project,
                     distance: level * NAMES.len() + place,
+                    namespace: None,
                 });
             }
         }

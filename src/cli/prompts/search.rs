@@ -67,7 +67,7 @@ fn select_entries(
             }
         };
         let name = match name(&sheet, &fields) {
-            Ok(name) => name,
+            Ok(name) => qualified(sheet.namespace.as_deref(), name),
             Err(why) => {
                 library
                     .warnings
@@ -94,6 +94,11 @@ fn select_entries(
         warn_shadowed(library, &lost, kept.get(&name));
     }
     kept.into_values().collect()
+}
+
+/// The name with that of its plugin before it.
+fn qualified(namespace: Option<&str>, name: String) -> String {
+    namespace.map_or(name.clone(), |namespace| format!("{namespace}:{name}"))
 }
 
 /// Warns that a file is shadowed by another of the same name, unless that is expected.

@@ -77,7 +77,8 @@ async fn run(
             return Ok(0);
         }
         CliRequest::Run(run) => run,
-        CliRequest::Rehearse(_)
+        CliRequest::Version(_)
+        | CliRequest::Rehearse(_)
         | CliRequest::Doctor(_)
         | CliRequest::Config(_)
         | CliRequest::Sessions(_)

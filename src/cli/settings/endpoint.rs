@@ -12,6 +12,9 @@ use crate::config::environment::{ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
 use crate::model::{BaseUrl, ServiceKind};
 
+/// The header that enables features which the service has not released.
+const BETA: &str = "anthropic-beta";
+
 /// The sources of an endpoint.
 #[derive(Clone, Copy)]
 pub(super) struct EndpointSources<'a> {
@@ -76,7 +79,7 @@ impl<'a> EndpointSources<'a> {
             service,
             base_url,
             credential,
-            headers: env.custom_headers.clone(),
+            headers: with_betas(env.custom_headers.clone(), &config.betas.0),
             ca_files: [&args.network.ca_file[..], &env.ca_files].concat(),
             proxies: env.proxies.clone(),
             connect: config.connect_timeout.0,
@@ -88,4 +91,16 @@ impl<'a> EndpointSources<'a> {
             dead_path: config.dead_path_timeout.0,
         }
     }
+}
+
+/// The headers with these betas of the service, beside those that the user's headers name.
+fn with_betas(mut headers: Vec<(String, String)>, betas: &[String]) -> Vec<(String, String)> {
+    if betas.is_empty() {
+        return headers;
+    }
+    let own = headers.iter().position(|(name, _)| name.trim().eq_ignore_ascii_case(BETA));
+    let own = own.map(|index| headers.swap_remove(index).1);
+    let all: Vec<String> = own.into_iter().chain(betas.iter().cloned()).collect();
+    headers.push((BETA.to_owned(), all.join(",")));
+    headers
 }

@@ -36,6 +36,7 @@ pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
 use crate::cli::args::{OutputFormat, Verbosity};
 use crate::cli::output_file::OutputFile;
+use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinWish};
 use crate::config::environment::{ColorChoice, Variables};
@@ -104,6 +105,7 @@ pub struct Settings {
     pub agents: Vec<AgentDefinition>,
     /// Commands and skills, and where all of it is.
     pub library: PromptLibrary,
+    pub plugins: Vec<Plugin>,
     pub demands: AcceptanceSettings,
     /// How many sub-agents there may be.
     pub agent_limits: AgentLimits,

@@ -20,13 +20,14 @@ use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
+use crate::config::fold::Fold;
 use crate::config::kinds::{Dollars, Fraction};
 use crate::config::repository::RulePaths;
 use crate::config::settings::BASE_URL;
-use crate::config::{Config, managed, values};
+use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
-use crate::types::PermissionMode;
+use crate::types::{ChildEnvironment, PermissionMode};
 
 /// Resolves the settings of a run. Reads files, changes nothing.
 ///
@@ -82,7 +83,7 @@ pub fn resolve_resumed(
     let endpoint = sources.endpoint()?;
     let chain = chain(&inputs, &endpoint, sources.clouds())?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
-    warnings.extend(of_library.into_iter().chain(compatibility_warnings(args)));
+    warnings.extend(of_library.into_iter().chain(compatibility_warning(args)));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     let mcp = servers::resolve(&args.mcp, env, config, named, variables);
@@ -90,12 +91,11 @@ pub fn resolve_resumed(
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let limits = run_limits::limits(config, env, switches, account);
     let tools = tools(&inputs)?;
-    warnings.extend(rule_names::check_run_rules(&args.flags, &tools, &mcp)?);
-    warnings.extend(sandbox::bypass_warning(config));
+    warnings.extend(rule_names::check_run_rules(args, &tools, &mcp)?);
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
     let (system, missing_style) = system::resolve(&inputs)?;
-    warnings.extend(missing_style);
+    warnings.extend(sandbox::bypass_warning(config, &args.flags).into_iter().chain(missing_style));
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let settings = Settings {
@@ -138,6 +138,7 @@ pub fn resolve_resumed(
         ignored: inputs.sources.ignored,
         ignored_warning: inputs.sources.ignored_warning,
         library: inputs.sources.library,
+        plugins: inputs.sources.plugins,
         variables: inputs.variables,
     };
     settings.apply(held)
@@ -147,7 +148,8 @@ pub fn resolve_resumed(
 fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     let of_agents = inputs.sources.library.hooks(inputs.role.as_ref());
     let all = [inputs.fold.hooks.handlers.clone(), of_agents].concat();
-    inputs.sources.managed.select_hooks(all, inputs.config.disable_all_hooks)
+    let is_disabled = inputs.args.compatibility.disables_hooks().then_some(true);
+    inputs.sources.managed.select_hooks(all, is_disabled.or(inputs.config.disable_all_hooks))
 }
 
 fn chain(
@@ -190,6 +192,13 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
     }
     let mode = args.flags.texts("permission-mode").last();
     let mode = mode.and_then(|mode| PermissionMode::parse(mode));
+    let is_bypass = args.flags.has("dangerously-skip-permissions")
+        || mode == Some(PermissionMode::BypassPermissions);
+    if args.compatibility.restricted && is_bypass {
+        return Err(UsageError::new(
+            "--restricted and bypassPermissions contradict each other; leave one of them out",
+        ));
+    }
     if let Some(mode @ (PermissionMode::Plan | PermissionMode::DontAsk)) = mode
         && args.flags.has("dangerously-skip-permissions")
     {
@@ -202,12 +211,11 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Warns about flags of other tools that are accepted and do nothing.
-fn compatibility_warnings(args: &RunArgs) -> impl Iterator<Item = String> {
-    let is_auto = args.flags.texts("permission-mode").last().is_some_and(|mode| mode == "auto");
-    let auto = is_auto.then(|| "--permission-mode auto is taken as default".to_owned());
-    let flags = args.compatibility.without_effect().into_iter();
-    flags.map(|flag| format!("{flag} has no effect in outlast")).chain(auto)
+/// Warns about flags of the reference that are accepted and do nothing.
+fn compatibility_warning(args: &RunArgs) -> Option<String> {
+    let flags = args.compatibility.without_effect();
+    let verb = if flags.len() == 1 { "has" } else { "have" };
+    (!flags.is_empty()).then(|| format!("{} {verb} no effect in outlast", flags.join(", ")))
 }
 
 fn check_credential(settings: &Settings) -> Result<(), UsageError> {
@@ -234,7 +242,7 @@ fn output(
     step_summary: Option<PathBuf>,
 ) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
-    let format = output.output_format.unwrap_or_else(OutputFormat::of_stdout);
+    let format = output.output_format.unwrap_or_else(|| OutputFormat::default_for(output.print));
     let detail = output.log_detail
         || args.compatibility.logs_detail()
         || output.verbose && format == OutputFormat::Text;
@@ -276,6 +284,15 @@ fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Us
             .map_err(|error| UsageError::new(format!("{flag} {}: {error}", path.display())))
     });
     opened.transpose()
+}
+
+/// Returns the variables that commands see: with `bypassPermissions` all but the model's credentials,
+/// unless the user chose.
+fn child_environment(config: &Config, fold: &Fold) -> ChildEnvironment {
+    if config.permission_mode == PermissionMode::BypassPermissions && !fold.is_set("childEnv") {
+        return ChildEnvironment::Inherit;
+    }
+    config.child_env
 }
 
 fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
@@ -392,7 +409,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
             missing.display()
         )));
     }
-    let only = args.tools.tools.as_ref().map(|names| values::list(names));
+    let only = args.tools.tools.as_deref().map(|names| rule_names::offered_tools(names).0);
     let result_chars = config.max_tool_result_chars.get();
     Ok(ToolRules {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
@@ -405,7 +422,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         on_denied: config.on_denied,
         directories: config.additional_directories.0.clone(),
         sandbox: sandbox::resolve(config, fold, &args.flags)?,
-        child_env: config.child_env,
+        child_env: child_environment(config, fold),
         pass_env: config.pass_env.0.clone(),
         bash_timeout: config.bash_timeout.0,
         bash_max_timeout: config.bash_max_timeout.0.max(config.bash_timeout.0),

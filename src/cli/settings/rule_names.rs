@@ -3,12 +3,12 @@
 use strsim::osa_distance;
 
 use super::{McpServers, ToolRules};
+use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
-use crate::config::flags::SettingFlags;
 use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::config::values;
 use crate::mcp;
-use crate::tools::{AgentDefinition, ToolName, classify_tool_name};
+use crate::tools::{AgentDefinition, ToolName, built_in_names, classify_tool_name, is_agent_tool};
 
 /// The maximum number of names in a warning.
 const NAMED_MAX: usize = 8;
@@ -20,16 +20,18 @@ enum RulePurpose {
     Allows,
 }
 
-/// Warns about rules of flags with an unknown tool, and about all restricting rules for an MCP
+/// Warns about names of `--tools` and rules of flags with an unknown tool, and about all restricting rules for an MCP
 /// server that does not exist.
 ///
 /// # Errors
 /// A restricting rule of a flag is a likely typo of a tool name.
 pub(super) fn check_run_rules(
-    flags: &SettingFlags,
+    args: &RunArgs,
     rules: &ToolRules,
     servers: &McpServers,
 ) -> Result<Vec<String>, UsageError> {
+    let flags = &args.flags;
+    let offered = args.tools.tools.as_deref().map_or_else(Vec::new, |names| offered_tools(names).1);
     let denied = check_flag_rules(
         "--disallowedTools",
         flags.texts("disallowed-tools"),
@@ -37,7 +39,35 @@ pub(super) fn check_run_rules(
     )?;
     let allowed =
         check_flag_rules("--allowedTools", flags.texts("allowed-tools"), RulePurpose::Allows)?;
-    Ok([denied, allowed, missing_server_warnings(rules, servers)].concat())
+    Ok([offered, denied, allowed, missing_server_warnings(rules, servers)].concat())
+}
+
+/// Reads the names of `--tools`, and warns about those that offer nothing. A rule in parentheses is
+/// left out: what a tool may do is determined by other flags.
+pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut names, mut warnings) = (Vec::new(), Vec::new());
+    for item in values::list(given) {
+        let (name, rule) =
+            item.split_once('(').map_or((item.as_str(), None), |(name, rule)| (name, Some(rule)));
+        if rule.is_some() {
+            warnings.push(format!("--tools: \"{item}\" offers {name} whole; restrict it by --allowedTools and --disallowedTools"));
+        }
+        match classify_tool_name(name) {
+            ToolName::Misspelled(meant) => names.push(meant),
+            ToolName::Known if !(is_agent_tool(name) || built_in_names().contains(&name)) => {
+                warnings.push(format!("--tools: outlast has no tool {name}; it is left out"));
+            }
+            ToolName::Unknown("default") | ToolName::Known | ToolName::McpServer(_) => {
+                names.push(name.to_owned())
+            }
+            ToolName::Unknown(_) => {
+                let why = check_rule_name(name).map_or(String::new(), |bad| bad.why);
+                warnings.push(format!("--tools: \"{name}\" {why}"));
+            }
+        }
+    }
+    warnings.truncate(NAMED_MAX);
+    (names, warnings)
 }
 
 /// Warns about unknown tools that agents are given or denied.

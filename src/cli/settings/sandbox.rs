@@ -70,11 +70,12 @@ pub(super) fn default_mode(config: &Config) -> SandboxMode {
     }
 }
 
-/// The warning that bypassing permissions switched the sandbox off, where neither a flag nor a file
-/// says what the sandbox is to be.
-pub(super) fn bypass_warning(config: &Config) -> Option<String> {
+/// The warning that a settings file bypasses permissions and thereby switches the sandbox off, where
+/// neither a flag nor a file says what the sandbox is to be. A flag of the user needs no warning.
+pub(super) fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
     let is_bypass = config.permission_mode == PermissionMode::BypassPermissions;
-    (is_bypass && config.sandbox_mode.is_none()).then(|| {
+    let by_flag = flags.has("dangerously-skip-permissions") || flags.has("permission-mode");
+    (is_bypass && !by_flag && config.sandbox_mode.is_none()).then(|| {
         "with bypassPermissions commands run without a sandbox; --sandbox workspace keeps it, \
          --sandbox off says that this is meant"
             .to_owned()

@@ -8,9 +8,10 @@ use super::MemorySources;
 use super::contract::Held;
 use super::servers::{self, NamedServer, ServerAuthor};
 use crate::cli::args::RunArgs;
+use crate::cli::plugins::Plugin;
 use crate::cli::prompts::{LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
-use crate::config::environment::{self, Variables};
+use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ParsedSettings};
 use crate::config::fold::Fold;
 use crate::config::managed::ManagedSettings;
@@ -28,6 +29,9 @@ const OF_THE_REPOSITORY: [(&str, &str); 4] = [
     ("local", ".outlast/settings.local.json"),
 ];
 
+/// The user's settings of the reference, below the home folder.
+const SHARED_FILE: &str = ".claude/settings.json";
+
 /// What became of a settings file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
@@ -37,7 +41,9 @@ pub enum FileState {
     Untrusted,
     /// It has a mistake, and a run would not begin.
     Broken,
-    /// It is another tool's, and could be used.
+    /// It is the reference's, and has a mistake: nothing of it is used.
+    Skipped,
+    /// It is the reference's, and another folder of settings was named.
     Foreign,
 }
 
@@ -49,7 +55,8 @@ impl FileState {
             Self::Used => "used",
             Self::Untrusted => "not trusted: only what forbids is used",
             Self::Broken => "broken",
-            Self::Foreign => "not read; set CLAUDE_CONFIG_DIR=~/.claude to use it",
+            Self::Skipped => "broken, and not used",
+            Self::Foreign => "not read, because a variable names another folder of settings",
         }
     }
 }
@@ -80,6 +87,7 @@ pub(super) struct SettingsSources {
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
     pub(super) library: PromptLibrary,
+    pub(super) plugins: Vec<Plugin>,
 }
 
 /// Reads the files of the user, of flags and of the repository as far as it is trusted, by a flag
@@ -107,21 +115,24 @@ pub(super) fn read_all(
     let of_machine = managed.iter().filter_map(|path| reading.read_user_file(path));
     let managed: Vec<ParsedSettings> = by_host.into_iter().chain(of_machine).collect();
     let managed_files = std::mem::take(&mut reading.files);
+    let shared = reading.shared_file(home.as_deref(), config_dir, wants("user"));
     let user = if wants("user") {
         reading.read_user_file(&config_dir.join("settings.json"))
     } else {
         None
     };
-    reading.foreign(home.as_deref(), config_dir);
     let below = std::mem::take(&mut reading.files);
     let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
     let above = std::mem::replace(&mut reading.files, below);
 
-    let own = [&user, &flag].into_iter().flatten().chain(&managed);
+    let own = [&shared, &user, &flag].into_iter().flatten().chain(&managed);
     let trusted = own.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
     let trusted: Vec<_> = trusted.flat_map(|TrustedProjects(projects)| projects).collect();
     let trust = if is_trusted { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
+    if let Some(parsed) = shared {
+        reading.merge(&parsed, ServerAuthor::User);
+    }
     if let Some(parsed) = user {
         reading.merge(&parsed.anchored(config_dir), ServerAuthor::User);
     }
@@ -136,6 +147,7 @@ pub(super) fn read_all(
     if let Some(parsed) = flag {
         reading.merge(&parsed, ServerAuthor::Settings);
     }
+    let plugins = reading.plugins(args, cwd);
     for given in &args.mcp.mcp_config {
         let servers = servers::parse_flag(given);
         let servers = reading.take(servers).unwrap_or_default();
@@ -149,22 +161,14 @@ pub(super) fn read_all(
         trusted: trust == Trust::Full,
     };
     let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
-    let library = library(own, memory, cwd, &trust, !args.prompts.disable_slash_commands);
-    reading.ignored.definitions(&library.withheld);
-    reading.into_sources(ManagedSettings { files: managed }, memory, library)
-}
-
-/// Agents, commands and skills.
-fn library(
-    own: Vec<PathBuf>,
-    sources: MemorySources,
-    cwd: &Path,
-    trust: &Trust,
-    commands: bool,
-) -> PromptLibrary {
     let trusts = |content: &[u8]| trust.covers(content);
-    let MemorySources { project, trusted: anywhere, .. } = sources;
-    LibrarySearch { cwd, own, project, trusts: &trusts, anywhere, commands }.read()
+    let MemorySources { project, trusted: anywhere, .. } = memory;
+    let commands = !args.prompts.disable_slash_commands;
+    let search =
+        LibrarySearch { cwd, own, plugins: &plugins, project, trusts: &trusts, anywhere, commands };
+    let library = search.read();
+    reading.ignored.definitions(&library.withheld);
+    reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
 }
 
 /// Files being read.
@@ -212,14 +216,66 @@ impl SourceReader {
         parsed
     }
 
-    /// Notes the settings of a related tool, which a user may expect to apply.
-    fn foreign(&mut self, home: Option<&Path>, config_dir: &Path) {
-        let Some(home) = home else { return };
-        let path = home.join(".claude/settings.json");
-        let real = path.canonicalize().ok();
-        if real.is_some() && real != config_dir.join("settings.json").canonicalize().ok() {
-            let (path, state) = (path.display().to_string(), FileState::Foreign);
-            self.files.push(SettingsFile { path, state, hooks: Value::Null });
+    /// Reads the user's settings of the reference, which rank below those of outlast: where no
+    /// variable names a folder of settings. A mistake in them is a warning, because the reference
+    /// ignores such a file.
+    fn shared_file(
+        &mut self,
+        home: Option<&Path>,
+        config_dir: &Path,
+        is_wanted: bool,
+    ) -> Option<ParsedSettings> {
+        let path = home?.join(SHARED_FILE);
+        let real = path.canonicalize().ok()?;
+        if Some(&real) == config_dir.join("settings.json").canonicalize().ok().as_ref() {
+            return None;
+        }
+        let is_default = home.is_some_and(|home| config_dir == home.join(CONFIG_FOLDER));
+        let (state, parsed) = match is_default.then(|| file::read_file(&path)) {
+            None => (FileState::Foreign, None),
+            Some(_) if !is_wanted => return None,
+            Some(Ok(parsed)) => (FileState::Used, parsed),
+            Some(Err(mistakes)) => {
+                let first = mistakes.into_iter().next().unwrap_or_default();
+                self.fold.warnings.push(format!("{first} (this file is not used)"));
+                (FileState::Skipped, None)
+            }
+        };
+        // Most keys of the reference have no meaning here.
+        let parsed = parsed.map(|mut parsed| {
+            parsed.warnings.clear();
+            parsed.anchored(path.parent().unwrap_or(config_dir))
+        });
+        let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
+        let path = path.display().to_string();
+        self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default() });
+        parsed
+    }
+
+    /// Reads the plugins that flags name, and adds their hooks and servers.
+    fn plugins(&mut self, args: &RunArgs, cwd: &Path) -> Vec<Plugin> {
+        let found = Plugin::find(&args.prompts.plugin_dir, cwd);
+        let plugins = self.take(found).unwrap_or_default();
+        for plugin in &plugins {
+            self.plugin(plugin, !args.compatibility.disables_hooks());
+        }
+        plugins
+    }
+
+    /// Adds the hooks and servers of a plugin.
+    fn plugin(&mut self, plugin: &Plugin, with_hooks: bool) {
+        if with_hooks && let Some(Some((name, text))) = self.take(plugin.hooks()) {
+            let read = file::parse_bytes(&name, text.into_bytes());
+            if let Some(parsed) = self.add_file(name, read.map(Some)) {
+                self.fold.add_file(&parsed);
+            }
+        }
+        if !self.strict
+            && let Some(Some((name, text))) = self.take(plugin.servers())
+        {
+            let servers = servers::parse_bytes(&name, text.into_bytes(), ServerAuthor::User);
+            let servers = self.take(servers).unwrap_or_default();
+            self.servers.extend(servers);
         }
     }
 
@@ -297,7 +353,7 @@ impl SourceReader {
         mut self,
         managed: ManagedSettings,
         memory: MemorySources,
-        library: PromptLibrary,
+        (library, plugins): (PromptLibrary, Vec<Plugin>),
     ) -> SettingsSources {
         for parsed in &managed.files {
             self.servers.extend(servers::from_settings(parsed, ServerAuthor::Managed));
@@ -314,6 +370,7 @@ impl SourceReader {
             managed,
             servers: self.servers,
             library,
+            plugins,
         }
     }
 }

@@ -1,0 +1,113 @@
+//! What the reference's users have in their home, their job's environment and their plugins.
+
+use outlast::rehearsal::Scenario;
+use serde_json::json;
+
+use super::Caller;
+
+#[test]
+fn the_users_settings_of_the_reference_count() {
+    let scenario = Scenario::new()
+        .tool("Write", json!({ "file_path": "out.txt", "content": "x" }))
+        .reply("written");
+    let caller = Caller::with(scenario);
+    let ran = caller.path("hook-ran");
+    let hook = json!({ "type": "command", "command": format!("touch {}", ran.display()) });
+    let settings = json!({
+        "model": "haiku",
+        "permissions": { "allow": ["Write"] },
+        "statusLine": { "type": "command", "command": "true" },
+        "hooks": { "PreToolUse": [{ "matcher": "Write", "hooks": [hook] }] },
+    });
+    caller.file("home/.claude/settings.json", &settings.to_string());
+    let (code, stdout, stderr) = caller.shell("claude -p 'write it'");
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "written\n", ""));
+    assert!(caller.path("work/out.txt").exists(), "the allow rule counts");
+    assert!(ran.exists(), "the hook ran");
+    let model = caller.server().requests()[0].body["model"].to_string();
+    assert!(model.contains("haiku"), "{model}");
+}
+
+#[test]
+fn outlasts_own_settings_outrank_them_and_a_mistake_in_them_is_a_warning() {
+    let caller = Caller::new();
+    caller.file("home/.claude/settings.json", r#"{"model": "haiku"}"#);
+    caller.file("home/.outlast/settings.json", r#"{"model": "opus"}"#);
+    let (code, _, stderr) = caller.shell("claude -p hi");
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(caller.server().requests()[0].body["model"].to_string().contains("opus"));
+    caller.file("home/.claude/settings.json", r#"{"model": 7}"#);
+    let (code, stdout, stderr) = caller.shell("claude -p hi");
+    assert_eq!((code, stdout.as_str()), (0, "feat: add parser\n"), "{stderr}");
+    assert!(stderr.contains("settings.json:1:11") && stderr.contains("not used"), "{stderr}");
+}
+
+#[test]
+fn bare_runs_use_no_hooks_and_no_memory_files() {
+    let caller = Caller::new();
+    caller.file("work/CLAUDE.md", "PROJECT-MEMORY");
+    let ran = caller.path("hook-ran");
+    let hook = json!({ "type": "command", "command": format!("touch {}", ran.display()) });
+    let settings = json!({ "hooks": { "SessionStart": [{ "hooks": [hook] }] } }).to_string();
+    caller.file("home/.claude/settings.json", &settings);
+    for (flags, is_bare) in [("", false), ("--bare", true), ("--safe-mode", true)] {
+        let _ = std::fs::remove_file(&ran);
+        let (code, ..) = caller.shell(&format!("claude -p hi {flags}"));
+        assert_eq!(code, 0, "{flags}");
+        let last = caller.server().requests().pop().expect("a request");
+        assert_eq!(last.body.to_string().contains("PROJECT-MEMORY"), !is_bare, "{flags}");
+        assert_eq!(ran.exists(), !is_bare, "{flags}");
+    }
+}
+
+#[test]
+fn bypassing_permissions_passes_everything_but_the_models_credentials() {
+    let command = "printenv GH_TOKEN >/dev/null && touch token; printenv ANTHROPIC_API_KEY >/dev/null && touch key; true";
+    let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("done");
+    let caller =
+        Caller::with(scenario).env("GH_TOKEN", "ghp_0000000000000000000000000000000000001");
+    let (code, _, stderr) = caller.shell("claude -p go --dangerously-skip-permissions");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(caller.path("work/token").exists(), "GH_TOKEN is passed");
+    assert!(!caller.path("work/key").exists(), "the model's key is withheld");
+}
+
+#[test]
+fn a_plugin_brings_commands_hooks_and_agents() {
+    let caller = Caller::new();
+    caller.file("kit/.claude-plugin/plugin.json", r#"{"name": "kit", "version": "1.0.0"}"#);
+    caller.file("kit/commands/hello.md", "Do the kit thing");
+    caller.file("kit/agents/helper.md", "---\nname: helper\ndescription: Helps\n---\nYou help.");
+    let hook = json!({ "type": "command", "command": "touch \"${CLAUDE_PLUGIN_ROOT}/ran\"" });
+    let hooks = json!({ "hooks": { "SessionStart": [{ "hooks": [hook] }] } }).to_string();
+    caller.file("kit/hooks/hooks.json", &hooks);
+    let line = "claude -p /kit:hello --plugin-dir ../kit --output-format stream-json --verbose";
+    let (code, stdout, stderr) = caller.shell(line);
+    assert_eq!(code, 0, "{stderr}");
+    let sent = caller.server().requests()[0].body["messages"].to_string();
+    assert!(sent.contains("Do the kit thing"), "{sent}");
+    assert!(caller.path("kit/ran").exists(), "the plugin's hook ran");
+    assert!(stdout.contains(r#""plugins":[{"name":"kit""#), "{stdout}");
+    assert!(stdout.contains("kit:helper"), "{stdout}");
+    let (code, _, stderr) = caller.shell("claude -p hi --plugin-dir nope");
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--plugin-dir nope"), "{stderr}");
+}
+
+#[test]
+fn a_restricted_run_offers_no_tools_that_run_commands() {
+    let caller = Caller::new();
+    caller.file("home/.claude/settings.json", r#"{"model": "haiku"}"#);
+    let (code, ..) = caller.shell("claude -p hi --restricted");
+    assert_eq!(code, 0);
+    let body = caller.server().requests()[0].body.clone();
+    let tools = body["tools"].to_string();
+    assert!(tools.contains("\"Read\"") && !tools.contains("\"Bash\""), "{tools}");
+    assert!(!body["model"].to_string().contains("haiku"), "settings files are not read");
+    let (code, ..) = caller.shell("claude -p hi --restricted --tools Bash,Read");
+    assert_eq!(code, 0);
+    let tools = caller.server().requests()[1].body["tools"].to_string();
+    assert!(tools.contains("\"Bash\""), "{tools}");
+    let (code, ..) = caller.shell("claude -p hi --restricted --dangerously-skip-permissions");
+    assert_eq!(code, 2);
+}
