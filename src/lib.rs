@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli ─► batch · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the pure ones: recovery · secrets · sse · transcript ─► embedded · task · types
+//!     process ─► the pure ones: recovery · secrets · sse · transcript ─► embedded · json · task · types
 //! ```
 
 // Runs nest, so the proof that one is `Send` goes deep.
@@ -39,5 +39,6 @@ pub mod sse;
 pub mod transcript;
 
 pub mod embedded;
+pub mod json;
 pub mod task;
 pub mod types;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
 const LAYERS: [&[&str]; 9] = [
-    &["embedded", "task", "types"],
+    &["embedded", "json", "task", "types"],
     &["recovery", "secrets", "sse", "transcript"],
     &["process"],
     &["model", "tools", "mcp", "hooks", "journal"],
@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: [&str; 5] = ["recovery", "secrets", "sse", "transcript", "types"];
+const PURE: [&str; 6] = ["json", "recovery", "secrets", "sse", "transcript", "types"];
 const IMPURE_NAMES: [&str; 9] =
     ["tokio", "reqwest", "nix", "rand", "tempfile", "Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =

@@ -31,9 +31,7 @@ use super::stdout::{print, print_coloured};
 use super::usage::{UsageError, UsageErrorKind};
 use super::version;
 use crate::config::environment::Variables;
-
-/// Stack size of the run's thread: the usual size of a main thread.
-const STACK: usize = 8 << 20;
+use crate::json::STACK_BYTES;
 
 /// The command line of the process.
 struct CommandLine {
@@ -86,7 +84,7 @@ fn run_with_watchdog(
             let _ = tell.send(code);
         }
     };
-    match thread::Builder::new().name("run".to_owned()).stack_size(STACK).spawn(run) {
+    match thread::Builder::new().name("run".to_owned()).stack_size(STACK_BYTES).spawn(run) {
         Ok(_) => testament.watch(runtime, signals, outcome),
         Err(error) => report_usage_error(&no_thread(&error), wanted),
     }
@@ -189,6 +187,7 @@ fn process_context(
 fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {
     let runtime: Runtime = runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| no_thread(&error))?;

@@ -1,0 +1,56 @@
+//! JSON in one line.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+/// The line ends of Unicode beside those that JSON escapes: readers that split text by Unicode's rules, such
+/// as Python's `str.splitlines`, would break a line in two there.
+const LINE_ENDS: [(char, &str); 3] =
+    [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+
+/// Serializes a value as one line, without the line feed at its end.
+///
+/// # Panics
+/// The value has a map whose keys are no text, or its own serialization fails: both are bugs.
+pub fn to_line(value: &(impl Serialize + ?Sized)) -> String {
+    let line = serde_json::to_string(value).expect("values for JSON lines have text as keys");
+    match escape_line_ends(&line) {
+        Cow::Borrowed(_) => line,
+        Cow::Owned(escaped) => escaped,
+    }
+}
+
+/// Escapes the line ends in JSON text: they can stand only within its strings.
+fn escape_line_ends(json: &str) -> Cow<'_, str> {
+    let is_end = |one: char| LINE_ENDS.iter().any(|(end, _)| *end == one);
+    if !json.contains(is_end) {
+        return Cow::Borrowed(json);
+    }
+    let mut escaped = json.to_owned();
+    for (end, escape) in LINE_ENDS {
+        escaped = escaped.replace(end, escape);
+    }
+    Cow::Owned(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_json_line_is_one_line_by_the_rules_of_unicode() {
+        for end in [
+            '\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}',
+            '\u{2029}',
+        ] {
+            let value = json!({ "key": format!("a{end}b"), format!("k{end}"): [end] });
+            let line = to_line(&value);
+            assert!(!line.contains(end), "{end:?}: {line}");
+            assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+        }
+        assert_eq!(to_line(&json!({ "é": "\u{1f600}" })), "{\"é\":\"\u{1f600}\"}");
+    }
+}

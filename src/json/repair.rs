@@ -1,0 +1,262 @@
+//! Rewrites what programs write in place of JSON as JSON: linear in its input, and without recursion.
+
+use serde_json::Value;
+
+/// How many levels of nesting are read as they are. What lies deeper is read as text that holds its JSON:
+/// values are walked by recursion, for which a thread has a stack of [`STACK_BYTES`].
+pub const NESTING_MAX: usize = 5_000;
+
+/// The stack of each thread that handles values of other programs. Only what is used of it takes memory.
+pub const STACK_BYTES: usize = 64 << 20;
+
+/// The largest number that a double holds.
+const LARGEST: &str = "1.7976931348623157e308";
+
+/// Words that programs write for numbers that JSON does not have, and what is read instead: null as
+/// `JSON.stringify` writes it, and the nearest number.
+const WORDS: [(&str, &str); 3] =
+    [("NaN", "null"), ("Infinity", LARGEST), ("-Infinity", "-1.7976931348623157e308")];
+
+/// Rewrites text as JSON, as far as its meaning is plain. What is no JSON for other reasons stays so.
+pub(super) fn repair(text: &str) -> String {
+    let mut repaired = String::with_capacity(text.len());
+    let (mut rest, mut depth) = (text, 0_usize);
+    while let Some(first) = rest.bytes().next() {
+        let taken = match first {
+            b'"' => {
+                let length = string_length(rest);
+                repair_string(&rest[..length], &mut repaired);
+                length
+            }
+            b'-' | b'N' | b'I' | b'0'..=b'9' => repair_number(rest, &mut repaired),
+            b'[' | b'{' if depth == NESTING_MAX => {
+                // What does not end is no JSON, whatever stands in it.
+                let end = value_end(rest).unwrap_or(rest.len());
+                repaired.push_str(&Value::from(&rest[..end]).to_string());
+                end
+            }
+            _ => {
+                depth = match first {
+                    b'[' | b'{' => depth + 1,
+                    b']' | b'}' => depth.saturating_sub(1),
+                    _ => depth,
+                };
+                let length = rest.chars().next().map_or(1, char::len_utf8);
+                repaired.push_str(&rest[..length]);
+                length
+            }
+        };
+        rest = &rest[taken..];
+    }
+    repaired
+}
+
+/// The length of the object or list that text begins with, by its brackets. `None`: it does not end.
+pub fn value_end(text: &str) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(byte) = text.as_bytes().get(at) {
+        match byte {
+            b'"' => at += string_length(&text[at..]) - 1,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The length of the string that text begins with, quotes included; all of the text if it does not end.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Copies a string. Halves of surrogate pairs become U+FFFD, and control characters are escaped.
+fn repair_string(string: &str, repaired: &mut String) {
+    let mut rest = string;
+    while let Some(at) = rest.find(|one: char| one == '\\' || one.is_ascii_control()) {
+        repaired.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let unit = escaped_unit(rest);
+        let taken = match unit {
+            Some(0xd800..=0xdbff) => match escaped_unit(&rest[6..]) {
+                Some(0xdc00..=0xdfff) => {
+                    repaired.push_str(&rest[..12]);
+                    12
+                }
+                _ => {
+                    repaired.push_str("\\ufffd");
+                    6
+                }
+            },
+            Some(0xdc00..=0xdfff) => {
+                repaired.push_str("\\ufffd");
+                6
+            }
+            _ if rest.starts_with('\\') => {
+                // The escape and what it escapes: a backslash there begins no other escape.
+                let length = rest.chars().take(2).map(char::len_utf8).sum();
+                repaired.push_str(&rest[..length]);
+                length
+            }
+            _ => {
+                let control = rest.bytes().next().unwrap_or_default();
+                repaired.push_str(&format!("\\u{control:04x}"));
+                1
+            }
+        };
+        rest = &rest[taken..];
+    }
+    repaired.push_str(rest);
+}
+
+/// The number in the `\u` escape that text begins with.
+fn escaped_unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.as_bytes().get(..4)?;
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+    is_hex.then(|| u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())?
+}
+
+/// Copies the number that text begins with, or what stands for one. Returns its length.
+fn repair_number(text: &str, repaired: &mut String) -> usize {
+    if let Some((word, number)) = WORDS.iter().find(|(word, _)| text.starts_with(word)) {
+        repaired.push_str(number);
+        return word.len();
+    }
+    let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let length = text.bytes().take_while(|byte| is_part(byte)).count().max(1);
+    let number = &text[..length];
+    match number.parse::<f64>() {
+        Ok(value) if value.is_infinite() => {
+            repaired.push_str(if value < 0.0 { WORDS[2].1 } else { LARGEST });
+        }
+        Ok(_) | Err(_) => repaired.push_str(number),
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::json::{read, read_str};
+
+    #[test]
+    fn json_of_other_programs_is_read() {
+        let rows: [(&[u8], Value); 24] = [
+            (br#""\ud83d""#, json!("\u{fffd}")),
+            (br#""\ude00\ud83d\ude00""#, json!("\u{fffd}\u{1f600}")),
+            (br#""a\ud83d\n\uD83D\u0041""#, json!("a\u{fffd}\n\u{fffd}A")),
+            (br#""\ud83d\ud83d\ude00""#, json!("\u{fffd}\u{1f600}")),
+            (br#""\\ud83d \ud83d""#, json!("\\ud83d \u{fffd}")),
+            (br#"{"\ud83d": 1}"#, json!({ "\u{fffd}": 1 })),
+            (b"\"caf\xe9\"", json!("caf\u{fffd}")),
+            (b"\xef\xbb\xbf {\"a\": 1}\n", json!({ "a": 1 })),
+            (b"\xff\xfe{\x00}\x00", json!({})),
+            (b"\xfe\xff\x00[\x00]", json!([])),
+            (b"\"a\tb\nc\x00\x1b\"", json!("a\tb\nc\u{0}\u{1b}")),
+            (b"1e999", json!(f64::MAX)),
+            (b"[-1e999, 1E+400, 0e999, 1e-999]", json!([f64::MIN, f64::MAX, 0.0, 0.0])),
+            (b"NaN", Value::Null),
+            (b"[Infinity,-Infinity]", json!([f64::MAX, f64::MIN])),
+            (br#"["NaN", "1e999", "Infinity", "-"]"#, json!(["NaN", "1e999", "Infinity", "-"])),
+            (b"18446744073709551616", json!(18_446_744_073_709_551_616.0)),
+            (b"-0", json!(-0.0)),
+            (br#"{"a\\": 1e999, "b\"": "\ud800"}"#, json!({ "a\\": f64::MAX, "b\"": "\u{fffd}" })),
+            (br#""\ud83d"#, Value::Null),
+            (b"{\"a\": \"\\ud83d\" \"b\"}", Value::Null),
+            (br#""\ud8""#, Value::Null),
+            (br#"["\x41\ud800"]"#, Value::Null),
+            (b"[1e999] 2", Value::Null),
+        ];
+        for (bytes, wanted) in rows {
+            let shown = String::from_utf8_lossy(bytes);
+            let found = read::<Value>(bytes);
+            // Not even a lenient reader knows what the last ones mean.
+            let wanted = Some(wanted).filter(|wanted| !wanted.is_null() || *bytes == *b"NaN");
+            assert_eq!(found.ok(), wanted, "{shown}");
+            if let Ok(text) = std::str::from_utf8(bytes) {
+                assert_eq!(read_str::<Value>(text).ok(), wanted, "{shown}");
+            }
+        }
+        let digits = "9".repeat(400);
+        assert_eq!(read_str::<Value>(&digits).unwrap(), json!(f64::MAX));
+        assert_eq!(read_str::<Value>(&format!("-{digits}.5")).unwrap(), json!(f64::MIN));
+    }
+
+    #[test]
+    fn the_type_of_a_value_decides_before_anything_is_repaired() {
+        assert_eq!(read_str::<String>(r#""\ud83d""#).unwrap(), "\u{fffd}");
+        assert!(read_str::<String>("7").unwrap_err().is_data());
+        assert!(read_str::<Vec<u8>>(r#"["\ud83d"]"#).is_err());
+    }
+
+    /// The levels of lists in a value, and what the innermost holds.
+    fn levels(value: &Value) -> (usize, &Value) {
+        let (mut depth, mut inner) = (0, value);
+        while let Value::Array(items) = inner {
+            depth += 1;
+            match items.first() {
+                Some(item) => inner = item,
+                None => break,
+            }
+        }
+        (depth, inner)
+    }
+
+    #[test]
+    fn nesting_is_read_to_any_depth() {
+        let check = || {
+            for depth in [127, 128, 1_000, NESTING_MAX, NESTING_MAX + 1, 3_000_000] {
+                let text = format!("{}\"\\ud83d]\"{}", "[".repeat(depth), "]".repeat(depth));
+                let value = read_str::<Value>(&text).unwrap();
+                let (found, inner) = levels(&value);
+                assert_eq!(found, depth.min(NESTING_MAX));
+                let inner = inner.as_str().expect("text");
+                let more = depth - found;
+                let wanted = format!("{}\"\\ud83d]\"{}", "[".repeat(more), "]".repeat(more));
+                assert_eq!(inner, if more == 0 { "\u{fffd}]" } else { &wanted });
+            }
+            // Handled as all values are: copied, compared, written, and taken into types.
+            let text =
+                format!("{}{}", "{\"a\":[".repeat(NESTING_MAX / 2), "]}".repeat(NESTING_MAX / 2));
+            let value = read_str::<Value>(&text).unwrap();
+            assert_eq!(value.clone(), value);
+            assert_eq!(value.to_string(), text);
+            assert!(serde_json::from_value::<Vec<u8>>(value).is_err());
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        thread.spawn(check).expect("a thread").join().expect("no overflow");
+        let unclosed = "[".repeat(3_000_000);
+        assert!(read_str::<serde::de::IgnoredAny>(&unclosed).is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_value_is_found_by_its_brackets() {
+        let rows = [
+            ("{}", Some(2)),
+            ("{\"a}\": [\"]\", {}]} more", Some(17)),
+            ("{\"a\\\"}\": 1}", Some(11)),
+            ("[[1]", None),
+            ("{\"a", None),
+        ];
+        for (text, end) in rows {
+            assert_eq!(value_end(text), end, "{text}");
+        }
+    }
+}
