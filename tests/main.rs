@@ -9,6 +9,7 @@ mod hooks;
 mod host;
 mod hostile;
 mod journal;
+mod json;
 mod manual;
 mod map;
 mod mcp;

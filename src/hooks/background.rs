@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Deserializer, Value};
 
+use super::echo::GivenText;
+
 /// The longest time that a hook may request in the background.
 const LIMIT_MAX: Duration = Duration::from_hours(1);
 
@@ -29,8 +31,17 @@ pub(super) enum Opening {
 }
 
 impl Opening {
+    /// Classifies the beginning of the output of a hook that was given `input`: a request that it only
+    /// repeats is not its own.
+    pub(super) fn of_hook(output: &[u8], input: &Value) -> Self {
+        match Self::classify(output) {
+            Self::Release(_) if GivenText::of(input).has_background_request() => Self::Other,
+            opening => opening,
+        }
+    }
+
     /// Classifies the beginning of a hook's output.
-    pub(super) fn classify(output: &[u8]) -> Self {
+    fn classify(output: &[u8]) -> Self {
         let output = output.strip_prefix(b"\xef\xbb\xbf").unwrap_or(output).trim_ascii_start();
         let begins = output.first().is_none_or(|first| *first == b'{');
         if !begins || output.len() > OPENING_MAX {
@@ -78,6 +89,10 @@ mod tests {
         ];
         for (output, wanted) in rows {
             assert_eq!(Opening::classify(output.as_bytes()), wanted, "{output:?}");
+        }
+        let echo = serde_json::json!({ "tool_input": { "command": "{\"async\": true}\nrm x" } });
+        for (input, wanted) in [(echo, Opening::Other), (Value::Null, release(None))] {
+            assert_eq!(Opening::of_hook(b"{\"async\":true}\nrm x", &input), wanted);
         }
         let long = format!("{{\"async\":true,\"x\":\"{}\"}}", "x".repeat(OPENING_MAX));
         assert_eq!(Opening::classify(long.as_bytes()), Opening::Other);

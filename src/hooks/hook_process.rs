@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::json;
 use crate::process::{Job, PinError, RunningJob, Supervisor};
 use crate::task;
 
@@ -42,7 +44,7 @@ pub(super) async fn run_hook(
     limit: Duration,
     cancel: CancellationToken,
 ) -> HookRun {
-    match Following::begin(&supervisor, &job, input, limit).await {
+    match Following::begin(&supervisor, &job, (input, Value::Null), limit).await {
         Ok(following) => following.finish(&cancel).await,
         Err(performance) => performance,
     }
@@ -57,6 +59,8 @@ pub(super) struct Following {
     err: StreamTail,
     /// The deadline.
     end: Instant,
+    /// What it was given.
+    input: Value,
 }
 
 /// The outcome of waiting for a hook.
@@ -67,14 +71,14 @@ pub(super) enum Awaited {
 }
 
 impl Following {
-    /// Starts a hook.
+    /// Starts a hook, which reads `text` on its standard input: the JSON of `input`.
     ///
     /// # Errors
     /// It cannot be started; the result then.
     pub(super) async fn begin(
         supervisor: &Supervisor,
         job: &Job,
-        input: Vec<u8>,
+        (text, input): (Vec<u8>, Value),
         limit: Duration,
     ) -> Result<Self, HookRun> {
         let started = supervisor.start(job).await;
@@ -93,13 +97,13 @@ impl Following {
         task::spawn_in(&mut streams, async move {
             if let Some(mut stdin) = stdin {
                 // A hook that does not read its input has ended, or ignores it.
-                let _ = stdin.write_all(&input).await;
+                let _ = stdin.write_all(&text).await;
             }
         });
         task::spawn_in(&mut streams, out.clone().read_all(stdout));
         task::spawn_in(&mut streams, err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
-        Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit })
+        Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit, input })
     }
 
     /// Waits until the hook ends, or asks to run on in the background.
@@ -108,7 +112,7 @@ impl Following {
             biased;
             status = &mut self.exit => Ok(ended(status)),
             () = cancel.cancelled() => Err(HookEnd::Cancelled),
-            release = self.out.wait_for_background_request() => {
+            release = self.out.wait_for_background_request(&self.input) => {
                 if let Some(limit) = release.limit {
                     self.end = Instant::now() + limit;
                 }
@@ -179,14 +183,14 @@ impl StreamTail {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes()).into_owned()
+        json::decode(&self.bytes()).into_owned()
     }
 
     /// Waits until the output begins with a request to run in the background; never returns if it
     /// begins with anything else. Cancel-safe.
-    async fn wait_for_background_request(&self) -> Release {
+    async fn wait_for_background_request(&self, input: &Value) -> Release {
         loop {
-            let begun = Opening::classify(&self.bytes());
+            let begun = Opening::of_hook(&self.bytes(), input);
             match begun {
                 Opening::Release(release) => return release,
                 Opening::Other => std::future::pending::<()>().await,

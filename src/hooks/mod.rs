@@ -14,6 +14,8 @@ mod callback;
 mod config;
 mod crash_log;
 mod decision;
+mod denials;
+mod echo;
 mod environment;
 mod event;
 mod exports;

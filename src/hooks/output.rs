@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::json;
 use crate::secrets::Redactor;
 
 use super::event::{HookEvent, ObjectionUse};
@@ -121,6 +122,8 @@ pub(super) enum InvalidHookOutput {
     Behavior(String),
     #[error("updatedInput is not an object")]
     Input,
+    #[error("it repeats what the hook was given, so that it grants nothing")]
+    Echo,
 }
 
 /// Parses the JSON output of a hook.
@@ -133,7 +136,7 @@ pub(super) fn parse_output(
     mask: &Redactor,
 ) -> Result<HookOutput, InvalidHookOutput> {
     let clipped = |text: &str| truncate(text, mask);
-    let output: HookJson = serde_json::from_str(text)?;
+    let output: HookJson = json::read_str(text)?;
     let reason = output.reason.as_deref().map(&clipped);
     let mut say = HookOutput {
         stop_run: (output.continues == Some(false))
@@ -224,12 +227,12 @@ impl RequestDecision {
 pub(super) fn has_misplaced_json(event: HookEvent, out: &str) -> bool {
     let text_counts = event.takes_plain_text();
     let is_answer = |text: &str| {
-        let value = serde_json::from_str::<Value>(text).unwrap_or_default();
+        let value = json::read_str::<Value>(text).unwrap_or_default();
         ["continue", "decision", "hookSpecificOutput"].iter().any(|key| value.get(key).is_some())
     };
     let lines = out.match_indices('\n').map(|(end, _)| out[end..].trim_start());
     let mut begun = lines.filter(|rest| rest.starts_with('{'));
-    let list = out.starts_with('[') && serde_json::from_str::<Value>(out).is_ok();
+    let list = out.starts_with('[') && json::read_str::<Value>(out).is_ok();
     if text_counts {
         begun.take(ANSWERS_MAX).any(is_answer)
     } else {

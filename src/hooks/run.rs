@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::json::to_line;
 use crate::process::Job;
 use crate::task;
 
@@ -164,8 +165,8 @@ impl Hooks {
             // A background hook decides nothing.
             let Some(performance) = performance else { continue };
             verdict.ran += 1;
-            let judged = interpret_result(occasion.event, &performance, &mask);
-            match (performance.runs_in_background(), judged) {
+            let judged = interpret_result(occasion.event, &performance, &input.json, &mask);
+            match (performance.runs_in_background(&input.json), judged) {
                 (true, _) if handler.is_guard() => {
                     self.handle_failure(handler, HookFailure::background_guard(), &mut verdict);
                 }
@@ -282,7 +283,7 @@ impl Hooks {
             };
             let path = exports.filter(|_| !handler.background);
             job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
-            let (input, stop) = (input.line(), cancel.child_token());
+            let (input, given, stop) = (input.line(), input.json.clone(), cancel.child_token());
             let supervisor = self.environment.supervisor.clone();
             let background = self.background(handler);
             if handler.background {
@@ -294,10 +295,11 @@ impl Hooks {
             awaited.push(index);
             let report = self.report_start(handler.event, subject);
             task::spawn_in(&mut tasks, async move {
-                let performance = match Following::begin(&supervisor, &job, input, limit).await {
-                    Ok(following) => background.follow(following, &stop).await,
-                    Err(performance) => performance,
-                };
+                let performance =
+                    match Following::begin(&supervisor, &job, (input, given), limit).await {
+                        Ok(following) => background.follow(following, &stop).await,
+                        Err(performance) => performance,
+                    };
                 report.end(&performance, stop.is_cancelled());
                 (index, performance)
             });
@@ -416,7 +418,7 @@ impl HookInput {
 
     /// The line for the standard input of a program.
     fn line(&self) -> Vec<u8> {
-        format!("{}\n", self.json).into_bytes()
+        format!("{}\n", to_line(&self.json)).into_bytes()
     }
 }
 
@@ -444,7 +446,9 @@ impl Background {
 
     fn end(&self, performance: &HookRun) {
         let is_cut = performance.end == HookEnd::Cancelled || self.run_ended.is_cancelled();
-        match interpret_result(self.handler.event, performance, &self.environment.mask()) {
+        let mask = self.environment.mask();
+        // Its decision does not count, whatever it was given.
+        match interpret_result(self.handler.event, performance, &Value::Null, &mask) {
             Err(mishap) if !is_cut => self.environment.log_failure(&self.handler, &mishap),
             Ok(_) | Err(_) => {}
         }

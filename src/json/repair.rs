@@ -206,46 +206,6 @@ mod tests {
         assert!(read_str::<Vec<u8>>(r#"["\ud83d"]"#).is_err());
     }
 
-    /// The levels of lists in a value, and what the innermost holds.
-    fn levels(value: &Value) -> (usize, &Value) {
-        let (mut depth, mut inner) = (0, value);
-        while let Value::Array(items) = inner {
-            depth += 1;
-            match items.first() {
-                Some(item) => inner = item,
-                None => break,
-            }
-        }
-        (depth, inner)
-    }
-
-    #[test]
-    fn nesting_is_read_to_any_depth() {
-        let check = || {
-            for depth in [127, 128, 1_000, NESTING_MAX, NESTING_MAX + 1, 3_000_000] {
-                let text = format!("{}\"\\ud83d]\"{}", "[".repeat(depth), "]".repeat(depth));
-                let value = read_str::<Value>(&text).unwrap();
-                let (found, inner) = levels(&value);
-                assert_eq!(found, depth.min(NESTING_MAX));
-                let inner = inner.as_str().expect("text");
-                let more = depth - found;
-                let wanted = format!("{}\"\\ud83d]\"{}", "[".repeat(more), "]".repeat(more));
-                assert_eq!(inner, if more == 0 { "\u{fffd}]" } else { &wanted });
-            }
-            // Handled as all values are: copied, compared, written, and taken into types.
-            let text =
-                format!("{}{}", "{\"a\":[".repeat(NESTING_MAX / 2), "]}".repeat(NESTING_MAX / 2));
-            let value = read_str::<Value>(&text).unwrap();
-            assert_eq!(value.clone(), value);
-            assert_eq!(value.to_string(), text);
-            assert!(serde_json::from_value::<Vec<u8>>(value).is_err());
-        };
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        thread.spawn(check).expect("a thread").join().expect("no overflow");
-        let unclosed = "[".repeat(3_000_000);
-        assert!(read_str::<serde::de::IgnoredAny>(&unclosed).is_err());
-    }
-
     #[test]
     fn the_end_of_a_value_is_found_by_its_brackets() {
         let rows = [

@@ -20,8 +20,14 @@ fn guard(text: &str) -> Value {
 #[tokio::test]
 async fn a_blocking_hook_with_text_before_its_json_denies_the_call() {
     let stage = HookFixture::open();
-    let deny = r#"echo loading; echo '{"decision": "block", "reason": "no"}'"#;
-    let verdict = stage.before_bash(&[guard(deny)]).await;
+    let deny = r#"echo loading; echo '{"decision": "block", "reason": "no"}'; echo done"#;
+    let verdict = stage.before_bash(&[script(deny)]).await;
+    assert_eq!((verdict.denial(), verdict.failures.len()), (Some("no"), 0));
+    let cut = r#"printf '{"decision": "block", "reason": "caf\351 \\ud83d \t"}'"#;
+    let verdict = stage.before_bash(&[script(cut)]).await;
+    assert_eq!((verdict.denial(), verdict.failures.len()), (Some("caf\u{fffd} \u{fffd} \t"), 0));
+    let allow = r#"echo loading; echo '{"decision": "approve"}'"#;
+    let verdict = stage.before_bash(&[guard(allow)]).await;
     assert_eq!(verdict.failures[0].1.kind, InvalidOutput);
     assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
     let fine = stage.before_bash(&[guard("echo all is well")]).await;

@@ -1,0 +1,165 @@
+//! Finds denials in the output of a hook that is not one valid object. Pure.
+//!
+//! A guard that denies has denied, on whatever line of its output it stands and however badly its JSON is
+//! built. Nothing else counts there: a line may be an echo of what the hook was given.
+
+use serde::de::IgnoredAny;
+
+use crate::json;
+use crate::secrets::Redactor;
+
+use super::event::{HookEvent, ObjectionUse};
+use super::output::{HookOutput, HookPermission, parse_output, truncate};
+
+/// The most objects over several lines that are looked for and turn out to be none.
+const MISSES_MAX: usize = 100;
+
+/// The keys of decisions, and their values that deny.
+const KEYS: [&str; 3] = ["permissionDecision", "decision", "behavior"];
+const DENIALS: [&str; 2] = ["\"deny\"", "\"block\""];
+
+/// Returns what a hook forbids in its output. `None`: nothing.
+pub(super) fn find_denial(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
+    let mut found = HookOutput::default();
+    let (mut rest, mut misses) = (out, 0);
+    while let Some(text) = next_object(rest) {
+        let line = text.lines().next().unwrap_or_default();
+        let is_whole = |text: &str| json::read_str::<IgnoredAny>(text).is_ok();
+        let mut object = line;
+        if !is_whole(line) && misses < MISSES_MAX {
+            match json::value_end(text).and_then(|end| text.get(..end)) {
+                Some(longer) if is_whole(longer) => object = longer,
+                Some(_) | None => misses += 1,
+            }
+        }
+        found.restrict(denial_of(event, object, mask));
+        rest = &text[object.len()..];
+    }
+    (found != HookOutput::default()).then_some(found)
+}
+
+/// The rest of a text from the first line on that begins an object.
+fn next_object(text: &str) -> Option<&str> {
+    let mut rest = text;
+    loop {
+        let begun = rest.trim_start();
+        if begun.starts_with('{') {
+            return Some(begun);
+        }
+        rest = &begun[begun.find('\n')?..];
+    }
+}
+
+/// What one object forbids.
+fn denial_of(event: HookEvent, object: &str, mask: &Redactor) -> HookOutput {
+    match parse_output(event, object, mask) {
+        Ok(say) => say,
+        Err(why) if denies(object) && event.objection() != ObjectionUse::Ignored => {
+            let why = format!("it denies by invalid output ({why}): {object}");
+            HookOutput { objection: Some(truncate(&why, mask)), ..HookOutput::default() }
+        }
+        Err(_) => HookOutput::default(),
+    }
+}
+
+/// Whether text that is no valid output plainly denies.
+fn denies(text: &str) -> bool {
+    let after = |key: &'static str| {
+        text.match_indices(key).map(move |(at, _)| text[at + key.len()..].trim_start())
+    };
+    let values = KEYS.into_iter().flat_map(after).filter_map(|rest| rest.strip_prefix('"'));
+    let mut values = values.filter_map(|rest| rest.trim_start().strip_prefix(':'));
+    values.any(|value| DENIALS.iter().any(|denial| value.trim_start().starts_with(denial)))
+}
+
+impl HookOutput {
+    /// Adds what another output forbids, and nothing that it grants.
+    fn restrict(&mut self, other: Self) {
+        let strict = other.permission.filter(|(word, _)| *word > HookPermission::Allow);
+        if strict.as_ref().map(|(word, _)| *word) > self.permission.as_ref().map(|(word, _)| *word)
+        {
+            self.permission = strict;
+        }
+        self.objection = self.objection.take().or(other.objection);
+        self.stop_run = self.stop_run.take().or(other.stop_run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::KnownSecrets;
+
+    fn found(event: HookEvent, out: &str) -> Option<HookOutput> {
+        find_denial(event, out, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
+    }
+
+    fn specific(decision: &str) -> String {
+        format!(
+            r#"{{"hookSpecificOutput": {{"hookEventName": "PreToolUse",
+                "permissionDecision": "{decision}", "updatedInput": {{"command": "x"}},
+                "additionalContext": "c", "permissionDecisionReason": "why"}}}}"#
+        )
+    }
+
+    #[test]
+    fn a_denial_counts_on_whatever_line_of_the_output_it_stands() {
+        let block = r#"{"decision": "block", "reason": "no"}"#;
+        let deny = specific("deny");
+        let one_line = deny.replace('\n', " ");
+        let unclosed = "{\"a\": [\n".repeat(1_000);
+        for out in [
+            block.to_owned(),
+            format!("loading\n{block}"),
+            format!("{block}\nall done"),
+            format!("{{\"level\": \"info\"}}\r\n  {block}\r\n"),
+            format!("{}\n{block}", r#"{"decision": "approve"}"#),
+            format!("{block}\n{}", specific("allow")),
+            format!("text {{\n{{ oops\n{deny}\n}}"),
+            format!("{{\n\"unclosed\n{one_line}"),
+            format!("{unclosed}{block}"),
+            format!("{unclosed}{one_line}"),
+            deny.clone(),
+        ] {
+            let say = found(HookEvent::PreToolUse, &out).expect(&out);
+            let denied = say.permission.is_some_and(|(word, _)| word == HookPermission::Deny);
+            assert!(say.objection.as_deref() == Some("no") || denied, "{out}");
+            assert_eq!((say.input, say.context), (None, None), "{out}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_denial_counts_on_a_line() {
+        for out in [
+            "working\n{\"decision\": \"approve\"}".to_owned(),
+            format!("working\n{}", specific("allow")),
+            "a {\"decision\": \"block\"}".to_owned(),
+            "{ \"decision\": \"blocked\"".to_owned(),
+            "{ decision: block }".to_owned(),
+        ] {
+            assert_eq!(found(HookEvent::PreToolUse, &out), None, "{out}");
+        }
+        for word in ["ask", "defer"] {
+            let say = found(HookEvent::PreToolUse, &format!("x\n{}", specific(word))).expect(word);
+            assert!(say.permission.is_some_and(|(found, _)| found > HookPermission::Allow));
+        }
+        let stop = found(HookEvent::Stop, "x\n{\"continue\": false, \"stopReason\": \"late\"}");
+        assert_eq!(stop.and_then(|say| say.stop_run).as_deref(), Some("late"));
+    }
+
+    #[test]
+    fn a_denial_counts_even_in_invalid_output() {
+        for out in [
+            r#"{"decision": "block", "reason": "use of "rm""}"#,
+            r#"{"decision":"deny","reason":["a","b"]}"#,
+            r#"{"hookSpecificOutput": {"permissionDecision": "deny"}}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision" :  "deny""#,
+            "{\"decision\": \"block\", \"reason\": \"cut \\x\"}",
+        ] {
+            let say = found(HookEvent::PreToolUse, &format!("one\n{out}\ntwo")).expect(out);
+            let why = say.objection.expect(out);
+            assert!(why.contains("invalid output") && why.contains(&out[..20]), "{why}");
+            assert_eq!(found(HookEvent::SessionEnd, out), None);
+        }
+    }
+}
