@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
-use super::line_matcher::{LineMatcher, MatchScope};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{display_path, open_regular};
 use super::text;
@@ -24,17 +24,51 @@ const HEAP_MAX: usize = 32 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
 
+/// How much memory a compiled pattern may take, and its search again, in bytes. The defaults let
+/// one pattern take a gigabyte.
+const PATTERN_BYTES_MAX: usize = 32 << 20;
+
 /// Compiles the regular expression.
 ///
 /// # Errors
 /// Why it is not valid, for the model.
-pub(super) fn compile(input: &GrepInput) -> Result<LineMatcher, ToolError> {
-    let scope = if input.multiline { MatchScope::ManyLines } else { MatchScope::OneLine };
-    LineMatcher::new(&input.pattern, scope, input.ignore_case).map_err(|error| {
-        format!(
-            "pattern is wrong: {error}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |"
-        )
-        .into()
+pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
+    let mut builder = line_regex();
+    builder.case_insensitive(input.ignore_case);
+    if input.multiline {
+        builder.line_terminator(None).dot_matches_new_line(true);
+    }
+    build(&builder, &input.pattern).map_err(|why| {
+        format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
+            .into()
+    })
+}
+
+/// Compiles a regular expression that matches within lines.
+///
+/// # Errors
+/// Why it is not valid.
+pub(super) fn compile_for_lines(pattern: &str) -> Result<RegexMatcher, String> {
+    build(&line_regex(), pattern)
+}
+
+fn line_regex() -> RegexMatcherBuilder {
+    let mut builder = RegexMatcherBuilder::new();
+    builder
+        .multi_line(true)
+        .line_terminator(Some(b'\n'))
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX);
+    builder
+}
+
+fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, String> {
+    builder.build(pattern).map_err(|error| {
+        if matches!(error.kind(), ErrorKind::NotAllowed(_)) {
+            "it matches line feeds, which only a search over many lines (multiline) can find".into()
+        } else {
+            error.to_string()
+        }
     })
 }
 
@@ -44,7 +78,7 @@ pub(super) fn compile(input: &GrepInput) -> Result<LineMatcher, ToolError> {
 /// The search is over before it has a result.
 pub(super) fn run(
     input: &GrepInput,
-    matcher: &LineMatcher,
+    matcher: &RegexMatcher,
     scope: SearchScope,
     base: &Path,
     output_limit: usize,
@@ -254,6 +288,18 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+
+    #[test]
+    fn patterns_that_cannot_be_compiled_are_refused() {
+        for (pattern, why) in [
+            ("a(", "unclosed group"),
+            (r"x(y|z\x0A)", "multiline"),
+            (r"\w{1000}{1000}", "size limit"),
+        ] {
+            let error = compile_for_lines(pattern).unwrap_err();
+            assert!(error.contains(why), "{pattern}: {error}");
+        }
+    }
 
     #[test]
     fn a_cancelled_search_stops_reading_a_file() {

@@ -25,7 +25,6 @@ mod grep;
 mod head_and_tail;
 mod input;
 mod input_fields;
-mod line_matcher;
 mod media;
 mod notebook;
 mod outcome;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use grep_regex::RegexMatcher;
 use grep_searcher::Searcher;
 use grep_searcher::sinks::Lossy;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::super::grep::compile_for_lines;
 use super::super::input::{BashOutputInput, KillShellInput};
-use super::super::line_matcher::{LineMatcher, MatchScope};
 use super::super::outcome::{ToolError, ToolOutcome};
 use super::tasks::{BackgroundTasks, TaskView};
 
@@ -21,10 +22,9 @@ const STOPPING: Duration = Duration::from_secs(4);
 /// Why it is not valid, for the model.
 pub(in super::super) fn compile_filter(
     input: &BashOutputInput,
-) -> Result<Option<LineMatcher>, ToolError> {
+) -> Result<Option<RegexMatcher>, ToolError> {
     let pattern = input.filter.as_deref().filter(|pattern| !pattern.is_empty());
-    let matcher =
-        pattern.map(|pattern| LineMatcher::new(pattern, MatchScope::OneLine, false)).transpose();
+    let matcher = pattern.map(compile_for_lines).transpose();
     matcher.map_err(|error| format!("filter is wrong: {error}").into())
 }
 
@@ -71,7 +71,7 @@ pub(in super::super) async fn read_output(
 }
 
 /// The lines that match.
-fn matching_lines(filter: &LineMatcher, output: &str) -> String {
+fn matching_lines(filter: &RegexMatcher, output: &str) -> String {
     let mut lines = String::new();
     let sink = Lossy(|_, line| {
         lines.push_str(line);
