@@ -11,6 +11,7 @@ use crate::transcript::{Block, ToolCall};
 
 use super::Toolbox;
 use super::catalog::BuiltinTool;
+use super::file_names;
 use super::input::{self, ReadInput, ToolRequest};
 use super::outcome::{GrantSource, ToolError, ToolOutcome};
 use super::paths::ResolvedPath;
@@ -86,7 +87,7 @@ impl Toolbox {
             .filter(|entry| seen(&entry.path()))
             .map(|entry| {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                let name = entry.file_name().to_string_lossy().into_owned();
+                let name = file_names::shown(Path::new(&entry.file_name()));
                 if is_folder { name + "/" } else { name }
             })
             .collect();
@@ -104,6 +105,7 @@ impl Toolbox {
             ToolRequest::Read(read) => read.file_path,
             ToolRequest::Write(write) => write.file_path,
             ToolRequest::Edit(edit) => edit.file_path,
+            ToolRequest::NotebookEdit(edit) => edit.notebook_path,
             ToolRequest::Bash(_)
             | ToolRequest::BashOutput(_)
             | ToolRequest::KillShell(_)

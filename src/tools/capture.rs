@@ -16,6 +16,7 @@ use crate::secrets::KnownSecrets;
 use super::background::LiveOutput;
 use super::head_and_tail::HeadAndTail;
 use super::output_redactor::{OutputRedactor, OutputStream, RedactedOutput};
+use super::text;
 
 /// How much of one command's output is kept on disk, in bytes.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
@@ -221,6 +222,13 @@ impl OutputCapture {
         for stream in [OutputStream::Out, OutputStream::Err] {
             let rest = self.sieve.finish(stream);
             self.save_chunk(stream, &rest).await;
+        }
+        // What the model is not shown as it is can be looked at there.
+        if let SpillFile::Short(all) = &mut self.spill
+            && (all.contains(&0) || text::is_binary(all))
+        {
+            let all = std::mem::take(all);
+            self.spill = self.begin_file(&all).await;
         }
         let (file, place) = match &mut self.spill {
             SpillFile::Short(_) => (None, String::new()),

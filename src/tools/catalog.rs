@@ -40,6 +40,7 @@ pub(super) enum BuiltinTool {
     Read,
     Write,
     Edit,
+    NotebookEdit,
     Glob,
     Grep,
     WebFetch,
@@ -48,13 +49,14 @@ pub(super) enum BuiltinTool {
 
 impl BuiltinTool {
     /// In the order of the tool definitions in a request.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Bash,
         Self::BashOutput,
         Self::KillShell,
         Self::Read,
         Self::Write,
         Self::Edit,
+        Self::NotebookEdit,
         Self::Glob,
         Self::Grep,
         Self::WebFetch,
@@ -69,6 +71,7 @@ impl BuiltinTool {
             | Self::Read
             | Self::Write
             | Self::Edit
+            | Self::NotebookEdit
             | Self::Glob
             | Self::Grep
             | Self::WebFetch
@@ -88,6 +91,7 @@ impl BuiltinTool {
             Self::Read => "Read",
             Self::Write => "Write",
             Self::Edit => "Edit",
+            Self::NotebookEdit => "NotebookEdit",
             Self::Glob => "Glob",
             Self::Grep => "Grep",
             Self::WebFetch => "WebFetch",
@@ -99,6 +103,7 @@ impl BuiltinTool {
     pub(super) fn path_field(self) -> Option<&'static str> {
         match self {
             Self::Read | Self::Write | Self::Edit => Some("file_path"),
+            Self::NotebookEdit => Some("notebook_path"),
             Self::Glob | Self::Grep => Some("path"),
             Self::Bash | Self::BashOutput | Self::KillShell | Self::WebFetch | Self::TodoWrite => {
                 None
@@ -117,6 +122,7 @@ impl BuiltinTool {
             | Self::KillShell
             | Self::Write
             | Self::Edit
+            | Self::NotebookEdit
             | Self::TodoWrite => Effect::Changes,
         }
     }
@@ -164,6 +170,9 @@ impl BuiltinTool {
                            it until it does, or Read the file and set replace_all. Shows the \
                            place as it is then."
                 .to_string(),
+            Self::NotebookEdit => "Replaces, inserts or deletes a cell of a Jupyter notebook \
+                                   (.ipynb), which must have been Read first."
+                .to_string(),
             Self::Glob => "Finds files by name, such as src/**/*.rs, newest first, at most 100. \
                            Skips what .gitignore names."
                 .to_string(),
@@ -205,6 +214,7 @@ impl BuiltinTool {
             Self::Read => input_fields::READ,
             Self::Write => input_fields::WRITE,
             Self::Edit => input_fields::EDIT,
+            Self::NotebookEdit => input_fields::NOTEBOOK_EDIT,
             Self::Glob => input_fields::GLOB,
             Self::Grep => input_fields::GREP,
             Self::WebFetch => input_fields::WEB_FETCH,

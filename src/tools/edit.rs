@@ -13,11 +13,13 @@ use super::files_read::FilesRead;
 use super::input::EditInput;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
-use super::read::{check_regular, missing_message};
-use super::text;
+use super::read::{check_regular, is_notebook, missing_message};
+use super::text::{self, NUL_SIGN};
+use super::text_file::TextFile;
 use super::write::{record_written, replace_atomically};
 
-const EDITED_BYTES_MAX: u64 = 50 << 20;
+/// The largest file that is edited, in bytes.
+pub(super) const EDITED_BYTES_MAX: u64 = 50 << 20;
 
 /// How many lines are compared to find the closest match.
 const HINT_LINES_MAX: usize = 5_000;
@@ -53,7 +55,7 @@ pub(super) fn run(
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.written.display();
+    let path = place.shown();
     let metadata = fs::metadata(&place.real).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
             missing_message(place, base)
@@ -69,28 +71,32 @@ pub(super) fn run(
     open_real(&place.real, OFlag::O_RDONLY)
         .and_then(|file| file.take(EDITED_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read {path}: {error}"))?;
-    let old = String::from_utf8(bytes)
-        .map_err(|_| format!("{path} is not UTF-8; use sed or a script in Bash"))?;
-    let change = Replacement::find(input, &old).map_err(|why| format!("{path}: {why}"))?;
+    let file = TextFile::new(bytes)
+        .ok_or_else(|| format!("{path} is a binary file; use a script in Bash to change it"))?;
+    let change = Replacement::find(input, &file.text).map_err(|why| {
+        let cells = "A cell of a notebook is changed with NotebookEdit.";
+        let hint = if is_notebook(&place.real) { format!(" {cells}") } else { String::new() };
+        format!("{path}: {why}{hint}")
+    })?;
     let known = seen.check(&place.real, &metadata);
     // One exact match proves that the model knows the text it replaces. Several prove less: the
     // model may not know all of the places.
     if change.count > 1 {
         known.as_ref().map_err(|why| format!("{path}: {why}"))?;
     }
-    let new = change.apply(&old);
+    let new = file.replace(&change.from, &change.to).map_err(|why| format!("{path}: {why}"))?;
     if let Some(history) = history {
         history
             .keep(&place.real)
             .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
     }
-    replace_atomically(&place.real, new.as_bytes(), Some(&metadata), cancel)
+    replace_atomically(&place.real, &new, Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
     // Write replaces the whole file, so it still requires a Read.
     if known.is_ok() {
         record_written(place, seen);
     }
-    Ok(change.outcome(input, place, &new))
+    Ok(change.outcome(input, place, &change.apply(&file.text)))
 }
 
 /// A replacement that applies to the file.
@@ -104,7 +110,7 @@ struct Replacement {
 
 impl Replacement {
     fn find(input: &EditInput, file: &str) -> Result<Self, ToolError> {
-        let (from, to) = with_file_line_ends(input, file);
+        let (from, to) = as_in_file(input, file);
         let count = file.matches(&from).count();
         match (count, input.replace_all) {
             (0, _) => return Err(not_found(&input.old_string, file).into()),
@@ -127,7 +133,7 @@ impl Replacement {
     }
 
     fn outcome(&self, input: &EditInput, place: &ResolvedPath, file: &str) -> ToolOutcome {
-        let path = place.written.display();
+        let path = place.shown();
         let what = match self.count {
             1 => format!("at line {}", self.line),
             count => format!("in {count} places, the first at line {}", self.line),
@@ -135,7 +141,7 @@ impl Replacement {
         ToolOutcome::text(
             format!("Edited {path} {what}. It reads now:\n{}", self.excerpt(file)),
             json!({
-                "filePath": place.written,
+                "filePath": place.shown(),
                 "oldString": input.old_string,
                 "newString": input.new_string,
                 "replaceAll": input.replace_all,
@@ -151,7 +157,7 @@ impl Replacement {
         let lines = file.lines().enumerate().skip(first - 1);
         let mut shown = String::new();
         for (index, line) in lines.take(wanted.min(EXCERPT_LINES_MAX)) {
-            let line = text::readable(text::truncated(line, HINT_CHARACTERS).as_bytes());
+            let line = text::readable(text::truncated(line, HINT_CHARACTERS));
             shown.extend([format!("{:>6}\t", index + 1), line, "\n".to_string()]);
         }
         if wanted > EXCERPT_LINES_MAX {
@@ -161,18 +167,28 @@ impl Replacement {
     }
 }
 
-/// Converts the strings to the line ends of the file: the model sees and writes `\n`, also for a
-/// file that uses CRLF.
-fn with_file_line_ends(input: &EditInput, file: &str) -> (String, String) {
+/// The strings of the input as the file has them: the model sees and writes `\n`, also for a file
+/// that uses CRLF, and a sign for a NUL character.
+fn as_in_file(input: &EditInput, file: &str) -> (String, String) {
+    let both =
+        |change: &dyn Fn(&str) -> String| (change(&input.old_string), change(&input.new_string));
+    let plain = |text: &str| {
+        if text.contains(NUL_SIGN) && file.contains('\0') && !file.contains(NUL_SIGN) {
+            text.replace(NUL_SIGN, "\0")
+        } else {
+            text.to_owned()
+        }
+    };
+    let as_is = both(&plain);
     let all = file.matches('\n').count();
+    if all == 0 && !file.contains(&as_is.0) {
+        return both(&|text| plain(text).replace('\n', "\r"));
+    }
     let crlf = file.matches("\r\n").count();
-    let as_is = (input.old_string.clone(), input.new_string.clone());
-    let is_found = file.contains(&input.old_string);
-    if crlf == 0 || (is_found && crlf < all) {
+    if crlf == 0 || (file.contains(&as_is.0) && crlf < all) {
         return as_is;
     }
-    let convert = |text: &str| text.replace("\r\n", "\n").replace('\n', "\r\n");
-    let converted = (convert(&input.old_string), convert(&input.new_string));
+    let converted = both(&|text| plain(text).replace("\r\n", "\n").replace('\n', "\r\n"));
     if file.contains(&converted.0) { converted } else { as_is }
 }
 
@@ -188,6 +204,11 @@ fn occurrences(wanted: &str, file: &str) -> String {
 
 /// Explains why nothing matched, as far as that can be guessed.
 fn not_found(wanted: &str, file: &str) -> String {
+    if wanted.contains(char::REPLACEMENT_CHARACTER) {
+        return "old_string was not found. U+FFFD stands for bytes that cannot be shown: choose \
+                an old_string without it."
+            .to_string();
+    }
     let lines: Vec<&str> = wanted.lines().collect();
     if lines.iter().all(|line| has_line_number(line)) {
         return "old_string was not found. It seems to begin with line numbers as Read shows \

@@ -15,6 +15,7 @@ use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use super::file_names;
 use super::paths::{OPEN_FOLDER_FLAGS, open_real, resolve};
 use super::write::replace_atomically;
 
@@ -95,7 +96,8 @@ impl FileHistory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let change = FileChange { prompt: self.prompt.clone(), path: real.to_owned(), content };
+        let path = PathBuf::from(file_names::shown(real));
+        let change = FileChange { prompt: self.prompt.clone(), path, content };
         let line = serde_json::to_string(&change)? + "\n";
         let mut index = private().append(true).create(true).open(index(&self.folder))?;
         index.write_all(line.as_bytes())?;
@@ -159,10 +161,15 @@ fn private() -> OpenOptions {
 /// The changes, oldest first. A line that was cut off is left out.
 fn read_index(folder: &Path) -> io::Result<Vec<FileChange>> {
     match fs::read_to_string(index(folder)) {
-        Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
+        Ok(text) => Ok(text.lines().filter_map(read_change).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+fn read_change(line: &str) -> Option<FileChange> {
+    let change: FileChange = serde_json::from_str(line).ok()?;
+    Some(FileChange { path: file_names::find(&change.path), ..change })
 }
 
 fn restore_one(

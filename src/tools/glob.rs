@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -9,23 +10,23 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 
 use super::glob_limits::check_glob;
+use super::glob_readings::{alternatives, readings, split_folder};
 use super::input::GlobInput;
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::display_path;
-use super::walk::{SearchBounds, SearchScope, files};
+use super::walk::{SearchBounds, SearchScope, explain_nothing_found, files};
 
 const FILES_MAX: usize = 100;
 
-/// Splits a pattern into its literal folder and the rest: `/etc/**/*.conf` searches `/etc`.
-pub(super) fn split_literal_folder(pattern: &str) -> (&str, &str) {
-    if !pattern.starts_with(['/', '~']) {
-        return ("", pattern);
-    }
-    let special = pattern.find(['*', '?', '[', '{']).unwrap_or(pattern.len());
-    match pattern[..special].rfind('/') {
-        Some(0) => ("/", &pattern[1..]),
-        Some(end) => (&pattern[..end], &pattern[end + 1..]),
-        None => ("", pattern),
+/// A pattern for the paths below a folder, in all its readings.
+pub(super) struct PathMatcher {
+    globs: Vec<GlobMatcher>,
+    /// The pattern as the name of one file.
+    literal: String,
+}
+
+impl PathMatcher {
+    fn is_match(&self, relative: &Path) -> bool {
+        self.globs.iter().any(|glob| glob.is_match(relative))
     }
 }
 
@@ -33,19 +34,37 @@ pub(super) fn split_literal_folder(pattern: &str) -> (&str, &str) {
 ///
 /// # Errors
 /// Why the pattern is not valid, for the model.
-pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, ToolError> {
-    let (_, pattern) = split_literal_folder(&input.pattern);
-    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
-    if pattern.is_empty() {
+pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
+    let (folder, rest) = split_folder(&input.pattern);
+    if input.pattern.trim().is_empty() {
         return Err("pattern is empty".into());
     }
-    check_glob(pattern).map_err(|error| error.to_string())?;
-    let pattern = if pattern.contains('/') { pattern.to_string() } else { format!("**/{pattern}") };
-    GlobBuilder::new(&pattern)
-        .literal_separator(true)
-        .build()
-        .map(|glob| glob.compile_matcher())
-        .map_err(|error| format!("pattern is wrong: {error}").into())
+    check_glob(&input.pattern).map_err(|error| error.to_string())?;
+    let rest = if rest.is_empty() { "**" } else { rest };
+    if rest.split('/').any(|part| part == "..") {
+        return Err(
+            "pattern has `..` behind a wildcard, where nothing can match; name the folder \
+                    in path"
+                .into(),
+        );
+    }
+    let mut globs = Vec::new();
+    for one in alternatives(rest) {
+        let mut first_error = None;
+        let before = globs.len();
+        for reading in readings(one.strip_prefix("./").unwrap_or(one)) {
+            let is_anywhere = folder.is_empty() && !reading.contains('/');
+            let reading = if is_anywhere { format!("**/{reading}") } else { reading.into_owned() };
+            match GlobBuilder::new(&reading).literal_separator(true).build() {
+                Ok(glob) => globs.push(glob.compile_matcher()),
+                Err(error) => drop(first_error.get_or_insert(error)),
+            }
+        }
+        if let Some(error) = first_error.filter(|_| globs.len() == before) {
+            return Err(format!("pattern is wrong: {error}").into());
+        }
+    }
+    Ok(PathMatcher { globs, literal: rest.to_owned() })
 }
 
 /// Runs the search. Blocks.
@@ -53,26 +72,36 @@ pub(super) fn compile(input: &GlobInput) -> Result<GlobMatcher, ToolError> {
 /// # Errors
 /// The search is over before it has a result.
 pub(super) fn run(
-    matcher: &GlobMatcher,
-    scope: SearchScope,
+    matcher: &PathMatcher,
+    scope: &SearchScope,
     base: &Path,
     bounds: &SearchBounds,
 ) -> Result<ToolOutcome, ToolError> {
-    let root = scope.root.clone();
+    let root = &scope.root;
     if !root.is_dir() {
-        return Err(format!("{} is not a folder", root.display()).into());
+        return match &scope.missing_folder {
+            Some(note) => Ok(ToolOutcome::text(
+                format!("No files found\n{note}"),
+                json!({ "filenames": [], "numFiles": 0, "truncated": false }),
+            )),
+            None => Err(format!("{} is not a folder", root.display()).into()),
+        };
     }
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
-    for entry in files(scope, bounds.clone()) {
-        let relative = entry.path().strip_prefix(&root).unwrap_or(entry.path());
-        if !matcher.is_match(relative) {
-            continue;
-        }
+    // A file that is named is found even where ignore files apply.
+    let literal = root.join(&matcher.literal);
+    let is_file = fs::symlink_metadata(&literal).is_ok_and(|metadata| metadata.is_file());
+    let named = Some(literal).filter(|path| is_file && !(scope.hides)(path));
+    let walked = files(scope, bounds.clone())
+        .map(ignore::DirEntry::into_path)
+        .filter(|path| named.as_ref() != Some(path))
+        .filter(|path| matcher.is_match(path.strip_prefix(root).unwrap_or(path)));
+    for path in named.clone().into_iter().chain(walked) {
         total += 1;
-        let modified = entry.metadata().ok().and_then(|metadata| metadata.modified().ok());
+        let modified = fs::metadata(&path).ok().and_then(|metadata| metadata.modified().ok());
         let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
-        newest.push(Reverse((modified, Reverse(entry.into_path()))));
+        newest.push(Reverse((modified, Reverse(path))));
         if newest.len() > FILES_MAX {
             newest.pop();
         }
@@ -80,22 +109,27 @@ pub(super) fn run(
     if bounds.is_cancelled() {
         return Err(ToolError::interrupted());
     }
+    let place = scope.place();
     let found: Vec<String> = newest
         .into_sorted_vec()
         .iter()
-        .map(|Reverse((_, Reverse(path)))| display_path(path, base))
+        .map(|Reverse((_, Reverse(path)))| place.shown(path, base))
         .collect();
-    let mut text = if found.is_empty() { "No files found".to_string() } else { found.join("\n") };
-    if total > found.len() {
-        let more = total - found.len();
-        let note = format!("\n[{more} more files match; use a narrower pattern]");
-        text.push_str(&note);
-    }
-    if bounds.is_late() {
-        text.push_str("\n[the search took too long and was ended; use a narrower path]");
-    }
-    text.extend(bounds.skipped_note());
     let truncated = total > found.len();
     let detail = json!({ "filenames": found, "numFiles": total, "truncated": truncated });
-    Ok(ToolOutcome::text(text, detail))
+    let more = total - found.len();
+    let is_empty = found.is_empty();
+    let mut parts = found;
+    if is_empty {
+        parts.push("No files found".to_string());
+    }
+    if truncated {
+        parts.push(format!("[{more} more files match; use a narrower pattern]"));
+    }
+    if bounds.is_late() {
+        parts.push("[the search took too long and was ended; use a narrower path]".to_string());
+    }
+    parts.extend(bounds.skipped_note());
+    parts.extend(is_empty.then(|| explain_nothing_found(scope, base, bounds)).flatten());
+    Ok(ToolOutcome::text(parts.join("\n"), detail))
 }

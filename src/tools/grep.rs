@@ -1,26 +1,27 @@
 //! The Grep tool: searches file contents with ripgrep's engine.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use serde_json::json;
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 
+use super::encoding::{FileStart, TextFormat};
+use super::grep_results::{BinaryFile, FileMatches, SearchResults};
 use super::input::{GrepInput, GrepMode};
+use super::line_end_reader::LineEndReader;
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{display_path, open_regular};
-use super::text;
-use super::walk::{SearchBounds, SearchScope, files};
+use super::paths::open_regular;
+use super::walk::{SearchBounds, SearchScope, explain_nothing_found, files};
 
 const ENTRIES_DEFAULT: usize = 250;
 
-/// How much of a line is shown, in characters.
-const LINE_CHARACTERS_MAX: usize = 500;
-
 /// The longest line, or in multi-line mode file, that is searched, in bytes.
 const HEAP_MAX: usize = 32 << 20;
+
+/// How much of a file that is no text is searched, in bytes.
+pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
 
@@ -85,39 +86,27 @@ pub(super) fn run(
     bounds: &SearchBounds,
 ) -> Result<ToolOutcome, ToolError> {
     if !scope.root.exists() {
-        return Err(format!("{} does not exist", scope.root.display()).into());
+        return match &scope.missing_folder {
+            Some(note) => Ok(SearchResults::new(input, 0, 0).outcome(bounds, Some(note.clone()))),
+            None => Err(format!("{} does not exist", scope.root.display()).into()),
+        };
     }
     let entries = match input.head_limit {
         None => ENTRIES_DEFAULT,
         Some(0) => usize::MAX,
         Some(limit) => limit,
     };
-    let mut found = SearchResults {
-        mode: input.output_mode,
-        line_numbers: input.line_numbers.unwrap_or(true),
-        lines: Vec::new(),
-        files: 0,
-        matches: 0,
-        room: output_limit,
-        entries,
-        more: false,
-        skipped: 0,
-    };
-    let mut engine = engine(input);
-    for entry in files(scope, bounds.clone()) {
+    let place = scope.place();
+    let is_single = scope.root.is_file();
+    let mut found = SearchResults::new(input, entries, output_limit);
+    let mut search = FileSearch::new(input, matcher, bounds);
+    for entry in files(&scope, bounds.clone()) {
         if found.more {
             break;
         }
-        // The file, or a parent folder, may have been replaced by a link or a pipe since.
-        let Ok(file) = open_regular(entry.path()) else {
-            found.skipped += 1;
-            continue;
-        };
-        let name = display_path(entry.path(), base);
-        let mut sheet = FileMatches { found: &mut found, name, here: 0 };
-        let reader = CancellableFile { file, bounds: bounds.clone() };
-        let searched = engine.search_reader(matcher, reader, &mut sheet);
-        sheet.close();
+        found.searched += 1;
+        let name = place.shown(entry.path(), base);
+        let searched = search.file(entry.path(), name, is_single, &mut found);
         if searched.is_err() && bounds.is_over() {
             break;
         }
@@ -126,22 +115,95 @@ pub(super) fn run(
     if bounds.is_cancelled() {
         return Err(ToolError::interrupted());
     }
-    Ok(found.outcome(bounds))
+    let why = found.is_empty().then(|| explain_nothing_found(&scope, base, bounds)).flatten();
+    Ok(found.outcome(bounds, why))
 }
 
-fn engine(input: &GrepInput) -> Searcher {
-    let shows_lines = input.output_mode == GrepMode::Content;
-    let context = |own: Option<usize>| {
-        if shows_lines { own.or(input.around).unwrap_or(0).min(CONTEXT_MAX) } else { 0 }
-    };
-    SearcherBuilder::new()
-        .binary_detection(BinaryDetection::quit(0))
-        .line_number(shows_lines)
-        .multi_line(input.multiline)
-        .before_context(context(input.before))
-        .after_context(context(input.after))
-        .heap_limit(Some(HEAP_MAX))
-        .build()
+/// The engines of one search.
+struct FileSearch<'a> {
+    matcher: &'a RegexMatcher,
+    bounds: &'a SearchBounds,
+    text: Searcher,
+    binary: Searcher,
+    /// Whether the pattern is about carriage returns, so that those at line ends count.
+    keeps_returns: bool,
+}
+
+impl<'a> FileSearch<'a> {
+    fn new(input: &GrepInput, matcher: &'a RegexMatcher, bounds: &'a SearchBounds) -> Self {
+        let shows_lines = input.output_mode == GrepMode::Content;
+        let context = |own: Option<usize>| {
+            if shows_lines { own.or(input.around).unwrap_or(0).min(CONTEXT_MAX) } else { 0 }
+        };
+        let engine = |binary: BinaryDetection| {
+            SearcherBuilder::new()
+                .binary_detection(binary)
+                .bom_sniffing(false)
+                .line_number(shows_lines)
+                .multi_line(input.multiline)
+                .before_context(context(input.before))
+                .after_context(context(input.after))
+                .heap_limit(Some(HEAP_MAX))
+                .build()
+        };
+        let names_return = |name| input.pattern.to_lowercase().contains(name);
+        Self {
+            matcher,
+            bounds,
+            text: engine(BinaryDetection::none()),
+            binary: engine(BinaryDetection::convert(0)),
+            keeps_returns: ["\r", r"\r", r"\x0d", r"\x{d}", r"\x{0d}", r"\u000d"]
+                .into_iter()
+                .any(names_return),
+        }
+    }
+
+    /// Searches a file. `is_single`: the call names it.
+    fn file(
+        &mut self,
+        path: &Path,
+        name: String,
+        is_single: bool,
+        found: &mut SearchResults,
+    ) -> io::Result<()> {
+        // The file, or a parent folder, may have been replaced by a link or a pipe since.
+        let file = open_regular(path)?;
+        let length = file.metadata()?.len();
+        let mut file = CancellableFile { file, bounds: self.bounds.clone() };
+        let start = FileStart::read(&mut file)?;
+        let binary = match start.format {
+            Some(_) => None,
+            None if is_single => Some(BinaryFile::Shown),
+            None => Some(BinaryFile::Named),
+        };
+        let format = start.format;
+        let mut matches = FileMatches::new(found, self.matcher, name, binary);
+        let searched = match format {
+            Some(format) => self.text(start, file, format, &mut matches),
+            None => {
+                let bytes = Cursor::new(start.head).chain(file).take(BINARY_BYTES_MAX);
+                self.binary.search_reader(self.matcher, bytes, &mut matches)
+            }
+        };
+        matches.close();
+        found.cut_binaries += usize::from(binary.is_some() && length > BINARY_BYTES_MAX);
+        searched
+    }
+
+    fn text(
+        &mut self,
+        start: FileStart,
+        file: CancellableFile,
+        format: TextFormat,
+        matches: &mut FileMatches<'_>,
+    ) -> io::Result<()> {
+        let text = start.text(file, format)?;
+        if self.keeps_returns {
+            return self.text.search_reader(self.matcher, text, matches);
+        }
+        let lines = LineEndReader::new(BufReader::with_capacity(64 << 10, text));
+        self.text.search_reader(self.matcher, lines, matches)
+    }
 }
 
 /// A file whose reads fail once the search is cancelled or out of time.
@@ -159,127 +221,9 @@ impl Read for CancellableFile {
     }
 }
 
-/// The results so far, over all files.
-struct SearchResults {
-    mode: GrepMode,
-    line_numbers: bool,
-    lines: Vec<String>,
-    files: usize,
-    matches: u64,
-    /// How many characters may still be shown.
-    room: usize,
-    entries: usize,
-    /// More was found than may be shown.
-    more: bool,
-    /// Files that could not be opened, or whose lines are too long to be searched.
-    skipped: usize,
-}
-
-impl SearchResults {
-    /// Adds a line, unless the limits are reached.
-    fn take(&mut self, line: String) {
-        let length = line.chars().count() + 1;
-        if self.lines.len() >= self.entries || length > self.room {
-            self.more = true;
-            return;
-        }
-        self.room -= length;
-        self.lines.push(line);
-    }
-
-    fn outcome(self, bounds: &SearchBounds) -> ToolOutcome {
-        let mut text = if self.lines.is_empty() {
-            "No matches found".to_string()
-        } else {
-            self.lines.join("\n")
-        };
-        if self.more {
-            text.push_str("\n[there is more; narrow the search or raise head_limit]");
-        }
-        if self.skipped > 0 {
-            text.extend([format!("\n[{} files could not be searched]", self.skipped)]);
-        }
-        if bounds.is_late() {
-            text.push_str("\n[the search took too long and was ended; use a narrower path]");
-        }
-        text.extend(bounds.skipped_note());
-        let mode = match self.mode {
-            GrepMode::FilesWithMatches => "files_with_matches",
-            GrepMode::Content => "content",
-            GrepMode::Count => "count",
-        };
-        let detail = json!({
-            "mode": mode,
-            "numFiles": self.files,
-            "numMatches": self.matches,
-            "truncated": self.more,
-        });
-        ToolOutcome::text(text, detail)
-    }
-}
-
-/// The matches in one file.
-struct FileMatches<'a> {
-    found: &'a mut SearchResults,
-    name: String,
-    here: u64,
-}
-
-impl FileMatches<'_> {
-    fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) {
-        let line = text::readable(bytes.trim_ascii_end());
-        let shown = text::truncated(&line, LINE_CHARACTERS_MAX);
-        let cut = if shown.len() < line.len() { "[…]" } else { "" };
-        let number = number.filter(|_| self.found.line_numbers);
-        let number = number.map_or(String::new(), |number| format!("{number}{mark}"));
-        let name = &self.name;
-        self.found.take(format!("{name}{mark}{number}{shown}{cut}"));
-    }
-
-    fn close(self) {
-        if self.here == 0 {
-            return;
-        }
-        self.found.files += 1;
-        match self.found.mode {
-            GrepMode::FilesWithMatches => self.found.take(self.name),
-            GrepMode::Count => self.found.take(format!("{}:{}", self.name, self.here)),
-            GrepMode::Content => {}
-        }
-    }
-}
-
-impl Sink for FileMatches<'_> {
-    type Error = io::Error;
-
-    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
-        for (offset, line) in found.lines().enumerate() {
-            self.here += 1;
-            self.found.matches += 1;
-            if self.found.mode == GrepMode::Content {
-                let number = found.line_number().map(|first| first + offset as u64);
-                self.line(number, ':', line);
-            }
-        }
-        Ok(match self.found.mode {
-            GrepMode::FilesWithMatches => false,
-            GrepMode::Content => !self.found.more,
-            GrepMode::Count => true,
-        })
-    }
-
-    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
-        self.line(context.line_number(), '-', context.bytes());
-        Ok(!self.found.more)
-    }
-
-    fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
-        self.found.take("--".to_string());
-        Ok(!self.found.more)
-    }
-
-    fn binary_data(&mut self, _: &Searcher, _: u64) -> Result<bool, io::Error> {
-        Ok(false)
+impl Seek for CancellableFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::text;
+use super::encoding;
+use super::text::{self, NUL_SIGN};
 
 /// The largest character in UTF-8, in bytes.
 const CHARACTER_BYTES: usize = 4;
@@ -40,29 +41,46 @@ impl HeadAndTail {
 
     /// Renders the stream in `limit` characters; `place` says where the rest is.
     pub(super) fn show(&self, limit: usize, place: &str) -> String {
-        let tail: Vec<u8> = self.tail.iter().copied().collect();
-        if text::is_binary(&self.head) || text::is_binary(&tail) {
+        let mut tail: Vec<u8> = self.tail.iter().copied().collect();
+        let sample = [self.head.as_slice(), &tail].concat();
+        let is_binary = || text::is_binary(&self.head) || text::is_binary(&tail);
+        // A character may be cut at the end.
+        let end = match std::str::from_utf8(&sample) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            Ok(_) | Err(_) => sample.len(),
+        };
+        let format = encoding::detect(&sample[..end]);
+        let Some(format) = format.filter(|format| !format.is_utf_8() || !is_binary()) else {
             return format!(
                 "[{} bytes of binary output are not shown{place}. To look at them, add \
-                 `| xxd | head` or `| strings`; for names that end in NUL, `| tr '\\0' '\\n'`]",
+                 `| xxd | head` or `| strings`]",
                 self.total
             );
-        }
+        };
+        let readable = |bytes: &[u8]| {
+            let text = encoding::decode(format, bytes);
+            text::readable(text.trim_start_matches('\u{feff}'))
+        };
         let half = limit / 2;
-        if self.is_whole() {
-            let whole = text::readable(&[self.head.as_slice(), &tail].concat());
-            if whole.chars().nth(limit).is_none() {
-                return whole;
+        let ends = |head: &str, tail: &str| {
+            join(text::truncated(head, half), text::tail(tail, half), self.total, place)
+        };
+        let whole = self.is_whole().then(|| readable(&sample));
+        let mut shown = match whole {
+            Some(whole) if whole.chars().nth(limit).is_none() => whole,
+            Some(whole) => ends(&whole, &whole),
+            None => {
+                if format.is_utf_16() && !(self.total - tail.len() as u64).is_multiple_of(2) {
+                    tail.remove(0);
+                }
+                ends(&readable(&self.head), &readable(&tail))
             }
-            return join(
-                text::truncated(&whole, half),
-                text::tail(&whole, half),
-                self.total,
-                place,
-            );
+        };
+        if shown.contains(NUL_SIGN) {
+            let gap = if shown.ends_with('\n') { "" } else { "\n" };
+            shown.extend([gap, &format!("[NUL bytes are shown as {NUL_SIGN}{place}]")]);
         }
-        let (head, tail) = (text::readable(&self.head), text::readable(&tail));
-        join(text::truncated(&head, half), text::tail(&tail, half), self.total, place)
+        shown
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use jsonschema::Validator;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::catalog::BuiltinTool;
@@ -20,6 +20,7 @@ pub(super) enum ToolRequest {
     Read(ReadInput),
     Write(WriteInput),
     Edit(EditInput),
+    NotebookEdit(NotebookEditInput),
     Glob(GlobInput),
     Grep(GrepInput),
     WebFetch(WebFetchInput),
@@ -74,6 +75,42 @@ pub(super) struct EditInput {
     pub(super) new_string: String,
     #[serde(default)]
     pub(super) replace_all: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CellType {
+    Code,
+    Markdown,
+}
+
+impl CellType {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Code => "code",
+            Self::Markdown => "markdown",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum NotebookEditMode {
+    #[default]
+    Replace,
+    Insert,
+    Delete,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NotebookEditInput {
+    pub(super) notebook_path: String,
+    /// Of a new cell, the one that it follows.
+    pub(super) cell_id: Option<String>,
+    pub(super) new_source: Option<String>,
+    pub(super) cell_type: Option<CellType>,
+    #[serde(default)]
+    pub(super) edit_mode: NotebookEditMode,
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,6 +192,7 @@ fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_jso
         BuiltinTool::Read => ToolRequest::Read(serde_json::from_value(input)?),
         BuiltinTool::Write => ToolRequest::Write(serde_json::from_value(input)?),
         BuiltinTool::Edit => ToolRequest::Edit(serde_json::from_value(input)?),
+        BuiltinTool::NotebookEdit => ToolRequest::NotebookEdit(serde_json::from_value(input)?),
         BuiltinTool::Glob => ToolRequest::Glob(serde_json::from_value(input)?),
         BuiltinTool::Grep => ToolRequest::Grep(serde_json::from_value(input)?),
         BuiltinTool::WebFetch => ToolRequest::WebFetch(serde_json::from_value(input)?),

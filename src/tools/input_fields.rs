@@ -26,7 +26,7 @@ pub(super) const KILL_SHELL: &[InputField] = &[required("shell_id", Name, "such 
 
 pub(super) const READ: &[InputField] = &[
     required("file_path", Name, ""),
-    optional("offset", Whole(0), ""),
+    optional("offset", Whole(0), "first line, or cell of a notebook"),
     optional("limit", Whole(1), ""),
     optional("pages", Text, "of a PDF, e.g. 1-5"),
 ];
@@ -39,6 +39,14 @@ pub(super) const EDIT: &[InputField] = &[
     required("old_string", Text, ""),
     required("new_string", Text, ""),
     optional("replace_all", Flag, ""),
+];
+
+pub(super) const NOTEBOOK_EDIT: &[InputField] = &[
+    required("notebook_path", Name, ""),
+    optional("cell_id", Text, "as Read shows it; a new cell follows it"),
+    optional("new_source", Text, ""),
+    optional("cell_type", Choice(&["code", "markdown"]), ""),
+    optional("edit_mode", Choice(&["replace", "insert", "delete"]), "default replace"),
 ];
 
 pub(super) const GLOB: &[InputField] =

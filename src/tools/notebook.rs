@@ -1,15 +1,18 @@
-//! Renders Jupyter notebooks as text.
+//! Jupyter notebooks: their cells as text for Read.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use serde_json::json;
 
+use super::file_names;
 use super::outcome::{ToolError, ToolOutcome};
 use super::text;
 
-const NOTEBOOK_BYTES_MAX: u64 = 20 << 20;
+pub(super) const NOTEBOOK_BYTES_MAX: u64 = 20 << 20;
 
 /// How much of a notebook is shown, in characters.
 const SHOWN_MAX: usize = 100_000;
@@ -17,33 +20,112 @@ const SHOWN_MAX: usize = 100_000;
 /// How much of one output is shown, in characters.
 const OUTPUT_MAX: usize = 5_000;
 
-pub(super) fn read(file: File, path: &Path) -> Result<ToolOutcome, ToolError> {
-    let mut json_text = Vec::new();
-    file.take(NOTEBOOK_BYTES_MAX)
-        .read_to_end(&mut json_text)
+/// How many cells are shown unless the call says how many.
+const CELLS_DEFAULT: u64 = 1_000;
+
+/// Shows the cells from `offset` on, counted from 1. `None`: the file is no notebook that can be
+/// read.
+///
+/// # Errors
+/// The file cannot be read, or has no such cell.
+pub(super) fn read(
+    mut file: &File,
+    path: &Path,
+    offset: Option<u64>,
+    limit: Option<u64>,
+) -> Result<Option<ToolOutcome>, ToolError> {
+    let mut bytes = Vec::new();
+    file.rewind()
+        .and_then(|()| file.take(NOTEBOOK_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let notebook: Value = serde_json::from_slice(&json_text)
-        .map_err(|error| format!("{} is no notebook that can be read: {error}", path.display()))?;
-    let cells = notebook["cells"].as_array().map_or(&[][..], Vec::as_slice);
-    let shown: Vec<String> =
-        cells.iter().enumerate().map(|(index, cell)| show(index + 1, cell)).collect();
-    let shown = shown.join("\n\n");
-    let mut kept = text::truncated(&shown, SHOWN_MAX).to_string();
-    if kept.len() < shown.len() {
-        kept.push_str("\n[… the rest is left out; use jq on the file]");
+    let text = json_text(&String::from_utf8_lossy(&bytes));
+    let Some(notebook) = parse(&text) else { return Ok(None) };
+    let Some(cells) = notebook.get_array("cells") else { return Ok(None) };
+    let count = cells.elements.len();
+    let first = offset.unwrap_or(1).max(1);
+    let start = usize::try_from(first - 1).unwrap_or(usize::MAX);
+    if start > 0 && start >= count {
+        return Err(format!("{} has only {count} cells", path.display()).into());
     }
-    if cells.is_empty() {
-        kept.push_str("(the notebook has no cells)");
+    let limit = usize::try_from(limit.unwrap_or(CELLS_DEFAULT)).unwrap_or(usize::MAX);
+    let (mut shown, mut taken) = (String::new(), 0);
+    for (index, cell) in cells.elements.iter().enumerate().skip(start).take(limit) {
+        let next = show(index, cell);
+        let room = SHOWN_MAX.saturating_sub(shown.chars().count());
+        if taken > 0 && next.chars().count() > room {
+            break;
+        }
+        if taken > 0 {
+            shown.push_str("\n\n");
+        }
+        shown.push_str(text::truncated(&next, room));
+        if text::truncated(&next, room).len() < next.len() {
+            shown.push_str("\n[… the rest of this cell is left out; use jq on the file]");
+        }
+        taken += 1;
     }
-    let detail = json!({ "type": "notebook", "file": { "filePath": path, "cells": cells.len() } });
-    Ok(ToolOutcome::text(kept, detail))
+    if count == 0 {
+        shown.push_str("(the notebook has no cells)");
+    } else if start + taken < count {
+        let note = format!("\n\n[more cells follow: continue with offset {}]", start + taken + 1);
+        shown.push_str(&note);
+    }
+    let detail = json!({ "type": "notebook", "file": { "filePath": file_names::shown(path), "cells": count } });
+    Ok(Some(ToolOutcome::text(shown, detail)))
 }
 
-fn show(number: usize, cell: &Value) -> String {
-    let kind = cell["cell_type"].as_str().unwrap_or("unknown");
-    let mut shown = format!("[cell {number}: {kind}]\n{}", joined(&cell["source"]));
-    for output in cell["outputs"].as_array().map_or(&[][..], Vec::as_slice) {
-        let output = show_output(output);
+/// The text with what the parser does not take replaced by as many bytes, so that positions stay:
+/// a byte order mark, and halves of surrogate pairs, which other programs write.
+pub(super) fn json_text(text: &str) -> String {
+    let mut text = text.replacen('\u{feff}', "   ", usize::from(text.starts_with('\u{feff}')));
+    if parse(&text).is_none() {
+        // Every half is replaced, as the result is only looked at.
+        let halves: Vec<usize> = text.match_indices("\\u").map(|(at, _)| at).collect();
+        for at in halves {
+            let digits = text.get(at + 2..at + 6).unwrap_or_default();
+            let is_half =
+                u16::from_str_radix(digits, 16).is_ok_and(|unit| (0xd800..=0xdfff).contains(&unit));
+            if is_half {
+                text.replace_range(at + 2..at + 6, "FFFD");
+            }
+        }
+    }
+    text
+}
+
+/// The notebook as JSON values with their positions.
+pub(super) fn parse(text: &str) -> Option<Object<'_>> {
+    let options = ParseOptions {
+        allow_comments: false,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_trailing_commas: false,
+        ..ParseOptions::default()
+    };
+    match parse_to_ast(text, &CollectOptions::default(), &options).ok()?.value? {
+        Value::Object(root) => Some(root),
+        Value::StringLit(_)
+        | Value::NumberLit(_)
+        | Value::BooleanLit(_)
+        | Value::Array(_)
+        | Value::NullKeyword(_) => None,
+    }
+}
+
+/// The id of a cell. Old notebooks have none: there it is made of the position.
+pub(super) fn cell_id(index: usize, cell: &Value<'_>) -> String {
+    let id = cell.as_object().and_then(|cell| cell.get_string("id"));
+    id.map_or_else(|| format!("cell-{index}"), |id| id.value.to_string())
+}
+
+fn show(index: usize, cell: &Value<'_>) -> String {
+    let number = index + 1;
+    let Some(fields) = cell.as_object() else { return format!("[cell {number}: unknown]") };
+    let kind = fields.get_string("cell_type").map_or("unknown", |kind| kind.value.as_ref());
+    let id = cell_id(index, cell);
+    let mut shown = format!("[cell {number}: {kind}, id {id}]\n{}", joined(fields, "source"));
+    for output in fields.get_array("outputs").into_iter().flat_map(|outputs| &outputs.elements) {
+        let output = output.as_object().map(show_output).unwrap_or_default();
         shown.push_str("\n[output]\n");
         shown.push_str(text::truncated(&output, OUTPUT_MAX));
         if text::truncated(&output, OUTPUT_MAX).len() < output.len() {
@@ -53,29 +135,33 @@ fn show(number: usize, cell: &Value) -> String {
     shown
 }
 
-fn show_output(output: &Value) -> String {
-    if let Some(name) = output["ename"].as_str() {
-        return format!("{name}: {}", joined(&output["evalue"]));
+fn show_output(output: &Object<'_>) -> String {
+    if let Some(name) = output.get_string("ename") {
+        return format!("{}: {}", name.value, joined(output, "evalue"));
     }
-    let plain = &output["data"]["text/plain"];
-    let stream = if plain.is_null() { &output["text"] } else { plain };
-    let kinds: Vec<&str> = output["data"]
-        .as_object()
-        .map(|data| data.keys().map(String::as_str).collect())
-        .unwrap_or_default();
-    let picture = kinds.iter().find(|kind| kind.starts_with("image/"));
-    let said = text::readable(joined(stream).as_bytes());
-    match picture {
-        Some(kind) => format!("{said}\n({kind} not shown)"),
-        None => said,
+    let data = output.get_object("data");
+    let plain = data.filter(|data| data.get("text/plain").is_some());
+    let shown = plain.map_or_else(|| joined(output, "text"), |data| joined(data, "text/plain"));
+    let shown = text::readable(&shown);
+    let kinds = data.into_iter().flat_map(|data| &data.properties).map(|field| field.name.as_str());
+    match kinds.into_iter().find(|kind| kind.starts_with("image/")) {
+        Some(kind) => format!("{shown}\n({kind} not shown)"),
+        None => shown,
     }
 }
 
 /// Notebooks keep text as one string or as a list of lines.
-fn joined(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Array(lines) => lines.iter().filter_map(Value::as_str).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+fn joined(fields: &Object<'_>, name: &str) -> String {
+    match fields.get(name).map(|field| &field.value) {
+        Some(Value::StringLit(text)) => text.value.to_string(),
+        Some(Value::Array(lines)) => lines
+            .elements
+            .iter()
+            .filter_map(|line| line.as_string_lit().map(|line| line.value.as_ref()))
+            .collect(),
+        Some(
+            Value::NullKeyword(_) | Value::BooleanLit(_) | Value::NumberLit(_) | Value::Object(_),
+        )
+        | None => String::new(),
     }
 }

@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use super::file_names;
+
 /// The folders that the run may work in.
 #[derive(Debug)]
 pub(super) struct WorkFolders {
@@ -28,6 +30,13 @@ pub(super) struct ResolvedPath {
     /// Without symbolic links. The end of it may not exist yet.
     pub(super) real: PathBuf,
     pub(super) scope: PathScope,
+}
+
+impl ResolvedPath {
+    /// As text, from which the tools find the file again.
+    pub(super) fn shown(&self) -> String {
+        file_names::shown(&self.written)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +74,7 @@ impl WorkFolders {
 
     /// Resolves `path` against `base`.
     pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
-        let joined = base.join(self.expand(path));
+        let joined = file_names::find(&base.join(self.expand(path)));
         let real = resolve(&joined);
         let standing = if self.contains(&real) {
             PathScope::Inside
@@ -81,7 +90,7 @@ impl WorkFolders {
     /// kept as written. The result is the file that the tool itself would open.
     pub(super) fn absolute(&self, path: &str, base: &Path) -> PathBuf {
         let mut made = PathBuf::from("/");
-        for part in components(&base.join(self.expand(path))) {
+        for part in components(&file_names::find(&base.join(self.expand(path)))) {
             if part != ".." {
                 made.push(part);
                 continue;
@@ -266,8 +275,8 @@ pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
 pub(super) fn display_path(path: &Path, base: &Path) -> String {
     match path.strip_prefix(base) {
         Ok(rest) if rest.as_os_str().is_empty() => ".".to_string(),
-        Ok(rest) => rest.display().to_string(),
-        Err(_) => path.display().to_string(),
+        Ok(rest) => file_names::shown(rest),
+        Err(_) => file_names::shown(path),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The Read tool: shows a file's text by lines, or an image, PDF pages or notebook cells.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -9,22 +9,21 @@ use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::encoding::{FileStart, TextFormat};
 use super::files_read::FilesRead;
 use super::input::ReadInput;
 use super::media;
 use super::notebook;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, display_path, open_real};
-use super::text;
+use super::text::{self, NUL_SIGN};
+use super::text_file::{LineEnds, style};
 
 const LINES_DEFAULT: u64 = 2_000;
 const LINE_CHARACTERS_MAX: usize = 2_000;
 
 /// The maximum text of one call, in bytes.
 const TEXT_BYTES_MAX: usize = 100_000;
-
-/// How much of a file is read to detect its type, in bytes.
-const SNIFFED: usize = 8_192;
 
 /// The minimum similarity of a name to be suggested.
 const LIKENESS_MIN: f64 = 0.5;
@@ -44,22 +43,40 @@ pub(super) fn run(
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
     let (mut file, metadata) = open(place, base)?;
-    let path = place.written.display();
+    let path = place.shown();
     if let Some(promised) = media::kind_of_name(&place.written).filter(|_| metadata.len() == 0) {
         return Err(format!("{path} is empty: there is no {promised} in it.").into());
     }
-    let mut start = Vec::new();
-    read_start(&mut file, &mut start).map_err(|error| format!("cannot read {path}: {error}"))?;
-    let outcome = if let Some(kind) = media::detect(&start) {
+    let cannot = |error: io::Error| ToolError::from(format!("cannot read {path}: {error}"));
+    let start = FileStart::read(&mut file).map_err(cannot)?;
+    let outcome = if let Some(kind) = media::detect(&start.head) {
+        file.rewind().map_err(cannot)?;
         let size = metadata.len();
         let file = media::MediaFile { kind, open: file, size, path: &place.written };
         media::read(file, input.pages.as_deref(), cancel)?
-    } else if place.real.extension().is_some_and(|extension| extension == "ipynb") {
-        notebook::read(file, &place.written)?
-    } else if text::is_binary(&start) {
-        return Err(binary_message(&start, metadata.len(), place).into());
+    } else if let Some(format) = start.format {
+        let notebook = if is_notebook(&place.real) {
+            let cells = notebook::read(&file, &place.written, input.offset, input.limit);
+            file.seek(io::SeekFrom::Start(start.consumed)).map_err(cannot)?;
+            cells?
+        } else {
+            None
+        };
+        match notebook {
+            Some(cells) => cells,
+            None => {
+                let reader = start.text(file, format).map_err(cannot)?;
+                show_lines(
+                    input,
+                    BufReader::with_capacity(64 << 10, reader),
+                    format,
+                    place,
+                    cancel,
+                )?
+            }
+        }
     } else {
-        show_lines(input, file, place, cancel)?
+        return Err(binary_message(&start.head, metadata.len(), place).into());
     };
     seen.note(&place.real, &metadata);
     Ok(outcome)
@@ -67,7 +84,7 @@ pub(super) fn run(
 
 /// The message for a binary file, with advice on how to inspect it.
 fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
-    let path = place.written.display();
+    let path = place.shown();
     match media::unsupported_image_format(start) {
         Some(format) => format!(
             "{path} is a picture of a format that cannot be shown ({format}). Convert a copy, for \
@@ -82,7 +99,7 @@ fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
 
 /// Opens a regular file, and nothing on which reading could block.
 fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError> {
-    let path = place.written.display();
+    let path = place.shown();
     let metadata = match fs::metadata(&place.real) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -119,14 +136,14 @@ pub(super) fn check_regular(metadata: &Metadata) -> Result<(), &'static str> {
     }
 }
 
-fn read_start(file: &mut File, start: &mut Vec<u8>) -> io::Result<()> {
-    file.by_ref().take(SNIFFED as u64).read_to_end(start)?;
-    file.rewind()
+/// Whether the name is that of a notebook.
+pub(super) fn is_notebook(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "ipynb")
 }
 
 /// The message for a missing file, with suggestions of similar names.
 pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
-    let path = place.written.display();
+    let path = place.shown();
     let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let (Some(name), Some(folder)) = (name, place.real.parent()) else {
         return format!("{path} does not exist.");
@@ -201,15 +218,17 @@ impl ShownFile {
 
 fn show_lines(
     input: &ReadInput,
-    file: File,
+    mut reader: impl BufRead,
+    format: TextFormat,
     place: &ResolvedPath,
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.written.display();
+    let path = place.shown();
+    let cannot = |error: io::Error| ToolError::from(format!("cannot read {path}: {error}"));
     let first = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
-    let mut reader = BufReader::with_capacity(64 << 10, file);
     let (mut number, mut taken) = (0_u64, 0_u64);
+    let mut ends = LineCount::of(reader.fill_buf().map_err(cannot)?);
     let mut sheet = ShownFile::default();
     let more = loop {
         if taken == limit || sheet.shown.len() >= TEXT_BYTES_MAX {
@@ -219,16 +238,15 @@ fn show_lines(
             return Err(ToolError::interrupted());
         }
         let keep = if number + 1 < first { 0 } else { LINE_CHARACTERS_MAX };
-        match next_line(&mut reader, keep, cancel) {
-            Ok(ShownLine::End) => break false,
-            Ok(line) => {
+        match next_line(&mut reader, keep, &mut ends, cancel).map_err(cannot)? {
+            ShownLine::End => break false,
+            line => {
                 number += 1;
                 if number >= first {
                     taken += 1;
                     sheet.take(number, line);
                 }
             }
-            Err(error) => return Err(format!("cannot read {path}: {error}").into()),
         }
     };
     if taken == 0 && number > 0 {
@@ -243,22 +261,54 @@ fn show_lines(
         let next = number + 1;
         shown.extend([format!("[more lines follow: continue with offset {next}]\n")]);
     }
+    let style = style(format, ends.most());
+    if !style.is_empty() {
+        shown.extend([format!("[{style}: Edit and Write keep that]\n")]);
+    }
+    if shown.contains(NUL_SIGN) {
+        shown.extend([format!("[NUL characters are shown as {NUL_SIGN}]\n")]);
+    }
     let detail = json!({
         "type": "text",
-        "file": { "filePath": place.written, "startLine": first, "numLines": taken, "more": more },
+        "file": { "filePath": place.shown(), "startLine": first, "numLines": taken, "more": more },
     });
     Ok(ToolOutcome::text(shown.trim_end_matches('\n'), detail))
+}
+
+/// Which line ends were seen.
+struct LineCount {
+    /// The last byte of a line.
+    feed: u8,
+    feeds: usize,
+    /// How many follow a carriage return.
+    pairs: usize,
+}
+
+impl LineCount {
+    /// For a file that begins with this text.
+    fn of(start: &[u8]) -> Self {
+        let is_old = !start.contains(&b'\n') && start.contains(&b'\r');
+        Self { feed: if is_old { b'\r' } else { b'\n' }, feeds: 0, pairs: 0 }
+    }
+
+    fn most(&self) -> Option<LineEnds> {
+        if self.feed == b'\r' {
+            return Some(LineEnds::CarriageReturn);
+        }
+        LineEnds::of_counts(self.feeds, self.pairs)
+    }
 }
 
 /// Reads one line in bounded memory: `keep` characters of it, and how many more there were.
 fn next_line(
     reader: &mut impl BufRead,
     keep: usize,
+    ends: &mut LineCount,
     cancel: &CancellationToken,
 ) -> io::Result<ShownLine> {
     let room = keep * 4;
     let mut line: Vec<u8> = Vec::new();
-    let mut length = 0_usize;
+    let (mut length, mut last) = (0_usize, None);
     loop {
         if cancel.is_cancelled() {
             return Err(io::Error::other("interrupted"));
@@ -267,18 +317,21 @@ fn next_line(
         if available.is_empty() && length == 0 {
             return Ok(ShownLine::End);
         }
-        let end = available.iter().position(|byte| *byte == b'\n');
+        let end = available.iter().position(|byte| *byte == ends.feed);
         let used = end.unwrap_or(available.len());
         length += used + usize::from(end.is_some());
         let part = &available[..used.min(room.saturating_sub(line.len()))];
         line.extend_from_slice(part);
+        last = available[..used].last().copied().or(last);
         let at_end = end.is_some() || available.is_empty();
+        ends.feeds += usize::from(end.is_some());
+        ends.pairs += usize::from(end.is_some() && last == Some(b'\r'));
         reader.consume(used + usize::from(end.is_some()));
         if at_end {
             if text::is_binary(&line) {
                 return Ok(ShownLine::Binary);
             }
-            let whole = String::from_utf8_lossy(&line);
+            let whole = String::from_utf8_lossy(&line).replace('\0', NUL_SIGN);
             let whole = whole.trim_end_matches('\r');
             let clipped = text::truncated(whole, keep);
             let left_out = length.saturating_sub(clipped.len() + 2);

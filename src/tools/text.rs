@@ -16,20 +16,39 @@ pub(super) fn tail(text: &str, limit: usize) -> &str {
     text.char_indices().rev().nth(limit - 1).map_or(text, |(start, _)| &text[start..])
 }
 
-/// Whether these bytes are binary: a NUL, or more than a tenth of invalid UTF-8.
+/// How a NUL character is shown.
+pub(super) const NUL_SIGN: &str = "\u{2400}";
+
+/// Whether these bytes are binary: more than a tenth is control characters or invalid UTF-8. A
+/// single NUL between other bytes does not count: it separates names, or is in a source file.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
-    if bytes.contains(&0) {
+    if controls(bytes) > (bytes.len() / 10).max(1) {
         return true;
     }
     let unreadable: usize = bytes.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
     // A character split at either end does not count.
-    unreadable > 8 && unreadable > bytes.len() / 10
+    unreadable > (bytes.len() / 10).max(8)
+}
+
+/// How many bytes are control characters that text does not contain. A single NUL does not count.
+pub(super) fn controls(bytes: &[u8]) -> usize {
+    let mut before = u8::MAX;
+    let controls = bytes.iter().filter(|byte| {
+        let counts = is_control(**byte) && (**byte != 0 || before == 0);
+        before = **byte;
+        counts
+    });
+    controls.count()
+}
+
+/// Whether a byte is a control character that text does not contain.
+pub(super) fn is_control(byte: u8) -> bool {
+    matches!(byte, 0..=6 | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f)
 }
 
 /// Renders text as a terminal would: without escape sequences, and only the final state of a line
 /// that overwrites itself.
-pub(super) fn readable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
+pub(super) fn readable(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
@@ -40,6 +59,7 @@ pub(super) fn readable(bytes: &[u8]) -> String {
                 plain.truncate(plain.rfind('\n').map_or(0, |end| end + 1));
             }
             '\n' | '\t' => plain.push(letter),
+            '\0' => plain.push_str(NUL_SIGN),
             _ if letter.is_control() => {}
             _ => plain.push(letter),
         }

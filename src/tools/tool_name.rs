@@ -6,10 +6,10 @@ use super::permission::wildcard;
 /// Tools of other clients that read the same settings files. A rule for one has no effect here, but
 /// is not a typo.
 #[rustfmt::skip]
-const OTHER_CLIENT_TOOLS: [&str; 38] = [
+const OTHER_CLIENT_TOOLS: [&str; 37] = [
     "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterPlanMode", "EnterWorktree",
     "ExitPlanMode", "ExitWorktree", "KillBash", "LS", "LSP", "ListMcpResourcesTool", "Monitor",
-    "MultiEdit", "NotebookEdit", "NotebookRead", "PowerShell", "PushNotification",
+    "MultiEdit", "NotebookRead", "PowerShell", "PushNotification",
     "ReadMcpResourceTool", "RemoteTrigger", "ScheduleWakeup", "SendMessage", "Skill",
     "SlashCommand", "StructuredOutput", "TaskCreate", "TaskGet", "TaskList", "TaskOutput",
     "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete", "TodoRead", "ToolSearch",

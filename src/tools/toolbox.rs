@@ -10,15 +10,18 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::acceptance::AcceptanceDemands;
 use super::background;
+use super::call_paths::path;
 use super::capture::OutputFolder;
 use super::catalog::{BuiltinTool, CommandTimes};
 use super::edit;
 use super::external::{ExternalTools, Permission};
 use super::file_history::FileHistory;
+use super::file_names;
 use super::files_read::FilesRead;
 use super::glob;
 use super::grep;
 use super::input::{self, ToolRequest};
+use super::notebook_edit;
 use super::outcome::{Effect, GrantSource, ToolError, ToolOutcome, ToolRefusal};
 use super::panic_guard::{catch_panic, run_change, run_guarded, run_read};
 use super::paths::{PATH_BYTES_MAX, PathScope, ResolvedPath, WorkFolders, resolve};
@@ -31,7 +34,7 @@ use super::todo::TodoList;
 use super::toolbox_setup::{
     build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
 };
-use super::walk::{self, SearchBounds, SearchScope};
+use super::walk::{self, SearchBounds};
 use super::web::{self, WebFetcher};
 use super::write;
 
@@ -224,8 +227,9 @@ impl Toolbox {
     /// The same call with symbolic links in its path resolved, if there are any.
     pub fn with_real_path(&self, call: &ToolCall) -> Option<ToolCall> {
         self.tools.with_path(call, |_, path| {
-            let real = resolve(Path::new(path));
-            (real != Path::new(path)).then_some(real)
+            let path = file_names::find(Path::new(path));
+            let real = resolve(&path);
+            (real != path).then_some(real)
         })
     }
 
@@ -293,7 +297,7 @@ impl ToolSet {
         self.check(tool, &request).ok()?;
         let changed = change(self, &path(&request)?)?;
         let mut call = call.clone();
-        call.input.as_object_mut()?.insert(field.to_owned(), changed.to_str()?.into());
+        call.input.as_object_mut()?.insert(field.to_owned(), file_names::shown(&changed).into());
         Some(call)
     }
 
@@ -317,15 +321,16 @@ impl ToolSet {
         let request = input::parse(tool, &call.input)?;
         self.check(tool, &request)?;
         let cwd = self.shell.cwd();
-        let place = path(&request).map(|path| self.places.resolve(&path, &cwd));
+        let place = self.place(&request, &cwd);
         let find = |path: &str, base: &Path| self.places.resolve(path, base);
         let deed = match (&request, &place) {
             (ToolRequest::Bash(bash), _) => {
                 Access::Command { command: &bash.command, cwd: &cwd, resolve: &find }
             }
-            (ToolRequest::Write(_) | ToolRequest::Edit(_), Some(place)) => {
-                Access::Change(place.clone())
-            }
+            (
+                ToolRequest::Write(_) | ToolRequest::Edit(_) | ToolRequest::NotebookEdit(_),
+                Some(place),
+            ) => Access::Change(place.clone()),
             (ToolRequest::Read(_) | ToolRequest::Glob(_) | ToolRequest::Grep(_), Some(place)) => {
                 Access::Read(place.clone())
             }
@@ -357,9 +362,13 @@ impl ToolSet {
         match request {
             ToolRequest::Bash(bash) => self.shell.check(bash),
             ToolRequest::Edit(edit) => edit::check_input(edit),
+            ToolRequest::NotebookEdit(edit) => notebook_edit::check_input(edit),
             ToolRequest::Glob(glob) => glob::compile(glob).map(drop),
             ToolRequest::Grep(grep) => {
                 grep.kind.as_deref().map_or(Ok(()), |kind| walk::find_types(kind).map(drop))?;
+                if let Some(glob) = &grep.glob {
+                    walk::compile_globs(Path::new("/"), Some(glob))?;
+                }
                 grep::compile(grep).map(drop)
             }
             ToolRequest::BashOutput(look) => background::compile_filter(look).map(drop),
@@ -410,6 +419,7 @@ impl ToolSet {
                 ToolRequest::Read(_)
                 | ToolRequest::Write(_)
                 | ToolRequest::Edit(_)
+                | ToolRequest::NotebookEdit(_)
                 | ToolRequest::Glob(_)
                 | ToolRequest::Grep(_) => ToolOutcome::failure("the call names no path"),
             };
@@ -484,23 +494,20 @@ impl ToolSet {
         stop: &CancellationToken,
     ) -> Result<ToolOutcome, ToolError> {
         let base = self.shell.cwd();
+        let known = (&self.seen, self.history.as_ref());
         match request {
             ToolRequest::Read(read) => read::run(&read, place, &base, &self.seen, stop),
-            ToolRequest::Write(write) => {
-                write::run(&write, place, (&self.seen, self.history.as_ref()), stop)
-            }
-            ToolRequest::Edit(edit) => {
-                edit::run(&edit, place, &base, (&self.seen, self.history.as_ref()), stop)
-            }
+            ToolRequest::Write(write) => write::run(&write, place, known, stop),
+            ToolRequest::Edit(edit) => edit::run(&edit, place, &base, known, stop),
+            ToolRequest::NotebookEdit(edit) => notebook_edit::run(&edit, place, &base, known, stop),
             ToolRequest::Glob(input) => {
                 let matcher = glob::compile(&input)?;
-                let scope = self.scope(BuiltinTool::Glob, place, None, None)?;
-                glob::run(&matcher, scope, &base, &SearchBounds::new(stop))
+                let scope = self.glob_scope(&input, place)?;
+                glob::run(&matcher, &scope, &base, &SearchBounds::new(stop))
             }
             ToolRequest::Grep(input) => {
                 let matcher = grep::compile(&input)?;
-                let (globs, kind) = (input.glob.as_deref(), input.kind.as_deref());
-                let scope = self.scope(BuiltinTool::Grep, place, globs, kind)?;
+                let scope = self.grep_scope(&input, place)?;
                 let bounds = SearchBounds::new(stop);
                 grep::run(&input, &matcher, scope, &base, self.output_limit, &bounds)
             }
@@ -510,41 +517,5 @@ impl ToolSet {
             | ToolRequest::WebFetch(_)
             | ToolRequest::TodoWrite(_) => Err("the call touches no files".into()),
         }
-    }
-
-    fn scope(
-        self: &Arc<Self>,
-        tool: BuiltinTool,
-        place: &ResolvedPath,
-        globs: Option<&str>,
-        kind: Option<&str>,
-    ) -> Result<SearchScope, ToolError> {
-        let kit = Arc::clone(self);
-        Ok(SearchScope {
-            root: place.real.clone(),
-            globs: walk::compile_globs(&place.real, globs)?,
-            types: kind.map(walk::find_types).transpose()?,
-            hides: Box::new(move |path| kit.permissions.hides(tool, path)),
-        })
-    }
-}
-
-/// The path of a call, explicit or implied.
-fn path(request: &ToolRequest) -> Option<String> {
-    let folder = |path: &Option<String>| path.clone().unwrap_or_else(|| ".".to_string());
-    match request {
-        ToolRequest::Read(read) => Some(read.file_path.clone()),
-        ToolRequest::Write(write) => Some(write.file_path.clone()),
-        ToolRequest::Edit(edit) => Some(edit.file_path.clone()),
-        ToolRequest::Glob(glob) => match glob::split_literal_folder(&glob.pattern) {
-            ("", _) => Some(folder(&glob.path)),
-            (root, _) => Some(root.to_string()),
-        },
-        ToolRequest::Grep(grep) => Some(folder(&grep.path)),
-        ToolRequest::Bash(_)
-        | ToolRequest::BashOutput(_)
-        | ToolRequest::KillShell(_)
-        | ToolRequest::WebFetch(_)
-        | ToolRequest::TodoWrite(_) => None,
     }
 }

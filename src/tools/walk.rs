@@ -1,7 +1,8 @@
 //! Walks the files below a folder for a search: skips ignored and hidden files, and is bounded in
 //! time.
 
-use std::fmt::Write as _;
+use std::collections::HashSet;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -9,22 +10,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ignore::gitignore::gitconfig_excludes_path;
+use ignore::gitignore::{Gitignore, GitignoreBuilder, gitconfig_excludes_path};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
-use ignore::{DirEntry, Walk, WalkBuilder};
+use ignore::{DirEntry, Match, Walk, WalkBuilder};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::glob_limits::{check_glob, has_bounded_lines};
+use super::glob_readings::{alternatives, readings};
 use super::outcome::ToolError;
-use super::paths::open_regular;
+use super::paths::{PATH_BYTES_MAX, display_path, open_regular, resolve};
 
 /// How long one search may take.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
 
 /// The largest ignore file that is read, in bytes.
 const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How many files a search looks at to explain an empty result.
+const EXPLAINED_MAX: usize = 20_000;
+
+/// How many paths such an explanation names.
+const NAMED_MAX: usize = 5;
 
 const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that is too long or \
                           opens too many braces, or is no ordinary file";
@@ -67,12 +75,13 @@ impl SearchBounds {
         let passed = self.passed.load(Ordering::Relaxed);
         let mut note = String::new();
         if self.is_unfiltered.load(Ordering::Relaxed) {
-            let _ = write!(note, "\n[ignored files were searched too, because {UNREADABLE}]");
+            let _ = write!(note, "[ignored files were searched too, because {UNREADABLE}]");
         }
         if passed > 0 {
+            let gap = if note.is_empty() { "" } else { "\n" };
             let _ = write!(
                 note,
-                "\n[folders passed over, because {UNREADABLE}: {passed}; give such a folder as \
+                "{gap}[folders passed over, because {UNREADABLE}: {passed}; give such a folder as \
                  path to search it]"
             );
         }
@@ -82,24 +91,69 @@ impl SearchBounds {
 
 /// The files that a search covers.
 pub(super) struct SearchScope {
+    /// A real path.
     pub(super) root: PathBuf,
+    /// The same place as it was written.
+    pub(super) written: PathBuf,
+    /// What to say if the root does not exist, because a pattern led there.
+    pub(super) missing_folder: Option<String>,
     pub(super) globs: Override,
     pub(super) types: Option<Types>,
     /// Whether a path is hidden from the model.
-    pub(super) hides: Box<dyn Fn(&Path) -> bool + Send + Sync>,
+    pub(super) hides: HidesPath,
 }
 
-/// Compiles a filter such as `*.{ts,tsx}`.
+pub(super) type HidesPath = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+/// Where a search looks, to name what it finds.
+pub(super) struct SearchPlace {
+    root: PathBuf,
+    written: PathBuf,
+}
+
+impl SearchScope {
+    pub(super) fn place(&self) -> SearchPlace {
+        let is_same = resolve(&self.written) == self.root;
+        let written = if is_same { &self.written } else { &self.root };
+        SearchPlace { root: self.root.clone(), written: written.clone() }
+    }
+}
+
+impl SearchPlace {
+    /// The path as shown to the model: below the folder that the call names, even if that is a link.
+    pub(super) fn shown(&self, path: &Path, base: &Path) -> String {
+        match path.strip_prefix(&self.root) {
+            Ok(rest) if rest.as_os_str().is_empty() => display_path(&self.written, base),
+            Ok(rest) => display_path(&self.written.join(rest), base),
+            Err(_) => display_path(path, base),
+        }
+    }
+}
+
+/// Compiles a filter such as `*.{ts,tsx}`, or a list of them.
 ///
 /// # Errors
 /// Why it is not valid, for the model.
 pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, ToolError> {
+    let wrong = |error: &dyn Display| ToolError::from(format!("glob is wrong: {error}"));
     let mut builder = OverrideBuilder::new(root);
     if let Some(pattern) = pattern {
-        check_glob(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
-        builder.add(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
+        check_glob(pattern).map_err(|error| wrong(&error))?;
+        for one in alternatives(pattern) {
+            let mut first_error = None;
+            let mut is_added = false;
+            for reading in readings(one) {
+                match builder.add(&reading) {
+                    Ok(_) => is_added = true,
+                    Err(error) => drop(first_error.get_or_insert(error)),
+                }
+            }
+            if let Some(error) = first_error.filter(|_| !is_added) {
+                return Err(wrong(&error));
+            }
+        }
     }
-    Ok(builder.build().map_err(|error| format!("glob is wrong: {error}"))?)
+    builder.build().map_err(|error| wrong(&error))
 }
 
 /// Finds the file type called `name`.
@@ -113,14 +167,83 @@ pub(super) fn find_types(name: &str) -> Result<Types, ToolError> {
 }
 
 /// The regular files of a scope, in the order of their names.
-pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
-    let SearchScope { root, globs, types, hides } = scope;
-    // With any of these options on, the ignore files of all parent folders are parsed.
-    let is_filtered = root.ancestors().all(has_readable_ignore_files);
+pub(super) fn files(
+    scope: &SearchScope,
+    bounds: SearchBounds,
+) -> impl Iterator<Item = DirEntry> + use<> {
+    let (mut builder, is_filtered) = walk(scope, Some(&bounds.passed));
     bounds.is_unfiltered.store(!is_filtered, Ordering::Relaxed);
+    builder.overrides(scope.globs.clone());
+    if let Some(types) = scope.types.clone() {
+        builder.types(types);
+    }
+    regular(builder.build(), bounds)
+}
+
+/// Says which files below the root a search has left out, if any.
+pub(super) fn explain_nothing_found(
+    scope: &SearchScope,
+    base: &Path,
+    bounds: &SearchBounds,
+) -> Option<String> {
+    if !scope.root.is_dir() {
+        return None;
+    }
+    let place = scope.place();
+    let mut seen = HashSet::new();
+    for entry in walk(scope, None).0.build().take_while(|_| !bounds.is_over()) {
+        seen.extend(entry.ok().map(DirEntry::into_path));
+        if seen.len() > EXPLAINED_MAX {
+            return None;
+        }
+    }
+    let (mut ignored, mut links) = (Vec::new(), Vec::new());
+    let mut folders = vec![scope.root.clone()];
+    while let Some(folder) = folders.pop().filter(|_| !bounds.is_over()) {
+        let entries = fs::read_dir(folder).ok()?.flatten();
+        for entry in entries.filter(|entry| entry.file_name() != ".git") {
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if (scope.hides)(&path) {
+                continue;
+            }
+            if kind.is_symlink() && path.is_dir() {
+                links.push(place.shown(&path, base));
+            } else if !seen.contains(&path) {
+                ignored.push(place.shown(&path, base) + if kind.is_dir() { "/" } else { "" });
+            } else if kind.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    let note = |what: &str, mut paths: Vec<String>| {
+        paths.sort_unstable();
+        let more = paths.len().saturating_sub(NAMED_MAX);
+        paths.truncate(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names = paths.join(", ");
+        (!names.is_empty())
+            .then(|| format!("[{what}: {names}{more}; give one as path to search it]"))
+    };
+    let notes = [
+        note("left out, as .gitignore or its like says", ignored),
+        note("links to folders are not followed", links),
+    ];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    Some(notes.join("\n")).filter(|notes| !notes.is_empty())
+}
+
+/// A walk below the root of a scope without its filters, and whether ignore files apply. `passed`
+/// counts the folders that are left out because their ignore files cannot be read.
+fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder, bool) {
+    let root = &scope.root;
+    // With any of these options on, the ignore files of all parent folders are parsed.
+    let is_readable = root.ancestors().all(has_readable_ignore_files);
+    // A call that names an ignored folder is about what is in it.
+    let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable =
         is_filtered && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
-    let passed = Arc::clone(&bounds.passed);
+    let (passed, hides) = (passed.cloned(), Arc::clone(&scope.hides));
     let mut builder = WalkBuilder::new(root);
     builder
         .hidden(false)
@@ -129,9 +252,8 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
         .git_ignore(is_filtered)
         .git_global(is_global_readable)
         .parents(is_filtered)
-        // To find it, a `.git` file would be followed to the path that it names.
+        // To find it, a `.git` file would be followed to whatever it names.
         .git_exclude(false)
-        .overrides(globs)
         .sort_by_file_name(std::ffi::OsStr::cmp)
         .filter_entry(move |entry| {
             if entry.depth() == 0 {
@@ -142,13 +264,64 @@ pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<I
             }
             let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
             let opens = !is_folder || has_readable_ignore_files(entry.path());
-            passed.fetch_add(usize::from(!opens), Ordering::Relaxed);
+            if let Some(passed) = &passed {
+                passed.fetch_add(usize::from(!opens), Ordering::Relaxed);
+            }
             opens
         });
-    if let Some(types) = types {
-        builder.types(types);
+    if is_filtered && let Some((repository, exclude)) = exclude_file(root) {
+        builder.current_dir(repository);
+        // A pattern that cannot be parsed is skipped, as in other ignore files.
+        let _ = builder.add_ignore(exclude);
     }
-    regular(builder.build(), bounds)
+    (builder, is_readable)
+}
+
+/// Whether ignore files say that a folder, or one that it is in, is left out.
+fn is_ignored(folder: &Path) -> bool {
+    let decides = |rules: &Gitignore| match rules.matched_path_or_any_parents(folder, true) {
+        Match::Ignore(_) => Some(true),
+        Match::Whitelist(_) => Some(false),
+        Match::None => None,
+    };
+    for parent in folder.ancestors().skip(1) {
+        for name in [".ignore", ".gitignore"] {
+            if let Some(decision) = decides(&Gitignore::new(parent.join(name)).0) {
+                return decision;
+            }
+        }
+        if parent.join(".git").exists() {
+            break;
+        }
+    }
+    exclude_file(folder).is_some_and(|(repository, exclude)| {
+        let mut builder = GitignoreBuilder::new(repository);
+        let _ = builder.add(exclude);
+        builder.build().is_ok_and(|rules| decides(&rules) == Some(true))
+    })
+}
+
+/// The repository that a folder is in, and its own ignore file, `.git/info/exclude`.
+fn exclude_file(folder: &Path) -> Option<(PathBuf, PathBuf)> {
+    let repository = folder.ancestors().find(|folder| folder.join(".git").exists())?;
+    let git = repository.join(".git");
+    let git = if git.is_dir() { git } else { common_folder(repository, &git)? };
+    let exclude = git.join("info/exclude");
+    let is_usable = exclude.is_file() && is_readable_ignore_file(&exclude);
+    is_usable.then(|| (repository.to_owned(), exclude))
+}
+
+/// What a `.git` file of a linked work tree leads to.
+fn common_folder(repository: &Path, git: &Path) -> Option<PathBuf> {
+    let line = |path: &Path| {
+        let mut text = String::new();
+        let file = path.canonicalize().and_then(|real| open_regular(&real)).ok()?;
+        file.take(PATH_BYTES_MAX as u64).read_to_string(&mut text).ok()?;
+        text.lines().next().map(str::to_owned)
+    };
+    let git = repository.join(line(git)?.strip_prefix("gitdir: ")?);
+    let common = line(&git.join("commondir")).unwrap_or_else(|| ".".to_owned());
+    Some(git.join(common))
 }
 
 /// Whether a folder's ignore files can be read without blocking (a pipe waits for a writer, a

@@ -1,20 +1,23 @@
 //! The Write tool, and the atomic replacement of files.
 
 use std::fs::{self, Metadata, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::edit::EDITED_BYTES_MAX;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::WriteInput;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{OPEN_FOLDER_FLAGS, ResolvedPath, open_real};
 use super::read::check_regular;
+use super::text_file::TextFile;
 
 /// Writes a file. Blocks.
 ///
@@ -26,22 +29,40 @@ pub(super) fn run(
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.written.display();
+    let path = place.shown();
     let existing = overwritable_metadata(place, seen)?;
+    let former = existing.as_ref().and_then(|metadata| read_text(&place.real, metadata));
+    let content = former.as_ref().map_or_else(
+        || Ok(input.content.clone().into_bytes()),
+        |former| former.restyle(&input.content),
+    );
+    let content = content.map_err(|why| format!("{path}: {why}"))?;
     if let Some(history) = history {
         history
             .keep(&place.real)
             .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
     }
-    replace_atomically(&place.real, input.content.as_bytes(), existing.as_ref(), cancel)
+    replace_atomically(&place.real, &content, existing.as_ref(), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
     record_written(place, seen);
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
+    let style = former.map(|former| former.style()).filter(|style| !style.is_empty());
+    let kept = style.map_or(String::new(), |style| format!(" It is still {style}."));
     Ok(ToolOutcome::text(
-        format!("{verb} {path} ({} bytes).", input.content.len()),
-        json!({ "type": kind, "filePath": place.written }),
+        format!("{verb} {path} ({} bytes).{kept}", content.len()),
+        json!({ "type": kind, "filePath": place.shown() }),
     ))
+}
+
+/// The text of a file that is replaced, unless it is none, or too large to be edited.
+fn read_text(real: &Path, metadata: &Metadata) -> Option<TextFile> {
+    if metadata.len() > EDITED_BYTES_MAX {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    open_real(real, OFlag::O_RDONLY).ok()?.take(EDITED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    TextFile::new(bytes)
 }
 
 /// The metadata of the existing file, if the model may overwrite it.
@@ -49,7 +70,7 @@ fn overwritable_metadata(
     place: &ResolvedPath,
     seen: &FilesRead,
 ) -> Result<Option<Metadata>, ToolError> {
-    let path = place.written.display();
+    let path = place.shown();
     match fs::metadata(&place.real) {
         Ok(metadata) => {
             check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;

@@ -207,11 +207,57 @@ async fn dollars_and_unicode_are_replaced_literally() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_utf_8_is_not_edited() {
+async fn a_file_is_edited_in_its_own_encoding() {
     let bench = Bench::open();
-    bench.file("latin", b"caf\xe9 and a good deal of other text\n");
-    bench.read("latin").await;
-    assert_fails_with(&edit(&bench, "latin", "other", "more").await, "not UTF-8");
+    let table: [(&[u8], &str, &str, &[u8]); 6] = [
+        (b"caf\xe9 and other text\n", "café and", "thé or", b"th\xe9 or other text\n"),
+        (b"\xff\xfea\0\r\0\n\0b\0", "a\nb", "é", b"\xff\xfe\xe9\0"),
+        (b"a\0b\nc\n", "a\u{2400}b", "x\u{2400}y", b"x\0y\nc\n"),
+        (b"gr\xc3\xbc\xc3\x9fe\nf\xfcr\n", "größe", "ü", b""),
+        (b"gr\xc3\xbc\xc3\x9fe\nf\xfcr\n", "grüße", "ü", b"\xc3\xbc\nf\xfcr\n"),
+        (b"a\rb\r", "a\nb", "c\nd", b"c\rd\r"),
+    ];
+    for (before, old, new, after) in table {
+        let path = bench.file("f", before);
+        let outcome = edit(&bench, "f", old, new).await;
+        assert_eq!(outcome.is_error, after.is_empty(), "{outcome:?}");
+        let expected = if after.is_empty() { before } else { after };
+        assert_eq!(fs::read(path).unwrap(), expected, "{old}");
+    }
+    bench.file("f", b"caf\xe9 and other text\n");
+    assert_fails_with(&edit(&bench, "f", "and", "→").await, "has no '→' (U+2192)");
+    bench.file("f", b"gr\xc3\xbc\xc3\x9fe\nf\xfcr\n");
+    assert_fails_with(&edit(&bench, "f", "f\u{fffd}r", "x").await, "line 2 holds bytes");
+    assert_fails_with(&edit(&bench, "f", "\u{fffd}x", "y").await, "without it");
+    assert_fails_with(&edit(&bench, "f", "r\n", "x").await, "line 2 holds bytes");
+    bench.file("f", b"\x7fELF\0\0\0");
+    assert_fails_with(&edit(&bench, "f", "ELF", "x").await, "a binary file");
+}
+
+#[tokio::test]
+async fn a_replaced_file_keeps_its_encoding_and_line_ends() {
+    let bench = Bench::open();
+    let table: [(&[u8], &str, &[u8], &str); 4] = [
+        (b"a\n", "b\n", b"b\n", " (2 bytes)."),
+        (
+            b"\xef\xbb\xbfusing A;\r\n",
+            "using B;\nx\n",
+            b"\xef\xbb\xbfusing B;\r\nx\r\n",
+            "still UTF-8 with a byte order mark, CRLF line ends.",
+        ),
+        (b"\xfe\xff\0a", "b\n", b"\xfe\xff\0b\0\n", "still UTF-16BE with a byte order mark."),
+        (b"caf\xe9 and more\n", "thé\n", b"th\xe9\n", "still windows-1252."),
+    ];
+    for (before, content, after, said) in table {
+        let path = bench.file("f", before);
+        bench.read("f").await;
+        let outcome = write(&bench, "f", content).await;
+        assert!(text(&outcome).ends_with(said), "{}", text(&outcome));
+        assert_eq!(fs::read(path).unwrap(), after);
+    }
+    assert_fails_with(&write(&bench, "f", "→").await, "has no '→'");
+    fs::remove_file(bench.cwd.join("f")).unwrap();
+    assert!(!write(&bench, "f", "→").await.is_error);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod environment;
 mod hangs;
 mod inputs;
 mod media;
+mod notebooks;
 mod paths;
 mod pdfs;
 mod permission;

@@ -399,7 +399,7 @@ fn a_denied_tool_is_not_offered_to_the_model() {
     let bench = bench(Default, Deny(&["Bash", "Glo*", "Read(.env)"]));
     let names: Vec<&str> =
         bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names, ["Read", "Write", "Edit", "Grep", "TodoWrite"]);
+    assert_eq!(names, ["Read", "Write", "Edit", "NotebookEdit", "Grep", "TodoWrite"]);
 }
 
 #[tokio::test]

@@ -105,18 +105,38 @@ async fn a_missing_file_lists_similar_names() {
 }
 
 #[tokio::test]
-async fn text_that_is_not_utf_8_is_shown_lossily() {
+async fn text_in_other_encodings_is_shown_and_named() {
     let bench = Bench::open();
-    bench.file("latin", b"na\xefve caf\xe9 and some more plain text\n");
-    let shown = text(&bench.read("latin").await);
-    assert_eq!(shown, "     1\tna\u{fffd}ve caf\u{fffd} and some more plain text");
+    let keep = "Edit and Write keep that";
+    for (bytes, expected) in [
+        (
+            &b"na\xefve caf\xe9 and some more plain text\n"[..],
+            format!("     1\tnaïve café and some more plain text\n[windows-1252: {keep}]"),
+        ),
+        (
+            b"\xff\xfea\0\r\0\n\0b\0",
+            format!(
+                "     1\ta\n     2\tb\n[UTF-16LE with a byte order mark, CRLF line ends: {keep}]"
+            ),
+        ),
+        (b"\xef\xbb\xbfa\n", format!("     1\ta\n[UTF-8 with a byte order mark: {keep}]")),
+        (b"a\rb\r", format!("     1\ta\n     2\tb\n[CR line ends: {keep}]")),
+        (b"a\0b\n", "     1\ta\u{2400}b\n[NUL characters are shown as \u{2400}]".to_owned()),
+        (
+            b"gr\xc3\xbc\xc3\x9fe f\xfcr alle\n",
+            "     1\tgr\u{fc}\u{df}e f\u{fffd}r alle".to_owned(),
+        ),
+    ] {
+        bench.file("f", bytes);
+        assert_eq!(text(&bench.read("f").await), expected);
+    }
 }
 
 #[tokio::test]
 async fn notebooks_are_shown_cell_by_cell() {
     let bench = Bench::open();
     let notebook = json!({ "cells": [
-        { "cell_type": "markdown", "source": ["# Title\n", "text"] },
+        { "cell_type": "markdown", "id": "t", "source": ["# Title\n", "text"] },
         { "cell_type": "code", "source": "print(1)", "outputs": [
             { "output_type": "stream", "text": ["1\n"] },
             { "output_type": "display_data",
@@ -126,13 +146,35 @@ async fn notebooks_are_shown_cell_by_cell() {
     ] });
     bench.file("a.ipynb", notebook.to_string());
     let shown = text(&bench.read("a.ipynb").await);
-    assert!(shown.starts_with("[cell 1: markdown]\n# Title\ntext\n\n[cell 2: code]\nprint(1)\n"));
+    assert!(
+        shown.starts_with("[cell 1: markdown, id t]\n# Title\ntext\n\n[cell 2: code, id cell-1]")
+    );
     for part in ["[output]\n1\n", "<Figure>\n(image/png not shown)", "ValueError: bad"] {
         assert!(shown.contains(part), "{shown}");
     }
     assert!(!shown.contains("AAAA"));
-    bench.file("bad.ipynb", "{");
-    assert_fails_with(&bench.read("bad.ipynb").await, "no notebook");
+    let part = |offset: u64| json!({ "file_path": "a.ipynb", "offset": offset, "limit": 1 });
+    let shown = text(&bench.run("Read", part(1)).await);
+    let more = "[more cells follow: continue with offset 2]";
+    assert_eq!(shown, format!("[cell 1: markdown, id t]\n# Title\ntext\n\n{more}"));
+    let shown = text(&bench.run("Read", part(2)).await);
+    assert!(shown.starts_with("[cell 2: code, id cell-1]\nprint(1)\n"), "{shown}");
+    assert!(!shown.contains("more cells"), "{shown}");
+    assert_fails_with(&bench.run("Read", part(3)).await, "has only 2 cells");
+}
+
+#[tokio::test]
+async fn notebooks_of_other_programs_are_shown_and_broken_ones_as_text() {
+    let bench = Bench::open();
+    let half = r#"{"cells": [{"cell_type": "code", "source": "x = '\ud83d'", "outputs": [
+        {"data": {"application/json": NaN}, "text": "y"}]}]}"#;
+    bench.file("half.ipynb", half);
+    let shown = text(&bench.read("half.ipynb").await);
+    assert_eq!(shown, "[cell 1: code, id cell-0]\nx = '\u{fffd}'\n[output]\ny");
+    let conflict = "{\n<<<<<<< HEAD\n \"cells\": [],\n";
+    bench.file("bad.ipynb", conflict);
+    let shown = text(&bench.read("bad.ipynb").await);
+    assert_eq!(shown, "     1\t{\n     2\t<<<<<<< HEAD\n     3\t \"cells\": [],");
 }
 
 #[tokio::test]
@@ -140,7 +182,7 @@ async fn binary_data_after_text_is_described_not_shown() {
     let bench = Bench::open();
     let mut data = b"#!/bin/sh\n".to_vec();
     data.extend_from_slice("echo unpack\n".repeat(1_000).as_bytes());
-    data.extend_from_slice(b"\x1f\x8b\x08\0\0\n\xff\xd8\xff\0rubbish\n\0\nend\n");
+    data.extend_from_slice(b"\x1f\x8b\x08\0\0\n\xff\xd8\xff\0\0\x01bish\n\0\0\0\nend\n");
     bench.file("setup.run", &data);
     let from = |offset: u64| json!({ "file_path": "setup.run", "offset": offset });
     let shown = text(&bench.run("Read", from(1_001)).await);

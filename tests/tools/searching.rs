@@ -36,7 +36,7 @@ fn sorted(shown: &str) -> Vec<&str> {
 #[tokio::test]
 async fn globs_find_names_and_skip_what_is_ignored() {
     let bench = tree();
-    let table: [(serde_json::Value, &[&str]); 8] = [
+    let table: [(serde_json::Value, &[&str]); 10] = [
         (json!({ "pattern": "**/*.rs" }), &["src/lib/run.rs", "src/main.rs"]),
         (json!({ "pattern": "*.rs" }), &["src/lib/run.rs", "src/main.rs"]),
         (json!({ "pattern": "src/*.rs" }), &["src/main.rs"]),
@@ -44,7 +44,16 @@ async fn globs_find_names_and_skip_what_is_ignored() {
         (json!({ "pattern": "*.rs", "path": "src/lib" }), &["src/lib/run.rs"]),
         (json!({ "pattern": "web/*.{ts,tsx}" }), &["web/app.ts", "web/app.tsx"]),
         (json!({ "pattern": "*.yml" }), &[".github/ci.yml"]),
-        (json!({ "pattern": "*.log" }), &["No files found"]),
+        (json!({ "pattern": "target/*/*.rs" }), &["target/debug/out.rs"]),
+        (json!({ "pattern": "noise.log" }), &["noise.log"]),
+        (
+            json!({ "pattern": "*.log" }),
+            &[
+                "No files found",
+                "[left out, as .gitignore or its like says: noise.log, target/; give one as path \
+                 to search it]",
+            ],
+        ),
     ];
     for (input, expected) in table {
         let outcome = bench.run("Glob", input.clone()).await;
@@ -93,7 +102,7 @@ async fn grep_has_three_output_modes() {
     let grep = |input: serde_json::Value| bench.run("Grep", input);
     assert_eq!(
         text(&grep(json!({ "pattern": "run" })).await),
-        ".github/ci.yml\nsrc/lib/run.rs\nsrc/main.rs\nweb/app.ts"
+        ".github/ci.yml\ndata.bin\nsrc/lib/run.rs\nsrc/main.rs\nweb/app.ts"
     );
     assert_eq!(
         text(&grep(json!({ "pattern": "run", "output_mode": "content", "path": "src" })).await),
@@ -101,9 +110,12 @@ async fn grep_has_three_output_modes() {
     );
     assert_eq!(
         text(&grep(json!({ "pattern": "run", "output_mode": "count", "-i": true })).await),
-        ".github/ci.yml:1\nsrc/lib/run.rs:2\nsrc/main.rs:1\nweb/app.ts:1"
+        ".github/ci.yml:1\ndata.bin:1\nsrc/lib/run.rs:2\nsrc/main.rs:1\nweb/app.ts:1"
     );
-    assert_eq!(text(&grep(json!({ "pattern": "zebra" })).await), "No matches found");
+    let nothing = text(&grep(json!({ "pattern": "zebra" })).await);
+    assert!(nothing.starts_with("No matches found\n[left out"), "{nothing}");
+    let nothing = text(&grep(json!({ "pattern": "zebra", "path": "src" })).await);
+    assert_eq!(nothing, "No matches found");
 }
 
 #[tokio::test]
@@ -118,7 +130,7 @@ async fn grep_narrows_by_glob_type_and_file() {
     assert_eq!(files(json!({ "pattern": "run", "path": "web/app.ts" })).await, "web/app.ts");
     assert_eq!(
         files(json!({ "pattern": "run", "glob": "!src/**" })).await,
-        ".github/ci.yml\nweb/app.ts"
+        ".github/ci.yml\ndata.bin\nweb/app.ts"
     );
     assert!(files(json!({ "pattern": "x", "path": "none" })).await.contains("does not exist"));
 }
@@ -162,6 +174,181 @@ async fn grep_output_is_bounded() {
     assert!(shown.chars().count() > 29_000, "{}", shown.chars().count());
     assert!(shown.ends_with("[there is more; narrow the search or raise head_limit]"));
     assert!(shown.lines().next().unwrap().len() < 600);
+}
+
+#[tokio::test]
+async fn grep_shows_the_match_in_a_long_line() {
+    let bench = Bench::open();
+    let (before, after) = ("x".repeat(3_000), "y".repeat(3_000));
+    bench.file("min.js", format!("{before}needle{after}\nneedle at once{after}\n"));
+    bench.file("bar.log", "10%\r50%\rneedle\n");
+    let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    let shown =
+        grep(json!({ "pattern": "needle", "output_mode": "content", "path": "min.js" })).await;
+    let lines: Vec<&str> = shown.lines().collect();
+    let around = format!("{}needle{}", "x".repeat(100), "y".repeat(394));
+    assert_eq!(lines[0], format!("min.js:1:[…]{around}[…]"));
+    assert!(lines[1].starts_with("min.js:2:needle at once"), "{shown}");
+    let shown = grep(json!({ "pattern": "needle", "output_mode": "content", "glob": "*.log" }));
+    assert_eq!(shown.await, "bar.log:1:10%\r50%\rneedle");
+    bench.file("wide", format!("{}\n", "é".repeat(700)));
+    let shown = grep(json!({ "pattern": "(?s)needle.{3000}\ny*needle", "multiline": true,
+        "output_mode": "content" }));
+    assert!(shown.await.starts_with("min.js:1:[…]"), "the first line of the match");
+}
+
+#[tokio::test]
+async fn grep_searches_text_in_any_encoding_and_with_any_line_ends() {
+    let bench = Bench::open();
+    bench.file("sep.ts", b"const TOKEN = 1;\nconst sep = \"\0\";\n");
+    bench.file("wide.rc", b"\xff\xfeT\0O\0K\0E\0N\0\r\0\n\0");
+    bench.file("cp1251.txt", b"TOKEN \xcf\xf0\xe8\xe2\xe5\xf2 \xec\xe8\xf0\n");
+    bench.file("old.txt", "a\rTOKEN\rb\r");
+    bench.file("bom.cs", "\u{feff}TOKEN;\r\nend\r\n");
+    let content = |pattern: &str| json!({ "pattern": pattern, "output_mode": "content" });
+    let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    let expected = "bom.cs:1:TOKEN;\ncp1251.txt:1:TOKEN Привет мир\nold.txt:2:TOKEN\n\
+                    sep.ts:1:const TOKEN = 1;\nwide.rc:1:TOKEN";
+    assert_eq!(grep(content("TOKEN")).await, expected);
+    assert_eq!(grep(content("Привет")).await, "cp1251.txt:1:TOKEN Привет мир");
+    assert_eq!(
+        grep(content("^TOKEN;?$")).await,
+        "bom.cs:1:TOKEN;\nold.txt:2:TOKEN\nwide.rc:1:TOKEN"
+    );
+    assert_eq!(grep(json!({ "pattern": r"\r$" })).await, "bom.cs\nold.txt\nwide.rc");
+    assert_eq!(grep(content("sep")).await, "sep.ts:2:const sep = \"\u{2400}\";");
+}
+
+#[tokio::test]
+async fn binary_files_are_searched_up_to_a_bound() {
+    let bench = Bench::open();
+    let binary = |text: &str| [&b"\x7fELF\0\0\0\x01\x02"[..], text.as_bytes(), b"\0\0"].concat();
+    bench.file("a.txt", "TOKEN\n");
+    bench.file("one.bin", binary("TOKEN"));
+    let mut large = binary("other");
+    large.resize(5 << 20, 0);
+    large.extend(b"TOKEN");
+    bench.file("two.bin", large);
+    let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    let bound = "[1 binary files are longer than the 4 MB that are searched of one]";
+    assert_eq!(
+        grep(json!({ "pattern": "TOKEN" })).await,
+        format!(
+            "a.txt\n[matches also in binary files: one.bin; give one as path to see its lines]\n\
+             {bound}"
+        )
+    );
+    let shown = grep(json!({ "pattern": "TOKEN", "path": "one.bin", "output_mode": "content" }));
+    let shown = shown.await;
+    assert!(shown.contains(":TOKEN\n[one.bin is a binary file]"), "{shown}");
+    let shown = grep(json!({ "pattern": "TOKEN", "path": "two.bin" })).await;
+    assert_eq!(shown, format!("No matches found\n{bound}"));
+}
+
+#[tokio::test]
+async fn patterns_find_what_they_name() {
+    let bench = Bench::with(|_| {});
+    for name in ["app/[slug]/page.tsx", "{type}/x.tsx", "a b/c.ts", "lib/x.ts", "sub/y.ts"] {
+        bench.file(name, "export\n");
+    }
+    std::os::unix::fs::symlink("lib", bench.cwd.join("link")).expect("a link");
+    let cwd = bench.cwd.display().to_string();
+    let glob = async |pattern: &str, path: &str| {
+        text(&bench.run("Glob", json!({ "pattern": pattern, "path": path })).await)
+    };
+    let grep = async |pattern: &str, path: &str| {
+        let input = json!({ "pattern": "export", "glob": pattern, "path": path });
+        text(&bench.run("Grep", input).await)
+    };
+    let rows = [
+        ("app/[slug]/*.tsx", ".", "app/[slug]/page.tsx"),
+        ("app/[slug]/page.tsx", ".", "app/[slug]/page.tsx"),
+        ("**/[slug]/page.tsx", ".", "app/[slug]/page.tsx"),
+        ("{type}/*.tsx", ".", "{type}/x.tsx"),
+        ("x.ts,y.ts", ".", "lib/x.ts\nsub/y.ts"),
+        ("lib/*.ts,sub/*.ts", ".", "lib/x.ts\nsub/y.ts"),
+        ("../lib/*", "sub", "lib/x.ts"),
+        ("../lib/**/*.ts", "sub", "lib/x.ts"),
+        ("link/*.ts", ".", "link/x.ts"),
+        ("a b/*.ts", ".", "a b/c.ts"),
+        ("lib/", ".", "lib/x.ts"),
+    ];
+    for (pattern, path, expected) in rows {
+        assert_eq!(sorted(&glob(pattern, path).await).join("\n"), expected, "Glob {pattern}");
+        assert_eq!(grep(pattern, path).await, expected, "Grep {pattern}");
+    }
+    let absolute = format!("{cwd}/app/[slug]/page.tsx");
+    assert_eq!(glob(&absolute, ".").await, "app/[slug]/page.tsx");
+    assert_eq!(grep(&absolute, "sub").await, "app/[slug]/page.tsx");
+    assert_eq!(glob("*.ts", "link").await, "link/x.ts");
+    assert_eq!(
+        glob("nowhere/*.ts", ".").await,
+        format!("No files found\n[there is no folder {cwd}/nowhere]")
+    );
+    let links = "[links to folders are not followed: link; give one as path to search it]";
+    assert_eq!(glob("*.rs", ".").await, format!("No files found\n{links}"));
+    assert_fails_with(&bench.run("Glob", json!({ "pattern": "../*" })).await, "outside");
+    assert_fails_with(
+        &bench.run("Glob", json!({ "pattern": "*/../x" })).await,
+        "behind a wildcard",
+    );
+    let outside = json!({ "pattern": "x", "glob": "../../**/*.ts" });
+    assert_fails_with(&bench.run("Grep", outside).await, "outside");
+}
+
+#[tokio::test]
+async fn ignore_files_of_a_repository_apply_and_an_ignored_folder_can_be_named() {
+    let bench = Bench::with(|_| {});
+    bench.file(".git/info/exclude", "/private/\n");
+    bench.file(".gitignore", "/build/*\nvendor/\n");
+    bench.file("private/a.rs", "x\n");
+    bench.file("vendor/lib/b.rs", "x\n");
+    bench.file("build/out/c.rs", "x\n");
+    bench.file("sub/private/d.rs", "x\n");
+    let grep = async |path: &str| {
+        text(&bench.run("Grep", json!({ "pattern": "x", "glob": "*.rs", "path": path })).await)
+    };
+    assert_eq!(text(&bench.run("Glob", json!({ "pattern": "*.rs" })).await), "sub/private/d.rs");
+    assert_eq!(grep("private").await, "private/a.rs");
+    assert_eq!(grep("vendor/lib").await, "vendor/lib/b.rs");
+    assert_eq!(grep("build/out").await, "build/out/c.rs");
+    let build = text(&bench.run("Glob", json!({ "pattern": "*.rs", "path": "build" })).await);
+    assert!(build.contains("says: build/out/;"), "{build}");
+    // A linked work tree has them in the repository that it belongs to.
+    bench.file("main/.git/info/exclude", "hidden.rs\n");
+    bench.file("main/.git/worktrees/tree/commondir", "../..\n");
+    let git = bench.cwd.join("main/.git/worktrees/tree");
+    bench.file("tree/.git", format!("gitdir: {}\n", git.display()));
+    bench.file("tree/hidden.rs", "x\n");
+    bench.file("tree/seen.rs", "x\n");
+    let tree = text(&bench.run("Glob", json!({ "pattern": "*.rs", "path": "tree" })).await);
+    assert_eq!(tree, "tree/seen.rs");
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_utf_8_can_be_addressed() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let bench = Bench::open();
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9.txt");
+    let path = bench.cwd.join(name);
+    fs::write(&path, "needle\n").unwrap();
+    let found = text(&bench.run("Glob", json!({ "pattern": "*.txt" })).await);
+    assert_eq!(found, "caf\\xE9.txt");
+    assert_eq!(text(&bench.run("Grep", json!({ "pattern": "needle" })).await), found);
+    for name in [found.as_str(), "caf\u{fffd}.txt"] {
+        let outcome = bench.read(name).await;
+        assert_eq!(text(&outcome), "     1\tneedle");
+        assert!(outcome.detail["file"]["filePath"].as_str().unwrap().ends_with(&found));
+    }
+    let edit = json!({ "file_path": found, "old_string": "needle", "new_string": "thread" });
+    assert!(!bench.run("Edit", edit).await.is_error);
+    let write = json!({ "file_path": found, "content": "new\n" });
+    assert!(!bench.run("Write", write).await.is_error);
+    assert_eq!(fs::read_to_string(path).unwrap(), "new\n");
+    let call = super::bench::call("Read", json!({ "file_path": found }));
+    let seen = bench.toolbox.with_absolute_path(&call);
+    assert_eq!(seen.input["file_path"], format!("{}/{found}", bench.cwd.display()));
 }
 
 #[tokio::test]

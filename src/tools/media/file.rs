@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::Block;
 
+use super::super::file_names::shown;
 use super::super::outcome::{ToolError, ToolOutcome};
 use super::kind::{MediaKind, detect};
 use super::pdf;
@@ -101,7 +102,7 @@ fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> ToolOutco
     let detail = json!({
         "type": media_type,
         "file": {
-            "filePath": path,
+            "filePath": shown(path),
             "bytes": size,
             "dimensions": { "width": full_width, "height": full_height },
             "shown": { "width": width, "height": height, "bytes": picture.data.len() },
@@ -119,7 +120,7 @@ fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> ToolOutcome {
     let detail = json!({
         "type": media_type,
         "file": {
-            "filePath": path,
+            "filePath": shown(path),
             "bytes": size,
             "numPages": pdf.count,
             "pages": pdf.part,

@@ -118,6 +118,7 @@ impl PermissionRule {
                 BuiltinTool::Read
                 | BuiltinTool::Write
                 | BuiltinTool::Edit
+                | BuiltinTool::NotebookEdit
                 | BuiltinTool::Glob
                 | BuiltinTool::Grep,
             ) => PathPattern::compile(spec, list, cwd, home).map(RuleScope::Path),
@@ -132,15 +133,18 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule covers every call of a tool. Denying `Edit` removes `Edit` but not
-    /// `Write`; allowing it allows every editing tool.
+    /// Whether this rule covers every call of a tool. Denying `Edit` removes `Edit` and
+    /// `NotebookEdit`, but not `Write`; allowing it allows every editing tool.
     pub(super) fn covers_whole_tool(&self, tool: BuiltinTool) -> bool {
         if !matches!(self.scope, RuleScope::Everything) {
             return false;
         }
         match self.list {
             RuleList::Allow => self.tool == tool.name() || self.tools_covered().contains(&tool),
-            RuleList::Ask | RuleList::Deny => wildcard(&self.tool, tool.name()),
+            RuleList::Ask | RuleList::Deny => {
+                let is_edit = self.tool == BuiltinTool::Edit.name();
+                wildcard(&self.tool, tool.name()) || is_edit && tool == BuiltinTool::NotebookEdit
+            }
         }
     }
 
@@ -181,7 +185,7 @@ impl PermissionRule {
         // A file that must not be read must not be overwritten either.
         let unseen = self.list != RuleList::Allow
             && self.tool == BuiltinTool::Read.name()
-            && matches!(tool, BuiltinTool::Write | BuiltinTool::Edit);
+            && matches!(tool, BuiltinTool::Write | BuiltinTool::Edit | BuiltinTool::NotebookEdit);
         (named || unseen) && pattern.matches(path)
     }
 
@@ -241,13 +245,16 @@ impl PermissionRule {
 
     fn tools_covered(&self) -> &'static [BuiltinTool] {
         match BuiltinTool::named(&self.tool) {
-            Some(BuiltinTool::Edit) => &[BuiltinTool::Edit, BuiltinTool::Write],
+            Some(BuiltinTool::Edit) => {
+                &[BuiltinTool::Edit, BuiltinTool::Write, BuiltinTool::NotebookEdit]
+            }
             Some(BuiltinTool::Read) => &[BuiltinTool::Read, BuiltinTool::Glob, BuiltinTool::Grep],
             Some(
                 BuiltinTool::Bash
                 | BuiltinTool::BashOutput
                 | BuiltinTool::KillShell
                 | BuiltinTool::Write
+                | BuiltinTool::NotebookEdit
                 | BuiltinTool::Glob
                 | BuiltinTool::Grep
                 | BuiltinTool::WebFetch
@@ -262,8 +269,10 @@ impl PermissionRule {
 /// own patterns, and `timeout:*` is a command.
 fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
     let (name, value) = spec.split_once(':')?;
-    let has_pattern =
-        matches!(name, "command" | "timeout" | "description" | "file_path" | "path" | "pattern");
+    let has_pattern = matches!(
+        name,
+        "command" | "timeout" | "description" | "file_path" | "notebook_path" | "path" | "pattern"
+    );
     let schema = BuiltinTool::named(tool)?.schema();
     (!has_pattern && schema["properties"].get(name).is_some()).then_some((name, value))
 }

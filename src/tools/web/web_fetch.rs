@@ -221,7 +221,7 @@ impl WebFetcher {
             format!("\nIt says to come back later (retry-after: {}).", text::truncated(wait, 100))
         });
         let said = self.page_text(&page).await.map_or(String::new(), |told| told.text);
-        let said = text::readable(said.trim().as_bytes());
+        let said = text::readable(said.trim());
         let said = text::truncated(&said, ERROR_CHARS_MAX);
         let page_says =
             if said.is_empty() { String::new() } else { format!("\n{UNTRUSTED_NOTICE}\n\n{said}") };

@@ -1,0 +1,113 @@
+//! The files and folders that a call is about.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::catalog::BuiltinTool;
+use super::glob_readings::split_folder;
+use super::input::{GlobInput, GrepInput, ToolRequest};
+use super::outcome::ToolError;
+use super::paths::ResolvedPath;
+use super::toolbox::ToolSet;
+use super::walk::{self, SearchScope};
+
+impl ToolSet {
+    /// The files that a call of Glob is about.
+    pub(super) fn glob_scope(
+        self: &Arc<Self>,
+        input: &GlobInput,
+        place: &ResolvedPath,
+    ) -> Result<SearchScope, ToolError> {
+        let (folder, _) = split_folder(&input.pattern);
+        self.scope(BuiltinTool::Glob, place, folder, None, None)
+    }
+
+    /// The files that a call of Grep is about.
+    pub(super) fn grep_scope(
+        self: &Arc<Self>,
+        input: &GrepInput,
+        place: &ResolvedPath,
+    ) -> Result<SearchScope, ToolError> {
+        let (folder, glob) = self.glob_of(input, &self.shell.cwd());
+        let kind = input.kind.as_deref();
+        self.scope(BuiltinTool::Grep, place, folder, glob.as_deref(), kind)
+    }
+
+    fn scope(
+        self: &Arc<Self>,
+        tool: BuiltinTool,
+        place: &ResolvedPath,
+        pattern_folder: &str,
+        globs: Option<&str>,
+        kind: Option<&str>,
+    ) -> Result<SearchScope, ToolError> {
+        let tools = Arc::clone(self);
+        let missing = || format!("[there is no folder {}]", place.written.display());
+        Ok(SearchScope {
+            root: place.real.clone(),
+            written: place.written.clone(),
+            missing_folder: (!pattern_folder.is_empty()).then(missing),
+            globs: walk::compile_globs(&place.real, globs)?,
+            types: kind.map(walk::find_types).transpose()?,
+            hides: Arc::new(move |path| tools.permissions.hides(tool, path)),
+        })
+    }
+
+    /// The file or folder that a call is about, where the literal folder of a pattern counts.
+    pub(super) fn place(&self, request: &ToolRequest, cwd: &Path) -> Option<ResolvedPath> {
+        let path = path(request)?;
+        let folder = match request {
+            ToolRequest::Glob(glob) => split_folder(&glob.pattern).0,
+            ToolRequest::Grep(grep) => self.glob_of(grep, cwd).0,
+            ToolRequest::Bash(_)
+            | ToolRequest::BashOutput(_)
+            | ToolRequest::KillShell(_)
+            | ToolRequest::Read(_)
+            | ToolRequest::Write(_)
+            | ToolRequest::Edit(_)
+            | ToolRequest::NotebookEdit(_)
+            | ToolRequest::WebFetch(_)
+            | ToolRequest::TodoWrite(_) => "",
+        };
+        let is_absolute = folder.starts_with(['/', '~']);
+        let base = self.places.resolve(&path, cwd);
+        if folder.is_empty() || is_absolute && folder == path {
+            return Some(base);
+        }
+        Some(self.places.resolve(folder, if is_absolute { cwd } else { &base.real }))
+    }
+
+    /// The literal folder of the `glob` of a search, and what to match below it.
+    fn glob_of<'a>(&self, grep: &'a GrepInput, cwd: &Path) -> (&'a str, Option<Cow<'a, str>>) {
+        let Some(glob) = grep.glob.as_deref() else { return ("", None) };
+        let folder = grep.path.as_deref().unwrap_or(".");
+        match split_folder(glob) {
+            (_, _) if self.places.resolve(folder, cwd).real.is_file() => ("", Some(glob.into())),
+            ("", rest) => ("", Some(rest.into())),
+            (folder, "") => (folder, None),
+            (folder, rest) => (folder, Some(format!("/{rest}").into())),
+        }
+    }
+}
+
+/// The path of a call, explicit or implied.
+pub(super) fn path(request: &ToolRequest) -> Option<String> {
+    let folder = |path: &Option<String>| path.clone().unwrap_or_else(|| ".".to_string());
+    match request {
+        ToolRequest::Read(read) => Some(read.file_path.clone()),
+        ToolRequest::Write(write) => Some(write.file_path.clone()),
+        ToolRequest::Edit(edit) => Some(edit.file_path.clone()),
+        ToolRequest::NotebookEdit(edit) => Some(edit.notebook_path.clone()),
+        ToolRequest::Glob(glob) => match split_folder(&glob.pattern).0 {
+            root if root.starts_with(['/', '~']) => Some(root.to_string()),
+            _ => Some(folder(&glob.path)),
+        },
+        ToolRequest::Grep(grep) => Some(folder(&grep.path)),
+        ToolRequest::Bash(_)
+        | ToolRequest::BashOutput(_)
+        | ToolRequest::KillShell(_)
+        | ToolRequest::WebFetch(_)
+        | ToolRequest::TodoWrite(_) => None,
+    }
+}

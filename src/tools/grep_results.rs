@@ -1,0 +1,248 @@
+//! What a search with Grep has found, as the model is shown it.
+
+use std::io;
+
+use grep_matcher::Matcher;
+use grep_regex::RegexMatcher;
+use grep_searcher::{Searcher, Sink, SinkContext, SinkMatch};
+use serde_json::json;
+
+use super::grep::BINARY_BYTES_MAX;
+use super::input::{GrepInput, GrepMode};
+use super::outcome::ToolOutcome;
+use super::text;
+use super::walk::SearchBounds;
+
+/// How much of a line is shown, in characters.
+const LINE_CHARACTERS_MAX: usize = 500;
+
+/// How much of it before the match, in characters.
+const BEFORE_CHARACTERS: usize = 100;
+
+/// How many binary files with a match are named.
+const BINARIES_NAMED: usize = 5;
+
+/// How a file that is no text is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BinaryFile {
+    /// In a note, by its name alone.
+    Named,
+    /// Like a text, as the call names it.
+    Shown,
+}
+
+/// The results so far, over all files.
+pub(super) struct SearchResults {
+    mode: GrepMode,
+    line_numbers: bool,
+    lines: Vec<String>,
+    files: usize,
+    matches: u64,
+    /// How many characters may still be shown.
+    room: usize,
+    entries: usize,
+    /// More was found than may be shown.
+    pub(super) more: bool,
+    pub(super) searched: usize,
+    /// Files that could not be opened, or whose lines are too long to be searched.
+    pub(super) skipped: usize,
+    /// Binary files that are longer than what was searched of them.
+    pub(super) cut_binaries: usize,
+    /// Binary files with a match, and whether their lines are shown.
+    binaries: Vec<(String, BinaryFile)>,
+}
+
+impl SearchResults {
+    /// At most `entries` lines of at most `room` characters together.
+    pub(super) fn new(input: &GrepInput, entries: usize, room: usize) -> Self {
+        Self {
+            mode: input.output_mode,
+            line_numbers: input.line_numbers.unwrap_or(true),
+            lines: Vec::new(),
+            files: 0,
+            matches: 0,
+            room,
+            entries,
+            more: false,
+            searched: 0,
+            skipped: 0,
+            cut_binaries: 0,
+            binaries: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.binaries.is_empty()
+    }
+
+    /// Adds a line, unless the limits are reached.
+    fn take(&mut self, line: String) {
+        let length = line.chars().count() + 1;
+        if self.lines.len() >= self.entries || length > self.room {
+            self.more = true;
+            return;
+        }
+        self.room -= length;
+        self.lines.push(line);
+    }
+
+    /// `why` explains an empty result.
+    pub(super) fn outcome(self, bounds: &SearchBounds, why: Option<String>) -> ToolOutcome {
+        let mut parts = self.lines;
+        if parts.is_empty() && self.binaries.is_empty() {
+            parts.push("No matches found".to_string());
+        }
+        if self.more {
+            parts.push("[there is more; narrow the search or raise head_limit]".to_string());
+        }
+        let names: Vec<&str> =
+            self.binaries.iter().take(BINARIES_NAMED).map(|(name, _)| name.as_str()).collect();
+        let more = self.binaries.len() - names.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        if self.binaries.iter().any(|(_, shown)| *shown == BinaryFile::Shown) {
+            parts.push(format!("[{} is a binary file]", names.join(", ")));
+        } else if !names.is_empty() {
+            let names = names.join(", ");
+            parts.push(format!(
+                "[matches also in binary files: {names}{more}; give one as path to see its lines]"
+            ));
+        }
+        if self.cut_binaries > 0 {
+            parts.push(format!(
+                "[{} binary files are longer than the {} MB that are searched of one]",
+                self.cut_binaries,
+                BINARY_BYTES_MAX >> 20
+            ));
+        }
+        if self.skipped > 0 {
+            parts.push(format!("[{} files could not be searched]", self.skipped));
+        }
+        if bounds.is_late() {
+            parts.push("[the search took too long and was ended; use a narrower path]".to_string());
+        }
+        parts.extend(bounds.skipped_note());
+        parts.extend(why);
+        let mode = match self.mode {
+            GrepMode::FilesWithMatches => "files_with_matches",
+            GrepMode::Content => "content",
+            GrepMode::Count => "count",
+        };
+        let detail = json!({
+            "mode": mode,
+            "numFiles": self.files,
+            "numMatches": self.matches,
+            "truncated": self.more,
+        });
+        ToolOutcome::text(parts.join("\n"), detail)
+    }
+}
+
+/// The matches in one file.
+pub(super) struct FileMatches<'a> {
+    found: &'a mut SearchResults,
+    matcher: &'a RegexMatcher,
+    name: String,
+    here: u64,
+    binary: Option<BinaryFile>,
+}
+
+impl<'a> FileMatches<'a> {
+    pub(super) fn new(
+        found: &'a mut SearchResults,
+        matcher: &'a RegexMatcher,
+        name: String,
+        binary: Option<BinaryFile>,
+    ) -> Self {
+        Self { found, matcher, name, here: 0, binary }
+    }
+
+    fn line(&mut self, number: Option<u64>, mark: char, shown: &str) {
+        let number = number.filter(|_| self.found.line_numbers);
+        let number = number.map_or(String::new(), |number| format!("{number}{mark}"));
+        let name = &self.name;
+        self.found.take(format!("{name}{mark}{number}{shown}"));
+    }
+
+    pub(super) fn close(self) {
+        if self.here == 0 {
+            return;
+        }
+        self.found.files += 1;
+        if let Some(binary) = self.binary {
+            self.found.binaries.push((self.name.clone(), binary));
+            if binary == BinaryFile::Named {
+                return;
+            }
+        }
+        match self.found.mode {
+            GrepMode::FilesWithMatches => self.found.take(self.name),
+            GrepMode::Count => self.found.take(format!("{}:{}", self.name, self.here)),
+            GrepMode::Content => {}
+        }
+    }
+}
+
+impl Sink for FileMatches<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        if self.binary == Some(BinaryFile::Named) {
+            self.here = 1;
+            return Ok(false);
+        }
+        let mut start = 0;
+        for (offset, line) in found.lines().enumerate() {
+            self.here += 1;
+            self.found.matches += 1;
+            if self.found.mode == GrepMode::Content {
+                let number = found.line_number().map(|first| first + offset as u64);
+                let shown = shown_line(line, || {
+                    let first = self.matcher.find_at(found.bytes(), start).ok().flatten();
+                    first.map_or(0, |first| first.start() - start)
+                });
+                self.line(number, ':', &shown);
+            }
+            start += line.len();
+        }
+        Ok(match self.found.mode {
+            GrepMode::FilesWithMatches => false,
+            GrepMode::Content => !self.found.more,
+            GrepMode::Count => true,
+        })
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
+        let shown = shown_line(context.bytes(), || 0);
+        self.line(context.line_number(), '-', &shown);
+        Ok(!self.found.more)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
+        self.found.take("--".to_string());
+        Ok(!self.found.more)
+    }
+}
+
+/// A line in bounded length, of a long one what is around the match, which begins at this offset.
+fn shown_line(line: &[u8], match_start: impl FnOnce() -> usize) -> String {
+    let line = line.trim_ascii_end();
+    let whole = String::from_utf8_lossy(line);
+    if line.len() <= LINE_CHARACTERS_MAX || whole.chars().count() <= LINE_CHARACTERS_MAX {
+        return readable(&whole);
+    }
+    // A match may begin in the blanks that are not shown, or in another line.
+    let at = match_start();
+    let at = if at < line.len() { at } else { 0 };
+    let (before, after) = line.split_at(at);
+    let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
+    let lead = text::tail(&before, BEFORE_CHARACTERS);
+    let rest = text::truncated(&after, LINE_CHARACTERS_MAX - lead.chars().count());
+    let mark = |is_cut| if is_cut { "[…]" } else { "" };
+    let (head_cut, tail_cut) = (lead.len() < before.len(), rest.len() < after.len());
+    format!("{}{}{}{}", mark(head_cut), readable(lead), readable(rest), mark(tail_cut))
+}
+
+/// Text without escape sequences. What a terminal would overwrite is in the file, and stays.
+fn readable(line: &str) -> String {
+    line.split('\r').map(text::readable).collect::<Vec<_>>().join("\r")
+}

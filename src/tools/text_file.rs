@@ -1,0 +1,255 @@
+//! A text file in memory: its text, and how to change parts of it so that all else keeps its bytes.
+
+use std::ops::Range;
+
+use super::encoding::{self, NoSuchCharacter, TextFormat};
+use super::text::NUL_SIGN;
+
+/// The text of a file, and the bytes that it was read from.
+pub(super) struct TextFile {
+    bytes: Vec<u8>,
+    pub(super) text: String,
+    pub(super) format: TextFormat,
+    /// Where each line ends, its line feed included: in the text and in the bytes.
+    lines: Vec<(usize, usize)>,
+}
+
+/// Why a change cannot be written in the encoding of a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unwritable {
+    #[error("{0}. Leave it out, or convert the file first, for example with iconv in Bash")]
+    Character(#[from] NoSuchCharacter),
+    #[error(
+        "line {line} holds bytes that are no {encoding}, which the change would damage: use sed \
+         or a script in Bash for that line"
+    )]
+    Damaged { line: usize, encoding: &'static str },
+}
+
+impl TextFile {
+    /// `None`: it is no text.
+    pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
+        let start = encoding::FileStart::read(&mut bytes.as_slice()).ok()?;
+        let format = start.format?;
+        let mut file = Self { bytes: Vec::new(), text: String::new(), format, lines: Vec::new() };
+        // Each line by itself, so that one with damage leaves the others as they are.
+        let mut from = 0;
+        while from < bytes.len() {
+            let end = line_end(&bytes, from, format);
+            file.text.push_str(&encoding::decode(format, &bytes[from..end]));
+            file.lines.push((file.text.len(), end));
+            from = end;
+        }
+        file.bytes = bytes;
+        Some(file)
+    }
+
+    /// The bytes of the file with all `from` replaced by `to`.
+    ///
+    /// # Errors
+    /// The encoding cannot hold the change, or a line to be changed is damaged.
+    pub(super) fn replace(&self, from: &str, to: &str) -> Result<Vec<u8>, Unwritable> {
+        let mut groups: Vec<(usize, usize)> = Vec::new();
+        for (start, _) in self.text.match_indices(from) {
+            let first = self.line_of(start);
+            let last = self.line_of(start + from.len().saturating_sub(1));
+            match groups.last_mut() {
+                Some((_, end)) if first <= *end => *end = last.max(*end),
+                Some(_) | None => groups.push((first, last)),
+            }
+        }
+        let (mut made, mut copied) = (Vec::with_capacity(self.bytes.len()), 0);
+        for (first, last) in groups {
+            let (text, bytes) = self.span(first, last);
+            let old = &self.text[text];
+            if encoding::encode(self.format.encoding, old)? != self.bytes[bytes.clone()] {
+                let encoding = self.format.encoding.name();
+                return Err(Unwritable::Damaged { line: first + 1, encoding });
+            }
+            made.extend_from_slice(&self.bytes[copied..bytes.start]);
+            made.extend(encoding::encode(self.format.encoding, &old.replace(from, to))?);
+            copied = bytes.end;
+        }
+        made.extend_from_slice(&self.bytes[copied..]);
+        Ok(made)
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        self.lines.partition_point(|(end, _)| *end <= offset)
+    }
+
+    /// The lines from one to another, as parts of the text and of the bytes.
+    fn span(&self, first: usize, last: usize) -> (Range<usize>, Range<usize>) {
+        let end = |line: usize| self.lines.get(line).copied().unwrap_or((0, 0));
+        let (from, to) = (first.checked_sub(1).map_or((0, 0), end), end(last));
+        (from.0..to.0, from.1..to.1)
+    }
+
+    /// The whole content of the file in its format: with its line ends, where most are alike, and
+    /// its byte order mark.
+    ///
+    /// # Errors
+    /// The encoding does not have one of the characters.
+    pub(super) fn restyle(&self, content: &str) -> Result<Vec<u8>, Unwritable> {
+        let mut content = content.to_owned();
+        if let Some(ends) = LineEnds::of(&self.text).filter(|_| !content.contains('\r')) {
+            content = content.replace('\n', ends.text());
+        }
+        if self.format.has_bom && !content.starts_with('\u{feff}') {
+            content.insert(0, '\u{feff}');
+        }
+        if self.text.contains('\0') && !self.text.contains(NUL_SIGN) {
+            content = content.replace(NUL_SIGN, "\0");
+        }
+        Ok(encoding::encode(self.format.encoding, &content)?)
+    }
+
+    /// What a file of this kind keeps when it is replaced. Empty for UTF-8 with line feeds.
+    pub(super) fn style(&self) -> String {
+        style(self.format, LineEnds::of(&self.text))
+    }
+}
+
+fn line_end(bytes: &[u8], from: usize, format: TextFormat) -> usize {
+    if !format.is_utf_16() {
+        let at = bytes[from..].iter().position(|byte| *byte == b'\n');
+        return at.map_or(bytes.len(), |at| from + at + 1);
+    }
+    let feed = encoding::encode(format.encoding, "\n").unwrap_or_default();
+    let at = bytes[from..].chunks(2).position(|unit| unit == feed);
+    at.map_or(bytes.len(), |at| from + at * 2 + 2)
+}
+
+/// How the lines of a file end, unless with a line feed alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineEnds {
+    CarriageReturnLineFeed,
+    /// As of old Macintosh programs.
+    CarriageReturn,
+}
+
+impl LineEnds {
+    /// What most lines of a text end with.
+    fn of(text: &str) -> Option<Self> {
+        let feeds = text.matches('\n').count();
+        let pairs = text.matches("\r\n").count();
+        Self::of_counts(feeds, pairs).or_else(|| {
+            let is_old = feeds == 0 && text.contains('\r');
+            is_old.then_some(Self::CarriageReturn)
+        })
+    }
+
+    /// Of so many line feeds, `pairs` follow a carriage return.
+    pub(super) fn of_counts(feeds: usize, pairs: usize) -> Option<Self> {
+        (pairs * 2 > feeds).then_some(Self::CarriageReturnLineFeed)
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::CarriageReturnLineFeed => "\r\n",
+            Self::CarriageReturn => "\r",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::CarriageReturnLineFeed => "CRLF line ends",
+            Self::CarriageReturn => "CR line ends",
+        }
+    }
+}
+
+/// Names what is unusual in the format of a file.
+pub(super) fn style(format: TextFormat, ends: Option<LineEnds>) -> String {
+    let format = Some(format).filter(|format| *format != TextFormat::UTF_8);
+    let names = [format.map(|format| format.to_string()), ends.map(|ends| ends.name().to_owned())];
+    names.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use encoding_rs::{SHIFT_JIS, UTF_16LE};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> TextFile {
+        TextFile::new(bytes.to_vec()).expect("text")
+    }
+
+    #[test]
+    fn a_change_leaves_all_other_bytes_as_they_are() {
+        // before, from, to, after
+        let table: [(&[u8], &str, &str, &[u8]); 6] = [
+            (b"a\xff\nb ab\n", "b", "c", b"a\xff\nc ac\n"),
+            (b"\xff\xfea\0\n\0b\0", "b", "\u{e9}", b"\xff\xfea\0\n\0\xe9\0"),
+            (b"caf\xe9\nab\nna\xefve\n", "ab\nna", "", b"caf\xe9\n\xefve\n"),
+            (b"\xef\xbb\xbfa\r\nb", "a\r\nb", "c", b"\xef\xbb\xbfc"),
+            (b"a\0b\nc", "c", "d", b"a\0b\nd"),
+            (b"aaa\n\nb", "a\n\n", "", b"aab"),
+        ];
+        for (before, from, to, after) in table {
+            let made = file(before).replace(from, to).unwrap();
+            assert_eq!(made, after, "{:?}", String::from_utf8_lossy(&made));
+        }
+        // Two ways to write one character: the library writes the other.
+        let (usual, other) = (b"\x81\xca \x93\xfa\x96\x7b\x8c\xea\x82\xcc\n", b"\xee\xf9 b\n");
+        let mixed = [&usual[..], b"ab\n", other].concat();
+        let made = file(&mixed).replace("ab", "AB").unwrap();
+        assert_eq!(made, [&usual[..], b"AB\n", other].concat());
+    }
+
+    #[test]
+    fn what_the_encoding_cannot_hold_is_refused() {
+        let japanese = encoding::encode(SHIFT_JIS, "日本語のテキスト\n").unwrap();
+        let error = file(&japanese).replace("日", "€").unwrap_err();
+        assert!(error.to_string().starts_with("Shift_JIS has no '€' (U+20AC)."), "{error}");
+        let error = file("ü\n".as_bytes()).replace("ü", "€");
+        assert_eq!(error, Ok("€\n".into()));
+        let damaged = [b"a\xff\n", "größer\n".as_bytes()].concat();
+        let error = file(&damaged).replace("a", "b").unwrap_err();
+        assert_eq!(error, Unwritable::Damaged { line: 1, encoding: "UTF-8" });
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_style() {
+        let wide = |text: &str| encoding::encode(UTF_16LE, text).unwrap();
+        // before, content, after
+        let table: [(Vec<u8>, &str, Vec<u8>); 8] = [
+            (b"a\nb\n".to_vec(), "c\nd\n", b"c\nd\n".to_vec()),
+            (b"a\r\nb\r\n".to_vec(), "c\nd", b"c\r\nd".to_vec()),
+            (b"a\r\nb\r\nc\n".to_vec(), "c\nd", b"c\r\nd".to_vec()),
+            (b"a\r\nb\nc\n".to_vec(), "c\nd", b"c\nd".to_vec()),
+            (b"a\r\n".to_vec(), "c\r\nd\n", b"c\r\nd\n".to_vec()),
+            (b"a\rb\r".to_vec(), "c\nd\n", b"c\rd\r".to_vec()),
+            (wide("\u{feff}a\r\n"), "c\n", wide("\u{feff}c\r\n")),
+            (b"\xef\xbb\xbf".to_vec(), "\u{feff}c", b"\xef\xbb\xbfc".to_vec()),
+        ];
+        for (before, content, after) in table {
+            assert_eq!(file(&before).restyle(content), Ok(after), "{before:?} {content:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn bytes_outside_of_the_changed_lines_stay(
+            mut lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 0..12),
+            at in any::<prop::sample::Index>(),
+        ) {
+            for line in &mut lines {
+                line.retain(|byte| *byte != b'\n');
+            }
+            let at = at.index(lines.len() + 1);
+            lines.insert(at, b"#needle#".to_vec());
+            let before = lines.join(&b'\n');
+            lines[at] = b"found".to_vec();
+            if let Some(file) = TextFile::new(before.clone())
+                && !file.format.is_utf_16()
+            {
+                let after = file.replace("#needle#", "found").unwrap();
+                assert_eq!(after, lines.join(&b'\n'));
+            }
+        }
+    }
+}
