@@ -133,20 +133,28 @@ pub(super) fn detect(start: &[u8]) -> Option<TextFormat> {
 
 /// Like [`detect`], for a part of a text in which each ASCII character is one byte.
 fn detect_text(sample: &[u8]) -> Option<TextFormat> {
-    let (mut valid, mut invalid) = (0, 0);
-    for chunk in sample.utf8_chunks() {
-        valid += chunk.valid().chars().filter(|letter| !letter.is_ascii()).count();
-        invalid += chunk.invalid().len();
-    }
-    // A character may be cut at the end.
-    let is_utf_8 = invalid < 4 && sample.len() == SAMPLE_BYTES || invalid == 0;
-    if is_utf_8 || valid > 0 && valid >= invalid {
+    let is_utf_8 = match std::str::from_utf8(sample) {
+        Ok(_) => true,
+        // A character may be cut at the end.
+        Err(error) => error.error_len().is_none() && sample.len() == SAMPLE_BYTES,
+    };
+    if is_utf_8 || is_mostly_utf_8(sample) {
         return (!text::is_binary(sample)).then_some(TextFormat::UTF_8);
     }
     let is_plain = text::controls(sample) <= (sample.len() / BYTES_PER_CONTROL).max(1);
     let encoding = is_plain.then(|| guess(sample)).flatten();
     let damaged = (!text::is_binary(sample)).then_some(TextFormat::UTF_8);
     encoding.map(|encoding| TextFormat { encoding, has_bom: false }).or(damaged)
+}
+
+/// Whether there is more UTF-8 beyond ASCII than damage.
+fn is_mostly_utf_8(sample: &[u8]) -> bool {
+    let (mut valid, mut invalid) = (0, 0);
+    for chunk in sample.utf8_chunks() {
+        valid += chunk.valid().chars().filter(|letter| !letter.is_ascii()).count();
+        invalid += chunk.invalid().len();
+    }
+    valid > 0 && valid >= invalid
 }
 
 fn guess(sample: &[u8]) -> Option<&'static Encoding> {

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 
+use super::file_names;
 use super::glob_limits::check_glob;
 use super::glob_readings::{alternatives, readings, split_folder};
 use super::input::GlobInput;
@@ -90,13 +91,13 @@ pub(super) fn run(
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
     // A file that is named is found even where ignore files apply.
-    let literal = root.join(&matcher.literal);
-    let is_file = fs::symlink_metadata(&literal).is_ok_and(|metadata| metadata.is_file());
-    let named = Some(literal).filter(|path| is_file && !(scope.hides)(path));
+    let literal = file_names::find(&root.join(&matcher.literal));
+    let named = Some(literal).filter(|path| path.is_file() && !(scope.hides)(path));
     let walked = files(scope, bounds.clone())
         .map(ignore::DirEntry::into_path)
         .filter(|path| named.as_ref() != Some(path))
-        .filter(|path| matcher.is_match(path.strip_prefix(root).unwrap_or(path)));
+        .filter(|path| matcher.is_match(path.strip_prefix(root).unwrap_or(path)))
+        .filter(|path| path.is_file());
     for path in named.clone().into_iter().chain(walked) {
         total += 1;
         let modified = fs::metadata(&path).ok().and_then(|metadata| metadata.modified().ok());

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
+use ignore::DirEntry;
 
 use super::encoding::{FileStart, TextFormat};
 use super::grep_results::{BinaryFile, FileMatches, SearchResults};
@@ -100,7 +101,8 @@ pub(super) fn run(
     let is_single = scope.root.is_file();
     let mut found = SearchResults::new(input, entries, output_limit);
     let mut search = FileSearch::new(input, matcher, bounds);
-    for entry in files(&scope, bounds.clone()) {
+    let is_regular = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
+    for entry in files(&scope, bounds.clone()).filter(is_regular) {
         if found.more {
             break;
         }
@@ -115,8 +117,14 @@ pub(super) fn run(
     if bounds.is_cancelled() {
         return Err(ToolError::interrupted());
     }
-    let why = found.is_empty().then(|| explain_nothing_found(&scope, base, bounds)).flatten();
-    Ok(found.outcome(bounds, why))
+    if !found.is_empty() {
+        return Ok(found.outcome(bounds, None));
+    }
+    let is_unfit = found.searched == 0 && (input.glob.is_some() || input.kind.is_some());
+    let unfit = is_unfit.then(|| "[no file fits the glob or the type]".to_owned());
+    let notes = [unfit, explain_nothing_found(&scope, base, bounds)];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    Ok(found.outcome(bounds, Some(notes.join("\n")).filter(|notes| !notes.is_empty())))
 }
 
 /// The engines of one search.

@@ -36,7 +36,10 @@ impl<R: BufRead> Read for LineEndReader<R> {
             while made < buffer.len() && used < available.len() {
                 let room = (buffer.len() - made).min(available.len() - used);
                 let rest = &available[used..used + room];
-                let run = rest.iter().position(|byte| *byte == b'\r').unwrap_or(room);
+                // Most texts have none, which is found out many bytes at once.
+                let has_return = rest.contains(&b'\r');
+                let first = || rest.iter().position(|byte| *byte == b'\r');
+                let run = has_return.then(first).flatten().unwrap_or(room);
                 buffer[made..made + run].copy_from_slice(&rest[..run]);
                 made += run;
                 used += run;

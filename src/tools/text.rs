@@ -32,6 +32,10 @@ pub(super) fn is_binary(bytes: &[u8]) -> bool {
 
 /// How many bytes are control characters that text does not contain. A single NUL does not count.
 pub(super) fn controls(bytes: &[u8]) -> usize {
+    // Most texts have none, which is found out many bytes at once.
+    if !bytes.iter().fold(false, |any, byte| any | is_control(*byte)) {
+        return 0;
+    }
     let mut before = u8::MAX;
     let controls = bytes.iter().filter(|byte| {
         let counts = is_control(**byte) && (**byte != 0 || before == 0);

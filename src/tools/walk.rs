@@ -1,6 +1,7 @@
 //! Walks the files below a folder for a search: skips ignored and hidden files, and is bounded in
 //! time.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{Display, Write as _};
 use std::fs;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use ignore::gitignore::{Gitignore, GitignoreBuilder, gitconfig_excludes_path};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
-use ignore::{DirEntry, Match, Walk, WalkBuilder};
+use ignore::{DirEntry, Match, WalkBuilder};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -142,7 +143,13 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
         for one in alternatives(pattern) {
             let mut first_error = None;
             let mut is_added = false;
-            for reading in readings(one) {
+            let all = readings(one).into_iter().flat_map(|reading| {
+                // What names a folder means what is in it.
+                let is_name = !reading.starts_with('!') && !reading.ends_with(['*', '/']);
+                let inside = is_name.then(|| Cow::Owned(format!("{reading}/**")));
+                [Some(reading), inside].into_iter().flatten()
+            });
+            for reading in all {
                 match builder.add(&reading) {
                     Ok(_) => is_added = true,
                     Err(error) => drop(first_error.get_or_insert(error)),
@@ -166,7 +173,7 @@ pub(super) fn find_types(name: &str) -> Result<Types, ToolError> {
     builder.build().map_err(|_| format!("there is no file type `{name}`; use glob instead").into())
 }
 
-/// The regular files of a scope, in the order of their names.
+/// The regular files and the links of a scope, in the order of their names.
 pub(super) fn files(
     scope: &SearchScope,
     bounds: SearchBounds,
@@ -177,7 +184,12 @@ pub(super) fn files(
     if let Some(types) = scope.types.clone() {
         builder.types(types);
     }
-    regular(builder.build(), bounds)
+    // Unreadable entries are skipped.
+    builder
+        .build()
+        .take_while(move |_| !bounds.is_over())
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_symlink()))
 }
 
 /// Says which files below the root a search has left out, if any.
@@ -207,7 +219,7 @@ pub(super) fn explain_nothing_found(
             if (scope.hides)(&path) {
                 continue;
             }
-            if kind.is_symlink() && path.is_dir() {
+            if kind.is_symlink() {
                 links.push(place.shown(&path, base));
             } else if !seen.contains(&path) {
                 ignored.push(place.shown(&path, base) + if kind.is_dir() { "/" } else { "" });
@@ -227,7 +239,7 @@ pub(super) fn explain_nothing_found(
     };
     let notes = [
         note("left out, as .gitignore or its like says", ignored),
-        note("links to folders are not followed", links),
+        note("links are not followed", links),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     Some(notes.join("\n")).filter(|notes| !notes.is_empty())
@@ -340,11 +352,4 @@ fn is_readable_ignore_file(path: &Path) -> bool {
     let mut content = Vec::new();
     let read = file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut content);
     read.is_ok() && has_bounded_lines(&content)
-}
-
-fn regular(walk: Walk, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
-    // Unreadable entries are skipped.
-    walk.take_while(move |_| !bounds.is_over())
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
 }

@@ -285,8 +285,15 @@ async fn patterns_find_what_they_name() {
         glob("nowhere/*.ts", ".").await,
         format!("No files found\n[there is no folder {cwd}/nowhere]")
     );
-    let links = "[links to folders are not followed: link; give one as path to search it]";
+    std::os::unix::fs::symlink("lib/x.ts", bench.cwd.join("alias.ts")).expect("a link");
+    assert_eq!(glob("alias.*", ".").await, "alias.ts");
+    let links = "[links are not followed: alias.ts, link; give one as path to search it]";
     assert_eq!(glob("*.rs", ".").await, format!("No files found\n{links}"));
+    assert_eq!(grep("lib", ".").await, "lib/x.ts");
+    assert_eq!(
+        grep("*.rs", ".").await,
+        format!("No matches found\n[no file fits the glob or the type]\n{links}")
+    );
     assert_fails_with(&bench.run("Glob", json!({ "pattern": "../*" })).await, "outside");
     assert_fails_with(
         &bench.run("Glob", json!({ "pattern": "*/../x" })).await,
@@ -335,6 +342,7 @@ async fn a_name_that_is_not_utf_8_can_be_addressed() {
     fs::write(&path, "needle\n").unwrap();
     let found = text(&bench.run("Glob", json!({ "pattern": "*.txt" })).await);
     assert_eq!(found, "caf\\xE9.txt");
+    assert_eq!(text(&bench.run("Glob", json!({ "pattern": found })).await), found);
     assert_eq!(text(&bench.run("Grep", json!({ "pattern": "needle" })).await), found);
     for name in [found.as_str(), "caf\u{fffd}.txt"] {
         let outcome = bench.read(name).await;
