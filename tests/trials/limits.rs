@@ -206,7 +206,7 @@ async fn a_rate_limit_met_by_one_run_delays_another() {
     let (server, shared) = (refuses_once("15"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let mut second = trial(&server, shared.path()).start();
-    second.wait_for_stderr("to ask (rate limit shared by other runs)").await;
+    second.wait_for_stderr("to ask (rate limit known on this host)").await;
     // Killed while others wait for it: the others go on.
     first.signal(Signal::SIGKILL);
     let ended = second.end().await;
@@ -295,7 +295,7 @@ async fn implausible_shared_limits_are_ignored() {
         ("of another start of the system", with("/boot", json!("another"))),
         ("from before the clock was set", with("/began", json!(began - 3_600_000))),
         ("from after the clock was set", with("/began", json!(began + 3_600_000))),
-        ("of another version", with("/v", json!(2))),
+        ("of another version", with("/v", json!(1))),
         ("from the future", with("/pace/touched", json!(u64::MAX))),
         ("for ever", with("/pace/blocked_until", json!(u64::MAX))),
         ("of another shape", with("/pace", json!([1, 2, 3]))),
@@ -309,7 +309,7 @@ async fn implausible_shared_limits_are_ignored() {
     let now = u64::try_from(since.as_millis()).expect("it is not that late") - began;
     fs::write(&path, with("/pace/blocked_until", json!(now + 40_000))).expect("it can be written");
     let mut run = trial(&server, shared.path()).start();
-    run.wait_for_stderr("rate limit shared by other runs").await;
+    run.wait_for_stderr("rate limit known on this host").await;
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().await.code, Some(143), "an interrupt ends this wait as any other");
 }

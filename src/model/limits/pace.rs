@@ -4,9 +4,9 @@
 //! process of the host shares.
 //!
 //! ```text
-//!   claim ──► Go ──► (the request) ──► served: room left, a little faster
-//!     │                         └────► refused: no requests until its end; about half the speed
-//!     └─────► Wait until the run's own slot ──► claim again, with that slot
+//!   claim ──► Go ──► (the request) ──► served: room left, half the gap
+//!     │                         └────► refused: no requests until its end, then at the service's rate
+//!     └─────► Wait, in the queue ──► claim again
 //! ```
 //! The state has three parts, from the most to the least reliable:
 //! - *the block*: a 429 carries a retry-after. Until then no request is sent. Then one request goes
@@ -14,14 +14,16 @@
 //! - *the window* (`room`): headers report how many requests are left. Every permitted request
 //!   takes one of them, so the runs together do not exceed the window. The next window is assumed
 //!   to be as large;
-//! - *the gap*: the time between two requests. It is zero until a limit is hit. Then it is the gap
-//!   that uses up a window evenly or, without such headers, the measured rate. Each further refusal
-//!   raises it by at least a quarter, each answer lowers it a little, and it is dropped when no run
-//!   has to wait any more.
+//! - *the gap*: the time between two requests. A refusal sets it to what the service says: the gap
+//!   that uses up a reported window evenly or, without such headers, the rate at which it served,
+//!   and never more than the retry-after. Each answer halves it, and a minute after the last
+//!   refusal it is forgotten. So the runs find the limit again, a few refusals at a time, and an
+//!   estimate that was too low does not last.
 //!
-//! Slots are assigned in the order of the requests, one to a run. A run that finds the window
-//! exhausted at its slot keeps its place, so no run starves. A run that is alone on its host is
-//! only ever delayed by a block.
+//! Gap and window apply only while several runs want to send: one has a request in flight, or waits,
+//! while another one asks. Runs that follow each other are only ever delayed by a block. Waiting
+//! runs queue in the order in which they asked, so none starves; one that has not come back by the
+//! time it was given is passed over.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +46,10 @@ pub struct SharedPace {
     pub room: Option<RequestWindow>,
     /// Time between two requests, in microseconds; 0 until a limit is hit.
     pub gap_us: u64,
-    /// The first free slot.
-    next: u64,
+    /// When the last request was permitted.
+    sent_at: u64,
+    /// Runs that wait, in their order: the id, and when each asks again.
+    queue: Vec<(u64, u64)>,
     /// How many requests were ever permitted.
     granted: u64,
     /// The latest permitted request whose answer reported the window.
@@ -55,11 +59,8 @@ pub struct SharedPace {
     /// Answers since `since`: the basis for measuring the gap.
     served: u32,
     since: u64,
-    /// The run that claimed last, and when the claiming run last changed.
-    last: u64,
+    /// When a run last asked while another one had a request in flight or waited.
     crowded_at: Option<u64>,
-    /// When a run last had to wait for a slot.
-    waited_at: u64,
     touched: u64,
     /// State of the shared capacity probes.
     capacity: Capacity,
@@ -100,8 +101,6 @@ pub struct Requester {
     pub id: u64,
     /// The run's own jitter fraction, from 0 to below 1.
     pub jitter: f64,
-    /// The slot that the run waited for.
-    pub slot: Option<u64>,
     /// Whether the run sends the request without waiting. The request is counted all the same.
     pub skips_wait: bool,
 }
@@ -110,9 +109,8 @@ pub struct Requester {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAnswer {
     Go(RequestPermit),
-    /// Claim again at `until`, with this `slot`.
+    /// Claim again at `until`.
     Wait {
-        slot: u64,
         until: u64,
     },
 }
@@ -129,24 +127,29 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// State older than this is discarded: the run that wrote it has ended.
 const STATE_AGE_MAX: u64 = 5 * MINUTE;
-/// A run is alone if no other run has asked for this long.
-const ALONE_AFTER: u64 = 2 * MINUTE;
+/// A run is alone if no other run was at work while it asked for this long.
+const ALONE_AFTER: u64 = MINUTE;
 /// How long a probe may take until its response headers arrive.
 const PROBE_LIFE: u64 = 10 * SECOND;
 /// How far ahead of the other runs a probe goes, and how often they check for its answer.
 const PROBE_LEAD: u64 = SECOND;
-/// A request in flight for longer than this counts as lost, and no more of them than
-/// `UNDER_WAY_MAX` are tracked.
+/// A request in flight for longer than this counts as lost.
 const LOST_AFTER: u64 = MINUTE;
-const UNDER_WAY_MAX: usize = 200;
+/// The most requests in flight, and the most waiting runs, that are tracked.
+const TRACKED_MAX: usize = 150;
 /// Tolerated clock difference between service and host at the end of a window.
 const CLOCK_TOLERANCE: u64 = 50;
-/// No slot is assigned further ahead than this; later runs share the last one.
-const SLOT_AHEAD_MAX: u64 = 10 * MINUTE;
-/// The shortest and longest gap, and the initial one when no rate could be measured.
+/// A waiting run asks again after this time, since the gap may have shrunk meanwhile.
+const QUEUE_POLL: u64 = 30 * SECOND;
+/// A waiting run that comes back later than this has lost its place: it may have been killed.
+const QUEUE_DELAY_MAX: u64 = 2 * SECOND;
+/// The shortest gap, the longest that a window makes, and the one when no rate could be measured, in
+/// microseconds.
 const GAP_MIN_US: u64 = 5_000;
 const GAP_MAX_US: u64 = 60_000_000;
 const GAP_FIRST_US: u64 = 250_000;
+/// The gap is forgotten so long after the end of the last block.
+const GAP_LIFE: u64 = MINUTE;
 /// A longer block means a quota, which says nothing about a request rate.
 const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
 /// No stored time may lie further ahead than this.
@@ -157,7 +160,7 @@ impl SharedPace {
     pub fn claim(&mut self, now: u64, who: Requester) -> ClaimAnswer {
         self.drop_outdated(now);
         self.touched = now;
-        if std::mem::replace(&mut self.last, who.id) != who.id && self.granted > 0 {
+        if self.has_company(now, who.id) {
             self.crowded_at = Some(now);
         }
         if who.skips_wait {
@@ -165,30 +168,16 @@ impl SharedPace {
         }
         let crowded = self.is_crowded(now);
         let earliest = self.earliest_request(now, who.id, crowded);
-        let room = if crowded { self.window_available_at(now) } else { now };
-        if earliest == now && who.slot.is_some_and(|slot| slot <= now) {
-            if room == now {
-                return ClaimAnswer::Go(self.grant(now, who.id));
-            }
-            // The run keeps its place: runs with later slots come after it.
-            self.waited_at = now;
-            let until = room + fraction_of(self.gap_us / 1_000, who.jitter);
-            return ClaimAnswer::Wait { slot: room, until };
-        }
-        let earliest = earliest.max(room);
-        let paced = crowded && self.gap_us > 0;
-        let slot = if paced { earliest.max(self.next) } else { earliest };
-        if paced {
-            self.next = (slot + self.slot_distance(slot)).min(now + SLOT_AHEAD_MAX);
-        }
+        let slot = if crowded { self.behind_queue(earliest, who.id) } else { earliest };
         if slot <= now {
             return ClaimAnswer::Go(self.grant(now, who.id));
         }
-        self.waited_at = now;
         // Paced requests are spread out already.
-        let spread = if paced { self.gap_us / 4_000 } else { SECOND };
+        let spread = if crowded && self.gap_us > 0 { self.gap_us / 4_000 } else { SECOND };
+        let slot = slot.min(earliest.saturating_add(QUEUE_POLL));
         let until = slot + fraction_of(spread.min((slot - now) / 4), who.jitter);
-        ClaimAnswer::Wait { slot, until }
+        self.enqueue(who.id, until);
+        ClaimAnswer::Wait { until }
     }
 
     /// Records that the service accepted the request, with the window it reported.
@@ -200,10 +189,13 @@ impl SharedPace {
         if grant.at > self.blocked_at {
             (self.unproven, self.probe, self.streak) = (false, None, 0);
         }
-        // Doubling the speed takes a few hundred answers: a limit is hit rarely, not all the time.
-        self.gap_us -= self.gap_us / 512;
         if let Some(told) = told {
             self.update_window(now, grant, told);
+        }
+        if self.gap_us > 0 {
+            // A window is used up in half its time: the runs keep their order, and none is refused.
+            let even = self.room.and_then(|room| even_gap(room.length, room.limit)).unwrap_or(0);
+            self.gap_us = (self.gap_us / 2).max(even / 2).max(GAP_MIN_US);
         }
     }
 
@@ -212,6 +204,11 @@ impl SharedPace {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wish = wish.map(|wait| wait.min(FUTURE_MAX));
+        if let Some(wait) = wish {
+            // It comes back after that time, and has waited already: it goes before the others.
+            self.queue.truncate(TRACKED_MAX - 1);
+            self.queue.insert(0, (grant.owner, now + wait + wait.min(40 * SECOND) / 4));
+        }
         // Refusals of requests that were already in flight at the first refusal add no information.
         let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
         if known {
@@ -221,28 +218,20 @@ impl SharedPace {
         let ladder = (SECOND << self.streak.min(5)).min(32 * SECOND);
         self.streak = if wish.is_some() { 0 } else { self.streak.saturating_add(1) };
         let wait = wish.unwrap_or(ladder);
-        self.blocked_at = now;
-        self.blocked_until = self.blocked_until.max(now + wait);
         if wait <= RATE_BLOCK_MAX {
             let seen = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
             let even = self.room.and_then(|room| even_gap(room.length, room.limit));
-            let measured = match (even, u64::from(self.served)) {
-                // A reported window is more reliable than the measured rate, which depends on this
-                // host's load.
-                (Some(even), _) => even,
-                (None, 0) => 0,
-                // A little slower than the rate that was too fast.
-                (None, served) => seen * 1_100 / served,
-            };
-            let slower = self.gap_us + self.gap_us / 4;
-            let gap = measured.max(slower);
-            let gap = if gap == 0 { GAP_FIRST_US } else { gap };
-            self.gap_us = gap.clamp(GAP_MIN_US, GAP_MAX_US);
+            // A reported window is more reliable than the measured rate, which says nothing of a
+            // run that was alone: it asked for less than the service would have served.
+            let served = u64::from(if self.is_crowded(now) { self.served } else { 0 });
+            let measured = even.or((seen * 1_000).checked_div(served));
+            let gap = measured.unwrap_or(GAP_FIRST_US).min(wait * 1_000);
+            self.gap_us = gap.max(GAP_MIN_US);
         }
+        self.blocked_at = now;
+        self.blocked_until = self.blocked_until.max(now + wait);
         (self.served, self.since) = (0, self.blocked_until);
         (self.unproven, self.probe, self.room) = (true, None, None);
-        self.next = self.next.max(self.blocked_until);
-        self.waited_at = now;
     }
 
     /// Asks whether `who` may send a capacity probe at `now`. A rate limit is never probed before
@@ -276,18 +265,19 @@ impl SharedPace {
     pub fn is_sound(&self, now: u64) -> bool {
         let resets = self.room.map_or(0, |room| room.resets);
         let probe = self.probe.as_ref().map_or(0, |probe| probe.expires);
-        let ahead = [self.blocked_until, self.next, resets, self.since, probe];
-        let past = [self.blocked_at, self.touched, self.waited_at, self.crowded_at.unwrap_or(0)];
+        let ahead = [self.blocked_until, resets, self.since, probe];
+        let past = [self.blocked_at, self.touched, self.sent_at, self.crowded_at.unwrap_or(0)];
         ahead.iter().all(|&time| time <= now.saturating_add(FUTURE_MAX))
             && past.iter().all(|&time| time <= now)
-            && self.gap_us <= GAP_MAX_US
+            && self.gap_us <= RATE_BLOCK_MAX * 1_000
             && self.room.is_none_or(|room| room.length <= FUTURE_MAX)
-            && self.under_way.len() <= UNDER_WAY_MAX
+            && self.under_way.len().max(self.queue.len()) <= TRACKED_MAX
+            && self.queue.iter().all(|&(_, until)| until <= now.saturating_add(2 * FUTURE_MAX))
             && self.capacity.is_sound(now, FUTURE_MAX)
     }
 
-    /// The earliest time for the next request, regardless of the window and of other runs' slots.
-    fn earliest_request(&self, now: u64, who: u64, crowded: bool) -> u64 {
+    /// The earliest time for the next request, regardless of the queue.
+    fn earliest_request(&mut self, now: u64, who: u64, crowded: bool) -> u64 {
         let mut earliest = now.max(self.blocked_until);
         if !crowded {
             return earliest;
@@ -297,25 +287,55 @@ impl SharedPace {
         {
             earliest = earliest.max(probe.expires.min(now + PROBE_LEAD));
         }
-        earliest
+        if self.gap_us > 0 {
+            earliest = earliest.max(self.sent_at + self.gap_us / 1_000);
+        }
+        earliest.max(self.window_available_at(now, who))
     }
 
-    /// When the window has room for a request.
-    fn window_available_at(&mut self, now: u64) -> u64 {
-        let Some(room) = self.room.filter(|room| room.left == 0 && now < room.resets) else {
+    /// When the window has room for a request, after those of the runs before it in the queue.
+    fn window_available_at(&mut self, now: u64, who: u64) -> u64 {
+        let before = self.queue.iter().take_while(|(owner, _)| *owner != who).count();
+        let is_full =
+            |room: &RequestWindow| usize::try_from(room.left).is_ok_and(|left| left <= before);
+        let Some(room) = self.room.filter(|room| is_full(room) && now < room.resets) else {
             return now;
         };
         // From now on, runs together want more requests than the window holds.
         if let Some(even) = even_gap(room.length, room.limit) {
-            self.gap_us = self.gap_us.max(even).clamp(GAP_MIN_US, GAP_MAX_US);
+            self.gap_us = self.gap_us.max(even / 2).max(GAP_MIN_US);
         }
         room.resets
     }
 
-    /// The distance from a slot to the next one. The first slot after a block belongs to the probe.
-    fn slot_distance(&self, slot: u64) -> u64 {
+    /// The slot of a run from `earliest` on: those before it in the queue that will have asked by
+    /// then go first. The first slot after a block belongs to the probe.
+    fn behind_queue(&self, earliest: u64, who: u64) -> u64 {
         let gap = (self.gap_us / 1_000).max(1);
-        if self.unproven && slot <= self.blocked_until { gap.max(PROBE_LEAD) } else { gap }
+        let before = self.queue.iter().take_while(|(owner, _)| *owner != who);
+        before.fold(earliest, |slot, &(_, until)| {
+            let first = self.unproven && slot <= self.blocked_until;
+            let taken = if first { gap.max(PROBE_LEAD) } else { gap };
+            if until <= slot + gap / 2 { slot + taken } else { slot }
+        })
+    }
+
+    /// Enters a run into the queue, or keeps its place.
+    fn enqueue(&mut self, who: u64, until: u64) {
+        if let Some(place) = self.queue.iter_mut().find(|(owner, _)| *owner == who) {
+            place.1 = until;
+        } else if self.queue.len() < TRACKED_MAX {
+            self.queue.push((who, until));
+        }
+    }
+
+    /// Whether another run has a request in flight, or waits.
+    fn has_company(&self, now: u64, who: u64) -> bool {
+        self.queue.iter().any(|(owner, _)| *owner != who)
+            || self
+                .under_way
+                .iter()
+                .any(|&(owner, at)| owner != who && now.saturating_sub(at) < LOST_AFTER)
     }
 
     fn grant(&mut self, now: u64, who: u64) -> RequestPermit {
@@ -329,9 +349,11 @@ impl SharedPace {
             self.since = now;
         }
         self.granted = self.granted.wrapping_add(1);
+        self.sent_at = now;
+        self.queue.retain(|(owner, _)| *owner != who);
         // A run that asks again has no other request in flight.
         self.under_way.retain(|(owner, at)| *owner != who && now.saturating_sub(*at) < LOST_AFTER);
-        if self.under_way.len() >= UNDER_WAY_MAX {
+        if self.under_way.len() >= TRACKED_MAX {
             self.under_way.remove(0);
         }
         self.under_way.push((who, now));
@@ -363,10 +385,6 @@ impl SharedPace {
         }
         let length = same.map_or(0, |room| room.length).max(resets - now);
         self.room = Some(RequestWindow { limit: told.limit, left, resets, length });
-        // Reported limits override the measured rate, which is too low on a busy host.
-        if let Some(even) = even_gap(length, told.limit) {
-            self.gap_us = self.gap_us.min(even.max(GAP_MIN_US));
-        }
     }
 
     /// Restarts the measurement every minute or two.
@@ -388,9 +406,10 @@ impl SharedPace {
         if now >= self.blocked_until && now.saturating_sub(self.touched) > STATE_AGE_MAX {
             *self = Self::default();
         }
-        if now.saturating_sub(self.waited_at) > STATE_AGE_MAX {
+        if now.saturating_sub(self.blocked_until.max(self.blocked_at)) > GAP_LIFE {
             self.gap_us = 0;
         }
+        self.queue.retain(|(_, until)| now <= until.saturating_add(QUEUE_DELAY_MAX));
         if let Some(room) = self.room.filter(|room| room.resets <= now) {
             let resets = room.resets + room.length;
             let full = room
@@ -404,5 +423,5 @@ impl SharedPace {
 
 /// The gap at which a window is used up evenly, in microseconds.
 fn even_gap(length: u64, limit: Option<u32>) -> Option<u64> {
-    (length * 1_000).checked_div(u64::from(limit?))
+    Some((length * 1_000).checked_div(u64::from(limit?))?.min(GAP_MAX_US))
 }

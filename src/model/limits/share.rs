@@ -33,15 +33,13 @@ pub enum ProbeTurn {
     Answered(Duration),
 }
 
-/// Claims a slot before each request and records the outcome after it.
+/// Claims each request before it is sent, and records the outcome after it.
 ///
 /// It never fails: without a usable state file it permits every request.
 #[derive(Debug)]
 pub struct SharedLimits {
     folder: Option<PathBuf>,
     id: u64,
-    /// The slot that this run waits for, and the file that assigned it.
-    slot: Option<(PathBuf, u64)>,
     /// The request in flight.
     grant: Option<(PathBuf, RequestPermit)>,
     /// The write in progress.
@@ -73,9 +71,9 @@ impl SharedLimits {
     }
 
     fn within(folder: Option<PathBuf>, seed: u64) -> Self {
-        let (slot, grant, writing, trouble) = (None, None, None, None);
+        let (grant, writing, trouble) = (None, None, None);
         let (id, patience) = (seed.max(1), LOCK_TIMEOUT);
-        Self { folder, id, slot, grant, writing, trouble, problem_reported: false, patience }
+        Self { folder, id, grant, writing, trouble, problem_reported: false, patience }
     }
 
     /// Asks whether a request may be sent under the limit called `name`. If not, returns the time
@@ -84,8 +82,7 @@ impl SharedLimits {
         self.flush().await;
         self.grant = None;
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
-        let slot = self.slot.take().filter(|(file, _)| *file == path).map(|(_, slot)| slot);
-        let asker = Requester { id: self.id, jitter: fraction(self.id), slot, skips_wait: insists };
+        let asker = Requester { id: self.id, jitter: fraction(self.id), skips_wait: insists };
         let (file, patience) = (path.clone(), self.patience);
         let claim = move |now, pace: &mut SharedPace| (now, pace.claim(now, asker));
         let claiming = spawn_blocking(move || update(&file, patience, claim));
@@ -94,8 +91,7 @@ impl SharedLimits {
                 self.grant = Some((path, grant));
                 None
             }
-            (now, ClaimAnswer::Wait { slot, until }) => {
-                self.slot = Some((path, slot));
+            (now, ClaimAnswer::Wait { until }) => {
                 Some(Duration::from_millis(until.saturating_sub(now)))
             }
         }

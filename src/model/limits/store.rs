@@ -16,7 +16,7 @@ use super::super::headers::wall_clock;
 use super::pace::SharedPace;
 
 /// Format version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Polling interval for a lock held by another process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum size of a state file, in bytes.
