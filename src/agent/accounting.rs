@@ -140,6 +140,9 @@ impl Accounting {
             return CallCost::Nothing;
         };
         let Some(received) = received else {
+            // Without a price, nothing is known of the cost of an attempt either.
+            let nothing = Spending { amount: Money::ZERO, is_partial: worst.prices.is_none() };
+            self.tally.recovery.record_cost(nothing, 0);
             self.ledger.settle(reservation, Money::ZERO, Money::ZERO);
             return CallCost::Nothing;
         };
@@ -150,7 +153,9 @@ impl Accounting {
         self.tally.usage += settled.usage;
         self.tally.clamped += u32::from(settled.counts == Counts::Impossible);
         let tokens = settled.usage.input() + settled.usage.output_tokens;
-        self.tally.recovery.record_cost(certain + upper_bound, tokens);
+        let amount = certain + upper_bound;
+        let spending = Spending { amount, is_partial: settled.total().is_none() };
+        self.tally.recovery.record_cost(spending, tokens);
         bill(&mut self.tally.by_model, &worst.endpoint, settled.usage, settled.total());
         if let Some(agent) = &self.agent {
             self.ledger.bill_agent(agent, &worst.endpoint, &settled, (certain, upper_bound));

@@ -227,7 +227,11 @@ async fn next_step(
     }
 }
 
-fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> RequestContent<'a> {
+pub(super) fn summary_prompt<'a>(
+    model: &'a str,
+    messages: &'a [Message],
+    fast: bool,
+) -> RequestContent<'a> {
     RequestContent {
         model,
         system: SUMMARISE.system,

@@ -98,7 +98,31 @@ impl ContextView<'_> {
             size: u32::try_from(size).unwrap_or(u32::MAX),
             fixed: u32::try_from(self.conversation.history.fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.caller.window()).unwrap_or(u32::MAX),
+            counted: self.is_counted(purpose),
             mitigations: if crowded { self.room_mitigations() } else { AvailableMitigations::NONE },
+        }
+    }
+
+    fn is_counted(&mut self, purpose: CallPurpose) -> bool {
+        match purpose {
+            CallPurpose::Reply => self.conversation.history.is_counted(),
+            CallPurpose::Summary(_) => self.summary_request().is_counted(),
+        }
+    }
+
+    /// Records how many tokens the service counts for the next request. Its count may be a little
+    /// too low, so a hundredth is added.
+    pub(super) fn record_count(&mut self, purpose: CallPurpose, tokens: u64) {
+        let tokens = tokens.saturating_add(tokens.div_ceil(100));
+        match purpose {
+            CallPurpose::Reply => self.conversation.history.record_count(tokens),
+            CallPurpose::Summary(_) => {
+                self.summary_request();
+                let summarising = self.compactor.summarising.as_mut();
+                if let Some(request) = summarising.and_then(|summary| summary.request.as_mut()) {
+                    request.record_count(tokens);
+                }
+            }
         }
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, RateLimits, Renewal};
-use crate::recovery::{ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, classify};
+use crate::recovery::{
+    ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, Shortfall, classify,
+};
 use crate::transcript::{ToolDefinition, Usage, lacks_thinking};
 
 use super::accounting::{Accounting, CallCost};
@@ -38,7 +40,7 @@ pub(super) struct ModelCaller {
     pub(super) stream_events: bool,
     /// The context window of each model as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
-    /// Rate limits that other runs on this host have met.
+    /// Rate limits that are known on this host.
     pub(super) shared: Option<SharedLimits>,
     pub(super) accounting: Accounting,
     /// The cost of the session before what the accounting covers.
@@ -47,6 +49,16 @@ pub(super) struct ModelCaller {
     pub(super) fault: Option<ClassifiedFault>,
     /// When the service accepts requests again after its last fault, in Unix seconds.
     pub(super) retry_at: Option<u64>,
+    pub(super) met: LimitsMet,
+}
+
+/// The limits that the run has met with its last request.
+#[derive(Default)]
+pub(super) struct LimitsMet {
+    /// Whether the run ended because its retry quota did not allow one more retry.
+    pub(super) quota_ended: bool,
+    /// What was missing in the budget, if the request could not be paid.
+    pub(super) shortfall: Option<Shortfall>,
 }
 
 impl ModelCaller {
@@ -207,7 +219,7 @@ impl ModelCaller {
         }
     }
 
-    /// Until when a request has to wait for a rate limit of other runs, if it has to.
+    /// Until when a request has to wait for a rate limit that is known on this host, if it has to.
     ///
     /// # Errors
     /// The run was cut off meanwhile.

@@ -22,7 +22,7 @@ use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_text::FinalText;
 use super::hook_runner::HookRunner;
-use super::model_caller::ModelCaller;
+use super::model_caller::{LimitsMet, ModelCaller};
 use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
@@ -266,6 +266,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             cost_before: resumed.cost_before,
             fault: None,
             retry_at: None,
+            met: LimitsMet::default(),
         },
         tools: ToolRunner {
             toolbox: Arc::new(toolbox),
@@ -320,6 +321,8 @@ impl RunWorld<'_> {
             reason,
             contributors,
             thrashed: self.compactor.thrashed,
+            quota_ended: self.caller.met.quota_ended,
+            shortfall: self.caller.met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
             tasks: self.tools.toolbox.background_tasks(),
             hooks: self.hooks.tally(),
             fault,

@@ -33,7 +33,7 @@ pub(super) struct RunDeps {
     pub(super) secrets: KnownSecrets,
     pub(super) clock: Clock,
     pub(super) stop_after: Option<Money>,
-    /// The rate limits that other runs on this host have met. Each agent has its own state.
+    /// The rate limits that are known on this host. Each agent has its own state.
     pub(super) shared_limits: Option<SharedLimits>,
 }
 

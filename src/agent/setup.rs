@@ -13,7 +13,7 @@ use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits};
 use crate::recovery::{
-    ErrorClass, Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, StopReason,
+    ErrorClass, Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall, StopReason,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
@@ -73,7 +73,7 @@ pub struct Setup {
     /// `--budget-mode after`: stop once this much is spent, instead of reserving.
     pub stop_after: Option<Money>,
     pub journal: Journal,
-    /// Rate limits that other runs on this host have met. `None`: not shared.
+    /// Rate limits that are known on this host. `None`: not shared.
     pub shared: Option<SharedLimits>,
     /// Secrets that must not be stored. The clients add to it.
     pub secrets: KnownSecrets,
@@ -144,6 +144,10 @@ pub struct RunOutcome {
     pub contributors: Vec<Contributor>,
     /// Whether that was because compaction no longer helped.
     pub thrashed: bool,
+    /// What was missing in the budget for the next request, when the run ended because of that.
+    pub shortfall: Option<Shortfall>,
+    /// Whether it ended because the retry quota did not allow one more retry.
+    pub quota_ended: bool,
     /// The last failure, when the run ended because of one.
     pub fault: Option<Fault>,
     /// Its class.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::model::Settlement;
-use crate::recovery::{Ledger, Money, Reservation};
+use crate::recovery::{Ledger, Money, Reservation, Spending};
 use crate::transcript::Usage;
 
 use super::setup::{ModelEndpoint, ModelStats};
@@ -34,7 +34,7 @@ struct SpendTotals {
     /// What sub-agents used and spent, by model.
     of_agents: Vec<ModelStats>,
     /// What each spent, and how much of that is not settled.
-    accounts: BTreeMap<String, (Money, Money)>,
+    accounts: BTreeMap<String, (Spending, Money)>,
 }
 
 /// The right to reserve next.
@@ -108,11 +108,13 @@ impl SharedLedger {
         let mut sums = self.sums();
         bill(&mut sums.of_agents, rung, settled.usage, settled.total());
         let account = sums.accounts.entry(id.to_owned()).or_default();
-        *account = (account.0 + certain + upper_bound, account.1 + upper_bound);
+        let is_partial = settled.total().is_none();
+        account.0 += Spending { amount: certain + upper_bound, is_partial };
+        account.1 += upper_bound;
     }
 
     /// What a sub-agent spent so far, and how much of that is not settled.
-    pub(super) fn account(&self, id: &str) -> Option<(Money, Money)> {
+    pub(super) fn account(&self, id: &str) -> Option<(Spending, Money)> {
         self.sums().accounts.get(id).copied()
     }
 

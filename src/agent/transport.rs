@@ -19,6 +19,13 @@ pub trait Transport: Send + Sync {
         progress: &'a mut (dyn FnMut(StreamProgress) + Send),
     ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>>;
 
+    /// The input tokens of a request, as the service counts them at no cost. `None` where it does
+    /// not tell.
+    fn count_tokens<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+    ) -> TransportFuture<'a, Option<u64>>;
+
     /// Fetches a new credential, if possible.
     fn refresh(&self) -> TransportFuture<'_, Renewal>;
 
@@ -43,6 +50,13 @@ impl Transport for ModelClient {
         progress: &'a mut (dyn FnMut(StreamProgress) + Send),
     ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>> {
         Box::pin(self.attempt(content, call, progress))
+    }
+
+    fn count_tokens<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+    ) -> TransportFuture<'a, Option<u64>> {
+        Box::pin(self.count_tokens(content))
     }
 
     fn refresh(&self) -> TransportFuture<'_, Renewal> {

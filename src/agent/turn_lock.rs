@@ -1,7 +1,13 @@
 //! Turns for reserving, where several agents share one budget.
 
-use crate::recovery::{CallPurpose, Event};
+use std::time::Duration;
 
+use tokio::time::timeout;
+
+use crate::model::RequestContent;
+use crate::recovery::{CallPurpose, Event, TokenEstimate};
+
+use super::ask::summary_prompt;
 use super::model_caller::ModelCaller;
 use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
@@ -35,13 +41,59 @@ impl ModelCaller {
     }
 }
 
+/// How long the service may take to count tokens.
+const COUNT_LIMIT: Duration = Duration::from_secs(20);
+
 impl RunWorld<'_> {
+    /// Estimates the next request. One that would be refused for its size or its cost is counted by
+    /// the service first, where it does that: a token covers at least one byte, but seldom only one.
+    async fn estimate(
+        &mut self,
+        purpose: CallPurpose,
+        fast: bool,
+    ) -> Result<TokenEstimate, CancelReason> {
+        let weight = self.context_view().estimate_request(purpose, fast);
+        if !weight.needs_count(self.limits.caps.floor) {
+            return Ok(weight);
+        }
+        let rung = self.caller.endpoint().clone();
+        let summary =
+            (purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
+        let model = rung.facts.name.as_str();
+        let content = if let Some(messages) = &summary {
+            summary_prompt(model, messages, false)
+        } else {
+            RequestContent {
+                model,
+                system: &self.caller.system,
+                tools: &self.caller.definitions,
+                messages: self.conversation.history.messages(),
+                thinking: None,
+                fast: false,
+                source: None,
+            }
+        };
+        let counting = timeout(COUNT_LIMIT, rung.client.count_tokens(&content));
+        let progress = self.caller.progress();
+        let mut timer = self.monitor.begin();
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            monitor.emit_heartbeat(timer, WaitingFor::Model(rung.label.clone()), progress, None);
+        };
+        let counted = self.monitor.wait_for(&mut timer, show, counting).await?;
+        let Some(tokens) = counted.ok().flatten() else { return Ok(weight) };
+        self.context_view().record_count(purpose, tokens);
+        Ok(self.context_view().estimate_request(purpose, fast))
+    }
+
     /// Estimates the next request. Where several agents share one budget, most of what others have
     /// reserved for running calls comes back: this waits for it rather than end the run or ask for
     /// a shorter answer.
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
         if !self.caller.accounting.is_bounded() {
-            return Event::Estimated(self.context_view().estimate_request(purpose, fast));
+            return match self.estimate(purpose, fast).await {
+                Ok(weight) => Event::Estimated(weight),
+                Err(cut) => cut.into(),
+            };
         }
         let mut timer = self.monitor.begin();
         loop {
@@ -49,7 +101,10 @@ impl RunWorld<'_> {
             if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
                 return cut.into();
             }
-            let weight = self.context_view().estimate_request(purpose, fast);
+            let weight = match self.estimate(purpose, fast).await {
+                Ok(weight) => weight,
+                Err(cut) => return cut.into(),
+            };
             let cap = self.limits.caps.first.min(weight.ceiling);
             let most = weight.input + weight.token * u64::from(cap);
             let fits = weight.left.is_none_or(|left| most <= left);

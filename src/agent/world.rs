@@ -71,6 +71,10 @@ impl World for RunWorld<'_> {
             self.compactor.summarising = None;
         }
         self.compactor.thrashed = transition.next.gave_up_compacting();
+        self.caller.met.quota_ended = transition.next.quota_ended;
+        if let Event::Estimated(weight) = transition.event {
+            self.caller.met.shortfall = weight.shortfall(self.limits.caps.floor);
+        }
         let (progress, fault) = (self.caller.progress(), self.caller.last_fault());
         self.monitor.follow_wait(transition, progress, fault);
         self.tell_recoveries(ended);

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::recovery::{Money, Spending};
 use crate::types::exit_code;
 
 use super::folder::BatchFolder;
@@ -124,9 +125,13 @@ impl<'a> BatchSummary<'a> {
     }
 
     /// The sum of what the results report.
-    pub fn cost(&self) -> f64 {
-        // The empty sum of floats is negative.
-        self.tasks.iter().filter_map(TaskReport::cost).fold(0.0, |sum, cost| sum + cost)
+    /// What the tasks cost, as far as prices are known.
+    pub fn cost(&self) -> Spending {
+        let mut sum = Spending::default();
+        for outcome in self.tasks.iter().filter_map(|report| report.outcome.as_ref()) {
+            sum += outcome.spending();
+        }
+        sum
     }
 
     /// The summary without the whole results.
@@ -143,7 +148,7 @@ impl<'a> BatchSummary<'a> {
             "exit_code": self.counts.exit_code(),
             "tasks": self.counts.total(),
             "counts": counts,
-            "total_cost_usd": self.cost(),
+            "total_cost_usd": self.cost().total().map(Money::as_dollars),
             "resume": resume,
             "results": self.tasks.iter().map(TaskReport::object).collect::<Vec<_>>(),
         })

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::recovery::{Money, Spending};
 use crate::types::exit_code;
 
 use super::folder::TaskFolder;
@@ -73,6 +74,12 @@ impl TaskOutcome {
 
     pub fn cost(&self) -> Option<f64> {
         self.result["total_cost_usd"].as_f64()
+    }
+
+    /// What it cost, as far as prices are known.
+    pub fn spending(&self) -> Spending {
+        let amount = self.cost().and_then(Money::from_dollars).unwrap_or_default();
+        Spending { amount, is_partial: self.result.get("total_cost_usd") == Some(&Value::Null) }
     }
 
     pub fn reason(&self) -> Option<&str> {

@@ -6,7 +6,7 @@ use crate::agent::RunOutcome;
 use crate::journal::JournalHealth;
 use crate::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
-    StopReason, Timer,
+    Shortfall, StopReason, Timer,
 };
 
 use super::timestamps::{self, WallTime};
@@ -56,6 +56,9 @@ fn attempts(ending: &RunOutcome) -> String {
     let attempts = call.map_or(1, |call| call.attempts);
     let ruling = ending.fault.as_ref().and_then(|fault| fault.retry_hint);
     let mut said = if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
+    if ending.quota_ended {
+        said.push_str(", and the run's retry quota (retryQuota) allows no further retry");
+    }
     if ruling == Some(RetryHint::Stop) {
         said.push_str(", and said that a retry does not help (x-should-retry: false)");
     }
@@ -288,12 +291,16 @@ fn budget(ending: &RunOutcome) -> String {
             ending.unsettled
         );
     }
-    match ending.budget {
-        Some(budget) => format!(
+    match (ending.budget, ending.shortfall) {
+        (Some(budget), Some(Shortfall { needed, left })) => format!(
+            "the budget of {budget} does not allow the next request: it needs up to {needed}, \
+             {left} are left ({spent})"
+        ),
+        (Some(budget), None) => format!(
             "the budget of {budget} is used up: {spent}, and the next request could cost more \
              than is left"
         ),
-        None => format!("the budget is used up: {spent}"),
+        (None, _) => format!("the budget is used up: {spent}"),
     }
 }
 

@@ -287,8 +287,8 @@ settings! {
     /// The longest pause between tries.
     retry_longest_delay: Span = Span(limits().backoff.longest), "retryLongestDelay";
 
-    /// Tokens of the run's retry bucket: a retry takes 5, one after a time-out 10, an untroubled
-    /// request gives 1 back.
+    /// Tokens of the run's retry bucket: a retry takes 5, one after a time-out 10. A request that is
+    /// answered gives back what its retries took, an untroubled one gives 1.
     retry_quota: u16 = limits().budgets.bucket, "retryQuota";
 
     /// Wait out overloads and rate limits without counting; with "all", lost connections and server
@@ -405,8 +405,9 @@ settings! {
     /// room for a reply. Small windows have less.
     compact_headroom: Tokens = Tokens::new(limits().headroom), "compactHeadroom";
 
-    /// How often a session's conversation may be summarised.
-    max_compactions: u8 = limits().budgets.compactions, "maxCompactions"
+    /// How often a session's conversation may be summarised; unlimited by default, while each
+    /// summary makes room.
+    max_compactions: Option<u8> = None, "maxCompactions"
         .flag("max-compactions", "N", MODEL);
 
     /// How many tokens of thinking a reply may hold; 0 for none.

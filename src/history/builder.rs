@@ -495,6 +495,7 @@ fn setback_of(step: &Transition) -> Option<SetbackRecord> {
         | RecoveryPlan::CoolDown
         | RecoveryPlan::DisableFastMode
         | RecoveryPlan::ReturnToPreferredModel
+        | RecoveryPlan::RetryPreferredModel
         | RecoveryPlan::Restructure
         | RecoveryPlan::RetryRequirement
         | RecoveryPlan::RetryStopHook

@@ -158,7 +158,7 @@ pub enum WaitCause {
         /// How many are allowed; `None` when they are not counted.
         of: Option<u8>,
     },
-    /// For a rate limit that other runs of the host had met.
+    /// For a rate limit that was known on this host.
     SharedLimit,
     /// For commands and sub-agents in the background.
     BackgroundWork,
@@ -166,7 +166,7 @@ pub enum WaitCause {
 
 impl From<Pause> for WaitCause {
     fn from(pause: Pause) -> Self {
-        if pause.is_for_others() {
+        if pause.is_for_shared_limit() {
             return Self::SharedLimit;
         }
         Self::Retry { class: pause.class, retry: pause.retry, of: pause.of }

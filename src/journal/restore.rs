@@ -335,7 +335,7 @@ impl SessionReplay {
                     }
                 }
                 let tokens = usage.input() + usage.output_tokens;
-                self.recovery.record_cost(cost.unwrap_or_default(), tokens);
+                self.recovery.record_cost(cost, tokens);
                 self.charged = Some(model.clone());
                 if !unsettled {
                     self.paid = Some(model);

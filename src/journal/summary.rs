@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::recovery::{Money, StopReason, Transition};
+use crate::recovery::{Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
 use super::contract::prompt_title;
@@ -97,8 +97,8 @@ pub struct SessionSummary {
     pub started: Option<Timestamp>,
     pub state: SessionState,
     pub turns: u32,
-    /// What was spent, sub-agents included. Nothing is known of calls without a price.
-    pub spent: Money,
+    /// What was spent, sub-agents included, as far as prices are known.
+    pub spent: Spending,
     /// The first words of the first prompt.
     pub prompt: Option<String>,
     /// Lines that cannot be read.
@@ -165,7 +165,7 @@ struct SessionScan {
     is_newer: bool,
     turns: u32,
     counted: TurnCounting,
-    spent: Money,
+    spent: Spending,
     prompt: Option<String>,
     first_text: Option<String>,
     damaged_lines: u32,
@@ -256,7 +256,7 @@ impl SessionScan {
                 self.prompt.get_or_insert(prompt.beginning);
             }
             JournalRecord::Transition { transition } => self.observe_step(&transition),
-            JournalRecord::Spend { cost, .. } => self.spent += cost.unwrap_or_default(),
+            JournalRecord::Spend { cost, .. } => self.spent += cost.into(),
             JournalRecord::End { reason } => self.ended = Some(reason),
             JournalRecord::Contract(_)
             | JournalRecord::Intent { .. }

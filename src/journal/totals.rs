@@ -1,6 +1,8 @@
 //! Totals over a prompt or a session.
 
-use crate::recovery::{Action, Event, Money, ReplyDisposition, ReplyKind, StopReason, Transition};
+use crate::recovery::{
+    Action, Event, Money, ReplyDisposition, ReplyKind, Spending, StopReason, Transition,
+};
 use crate::transcript::Usage;
 
 /// Turns, usage and costs of replies.
@@ -52,6 +54,12 @@ impl SessionTotals {
             }
             None => self.by_model.push(ModelTotals { model: model.to_owned(), usage, cost }),
         }
+    }
+
+    /// What was spent, as far as prices are known.
+    pub fn spending(&self) -> Spending {
+        let is_partial = self.by_model.iter().any(|model| model.cost.is_none());
+        Spending { amount: self.spent, is_partial }
     }
 
     /// Adds the spending of a sub-agent. Its turns and tokens are not added.

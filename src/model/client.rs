@@ -1,6 +1,7 @@
 //! A client of one endpoint.
 
 pub(super) mod probe;
+mod token_count;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -36,6 +37,8 @@ pub struct ModelClient {
     account: AccountKey,
     /// Whether the endpoint has answered a request successfully.
     has_succeeded: AtomicBool,
+    /// Whether the endpoint refused to count the tokens of a request.
+    lacks_token_count: AtomicBool,
 }
 
 impl ModelClient {
@@ -65,6 +68,7 @@ impl ModelClient {
             limits,
             account,
             has_succeeded: proven,
+            lacks_token_count: AtomicBool::new(false),
         })
     }
 

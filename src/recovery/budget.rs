@@ -32,7 +32,7 @@ pub enum Budget {
     Nudge,
     /// One commit of all staged folds.
     FoldCommit,
-    /// One summary of the older part of the conversation. Per session.
+    /// One summary of the older part of the conversation (`--max-compactions`). Per session.
     Compaction,
     /// The same, after an overflow: once a turn.
     ReactiveCompaction,
@@ -52,6 +52,8 @@ pub enum Budget {
     OverflowRetry,
     /// One attempt to go back to the preferred model. Per session.
     Probe,
+    /// One request to the preferred model before a fallback model ends the run.
+    PreferredRetry,
     /// One period at normal speed. Per session.
     CoolDown,
     /// Fast mode itself, which is given up once.
@@ -65,7 +67,7 @@ pub enum Budget {
     /// One turn in which the model learns the status of background work after it was done. Per
     /// session.
     Report,
-    /// One wait for a rate limit that other runs have met.
+    /// One wait for a rate limit that is known on this host.
     SharedLimitWait,
     /// One probe of a service that has no capacity.
     CapacityProbe,
@@ -82,6 +84,9 @@ pub struct Budgets {
     pub retries: u8,
     /// The retry quota of the run: keeps a fleet of runs from prolonging an outage.
     pub bucket: u16,
+    /// The tokens of the bucket that retries took since a call was last answered.
+    #[serde(default)]
+    pub bucket_taken: u16,
     pub switches: u8,
     pub refreshes: u8,
     pub escalations: u8,
@@ -94,7 +99,8 @@ pub struct Budgets {
     pub resumptions: u8,
     pub nudges: u8,
     pub fold_commits: u8,
-    pub compactions: u8,
+    /// `None`: as many as make progress.
+    pub compactions: Option<u8>,
     pub reactive_compactions: u8,
     pub trims: u8,
     pub failed_compactions: u8,
@@ -106,6 +112,8 @@ pub struct Budgets {
     #[serde(default = "all_overflow_retries")]
     pub overflow_retries: u8,
     pub probes: u8,
+    #[serde(default = "all_preferred_retries")]
+    pub preferred_retries: u8,
     pub cool_downs: u8,
     pub fast_mode: u8,
     pub schema_tries: u8,
@@ -169,6 +177,11 @@ fn all_early_returns() -> u8 {
     Budgets::DEFAULT.early_returns
 }
 
+/// Default for sessions from versions that did not ask the preferred model again.
+fn all_preferred_retries() -> u8 {
+    Budgets::DEFAULT.preferred_retries
+}
+
 /// Default for sessions from versions that did not retry odd refusals.
 fn all_odd_refusals() -> u8 {
     Budgets::DEFAULT.odd_refusals
@@ -180,6 +193,7 @@ impl Budgets {
         turns: None,
         retries: 10,
         bucket: 500,
+        bucket_taken: 0,
         switches: 0,
         refreshes: 1,
         escalations: 1,
@@ -190,7 +204,7 @@ impl Budgets {
         resumptions: 8,
         nudges: 3,
         fold_commits: 1,
-        compactions: 8,
+        compactions: None,
         reactive_compactions: 1,
         trims: 3,
         failed_compactions: 3,
@@ -200,13 +214,14 @@ impl Budgets {
         thinking: 1,
         overflow_retries: 1,
         probes: 24,
+        preferred_retries: 1,
         cool_downs: 8,
         fast_mode: 1,
         schema_tries: 4,
         requirement_tries: 3,
         reports: 24,
         objections: 2,
-        shared_limit_waits: 20,
+        shared_limit_waits: 60,
         // Enough for three days.
         capacity_probes: 10_000,
         early_returns: 3,
@@ -224,7 +239,7 @@ impl Budgets {
             }
             Budget::Retry { tokens } => {
                 self.retries = self.retries.checked_sub(1)?;
-                self.bucket = self.bucket.checked_sub(tokens)?;
+                return self.take_tokens(tokens);
             }
             Budget::Switch => self.switches = self.switches.checked_sub(1)?,
             Budget::Refresh => self.refreshes = self.refreshes.checked_sub(1)?,
@@ -238,10 +253,10 @@ impl Budgets {
             Budget::Resumption => self.resumptions = self.resumptions.checked_sub(1)?,
             Budget::Nudge => self.nudges = self.nudges.checked_sub(1)?,
             Budget::FoldCommit => self.fold_commits = self.fold_commits.checked_sub(1)?,
-            Budget::Compaction => self.compactions = self.compactions.checked_sub(1)?,
+            Budget::Compaction => return self.count_compaction(),
             Budget::ReactiveCompaction => {
                 self.reactive_compactions = self.reactive_compactions.checked_sub(1)?;
-                self.compactions = self.compactions.checked_sub(1)?;
+                return self.count_compaction();
             }
             Budget::Trim => self.trims = self.trims.checked_sub(1)?,
             Budget::FailedCompaction => {
@@ -255,6 +270,9 @@ impl Budgets {
                 self.overflow_retries = self.overflow_retries.checked_sub(1)?;
             }
             Budget::Probe => self.probes = self.probes.checked_sub(1)?,
+            Budget::PreferredRetry => {
+                self.preferred_retries = self.preferred_retries.checked_sub(1)?;
+            }
             Budget::CoolDown => self.cool_downs = self.cool_downs.checked_sub(1)?,
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
@@ -275,6 +293,21 @@ impl Budgets {
         Some(self)
     }
 
+    fn count_compaction(self) -> Option<Self> {
+        let compactions = match self.compactions {
+            None => None,
+            Some(left) => Some(left.checked_sub(1)?),
+        };
+        Some(Self { compactions, ..self })
+    }
+
+    /// Takes tokens from the retry bucket. `None` when it has not as many.
+    #[must_use]
+    pub(super) fn take_tokens(self, tokens: u16) -> Option<Self> {
+        let bucket = self.bucket.checked_sub(tokens)?;
+        Some(Self { bucket, bucket_taken: self.bucket_taken.saturating_add(tokens), ..self })
+    }
+
     /// Renews what a new process may spend: it makes its calls and its requests anew, and content
     /// may not have been removed after the last refusal. What was spent on turns, summaries and the
     /// retry bucket stays spent.
@@ -291,6 +324,7 @@ impl Budgets {
             overflow_retries: full.overflow_retries,
             shared_limit_waits: full.shared_limit_waits,
             odd_refusals: full.odd_refusals,
+            preferred_retries: full.preferred_retries,
             ..self
         }
         .renewed_by_another_wait(full)
@@ -303,16 +337,25 @@ impl Budgets {
         Self { capacity_probes, early_returns, ..self }
     }
 
-    /// Renews what a single call may spend, since the call was answered. An answer at the first
-    /// attempt also returns a token to the bucket.
+    /// Renews what a single call may spend, since the call was answered. The bucket gets back what
+    /// the retries took, so it never ends a run whose recoveries succeed; an answer at the first
+    /// attempt returns one token more.
     #[must_use]
     pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
-        let bucket =
-            if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
+        let given_back = self.bucket_taken.saturating_add(u16::from(first_try));
+        let bucket = self.bucket.saturating_add(given_back).min(full.bucket);
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.shared_limit_waits);
-        let odd_refusals = full.odd_refusals;
-        Self { retries, bucket, refreshes, shared_limit_waits: holds, odd_refusals, ..self }
-            .renewed_by_another_wait(full)
+        Self {
+            retries,
+            bucket,
+            bucket_taken: 0,
+            refreshes,
+            shared_limit_waits: holds,
+            odd_refusals: full.odd_refusals,
+            preferred_retries: full.preferred_retries,
+            ..self
+        }
+        .renewed_by_another_wait(full)
     }
 
     /// Renews what a single turn may spend, since the reply ended normally.
@@ -361,8 +404,8 @@ impl Budgets {
         .renewed_by_another_wait(full)
     }
 
-    /// Renews what leads away from the preferred model, which is tried again. Bounded by the
-    /// probes, which are never renewed.
+    /// Renews what leads away from the preferred model, which is tried again or has answered. A
+    /// trial is paid from the probes, which are never renewed; an answer comes of a call.
     #[must_use]
     pub(super) fn renewed_by_return(self, full: &Self) -> Self {
         Self { switches: full.switches, ..self }

@@ -1,24 +1,27 @@
 //! Keeps the conversation within the context window.
 
 use super::event::{
-    CallPurpose, CompactionTrigger, CutKind, ReplyDisposition, ReplyKind, TokenEstimate,
+    CallPurpose, CompactionTrigger, CutKind, ReplyDisposition, ReplyKind, TokenEstimate, Trim,
 };
 use super::state::{Call, Compaction, Run};
 use super::step::{StepContext, StepOutcome};
 use super::{AvailableMitigations, Budget, Limits, RecoveryPlan, SetbackKind, StopReason};
 
-/// Consecutive compactions without effect after which no further one is tried.
+/// Consecutive compactions without progress after which the run ends.
 pub(super) const USELESS_MAX: u8 = 2;
+/// A compaction that leaves the conversation above its threshold is progress if it removes at least
+/// one part in so many.
+const PART_REMOVED: u32 = 4;
 
 impl Run {
-    /// Compacts a conversation that is about to fill the window, refuses one that cannot fit, and
-    /// sends the rest.
+    /// Compacts a conversation that is about to fill the window, removes what it can from one that
+    /// does not fit, refuses one that cannot fit, and sends the rest.
     pub(super) fn preflight(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
         let crowded = weight.is_crowded(scene.limits);
-        let run = self.judge_compaction(crowded);
+        let run = self.judge_compaction(crowded, weight.size);
         if run.useless_compactions >= USELESS_MAX {
             return run.stop(StopReason::PromptTooLong);
         }
@@ -27,19 +30,43 @@ impl Run {
             let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Threshold));
             return run.compacting(scene).call(call, scene).by(chosen);
         }
-        if weight.is_full() && !run.can_make_room(weight.mitigations, scene.limits) {
-            return run.stop(StopReason::BlockingLimit);
+        if weight.is_full() {
+            return run.make_room(weight, scene);
         }
         run.ask(CallPurpose::Reply, weight, scene)
     }
 
-    /// Judges a compaction once, by the first request that follows it.
-    fn judge_compaction(self, crowded: bool) -> Self {
+    /// Removes something from a request that fills the window, instead of sending it to be refused.
+    /// An estimate may be too high: where nothing can be removed, the service decides.
+    fn make_room(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(SetbackKind::Full(weight.mitigations), scene);
+        let outcome = match chosen {
+            RecoveryPlan::CommitFolds => {
+                run.call(Call::Ask(CallPurpose::Reply), scene).trimming(Trim::Folds)
+            }
+            RecoveryPlan::CompactReactively => {
+                let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
+                Self { failures: 0, ..run }.compacting(scene).call(call, scene)
+            }
+            RecoveryPlan::Stop(_) if !run.compacts_ahead(scene.limits) => {
+                run.stop(StopReason::BlockingLimit)
+            }
+            RecoveryPlan::Stop(reason) if weight.counted => run.stop(reason),
+            _sent => return run.ask(CallPurpose::Reply, weight, scene),
+        };
+        outcome.by(chosen)
+    }
+
+    /// Judges a compaction once, by the first request that follows it, which has `size` tokens.
+    fn judge_compaction(self, crowded: bool, size: u32) -> Self {
+        let run = Self { size, ..self };
         match self.compaction {
-            Compaction::Idle | Compaction::Spent => self,
+            Compaction::Idle | Compaction::Spent => run,
             Compaction::Done => {
-                let useless = if crowded { self.useless_compactions.saturating_add(1) } else { 0 };
-                Self { compaction: Compaction::Spent, useless_compactions: useless, ..self }
+                let shrank = size <= self.size - self.size / PART_REMOVED;
+                let useless =
+                    if crowded && !shrank { self.useless_compactions.saturating_add(1) } else { 0 };
+                Self { compaction: Compaction::Spent, useless_compactions: useless, ..run }
             }
         }
     }
@@ -56,14 +83,6 @@ impl Run {
     /// Whether automatic compaction is on. Three failures in a row switch it off for the session.
     fn compacts_ahead(self, limits: &Limits) -> bool {
         limits.auto_compact && self.budgets.failed_compactions > 0
-    }
-
-    /// Whether an overflow could still be recovered from. Then the request is sent all the same:
-    /// the overflow triggers the recovery.
-    fn can_make_room(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
-        let drains = remedies.folds && self.budgets.spend(Budget::FoldCommit).is_some();
-        let reacts = remedies.rounds && self.budgets.spend(Budget::ReactiveCompaction).is_some();
-        self.compacts_ahead(limits) || drains || reacts
     }
 
     /// Prepares a request for a summary.

@@ -15,8 +15,8 @@ pub enum Event {
     Estimated(TokenEstimate),
     Replied(ReplyKind),
     Failed(Failure),
-    /// The request was not sent: other runs on this host know that the service would refuse it
-    /// before `until`.
+    /// The request was not sent: it is known on this host that the service would refuse it before
+    /// `until`.
     SharedLimitMet {
         until: Moment,
     },
@@ -133,6 +133,9 @@ pub struct TokenEstimate {
     pub fixed: u32,
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
+    /// Whether the service counted the tokens of this request, so that its size is no estimate.
+    #[serde(default)]
+    pub counted: bool,
     pub mitigations: AvailableMitigations,
 }
 
@@ -150,6 +153,19 @@ impl TokenEstimate {
     /// The room that the request leaves for output.
     pub(super) fn room(self) -> u32 {
         self.window.saturating_sub(self.size)
+    }
+
+    /// Whether the request would not be sent as it is, so that an exact size is worth asking for: it
+    /// seems to fill the window, or cannot be paid with an output cap of `floor` tokens.
+    pub fn needs_count(self, floor: u32) -> bool {
+        !self.counted && (self.is_full() || self.shortfall(floor).is_some())
+    }
+
+    /// What is missing in the budget for the request with an output cap of `floor` tokens, if it
+    /// cannot be paid.
+    pub fn shortfall(self, floor: u32) -> Option<Shortfall> {
+        let needed = self.input + self.token * u64::from(floor.min(self.ceiling));
+        self.left.filter(|left| needed > *left).map(|left| Shortfall { needed, left })
     }
 
     /// How many output tokens can be paid for.
@@ -172,6 +188,15 @@ impl TokenEstimate {
         let cost = self.input + self.token * u64::from(cap);
         Self { left: self.left.map(|left| left.minus(cost)), ..self }
     }
+}
+
+/// A request that the budget does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The least that the request can be made for, in the worst case.
+    pub needed: Money,
+    /// What the budget has left.
+    pub left: Money,
 }
 
 /// The status of background work.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ConnectionChoice, ErrorBody, ErrorClass};
+use crate::types::exit_code;
 
 /// A classified failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -177,6 +178,12 @@ impl Failure {
             (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
         };
         Self { retry_after: wish, stage: reach, ..self }
+    }
+
+    /// Whether the same call may succeed later.
+    pub(super) fn is_temporary(self) -> bool {
+        let may_pass = self.class.info().exit_code == exit_code::TEMPORARY;
+        may_pass && self.retry_hint != Some(RetryHint::Stop)
     }
 
     /// Whether the connection failed, and not the service.

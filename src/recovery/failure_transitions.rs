@@ -5,7 +5,7 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Incomplete,
     ReplyDisposition, ReplyKind, Trim,
 };
-use super::recovery_table::retry_cost;
+use super::recovery_table::{plan, retry_cost};
 use super::state::{Call, Cap, Fast, Pause, Phase, Run};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
@@ -102,7 +102,7 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(scene)
+            run.change_model(None, scene)
                 .call(Call::Ask(CallPurpose::Reply), scene)
                 .with(ReplyDisposition::Drop)
         } else if chosen == RecoveryPlan::RequestCompletion {
@@ -138,7 +138,7 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(scene).call(Call::Ask(CallPurpose::Reply), scene)
+            run.change_model(None, scene).call(Call::Ask(CallPurpose::Reply), scene)
         } else {
             let full = scene.limits.budgets.empty_replies;
             let retry = full.saturating_sub(run.budgets.empty_replies);
@@ -161,9 +161,15 @@ impl Run {
         let counted = self.count(call, failure, scene);
         let (run, chosen) = counted.choose_plan(SetbackKind::Failed(failure), scene);
         let outcome = match chosen {
-            RecoveryPlan::Stop(reason) => run.stop(reason),
+            RecoveryPlan::Stop(reason) => {
+                let quota_ended = counted.needs_quota(failure, scene);
+                Self { quota_ended, ..run }.stop(reason)
+            }
             RecoveryPlan::SwitchModel => {
-                run.change_model(scene).call(Call::Ask(call.purpose()), scene)
+                run.change_model(Some(failure), scene).call(Call::Ask(call.purpose()), scene)
+            }
+            RecoveryPlan::RetryPreferredModel => {
+                run.retry_preferred_model(failure, call.purpose(), scene)
             }
             RecoveryPlan::Refresh => {
                 let why = run.nth_refresh(failure, scene);
@@ -183,23 +189,15 @@ impl Run {
                 run.call_from(until, why, Call::Ask(call.purpose()), scene)
             }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
-            RecoveryPlan::CommitFolds => {
-                run.retry_changed_request(failure, call, scene).trimming(Trim::Folds)
-            }
+            RecoveryPlan::CommitFolds => run.retry_without(Trim::Folds, failure, call, scene),
             RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, scene),
-            RecoveryPlan::Strip => {
-                run.retry_changed_request(failure, call, scene).trimming(Trim::Media)
-            }
-            RecoveryPlan::RepairBlock => {
-                run.retry_changed_request(failure, call, scene).trimming(Trim::Block)
-            }
+            RecoveryPlan::Strip => run.retry_without(Trim::Media, failure, call, scene),
+            RecoveryPlan::RepairBlock => run.retry_without(Trim::Block, failure, call, scene),
             RecoveryPlan::DropThinking => {
-                run.retry_changed_request(failure, call, scene).trimming(Trim::ThinkingParameter)
+                run.retry_without(Trim::ThinkingParameter, failure, call, scene)
             }
             RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, scene),
-            RecoveryPlan::Trim => {
-                run.retry_changed_request(failure, call, scene).trimming(Trim::OldestRounds)
-            }
+            RecoveryPlan::Trim => run.retry_without(Trim::OldestRounds, failure, call, scene),
             RecoveryPlan::CompactReactively => {
                 let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
                 run.compacting(scene).retry_changed_request(failure, call, scene)
@@ -232,11 +230,30 @@ impl Run {
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
+    /// Whether the failure would be retried with a full bucket.
+    fn needs_quota(self, failure: Failure, scene: StepContext<'_>) -> bool {
+        let budgets = Budgets { bucket: u16::MAX, ..self.budgets };
+        let full = Self { budgets, ..self };
+        let chosen = plan(SetbackKind::Failed(failure), &full, scene.at, scene.limits);
+        matches!(chosen, RecoveryPlan::Retry { .. } | RecoveryPlan::RetryAtOnce { .. })
+    }
+
     /// Repeats, after a pause, a request that was refused as too long although it is short.
     fn retry_overflow(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: Some(1) };
         let pause = scene.limits.backoff.pause(self.seed, 1);
         self.call_from(scene.at.after(pause), why, call, scene)
+    }
+
+    /// Makes the request again without something.
+    fn retry_without(
+        self,
+        trim: Trim,
+        failure: Failure,
+        call: Call,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        self.retry_changed_request(failure, call, scene).trimming(trim)
     }
 
     /// Makes another request, which has not been refused yet.
@@ -257,9 +274,8 @@ impl Run {
         failure: Failure,
         scene: StepContext<'_>,
     ) -> StepOutcome {
-        let paid = self.budgets.bucket.checked_sub(retry_cost(failure.class));
-        let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
-        let run = Self { budgets, ..self };
+        let paid = self.budgets.take_tokens(retry_cost(failure.class));
+        let run = Self { budgets: paid.unwrap_or(self.budgets), ..self };
         let why = Pause { class: failure.class, retry: run.failures, of: None };
         let tokens = paid.map_or(0, |_| retry_cost(failure.class));
         let longest = scene.limits.longest_capacity_wait;

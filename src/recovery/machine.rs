@@ -23,9 +23,11 @@ impl Run {
             model_index: 0,
             fallback_from: None,
             preferred_model_after: Moment::default(),
+            preferred_retry_at: None,
             fast: if limits.fast.is_some() { Fast::On } else { Fast::Off },
             compaction: Compaction::Idle,
             useless_compactions: 0,
+            size: 0,
             cap: Cap::First,
             failures: 0,
             overloads: 0,
@@ -39,6 +41,7 @@ impl Run {
             since_nudge: 0,
             asked_about_work: false,
             wrapping_up: false,
+            quota_ended: false,
             seed,
         }
     }
@@ -276,10 +279,11 @@ impl Run {
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
     }
 
-    /// The call was answered.
+    /// The call was answered. Where the preferred model answers, the chain begins anew.
     pub(super) fn settle(self, scene: StepContext<'_>) -> Self {
-        let first_try = self.failures == 0;
-        let budgets = self.budgets.renewed_by_success(&scene.limits.budgets, first_try);
+        let (first_try, full) = (self.failures == 0, &scene.limits.budgets);
+        let budgets = self.budgets.renewed_by_success(full, first_try);
+        let budgets = if self.model_index == 0 { budgets.renewed_by_return(full) } else { budgets };
         Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(scene) }
     }
 

@@ -45,8 +45,8 @@ pub use budget::{Budget, Budgets};
 pub use classify::classify;
 pub use event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Event, HistoryEdit,
-    Incomplete, ModelCall, Nudge, Probed, ReplyDisposition, ReplyKind, ReplyMode, StopHookDecision,
-    TokenEstimate, Trim, WorkStatus,
+    Incomplete, ModelCall, Nudge, Probed, ReplyDisposition, ReplyKind, ReplyMode, Shortfall,
+    StopHookDecision, TokenEstimate, Trim, WorkStatus,
 };
 pub use failure::{
     AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,

@@ -1,22 +1,28 @@
 //! Selects the model of the chain and its speed.
 
 use super::event::CallPurpose;
-use super::state::{Call, Fast, Run};
+use super::state::{Call, Fast, Pause, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{Budget, Failure, Moment};
+use super::{Budget, Budgets, Failure, Moment};
 
 impl Run {
     /// Changes to another model and resets the state of the last one: its overloads and its
     /// retry-after do not apply. Takes the next of the chain, or returns to the one in use before
-    /// the preferred one was tried again.
-    pub(super) fn change_model(self, scene: StepContext<'_>) -> Self {
+    /// the preferred one was tried again. `failure` is the cause, unless it was a reply.
+    pub(super) fn change_model(self, failure: Option<Failure>, scene: StepContext<'_>) -> Self {
         let away_until = match scene.limits.fallback_return {
             Some(pause) => scene.at.after(pause),
             None => Moment::default(),
         };
+        let passes = failure.is_none_or(Failure::is_temporary);
+        let preferred_retry_at = match self.model_index {
+            0 => passes.then_some(self.not_before),
+            _ => self.preferred_retry_at,
+        };
         Self {
             fallback_from: None,
             preferred_model_after: away_until,
+            preferred_retry_at,
             budgets: self.budgets.renewed_by_switch(&scene.limits.budgets),
             failures: 0,
             overloads: 0,
@@ -51,6 +57,23 @@ impl Run {
             ..self.moving_to(0, scene)
         };
         (home, true)
+    }
+
+    /// Asks the preferred model once more before a fallback model ends the run. What was counted
+    /// stays counted, and no other model is tried before it answers.
+    pub(super) fn retry_preferred_model(
+        self,
+        failure: Failure,
+        purpose: CallPurpose,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        let not_before = self.preferred_retry_at.unwrap_or_default();
+        let budgets = Budgets { switches: 0, ..self.budgets };
+        let run =
+            Self { preferred_retry_at: None, not_before, budgets, ..self.moving_to(0, scene) };
+        let why = Pause { class: failure.class, retry: 1, of: Some(1) };
+        let pause = scene.limits.backoff.pause(self.seed, 1);
+        run.call_from(scene.at.after(pause), why, Call::Ask(purpose), scene)
     }
 
     /// Resumes fast mode at the start of a turn.

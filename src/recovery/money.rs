@@ -111,6 +111,30 @@ impl Spending {
     pub fn total(self) -> Option<Money> {
         (!self.is_partial).then_some(self.amount)
     }
+
+    /// The cost in words, for tables and after the word "cost". The only place that decides what is
+    /// shown of a cost that is not known.
+    pub fn as_cost(self) -> String {
+        match (self.total(), self.amount) {
+            (Some(total), _) => total.to_string(),
+            (None, Money::ZERO) => "unknown".to_owned(),
+            (None, known) => format!("at least {known}"),
+        }
+    }
+}
+
+impl AddAssign for Spending {
+    fn add_assign(&mut self, other: Self) {
+        self.amount += other.amount;
+        self.is_partial |= other.is_partial;
+    }
+}
+
+/// `None`: no price is known.
+impl From<Option<Money>> for Spending {
+    fn from(cost: Option<Money>) -> Self {
+        Self { amount: cost.unwrap_or_default(), is_partial: cost.is_none() }
+    }
 }
 
 impl From<Money> for Spending {

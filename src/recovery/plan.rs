@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, CompactionTrigger, Failure, StopReason};
+use super::{AvailableMitigations, Budget, CompactionTrigger, Failure, StopReason};
 
 /// Something that keeps a run from simply continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +21,8 @@ pub enum SetbackKind {
     Idle,
     /// The conversation is about to fill the context window.
     Crowded,
+    /// The next request does not fit the window, as far as its size is known.
+    Full(AvailableMitigations),
     /// A summary was requested, and the reply was not one.
     NoSummary(CompactionTrigger),
     /// The answer was text, or did not fit the schema that was asked for.
@@ -95,6 +97,8 @@ pub enum RecoveryPlan {
     DisableFastMode,
     /// Ask the preferred model again.
     ReturnToPreferredModel,
+    /// Ask the preferred model once more, before a fallback model ends the run.
+    RetryPreferredModel,
     /// Ask for the answer in the form that its schema requires.
     Restructure,
     /// Tell the model that its work is not accepted yet.
@@ -139,6 +143,7 @@ impl RecoveryPlan {
             Self::CoolDown => Some(Budget::CoolDown),
             Self::DisableFastMode => Some(Budget::FastMode),
             Self::ReturnToPreferredModel => Some(Budget::Probe),
+            Self::RetryPreferredModel => Some(Budget::PreferredRetry),
             Self::Restructure => Some(Budget::SchemaTry),
             Self::RetryRequirement => Some(Budget::RequirementTry),
             Self::RetryStopHook => Some(Budget::Objection),
@@ -192,6 +197,7 @@ impl RecoveryPlan {
             Self::CoolDown => "fast_mode_cool_down",
             Self::DisableFastMode => "fast_mode_off",
             Self::ReturnToPreferredModel => "fallback_return",
+            Self::RetryPreferredModel => "preferred_model_retry",
             Self::Restructure => "structured_output_retry",
             Self::RetryRequirement => "requirement_retry",
             Self::RetryStopHook => "stop_hook_blocking",
@@ -232,6 +238,7 @@ impl RecoveryPlan {
             | Self::CoolDown
             | Self::DisableFastMode
             | Self::ReturnToPreferredModel
+            | Self::RetryPreferredModel
             | Self::Restructure
             | Self::RetryRequirement
             | Self::Report
@@ -273,6 +280,7 @@ impl RecoveryPlan {
             | Self::CoolDown
             | Self::DisableFastMode
             | Self::ReturnToPreferredModel
+            | Self::RetryPreferredModel
             | Self::Restructure
             | Self::RetryRequirement
             | Self::RetryStopHook

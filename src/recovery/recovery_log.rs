@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::recovery_record::{RecoveryCounts, RecoveryGoal, RecoveryRecord, setback};
 use super::{
-    Action, Event, Moment, Money, RecoveryPlan, ReplyDisposition, ReplyKind, StopHookDecision,
+    Action, Event, Moment, RecoveryPlan, ReplyDisposition, ReplyKind, Spending, StopHookDecision,
     StopReason, Transition,
 };
 
@@ -53,14 +53,14 @@ pub struct RecoveryTotals {
     pub strategies: RecoveryCounts,
     /// Spent in pauses that are over.
     pub waited: Duration,
-    /// Pauses for a rate limit that other runs on this host had met.
+    /// Pauses for a rate limit that was known on this host.
     pub shared_limit_waits: u32,
     /// The part of `waited` spent in those.
     pub shared_limit_waited: Duration,
     /// Probes for capacity that were sent. They are among the requests.
     pub probes: u32,
     /// What they cost.
-    pub probes_cost: Money,
+    pub probes_cost: Spending,
     /// Summaries that replaced an older part of the conversation.
     pub compactions: u32,
     /// Changes from one model to another because of a failure.
@@ -73,7 +73,7 @@ pub struct RecoveryTotals {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RecoveryBill {
-    cost: Money,
+    cost: Spending,
     tokens: u64,
 }
 
@@ -98,8 +98,8 @@ impl RecoveryLog {
     }
 
     /// Records the cost of a call. Called before the step that the call leads to.
-    pub fn record_cost(&mut self, cost: Money, tokens: u64) {
-        self.bill.cost += cost;
+    pub fn record_cost(&mut self, cost: impl Into<Spending>, tokens: u64) {
+        self.bill.cost += cost.into();
         self.bill.tokens = self.bill.tokens.saturating_add(tokens);
     }
 
@@ -168,7 +168,7 @@ impl RecoveryLog {
     fn advance_clock(&mut self, step: &Transition) {
         self.now = step.at;
         if let Some((_, why)) = step.next.phase.pause() {
-            self.pausing.get_or_insert((step.at, why.is_for_others()));
+            self.pausing.get_or_insert((step.at, why.is_for_shared_limit()));
         } else {
             self.stop_waiting();
         }
@@ -326,7 +326,8 @@ impl OpenRecovery {
 
 fn charge(open: Option<&mut OpenRecovery>, bill: RecoveryBill) {
     if let Some(open) = open {
-        open.record.cost += bill.cost;
+        open.record.cost += bill.cost.amount;
+        open.record.cost_is_partial |= bill.cost.is_partial;
         open.record.tokens = open.record.tokens.saturating_add(bill.tokens);
     }
 }

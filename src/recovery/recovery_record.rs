@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Event, Money, Probed, RecoveryPlan, ReplyKind, StopHookDecision, Transition};
+use super::{
+    Event, Money, Probed, RecoveryPlan, ReplyKind, Spending, StopHookDecision, Transition,
+};
 
 /// A finished recovery. All setbacks of a call belong to one, until a whole reply comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,11 +38,21 @@ pub struct RecoveryRecord {
     pub tokens: u64,
     /// What that cost, in pico-dollars. No call is charged to two recoveries.
     pub cost: Money,
+    /// Whether no price is known for some of it, so that the cost is not all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cost_is_partial: bool,
     /// Whether the goal was reached.
     pub saved: bool,
     /// The stop reason of the run, if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_to: Option<String>,
+}
+
+impl RecoveryRecord {
+    /// What it cost, as far as prices are known.
+    pub fn spending(&self) -> Spending {
+        Spending { amount: self.cost, is_partial: self.cost_is_partial }
+    }
 }
 
 /// How often each of several things happened, in the order in which they first did.
@@ -190,7 +202,14 @@ pub fn setback(step: &Transition) -> Option<&'static str> {
         Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })
         | Event::SchemaMismatch => Some("structured_output"),
         Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal) => Some("no_summary"),
-        Event::Estimated(_) if plan == RecoveryPlan::Compact => Some("context_window"),
+        Event::Estimated(_)
+            if matches!(
+                plan,
+                RecoveryPlan::Compact | RecoveryPlan::CommitFolds | RecoveryPlan::CompactReactively
+            ) =>
+        {
+            Some("context_window")
+        }
         Event::Estimated(_) | Event::SummaryPrevented => Some("no_summary"),
         Event::ToolsDone(_) if plan == RecoveryPlan::ReturnToPreferredModel => {
             Some("on_fallback_model")

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    AccountKind, Call, CallPurpose, CompactionTrigger, ErrorClass, Failure, FailureStage, Fast,
-    Limits, Moment, Persistence, Phase, QuerySource, RecoveryPlan, RetryHint, Run, SetbackKind,
-    StopReason,
+    AccountKind, AvailableMitigations, Call, CallPurpose, CompactionTrigger, ErrorClass, Failure,
+    FailureStage, Fast, Limits, Moment, Persistence, Phase, QuerySource, RecoveryPlan, RetryHint,
+    Run, SetbackKind, StopReason,
 };
 
 /// Picks the first plan that can be paid for.
@@ -34,6 +34,7 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
         }
         SetbackKind::Idle => (&[], StopReason::Completed),
         SetbackKind::Crowded => (&[P::Compact], StopReason::PromptTooLong),
+        SetbackKind::Full(found) => return plan_for_full_window(found, run),
         SetbackKind::NoSummary(CompactionTrigger::Threshold) => {
             (&[P::SkipCompaction], StopReason::PromptTooLong)
         }
@@ -55,6 +56,14 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
     };
     let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
     affordable.unwrap_or(P::Stop(end))
+}
+
+fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan {
+    let drain = found.folds.then_some(RecoveryPlan::CommitFolds);
+    let compact = found.rounds.then_some(RecoveryPlan::CompactReactively);
+    let plans = [drain, compact].into_iter().flatten();
+    let mut payable = plans.filter(|&plan| can_pay(run, plan));
+    payable.next().unwrap_or(RecoveryPlan::Stop(StopReason::PromptTooLong))
 }
 
 /// The Messages API does not allow a reply that never becomes complete.
@@ -85,6 +94,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     // Normal speed may have the capacity that fast mode lacks.
     let slower = shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
     let elsewhere = switch_back(failure, run);
+    let preferred = retry_preferred_model(failure, run, at, limits).filter(payable);
     let first =
         slower.or(elsewhere).or(retry_implausible_overflow(failure, distance)).filter(payable);
     if let Some(cure) = first {
@@ -92,7 +102,8 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     }
     if shortage && distance != RetryDistance::Near {
         let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
-        return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
+        let switch = switch(failure.class, run, limits).filter(payable);
+        return switch.or(preferred).unwrap_or(RecoveryPlan::Stop(end));
     }
     let cures = plans_for_class(failure, run, limits).into_iter().flatten();
     let cures = with_odd_retry(cures.collect(), failure).into_iter().filter(payable);
@@ -106,7 +117,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
             stop_reason(failure, run)
         }
     };
-    cures.into_iter().find(reachable).unwrap_or(RecoveryPlan::Stop(end))
+    cures.into_iter().find(reachable).or(preferred).unwrap_or(RecoveryPlan::Stop(end))
 }
 
 /// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
@@ -157,8 +168,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     // The server's retry hint overrides the class, but not the account kind or the query source:
     // its `true` also comes with limits that last for hours, and to many clients at once.
     let if_told_to = if failure.retry_hint == Some(RetryHint::Retry) { retry } else { None };
-    let switch = switch(run, limits);
-    let switch_away = switch.filter(|_| limits.next_has_other_endpoint(run.model_index));
+    let switch = switch(failure.class, run, limits);
     let refresh = if is_refreshing(run) { None } else { Some(P::Refresh) };
     if failure.is_request_failure()
         && let Some(occasion) = summarising(run)
@@ -172,10 +182,10 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let heal = failure.mitigations.block.then_some(P::RepairBlock);
     let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
     match failure.class {
-        C::ConnectionError => [retry_stale_connection(failure), for_all, switch_away, None],
-        C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
+        C::ConnectionError => [retry_stale_connection(failure), for_all, switch, None],
+        C::ApiTimeout | C::StreamStalled => [for_all, switch, None, None],
         C::ServerError => [for_all, switch, None, None],
-        C::BadResponse => [retry, switch_away, None, None],
+        C::BadResponse => [retry, switch, None, None],
         C::RateLimit => match (limits.account, limits.persistence) {
             (AccountKind::Subscription, Persistence::Off) => [switch, None, None, None],
             (AccountKind::Subscription, Persistence::Capacity | Persistence::All)
@@ -191,10 +201,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
             QuerySource::Foreground => [sit_out, switch, None, None],
         },
         C::InvalidModel => [if_told_to, switch, None, None],
-        C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch_away, None],
-        // Another model may accept the same credential.
+        C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch, None],
         C::AuthError => [if_told_to, switch, None, None],
-        C::CreditBalanceLow | C::SslCertError => [switch_away, None, None, None],
+        C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_told_to],
         C::RequestTooLarge => [strip, drain, compact, if_told_to],
         // Services name one oversized document at a time: the others are removed as blocks.
@@ -238,12 +247,62 @@ fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<R
     ]
 }
 
-/// The next model, if there is one. While a credential is being fetched, a model at the same
-/// endpoint does not help.
-fn switch(run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
+/// The next model, if there is one and it may help.
+fn switch(class: ErrorClass, run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
     let next = run.model_index < limits.budgets.switches;
-    let helps = !is_refreshing(run) || limits.next_has_other_endpoint(run.model_index);
-    (next && helps).then_some(RecoveryPlan::SwitchModel)
+    let moves = limits.next_has_other_endpoint(run.model_index);
+    (next && another_model_helps(class, moves, run)).then_some(RecoveryPlan::SwitchModel)
+}
+
+/// The preferred model once more, before a fallback model ends the run: it may have recovered
+/// meanwhile. Not before the retry-after with which the run left it.
+fn retry_preferred_model(
+    failure: Failure,
+    run: &Run,
+    at: Moment,
+    limits: &Limits,
+) -> Option<RecoveryPlan> {
+    let until = run.preferred_retry_at?.max(at.after(limits.backoff.pause(run.seed, 1)));
+    let moves = !limits.share_endpoint(0, run.model_index);
+    let in_time = at.until(until) <= limits.max_retry_wait
+        && limits.deadline.is_none_or(|deadline| until < deadline);
+    let in_background =
+        limits.source == QuerySource::Background && failure.class == ErrorClass::ServerOverload;
+    let helps = another_model_helps(failure.class, moves, run) && !in_background;
+    (run.model_index > 0 && in_time && helps).then_some(RecoveryPlan::RetryPreferredModel)
+}
+
+/// Whether another model may help, which is at another endpoint if it `moves`. While a credential
+/// is being fetched, a model at the same endpoint does not help.
+fn another_model_helps(class: ErrorClass, moves: bool, run: &Run) -> bool {
+    use ErrorClass as C;
+
+    match class {
+        // Another model may accept the same credential.
+        C::ServerError | C::RateLimit | C::ServerOverload | C::InvalidModel | C::AuthError => {
+            moves || !is_refreshing(run)
+        }
+        C::ConnectionError
+        | C::ApiTimeout
+        | C::StreamStalled
+        | C::BadResponse
+        | C::InvalidApiKey
+        | C::TokenRevoked
+        | C::CreditBalanceLow
+        | C::SslCertError => moves,
+        C::PromptTooLong
+        | C::RequestTooLarge
+        | C::PdfTooLarge
+        | C::ImageTooLarge
+        | C::ToolUseMismatch
+        | C::InvalidRequest
+        | C::Unknown
+        | C::Aborted
+        | C::Refusal
+        | C::EmptyResponse
+        | C::Repeated529
+        | C::QuotaExhausted => false,
+    }
 }
 
 fn is_refreshing(run: &Run) -> bool {

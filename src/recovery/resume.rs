@@ -16,11 +16,14 @@ impl Run {
             shared_wait_until: Moment::default(),
             fallback_from: None,
             preferred_model_after: Moment::default(),
+            preferred_retry_at: self.preferred_retry_at.map(|_| Moment::default()),
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
             compaction: Compaction::Idle,
             useless_compactions: 0,
+            size: 0,
             asked_about_work: false,
             wrapping_up: false,
+            quota_ended: false,
             ..self
         }
     }

@@ -1,4 +1,5 @@
-//! Waits for rate limits that other runs on the same host have met.
+//! Waits for rate limits that are known on this host: earlier requests met them, of this run or of
+//! another one.
 
 use std::time::Duration;
 

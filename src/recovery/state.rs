@@ -18,11 +18,19 @@ pub struct Run {
     pub fallback_from: Option<u8>,
     /// The preferred model is not tried again before.
     pub preferred_model_after: Moment,
+    /// When the preferred model may be asked once more before the end: the retry-after with which
+    /// the run left it. `None` while it is in use, or where it refused for good.
+    #[serde(default)]
+    pub preferred_retry_at: Option<Moment>,
     pub fast: Fast,
     /// The stage of this turn's compaction.
     pub compaction: Compaction,
-    /// Consecutive compactions that did not bring the conversation under its threshold.
+    /// Consecutive compactions without progress: they neither brought the conversation under its
+    /// threshold nor made it much smaller.
     pub useless_compactions: u8,
+    /// The size of the last request for a reply, in tokens: what a compaction is judged by.
+    #[serde(default)]
+    pub size: u32,
     pub cap: Cap,
     /// Consecutive failures of the current call; the exponent of the back-off. Stays clamped.
     pub failures: u8,
@@ -52,6 +60,9 @@ pub struct Run {
     pub asked_about_work: bool,
     /// Whether the model was told to wrap up.
     pub wrapping_up: bool,
+    /// Whether the run ended because its retry quota did not allow one more retry.
+    #[serde(default)]
+    pub quota_ended: bool,
     /// The seed of the jitter.
     pub seed: u64,
 }
@@ -190,16 +201,16 @@ pub enum Compaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pause {
     pub class: ErrorClass,
-    /// The number of the next retry, counted from 1. 0 when the wait is for a rate limit that
-    /// [other runs](crate::recovery::Event::SharedLimitMet) have met.
+    /// The number of the next retry, counted from 1. 0 when the wait is for a rate limit that is
+    /// [known on this host](crate::recovery::Event::SharedLimitMet).
     pub retry: u8,
     /// The number of retries allowed; `None` when they are not counted.
     pub of: Option<u8>,
 }
 
 impl Pause {
-    /// Whether the wait is for a rate limit of other runs.
-    pub fn is_for_others(self) -> bool {
+    /// Whether the wait is for a rate limit that is known on this host.
+    pub fn is_for_shared_limit(self) -> bool {
         self.retry == 0
     }
 }

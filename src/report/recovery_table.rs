@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::recovery::{Money, RecoveryRecord};
+use crate::recovery::{RecoveryRecord, Spending};
 
 /// All recoveries of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct RecoverySummary {
     /// Tokens of what was paid for beside the wanted replies.
     pub tokens: u64,
     /// What those cost.
-    pub cost: Money,
+    pub cost: Spending,
     /// What was tried, and how often.
     pub strategies: BTreeMap<String, u32>,
 }
@@ -58,7 +58,7 @@ impl From<&RecoveryRecord> for RecoverySummary {
             attempts: record.attempts,
             waited: record.waited,
             tokens: record.tokens,
-            cost: record.cost,
+            cost: record.spending(),
             strategies,
         }
     }
@@ -105,6 +105,7 @@ impl<'a> FromIterator<&'a RecoveryRecord> for RecoveryTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recovery::Money;
 
     #[test]
     fn recoveries_of_a_class_are_added_up() {
@@ -124,7 +125,10 @@ mod tests {
         assert_eq!((first.class.as_str(), second.class.as_str()), ("rate_limit", "other"));
         assert_eq!((first.fired, first.saved, first.lost, first.attempts), (2, 1, 1, 6));
         assert_eq!((first.waited, first.tokens), (Duration::from_secs(4), 20));
-        assert_eq!(table.sum().cost, Money::from_pico_dollars(21));
+        assert_eq!(table.sum().cost, Money::from_pico_dollars(21).into());
+        let unpriced = RecoveryRecord { cost_is_partial: true, ..record("other", true) };
+        let table: RecoveryTable = records.iter().chain([&unpriced]).collect();
+        assert_eq!(table.sum().cost.total(), None, "a price is missing");
         assert_eq!((table.sum().fired, table.sum().saved), (3, 2));
     }
 }

@@ -101,7 +101,7 @@ pub struct TimeSpent {
     pub worked: Duration,
     /// Pauses before retries.
     pub retries: Duration,
-    /// Pauses for rate limits that other runs had met.
+    /// Pauses for rate limits that were known on the host.
     pub shared_limits: Duration,
     /// Waits for background work.
     pub background: Duration,

@@ -210,9 +210,9 @@ impl SpanRecorder {
         let mut event = SpanEvent { name: "outlast.recovery", at, attributes };
         event.attributes.push(number("outlast.attempts", record.attempts.into()));
         event.attributes.push(("outlast.waited_s", seconds(record.waited)));
-        event
-            .attributes
-            .push(("outlast.cost_usd", AttributeValue::Decimal(record.cost.as_dollars())));
+        let cost = record.spending().total();
+        let cost = cost.map(|cost| AttributeValue::Decimal(cost.as_dollars()));
+        event.attributes.extend(cost.map(|cost| ("outlast.cost_usd", cost)));
         self.agent(identity).span.events.push(event);
     }
 

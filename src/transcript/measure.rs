@@ -81,6 +81,18 @@ impl History {
         self.join(message);
     }
 
+    /// Updates the size with the service's token count of exactly these messages, which is an
+    /// estimate itself: it does not contradict what replies have shown.
+    pub fn record_count(&mut self, tokens: u64) {
+        let input_tokens = tokens.max(self.meter.least);
+        self.meter.record_usage(&Usage { input_tokens, ..Usage::default() });
+    }
+
+    /// Whether the service has counted exactly these messages.
+    pub fn is_counted(&self) -> bool {
+        self.meter.counted.is_some() && self.meter.since == ContentSize::default()
+    }
+
     /// Updates the token density from a reply that is not added to the history.
     pub fn observe_usage(&mut self, usage: &Usage) {
         self.meter.record_usage(usage);
@@ -138,6 +150,8 @@ pub struct Meter {
     counted: Option<u64>,
     /// The size of what was added after that count.
     since: ContentSize,
+    /// Tokens that the next request certainly has: what was counted, and the reply to that.
+    least: u64,
     /// Learned from earlier token counts.
     density: TokenDensity,
 }
@@ -193,7 +207,7 @@ impl Meter {
     pub fn begin(fixed: u64) -> Self {
         let fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
         let (total, since) = (ContentSize::default(), ContentSize::default());
-        Self { fixed, total, counted: None, since, density: TokenDensity::USUAL }
+        Self { fixed, total, counted: None, since, least: 0, density: TokenDensity::USUAL }
     }
 
     /// Records that blocks were appended.
@@ -210,7 +224,7 @@ impl Meter {
         if input == 0 || input < sent.bytes / BYTES_PER_TOKEN_MAX {
             return;
         }
-        self.counted = Some(input);
+        (self.counted, self.least) = (Some(input), input);
         self.since = ContentSize::default();
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
         let density = text.checked_div(sent.weight).map_or(TokenDensity::USUAL, TokenDensity);
@@ -232,12 +246,19 @@ impl Meter {
             tokens: usage.output_tokens.saturating_add(wrapped),
         };
         let known = self.counted.is_some() && usage.output_tokens > 0;
+        // Thinking may be left out of later requests.
+        let is_thought = |block: &Block| {
+            matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
+        };
+        if known && !blocks.iter().any(is_thought) {
+            self.least = self.least.saturating_add(usage.output_tokens);
+        }
         self.since = self.since.plus(if known { exact } else { size });
     }
 
     /// Records that messages were changed, which invalidates the last token count.
     pub fn record_edit(&mut self, messages: &[Message]) {
-        self.counted = None;
+        (self.counted, self.least) = (None, 0);
         self.since = ContentSize::default();
         self.total = ContentSize::of(messages.iter().flat_map(|message| &message.content));
     }

@@ -87,6 +87,7 @@ impl World for Scripted {
                 size: 0,
                 fixed: 0,
                 window: u32::MAX,
+                counted: false,
                 mitigations: AvailableMitigations::NONE,
             }),
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),

@@ -119,6 +119,13 @@ impl Transport for ScriptedTransport {
         })
     }
 
+    fn count_tokens<'a>(
+        &'a self,
+        _content: &'a RequestContent<'a>,
+    ) -> TransportFuture<'a, Option<u64>> {
+        Box::pin(ready(None))
+    }
+
     fn refresh(&self) -> TransportFuture<'_, Renewal> {
         Box::pin(ready(Renewal::Unchanged))
     }

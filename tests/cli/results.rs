@@ -49,6 +49,7 @@ const WEIGHED: Event = Event::Estimated(TokenEstimate {
     size: 0,
     fixed: 0,
     window: 200_000,
+    counted: false,
     mitigations: AvailableMitigations::NONE,
 });
 
@@ -103,6 +104,8 @@ pub(super) fn ending(reason: StopReason) -> RunOutcome {
         deferred: None,
         contributors: Vec::new(),
         thrashed: false,
+        quota_ended: false,
+        shortfall: None,
         reason,
         fault: None,
         error_class: None,

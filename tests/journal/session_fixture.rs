@@ -150,6 +150,7 @@ pub(super) fn weighed() -> Event {
         size: 0,
         fixed: 0,
         window: u32::MAX,
+        counted: false,
         mitigations: AvailableMitigations::NONE,
     })
 }

@@ -11,7 +11,7 @@ use outlast::recovery::{
     Standing, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
 };
 
-use super::explored_limits::{failing, replying, settings, small};
+use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
 use super::{
     ANYTHING, FREE, after, failure, failure_at_stage, failure_with_retry_after,
     failure_with_retry_hint, secs,
@@ -43,6 +43,8 @@ fn every_event() -> Vec<Event> {
         TokenEstimate { size: 900, window: 1_000, ..FREE },
         TokenEstimate { size: 1_000, window: 1_000, mitigations: ANYTHING, ..FREE },
         TokenEstimate { size: 1_000, window: 1_000, ..FREE },
+        TokenEstimate { size: 1_000, window: 1_000, counted: true, ..FREE },
+        TokenEstimate { size: 1_200, window: 1_000, mitigations: ANYTHING, ..FREE },
     ];
     let plain = [
         Event::Begin,
@@ -236,12 +238,26 @@ fn without_times(run: Run, now: Moment) -> Run {
     };
     let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Ask(CallPurpose::Reply));
     let (not_before, away_until) = (Moment::default(), Moment::default());
+    let preferred_retry_at = run.preferred_retry_at.map(|_| Moment::default());
     let fast = if let Fast::Cooling { .. } = run.fast {
         Fast::Cooling { until: Moment::default() }
     } else {
         run.fast
     };
     let failures = run.failures.min(1);
+    // Between a reply and the next request, nothing depends on the size of the last one.
+    let size = match phase {
+        Phase::Estimating(_)
+        | Phase::Calling(_)
+        | Phase::Pausing { .. }
+        | Phase::Probing { .. } => run.size,
+        Phase::Ready
+        | Phase::Working
+        | Phase::RunningStopHooks
+        | Phase::RunningRequirement
+        | Phase::Awaiting { .. }
+        | Phase::Stopped(_) => 0,
+    };
     let yields_until = Moment::default().after(secs(600));
     Run {
         phase,
@@ -249,8 +265,10 @@ fn without_times(run: Run, now: Moment) -> Run {
         not_before,
         shared_wait_until: yields_until,
         preferred_model_after: away_until,
+        preferred_retry_at,
         fast,
         failures,
+        size,
         ..run
     }
 }
@@ -539,6 +557,11 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Probe) => {
             after.probes + 1 == before.probes && step.next.model_index == 0 && run.model_index > 0
         }
+        Some(Budget::PreferredRetry) => {
+            after.preferred_retries + 1 == before.preferred_retries
+                && step.next.model_index == 0
+                && run.model_index > 0
+        }
         Some(Budget::Refresh) => after.refreshes + 1 == before.refreshes,
         Some(Budget::Escalation) => after.escalations + 1 == before.escalations,
         Some(Budget::Continuation) => after.continuations + 1 == before.continuations,
@@ -548,9 +571,9 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Resumption) => after.resumptions + 1 == before.resumptions,
         Some(Budget::Nudge) => after.nudges < full.nudges,
         Some(Budget::FoldCommit) => after.fold_commits + 1 == before.fold_commits,
-        Some(Budget::Compaction) => after.compactions + 1 == before.compactions,
+        Some(Budget::Compaction) => after.compactions.map(|left| left + 1) == before.compactions,
         Some(Budget::ReactiveCompaction) => {
-            after.compactions + 1 == before.compactions
+            after.compactions.map(|left| left + 1) == before.compactions
                 && after.reactive_compactions + 1 == before.reactive_compactions
         }
         Some(Budget::Trim) => after.trims + 1 == before.trims,
@@ -573,7 +596,12 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
     };
     assert!(paid, "a recovery without a charge: {step:?}");
     let rung_kept = step.next.model_index == run.model_index
-        || matches!(plan, RecoveryPlan::SwitchModel | RecoveryPlan::ReturnToPreferredModel);
+        || matches!(
+            plan,
+            RecoveryPlan::SwitchModel
+                | RecoveryPlan::ReturnToPreferredModel
+                | RecoveryPlan::RetryPreferredModel
+        );
     assert!(rung_kept, "the model changed for no reason: {step:?}");
     assert!(after.turns <= before.turns, "turns came back: {step:?}");
 }
@@ -611,11 +639,14 @@ fn every_run_ends_or_waits_and_pays_for_every_recovery() {
 
 #[test]
 fn without_a_turn_limit_every_cycle_of_states_runs_tools() {
-    let budgets = Budgets { turns: None, ..replying().budgets };
-    let limits = Limits { budgets, ..replying() };
-    let graph = Graph::walk(&limits, |run, step| check(run, step, &limits));
-    assert!(graph.has_circle(&ANY));
-    assert!(!graph.has_circle(&[Way::Waits, Way::Straight]), "failures alone must end it");
+    for limits in [replying(), unbounded_summaries()] {
+        let budgets = Budgets { turns: None, ..limits.budgets };
+        let limits = Limits { budgets, ..limits };
+        let graph = Graph::walk(&limits, |run, step| check(run, step, &limits));
+        assert!(graph.has_circle(&ANY));
+        let alone = [Way::Waits, Way::Straight];
+        assert!(!graph.has_circle(&alone), "failures and summaries alone must end it");
+    }
 }
 
 #[test]

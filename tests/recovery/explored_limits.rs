@@ -15,6 +15,7 @@ pub(super) fn small() -> Limits {
         retries: 1,
         bucket: 10,
         switches: 1,
+        preferred_retries: 1,
         refreshes: 1,
         escalations: 1,
         continuations: 1,
@@ -71,7 +72,7 @@ fn broken_streams() -> Limits {
 /// Small requests that are called too long, and thinking that is not wanted.
 fn wrong_rejections() -> Limits {
     let budgets = Budgets { overflow_retries: 1, thinking: 1, ..filling().budgets };
-    Limits { budgets: Budgets { compactions: 1, ..budgets }, ..small() }
+    Limits { budgets: Budgets { compactions: Some(1), ..budgets }, ..small() }
 }
 
 /// A conversation that fills its window.
@@ -79,7 +80,7 @@ fn filling() -> Limits {
     let budgets = Budgets {
         turns: Some(2),
         fold_commits: 1,
-        compactions: 2,
+        compactions: Some(2),
         reactive_compactions: 1,
         smaller_caps: 1,
         trims: 1,
@@ -87,6 +88,11 @@ fn filling() -> Limits {
         ..NOTHING
     };
     Limits { budgets, ..small() }
+}
+
+/// The same, where only progress bounds the summaries.
+pub(super) fn unbounded_summaries() -> Limits {
+    Limits { budgets: Budgets { compactions: None, ..filling().budgets }, ..small() }
 }
 
 /// Requests that are refused for what is in them.
@@ -99,7 +105,7 @@ fn poisoned() -> Limits {
 /// Three models at two endpoints, with a return to the preferred one.
 fn chained() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
-    let budgets = Budgets { switches: 2, probes: 1, ..budgets };
+    let budgets = Budgets { switches: 2, probes: 1, preferred_retries: 1, ..budgets };
     let fallback_return = Some(secs(600));
     Limits { budgets, fallback_return, endpoint_changes: 0b10, ..small() }
 }
@@ -160,6 +166,7 @@ pub(super) fn settings() -> Vec<(&'static str, Limits)> {
         ("waiting for capacity", Limits { persistence: Persistence::Capacity, ..failing }),
         ("waiting for anything", Limits { persistence: Persistence::All, ..once }),
         ("a full window", filling()),
+        ("a full window, as many summaries as make room", unbounded_summaries()),
         ("a full window, not compacted ahead", Limits { auto_compact: false, ..filling() }),
         ("a full window, compaction broken", Limits { budgets: forgone, ..filling() }),
         ("poisoned requests", poisoned()),

@@ -56,6 +56,7 @@ const NOTHING: Budgets = Budgets {
     turns: None,
     retries: 0,
     bucket: 0,
+    bucket_taken: 0,
     switches: 0,
     refreshes: 0,
     escalations: 0,
@@ -66,7 +67,7 @@ const NOTHING: Budgets = Budgets {
     resumptions: 0,
     nudges: 0,
     fold_commits: 0,
-    compactions: 0,
+    compactions: Some(0),
     reactive_compactions: 0,
     trims: 0,
     failed_compactions: 0,
@@ -76,6 +77,7 @@ const NOTHING: Budgets = Budgets {
     thinking: 0,
     overflow_retries: 0,
     probes: 0,
+    preferred_retries: 0,
     cool_downs: 0,
     fast_mode: 0,
     schema_tries: 0,
@@ -97,6 +99,7 @@ const FREE: TokenEstimate = TokenEstimate {
     size: 0,
     fixed: 0,
     window: u32::MAX,
+    counted: false,
     mitigations: AvailableMitigations::NONE,
 };
 

@@ -72,6 +72,7 @@ fn affordable_output_is_what_the_input_cost_leaves() {
         size: 0,
         fixed: 0,
         window: u32::MAX,
+        counted: false,
         mitigations: AvailableMitigations::NONE,
     };
     assert_eq!(weight(None).affordable(), u64::MAX);
@@ -109,6 +110,7 @@ fn summaries_and_replies_share_one_budget() {
                     left: ledger.left(),
                     size: if heavy { 190_000 } else { 10_000 },
                     window: 200_000,
+                    counted: false,
                     mitigations: remedies,
                     ..FREE
                 }),

@@ -88,6 +88,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::CoolDown
         | RecoveryPlan::DisableFastMode
         | RecoveryPlan::ReturnToPreferredModel
+        | RecoveryPlan::RetryPreferredModel
         | RecoveryPlan::Restructure
         | RecoveryPlan::RetryRequirement
         | RecoveryPlan::RetryStopHook
@@ -290,7 +291,20 @@ fn by_who_is_asked() -> String {
         Case::of("rich", tried_again),
         Case { failure: mendable, ..Case::of("with all remedies", tried_again) },
     ];
+    let last: Change = |run| {
+        let budgets = Budgets { switches: 0, ..run.budgets };
+        let preferred_retry_at = Some(Moment::default());
+        Run { model_index: 1, preferred_retry_at, budgets, ..run }
+    };
+    let gone = Budgets { preferred_retries: 0, ..spent };
+    let at_the_end = [
+        Case { run: last, ..Case::named("rich") },
+        Case { run: last, ..Case::named("tries spent") }.with(spent),
+        Case { run: last, ..Case::under("tries spent, elsewhere", away).with(spent) },
+        Case { run: last, ..Case::under("asked again already", away).with(gone) },
+    ];
     failures("Where the next model is", &chain)
+        + &failures("At the last model of the chain", &at_the_end)
         + &failures("The preferred model, tried again", &again)
 }
 
@@ -341,7 +355,7 @@ fn other_setbacks() -> String {
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
     let asked_again: Change =
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
-    let setbacks: [(&str, SetbackKind, Change); 19] = [
+    let setbacks: [(&str, SetbackKind, Change); 21] = [
         ("cut, more room", SetbackKind::CutShort, escalate),
         ("cut", SetbackKind::CutShort, room),
         ("empty", SetbackKind::Empty, room),
@@ -353,6 +367,8 @@ fn other_setbacks() -> String {
         ("idle", SetbackKind::Idle, room),
         ("idle, wrapping up", SetbackKind::Idle, hurried),
         ("crowded", SetbackKind::Crowded, room),
+        ("full, removable", SetbackKind::Full(ANYTHING), room),
+        ("full, nothing left", SetbackKind::Full(AvailableMitigations::NONE), room),
         ("no summary, ahead", SetbackKind::NoSummary(CompactionTrigger::Threshold), room),
         ("no summary, late", SetbackKind::NoSummary(CompactionTrigger::Overflow), room),
         ("unstructured", SetbackKind::Unstructured, room),

@@ -118,6 +118,32 @@ fn an_edited_history_keeps_the_learned_token_density() {
 }
 
 #[test]
+fn a_token_count_replaces_the_estimate_until_something_changes() {
+    let mut history = History::new(vec![user(&"word ".repeat(20_000))], 0);
+    assert!(!history.is_counted() && history.upper_bound() > 100_000);
+    history.record_count(25_000);
+    assert_eq!((history.upper_bound(), history.estimate()), (25_000, 25_000));
+    assert!(history.is_counted());
+    history.push(user("More."));
+    assert!(!history.is_counted() && history.upper_bound() < 25_200, "only that is estimated");
+    history.edit(|messages| messages.truncate(1));
+    assert!(!history.is_counted() && history.upper_bound() > 100_000);
+}
+
+#[test]
+fn a_token_count_does_not_contradict_what_replies_have_shown() {
+    let reply = |block| Message::assistant(vec![block]);
+    let mut history = History::new(vec![user("Say all you know.")], 0);
+    history.push_reply(reply(Block::text("All of it.")), &usage(196_000, 8_000));
+    history.record_count(50);
+    assert_eq!(history.estimate(), 204_000);
+    let thought = Block::Thinking { thinking: "Hm.".to_owned(), signature: "s".to_owned() };
+    history.push_reply(reply(thought), &usage(204_000, 9_000));
+    history.record_count(50);
+    assert_eq!(history.estimate(), 204_000, "thinking may be left out of the next request");
+}
+
+#[test]
 fn media_do_not_distort_the_learned_token_density() {
     let mut history = History::new(vec![user(&"x".repeat(30_000))], 0);
     history.observe_usage(&usage(15_000, 0));

@@ -149,6 +149,56 @@ async fn a_budget_without_a_price_is_rejected() {
     assert_eq!(server.requests().len(), 0);
 }
 
+/// A token covers at least one byte, but seldom only one: the service says how many there are.
+#[tokio::test]
+async fn a_large_first_request_is_counted_before_it_is_refused() {
+    let prompt = "word ".repeat(20_000);
+    let ask = async |ceiling: &str| {
+        let server = serve(Scenario::new().reply("Summed up.").usage(25_000, 100));
+        let args = ["--model", "sonnet", "--max-budget-usd", ceiling, &prompt];
+        let ended = RunBuilder::against(&server).args(args).run().await;
+        (server.requests().len(), ended)
+    };
+    let (requests, ended) = ask("0.30").await;
+    assert_eq!((requests, ended.code), (1, Some(0)), "{}", ended.stderr);
+    let (requests, ended) = ask("0.05").await;
+    assert_eq!((requests, ended.code), (0, Some(4)), "{}", ended.stderr);
+    let error = ended.result()["errors"][0].as_str().unwrap_or_default().to_owned();
+    let needed = error.split("it needs up to $").nth(1).and_then(|rest| rest.split(',').next());
+    let needed: f64 =
+        needed.and_then(|amount| amount.parse().ok()).expect("it says what is needed");
+    assert!(needed > 0.05 && needed < 0.30, "counted, and not by bytes: {error}");
+    assert!(error.contains("$0.0500 are left ($0.0000 was spent)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cost_that_is_not_known_is_null_in_every_view() {
+    let server = serve(Scenario::new().status(529).reply("Done.").usage(1_000, 100));
+    let retrying = ["--settings", r#"{"retryFirstDelay": "1ms"}"#, "--output-format", "json"];
+    let mut ended = run(&server, &[&["--model", "foo"], &retrying[..]].concat()).await;
+    let result = ended.result();
+    assert_eq!((ended.code, &result["total_cost_usd"]), (Some(0), &Value::Null), "{result}");
+    assert_eq!(result["recovery"]["records"][0]["cost_usd"], Value::Null, "{result}");
+    assert!(!ended.stderr.contains("$0."), "{}", ended.stderr);
+    for view in ["text", "markdown", "junit", "html", "json"] {
+        ended = ended.again_bare(&server.base_url()).args(["report", "--format", view]).run().await;
+        assert!(ended.code == Some(0) && !ended.stdout.contains("$0."), "{view}: {ended:?}");
+    }
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let (session, overview) = (&report["sessions"][0], &report["overview"]);
+    for object in [session, overview] {
+        assert_eq!(object["total_cost_usd"], Value::Null, "{object}");
+        assert_eq!(object["recoveries"][0]["fired"], 1, "{object}");
+    }
+    for args in [&["sessions"][..], &["sessions", "show"], &["sessions", "--json"]] {
+        ended = ended.again_bare(&server.base_url()).args(args).run().await;
+        assert!(ended.code == Some(0) && !ended.stdout.contains("$0."), "{args:?}: {ended:?}");
+        assert!(args.contains(&"--json") || ended.stdout.contains("unknown"), "{ended:?}");
+    }
+    let listed: Value = serde_json::from_str(ended.stdout.trim()).expect("a line of JSON");
+    assert_eq!(listed["total_cost_usd"], Value::Null, "{listed}");
+}
+
 #[tokio::test]
 async fn a_budget_checked_afterwards_reserves_nothing() {
     let server = serve(greedy());

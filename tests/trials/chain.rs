@@ -45,6 +45,42 @@ fn at(model: &str, server: &RehearsalServer) -> String {
     format!("{model}@{}#NIGHT_KEY", server.base_url())
 }
 
+fn errors(ended: &FinishedProcess) -> String {
+    ended.result()["errors"].to_string()
+}
+
+#[tokio::test]
+async fn an_end_by_the_retry_quota_says_so() {
+    let server = serve(Scenario::new().status(529).after(AfterLast::RepeatLast));
+    let settings = json!({ "retryQuota": 12, "retryFirstDelay": "1ms" });
+    let ended = with(RunBuilder::against(&server), &settings).args(["go"]).run().await;
+    assert_eq!((ended.code, server.requests().len()), (Some(75), 3), "{ended:?}");
+    assert!(errors(&ended).contains("retry quota (retryQuota)"), "{}", errors(&ended));
+    let server = serve(Scenario::new().status(529).after(AfterLast::RepeatLast));
+    let few = with(RunBuilder::against(&server), &json!({ "retryFirstDelay": "1ms" }));
+    let ended = few.args(["--max-retries", "2", "go"]).run().await;
+    assert_eq!((ended.code, server.requests().len()), (Some(75), 3), "{ended:?}");
+    assert!(!errors(&ended).contains("retryQuota"), "{}", errors(&ended));
+}
+
+/// Both models are overloaded, and the first one comes back before the run has given up.
+#[tokio::test]
+async fn the_preferred_model_is_asked_once_more_before_the_end() {
+    let scenario = Scenario::new().status(529).times(3 + 3).reply("It is back.");
+    let server = serve(scenario);
+    let settings = json!({ "retryFirstDelay": "1ms" });
+    let run = with(RunBuilder::against(&server), &settings);
+    let ended = run
+        .args(["--model", FIRST, "--fallback-model", SECOND, "--max-retries", "2", "go"])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let asked = [vec![FIRST; 3], vec![SECOND; 3], vec![FIRST]].concat();
+    assert_eq!(models(&server), asked);
+    let strategies = &ended.result()["recovery"]["strategies"];
+    assert_eq!(strategies["preferred_model_retry"], 1, "{strategies}");
+}
+
 fn switches(ended: &FinishedProcess) -> Vec<[Value; 2]> {
     let pair = |frame: &Value| [frame["from_model"].clone(), frame["to_model"].clone()];
     messages(ended, "model_fallback").iter().map(pair).collect()

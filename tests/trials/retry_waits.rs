@@ -203,6 +203,7 @@ fn jitter_spreads_the_retries_of_a_hundred_runs() {
         size: 0,
         fixed: 0,
         window: u32::MAX,
+        counted: false,
         mitigations: AvailableMitigations::NONE,
     };
     let overload = Failure::of(ErrorClass::ServerOverload);

@@ -18,6 +18,7 @@ mod shared_limits;
 mod stop_reasons;
 mod streams;
 mod timers;
+mod token_count;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -112,7 +112,7 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     let denials = bounded(report.tally.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
     let AgentTask { turns, cost, unsettled, session, .. } = task;
-    let _ = write!(text, "\nTurns: {turns}. Cost: {cost}");
+    let _ = write!(text, "\nTurns: {turns}. Cost: {}", cost.as_cost());
     if *unsettled > Money::ZERO {
         let _ = write!(
             text,
@@ -196,7 +196,7 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
         "totalTokens": task.tokens,
         "totalToolUseCount": task.tool_calls,
         "totalTurns": task.turns,
-        "totalCostUsd": task.cost.as_dollars(),
+        "totalCostUsd": task.cost.total().map(Money::as_dollars),
         "unsettledUsd": task.unsettled.as_dollars(),
     })
 }
@@ -267,7 +267,7 @@ mod tests {
             status: AgentStatus::of(reason),
             reason: Some(reason),
             error: None,
-            cost: Money::ZERO,
+            cost: crate::recovery::Spending::default(),
             unsettled: Money::ZERO,
             turns: 1,
             tokens: 1,

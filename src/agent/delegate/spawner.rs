@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::{Interrupt, Money, StopReason};
+use crate::recovery::{Interrupt, Money, Spending, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
@@ -212,7 +212,7 @@ impl ParentRun {
             status: AgentStatus::Running,
             reason: None,
             error: None,
-            cost: Money::ZERO,
+            cost: Spending::default(),
             unsettled: Money::ZERO,
             turns: 0,
             tokens: 0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::journal::PastAgent;
-use crate::recovery::{Money, StopReason};
+use crate::recovery::{Money, Spending, StopReason};
 
 /// The identity of a sub-agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub struct AgentTask {
     /// The error that failed it, in the service's words.
     pub error: Option<String>,
     /// Everything that counts against the budget.
-    pub cost: Money,
+    pub cost: Spending,
     /// Part of it that may not have been billed.
     pub unsettled: Money,
     pub turns: u32,
@@ -121,7 +121,7 @@ impl AgentTask {
             status: ended.map_or(AgentStatus::Lost, AgentStatus::of),
             reason: ended,
             error: None,
-            cost: sums.spent,
+            cost: sums.spending(),
             unsettled: sums.upper_bounds,
             turns: sums.turns,
             tokens: sums.usage.input() + sums.usage.output_tokens,

@@ -14,7 +14,7 @@ use crate::batch::{
 use crate::cli::output::{TerminalFilter, one_line};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::config::environment::{self, Variables};
-use crate::recovery::Money;
+use crate::recovery::Spending;
 
 /// The longest silence.
 const BEAT: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ pub(super) struct BatchProgress<'a> {
     is_detailed: bool,
     done: usize,
     failed: usize,
-    costs: HashMap<usize, f64>,
+    costs: HashMap<usize, Spending>,
     /// When the running tasks began.
     begun: BTreeMap<usize, Instant>,
     /// Tasks that another process has.
@@ -41,7 +41,9 @@ pub(super) struct BatchProgress<'a> {
 impl<'a> BatchProgress<'a> {
     pub(super) fn new(folder: &BatchFolder, plan: &'a BatchPlan, variables: &Variables) -> Self {
         let summary = BatchSummary::gather(folder, plan);
-        let cost = |report: &TaskReport<'_>| Some((report.task.index, report.cost()?));
+        let cost = |report: &TaskReport<'_>| {
+            Some((report.task.index, report.outcome.as_ref()?.spending()))
+        };
         let is_terminal = io::stderr().is_terminal();
         let is_dumb = variables.get(std::ffi::OsStr::new("TERM")).is_some_and(|it| it == "dumb");
         Self {
@@ -90,8 +92,9 @@ impl<'a> BatchProgress<'a> {
 
     /// The figures: `12/50 done · 1 failed · 4 running · $0.31`.
     fn figures(&self, running: usize) -> String {
-        let cost: f64 = self.costs.values().sum();
-        let cost = Money::from_dollars(cost.max(0.0)).unwrap_or_default();
+        let mut sum = Spending::default();
+        self.costs.values().for_each(|cost| sum += *cost);
+        let cost = sum.as_cost();
         let failed = match self.failed {
             0 => String::new(),
             count => format!(" · {count} failed"),
@@ -109,8 +112,8 @@ impl<'a> BatchProgress<'a> {
     fn ended(&mut self, index: usize, outcome: Option<&TaskOutcome>, retry_in: Option<Duration>) {
         let took = self.begun.remove(&index).map_or(Duration::ZERO, |begun| begun.elapsed());
         let took = format_elapsed(took);
-        if let Some(cost) = outcome.and_then(TaskOutcome::cost) {
-            self.costs.insert(index, cost);
+        if let Some(outcome) = outcome {
+            self.costs.insert(index, outcome.spending());
         }
         let name = self.name(index);
         let next = match retry_in {
@@ -130,7 +133,7 @@ impl<'a> BatchProgress<'a> {
             TaskState::Done => {
                 self.done += 1;
                 if self.is_detailed {
-                    let cost = outcome.cost().and_then(Money::from_dollars).unwrap_or_default();
+                    let cost = outcome.spending().as_cost();
                     self.say(&format!("{name} is done after {took}, {cost}"));
                 }
             }

@@ -15,7 +15,6 @@ use crate::cli::sessions::{Column, SessionsContext, Table};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
-use crate::recovery::Money;
 
 use super::open::{open, resume_command};
 
@@ -111,10 +110,10 @@ fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) ->
         count => Some(format!("{count} {}", state.name())),
     });
     let counts: Vec<String> = counts.collect();
-    let cost = Money::from_dollars(summary.cost().max(0.0)).unwrap_or_default();
+    let cost = summary.cost();
     let place = folder.path().display().to_string();
     let mut text = format!(
-        "batch {}, {} tasks: {}, {cost} spent\nresults: {}\n",
+        "batch {}, {} tasks: {}, {cost}\nresults: {}\n",
         summary.batch,
         summary.counts.total(),
         counts.join(", "),
@@ -146,7 +145,6 @@ fn table(tasks: &[TaskReport<'_>], is_shown: impl Fn(TaskState) -> bool) -> Stri
 
 fn row(report: &TaskReport<'_>) -> Vec<String> {
     let outcome = report.outcome.as_ref();
-    let cost = report.cost().and_then(Money::from_dollars);
     let is_failure = report.state != TaskState::Done;
     let why = outcome.filter(|_| is_failure).map(|outcome| {
         let reason = outcome.reason().unwrap_or("not started");
@@ -159,7 +157,7 @@ fn row(report: &TaskReport<'_>) -> Vec<String> {
         outcome
             .map_or_else(|| "-".to_owned(), |outcome: &TaskOutcome| outcome.exit_code.to_string()),
         report.attempts.to_string(),
-        cost.map_or_else(|| "-".to_owned(), |cost| cost.to_string()),
+        outcome.map_or_else(|| "-".to_owned(), |outcome| outcome.spending().as_cost()),
         cut(&why.unwrap_or_default()),
     ]
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{AgentIdentity, AgentStatus, AgentTask};
-use crate::recovery::StopReason;
+use crate::recovery::{Money, StopReason};
 use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
 use super::super::timestamps::millis;
@@ -34,7 +34,7 @@ pub(super) fn agent(task: &AgentTask) -> Value {
         "tool_calls": task.tool_calls,
         "requests": task.requests,
         "duration_ms": millis(task.took),
-        "cost_usd": task.cost.as_dollars(),
+        "cost_usd": task.cost.total().map(Money::as_dollars),
         "unsettled_usd": task.unsettled.as_dollars(),
     })
 }
@@ -95,7 +95,7 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
             "tool_uses": task.tool_calls,
             "duration_ms": millis(task.took),
         },
-        "total_cost_usd": task.cost.as_dollars(),
+        "total_cost_usd": task.cost.total().map(Money::as_dollars),
         "unsettled_usd": task.unsettled.as_dollars(),
     }))
 }
@@ -150,7 +150,7 @@ pub(super) fn line(task: &AgentTask) -> String {
                 "agent {id} ({kind}) {}: {why}{class}{error}; turns {}, cost {}",
                 task.status.name(),
                 task.turns,
-                task.cost
+                task.cost.as_cost()
             )
         }
     }

@@ -166,8 +166,8 @@ fn lock(view: &Mutex<ProgressView>) -> MutexGuard<'_, ProgressView> {
 }
 
 fn retry(pause: Pause) -> String {
-    if pause.is_for_others() {
-        return "rate limit shared by other runs".to_owned();
+    if pause.is_for_shared_limit() {
+        return "rate limit known on this host".to_owned();
     }
     match pause.of {
         Some(of) => format!("retry {} of {of} after {}", pause.retry, pause.class),

@@ -86,8 +86,8 @@ pub(super) fn total_wait(waited: Duration) -> String {
 
 /// What a retry wait is for.
 pub(super) fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
-    if pause.is_for_others() {
-        return "to ask (rate limit shared by other runs)".to_owned();
+    if pause.is_for_shared_limit() {
+        return "to ask (rate limit known on this host)".to_owned();
     }
     let status = fault.and_then(Fault::status).map(|status| format!("HTTP {status}, "));
     let timer = fault.and_then(Fault::timer).map(|timer| format!("{}, ", timer.name()));

@@ -251,7 +251,10 @@ impl ProgressLines {
             self.failed = Some(ErrorClass::EmptyResponse);
         }
         let Some(plan) = transition.plan else { return Vec::new() };
-        self.returning = plan == RecoveryPlan::ReturnToPreferredModel;
+        self.returning = matches!(
+            plan,
+            RecoveryPlan::ReturnToPreferredModel | RecoveryPlan::RetryPreferredModel
+        );
         match (plan, transition.next.fast) {
             (RecoveryPlan::CoolDown, Fast::Cooling { until }) => {
                 let now = (self.clock)();

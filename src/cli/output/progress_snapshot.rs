@@ -63,6 +63,8 @@ impl SnapshotRecorder {
             reason,
             contributors: Vec::new(),
             thrashed: false,
+            quota_ended: false,
+            shortfall: None,
             fault: seen.fault.clone(),
             error_class: seen.error_class,
             retry_at: None,

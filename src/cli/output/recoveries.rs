@@ -42,6 +42,9 @@ pub(super) fn action(plan: RecoveryPlan) -> Option<&'static str> {
             "a small request was refused as too long: sending it once more"
         }
         RecoveryPlan::ReturnToPreferredModel => "asking the preferred model again",
+        RecoveryPlan::RetryPreferredModel => {
+            "no model is left: asking the preferred model once more"
+        }
         RecoveryPlan::Restructure => {
             "the answer does not fit its schema: telling the model what is wrong"
         }
@@ -62,7 +65,8 @@ pub(super) fn action(plan: RecoveryPlan) -> Option<&'static str> {
 
 /// The outcome of a recovery.
 pub(super) fn outcome(record: &RecoveryRecord) -> String {
-    let RecoveryRecord { class, attempts, waited, cost, .. } = record;
+    let RecoveryRecord { class, attempts, waited, .. } = record;
+    let cost = record.spending().as_cost();
     let outcome = match &record.lost_to {
         None => format!("recovered from {class}"),
         Some(reason) => format!("did not recover from {class} before the end ({reason})"),

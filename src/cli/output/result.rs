@@ -297,7 +297,7 @@ fn recovery(tally: &RunStats) -> Value {
         "strategies": counts(&totals.strategies),
         "waited_ms": millis(totals.waited),
         "shared_limits": { "waits": totals.shared_limit_waits, "waited_ms": millis(totals.shared_limit_waited) },
-        "probes": { "sent": totals.probes, "cost_usd": totals.probes_cost.as_dollars() },
+        "probes": { "sent": totals.probes, "cost_usd": totals.probes_cost.total().map(Money::as_dollars) },
         "repairs": tally.repairs,
         "compactions": totals.compactions,
         "fallbacks": totals.fallbacks,
@@ -322,7 +322,7 @@ pub(super) fn record(episode: &RecoveryRecord) -> Value {
         "waited_ms": millis(episode.waited),
         "took_ms": millis(episode.took),
         "tokens": episode.tokens,
-        "cost_usd": episode.cost.as_dollars(),
+        "cost_usd": episode.spending().total().map(Money::as_dollars),
         "saved": episode.saved,
         "lost_to": episode.lost_to,
     })

@@ -375,7 +375,9 @@ impl StreamJson {
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat) {
         let waiting_for = match &heartbeat.waiting_for {
-            WaitingFor::Retry(pause) if pause.is_for_others() => json!({ "kind": "shared_limit" }),
+            WaitingFor::Retry(pause) if pause.is_for_shared_limit() => {
+                json!({ "kind": "shared_limit" })
+            }
             WaitingFor::Retry(pause) => json!({
                 "kind": "retry",
                 "error_class": pause.class.name(),
@@ -502,7 +504,7 @@ impl Observer for StreamJson {
                     self.recovery(plan, transition.event.failure(), fault.as_deref());
                 }
             }
-            RunEvent::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {
+            RunEvent::WaitBegins { pause, until, now, .. } if pause.is_for_shared_limit() => {
                 let delay = millis(now.until(*until));
                 self.system("shared_limit_wait", json!({ "delay_ms": delay }));
             }

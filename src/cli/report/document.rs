@@ -160,7 +160,7 @@ impl ReportDocument {
                 agent.turns.into(),
                 agent.tools.calls().into(),
                 format_took(agent.worked).into(),
-                cost(agent.cost).into(),
+                agent.cost.as_cost().into(),
                 agent.description.clone().into(),
             ]
         });
@@ -247,14 +247,6 @@ fn table(
 
 fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figure {
     Figure { label, value, detail: detail.into() }
-}
-
-fn cost(cost: Spending) -> String {
-    match (cost.total(), cost.amount) {
-        (Some(total), _) => total.to_string(),
-        (None, Money::ZERO) => "unknown".to_owned(),
-        (None, known) => format!("at least {known}"),
-    }
 }
 
 /// How a session ended, in words.
@@ -352,7 +344,7 @@ fn common_figures(spending: &SpendSummary) -> Vec<Figure> {
     let tokens = usage.input() + usage.output_tokens;
     let of = format!("{} in, {} out", thousands(usage.input()), thousands(usage.output_tokens));
     vec![
-        figure("Cost", cost(spending.cost), bound),
+        figure("Cost", spending.cost.as_cost(), bound),
         figure("Tokens", thousands(tokens), of),
         figure("Cache hits", cache, "of the input tokens"),
     ]
@@ -363,7 +355,7 @@ fn recoveries(sum: &RecoverySummary) -> Figure {
     let detail = if sum.fired == 0 {
         String::new()
     } else {
-        format!("{saved} saved, {lost} lost, {}", sum.cost)
+        format!("{saved} saved, {lost} lost, {}", sum.cost.as_cost())
     };
     figure("Recoveries", thousands(sum.fired.into()), detail)
 }
@@ -412,7 +404,7 @@ fn recovery_row(summary: &RecoverySummary) -> Vec<ReportCell> {
         summary.attempts.into(),
         format_took(summary.waited).into(),
         thousands(summary.tokens).into(),
-        summary.cost.to_string().into(),
+        summary.cost.as_cost().into(),
         tried(&summary.strategies).into(),
     ]
 }
@@ -423,7 +415,7 @@ fn models(spending: &SpendSummary) -> Vec<Vec<ReportCell>> {
     let row = |total: &ModelTotals| {
         let alone = SpendSummary::new(Money::ZERO, Money::ZERO, vec![total.clone()]);
         let cache = alone.cache_hits().map_or_else(|| "-".to_owned(), percent);
-        let cost = total.cost.map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
+        let cost = Spending::from(total.cost).as_cost();
         vec![
             total.model.clone().into(),
             thousands(total.usage.input()).into(),
@@ -456,7 +448,7 @@ fn session_row(context: &SessionsContext, report: &SessionReport) -> Vec<ReportC
         report.turns.into(),
         format_took(report.time.worked).into(),
         format_took(report.time.waited()).into(),
-        cost(report.spending.cost).into(),
+        report.spending.cost.as_cost().into(),
         cache.into(),
         recovered,
         project.unwrap_or_default().into(),

@@ -122,7 +122,7 @@ fn recovery(summary: &RecoverySummary) -> Value {
         "attempts": summary.attempts,
         "waited_ms": millis(summary.waited),
         "tokens": summary.tokens,
-        "cost_usd": summary.cost.as_dollars(),
+        "cost_usd": dollars(summary.cost),
         "strategies": summary.strategies,
     })
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::journal::{
     ListScope, SessionFile, SessionState, SessionSummary, list_sessions, summarize_session,
 };
-use crate::recovery::StopReason;
+use crate::recovery::{Money, StopReason};
 
 use super::super::args::ListSessionsArgs;
 use super::super::output::one_line;
@@ -109,7 +109,7 @@ fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) 
         // Other programs record these in ways of their own.
         (String::new(), String::new())
     } else {
-        (summary.turns.to_string(), summary.spent.to_string())
+        (summary.turns.to_string(), summary.spent.as_cost())
     };
     vec![id, used, folder, state(&summary), turns, spent, size, prompt]
 }
@@ -170,7 +170,7 @@ fn object(file: &SessionFile) -> Value {
             object["started"] = json!(summary.started.map(|at| at.to_string()));
             // Other programs record these in ways of their own.
             let is_known = summary.state != SessionState::Foreign;
-            let spent = is_known.then(|| summary.spent.as_dollars());
+            let spent = summary.spent.total().filter(|_| is_known).map(Money::as_dollars);
             object["num_turns"] = json!(is_known.then_some(summary.turns));
             object["total_cost_usd"] = json!(spent);
             object["prompt"] = json!(summary.prompt);

@@ -91,7 +91,7 @@ pub(in crate::cli) fn wait(cause: WaitCause) -> String {
             let of = of.map_or_else(String::new, |of| format!(" of {of}"));
             format!("before retry {retry}{of} ({})", class.name())
         }
-        WaitCause::SharedLimit => "for a rate limit that other runs had met".to_owned(),
+        WaitCause::SharedLimit => "for a rate limit that was known on this host".to_owned(),
         WaitCause::BackgroundWork => "for background work".to_owned(),
     }
 }
@@ -144,7 +144,9 @@ pub(super) fn plan(plan: RecoveryPlan) -> &'static str {
         RecoveryPlan::RetryOverflow => "sent the same request again",
         RecoveryPlan::CoolDown => "went on at normal speed for a while",
         RecoveryPlan::DisableFastMode => "went on at normal speed",
-        RecoveryPlan::ReturnToPreferredModel => "asked the preferred model again",
+        RecoveryPlan::ReturnToPreferredModel | RecoveryPlan::RetryPreferredModel => {
+            "asked the preferred model again"
+        }
         RecoveryPlan::Restructure => "asked for the answer in the required form",
         RecoveryPlan::RetryRequirement | RecoveryPlan::RetryStopHook => "told the model",
         RecoveryPlan::Report => "told the model about background work",

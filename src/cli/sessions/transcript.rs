@@ -78,7 +78,7 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
             "{started}, worked {}, turns: {}{agents}, cost {}",
             phrases::took(history.worked),
             history.totals.turns,
-            totals.spent
+            totals.spending().as_cost()
         ),
     );
     text.0.push('\n');
@@ -219,7 +219,7 @@ impl Transcript<'_> {
                 meta.agent_type,
                 meta.description,
                 history.totals.turns,
-                history.totals.spent
+                history.totals.spending().as_cost()
             ),
         );
         for item in &history.items {
@@ -358,7 +358,8 @@ fn waiting(wait: &WaitRecord) -> String {
 }
 
 fn recovery(record: &RecoveryRecord) -> String {
-    let RecoveryRecord { class, attempts, waited, cost, .. } = record;
+    let RecoveryRecord { class, attempts, waited, .. } = record;
+    let cost = record.spending().as_cost();
     let class = class.replace('_', " ");
     let outcome = match &record.lost_to {
         None => format!("recovered from {class}"),

@@ -74,7 +74,7 @@ pub(super) fn answer(
             "The time of the run was over before the reply.".to_owned(),
         )),
         Event::SharedLimitMet { .. } => {
-            Err(Unanswered::Omitted("waits for rate limits that other runs had met"))
+            Err(Unanswered::Omitted("waits for rate limits known on the host"))
         }
         Event::SummaryPrevented => Err(Unanswered::Omitted("a hook that prevented a summary")),
         Event::HookStopped | Event::Deferred => {

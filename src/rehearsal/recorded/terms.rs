@@ -164,7 +164,6 @@ fn add_limits(settings: &mut Map<String, Value>, limits: &Limits) {
         ("outputContinuations", budgets.continuations, defaults.continuations),
         ("emptyReplyRetries", budgets.empty_replies, defaults.empty_replies),
         ("pausedTurnResumptions", budgets.resumptions, defaults.resumptions),
-        ("maxCompactions", budgets.compactions, defaults.compactions),
         ("overloadsPerFallback", limits.overloads_per_switch, usual.overloads_per_switch),
         ("tornStreamsPerWhole", limits.torn_streams_per_whole, usual.torn_streams_per_whole),
     ];
@@ -176,6 +175,7 @@ fn add_limits(settings: &mut Map<String, Value>, limits: &Limits) {
     for (name, value, default) in numbers {
         add(name, value != default, json!(value));
     }
+    add("maxCompactions", budgets.compactions.is_some(), json!(budgets.compactions));
     add("retryQuota", budgets.bucket != defaults.bucket, json!(budgets.bucket));
     let (backoff, default) = (limits.backoff, usual.backoff);
     add("retryFirstDelay", backoff.first != default.first, time(backoff.first));

@@ -39,6 +39,8 @@ pub(super) struct Simulation {
     /// How many tokens the window truly holds, and how many it is believed to.
     pub(super) true_window: u32,
     window: u32,
+    /// Whether the service counts the tokens of a request when asked to.
+    counts: bool,
     /// Whether the service counts the output cap towards the window.
     pub(super) strict: bool,
     /// How often the requirement is not met.
@@ -86,6 +88,7 @@ impl Simulation {
             key_ends: Moment::default().after(dice.secs(900)),
             true_window,
             window,
+            counts: dice.one_in(2),
             strict: dice.one_in(2),
             unmet: dice.small(6),
             interrupted: dice.one_in(8).then(|| Moment::from_millis(dice.roll(3_600_000))),
@@ -99,6 +102,7 @@ impl Simulation {
                 size: 0,
                 fixed: 0,
                 window,
+                counted: false,
                 mitigations: AvailableMitigations::NONE,
             },
             seen: Seen::default(),
@@ -170,15 +174,19 @@ impl Simulation {
         }
         let input = Money::from_pico_dollars(self.dice.roll(3_000));
         // The estimate errs, and rather on the high side.
-        let size = self.talk.size(purpose);
-        let size = size + size / 100 * self.dice.between(0, 15);
+        let exact = self.talk.size(purpose);
+        let size = exact + exact / 100 * self.dice.between(0, 15);
         let remedies = self.talk.remedies(purpose);
         let window = self.window;
+        // The service counts what seems to fill the window, if it counts at all.
+        let counted = self.counts && size >= window && remedies == AvailableMitigations::NONE;
+        let size = if counted { exact } else { size };
         self.weight = TokenEstimate {
             input,
             left: self.ledger.left(),
             size,
             window,
+            counted,
             mitigations: remedies,
             ..self.weight
         };

@@ -6,14 +6,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, CallPurpose, CompactionTrigger, ConnectionChoice, ErrorBody, ErrorClass, Event,
-    Failure, FailureStage, LoopStatus, ModelCall, Moment, Nudge, Persistence, Phase, Probed,
-    QuerySource, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run, Standing,
-    StopHookDecision, StopReason, TokenEstimate, Transition, Trim,
+    Action, CallPurpose, CompactionTrigger, ErrorBody, ErrorClass, Event, Failure, LoopStatus,
+    ModelCall, Moment, Nudge, Persistence, Phase, Probed, QuerySource, RecoveryPlan,
+    ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run, Standing, StopHookDecision, StopReason,
+    TokenEstimate, Transition, Trim,
 };
 
 use super::super::secs;
 use super::environment::Simulation;
+use super::streams::Streams;
 
 /// What tells one request from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +48,13 @@ pub(super) struct Seen {
     last_reply: Option<ReplyKind>,
     /// Since the last turn that ended.
     turn: Counts,
-    compactions: u8,
+    compactions: u32,
     /// Compactions in a row after which the conversation was still too large.
     useless: u8,
-    /// A summary came, and nothing was measured since.
-    summed_up: bool,
+    /// The size of the request that the last summary was asked for, until its effect is measured.
+    summed_up: Option<u32>,
+    /// The size of the last request for a reply, as estimated.
+    size: u32,
     /// Compactions ahead of need in a row that came to nothing.
     forgone: u8,
     models: Models,
@@ -90,53 +93,8 @@ struct Models {
     /// Which model to go back to.
     home: Option<u8>,
     probes: u8,
-}
-
-/// Whether streams hold at the place that is asked.
-#[derive(Default)]
-struct Streams {
-    /// How the last request was made.
-    asked: Option<(ReplyMode, ConnectionChoice)>,
-    /// Broken streams in a row.
-    torn: u8,
-    /// Replies that are not to stream, the one at hand included.
-    whole: u8,
-}
-
-/// After two broken streams the next attempt does not stream, nor do ten more turns.
-const TORN: u8 = 2;
-const WHOLE: u8 = 11;
-
-impl Streams {
-    /// A request failed.
-    fn fail(&mut self, failure: Failure) {
-        let Some((mode, connection)) = self.asked else { return };
-        let streamed = matches!(failure.stage, FailureStage::Stream | FailureStage::Block);
-        let stale = failure.stage == FailureStage::StaleConnection
-            && connection == ConnectionChoice::Pooled;
-        let lost = failure.class == ErrorClass::ConnectionError;
-        let of_the_wire = matches!(
-            failure.class,
-            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse
-        ) || (lost && !stale && failure.stage != FailureStage::Unsent);
-        if mode == ReplyMode::Whole {
-            self.whole = if of_the_wire { 0 } else { self.whole };
-            return;
-        }
-        if streamed {
-            self.torn = if of_the_wire { self.torn + 1 } else { 0 };
-        }
-        if self.torn == TORN {
-            (self.torn, self.whole) = (TORN - 1, WHOLE);
-        }
-    }
-
-    /// A reply came.
-    fn hold(&mut self) {
-        if self.whole == 0 {
-            self.torn = 0;
-        }
-    }
+    /// Whether the preferred model was asked once more before the end, since the last reply.
+    retried: bool,
 }
 
 #[derive(Default)]
@@ -165,7 +123,8 @@ impl Seen {
         self.odd = 0;
         (self.models.switched, self.models.home) = (None, None);
         (self.speed.cooling, self.speed.stays) = (Moment::default(), false);
-        (self.useless, self.summed_up, self.delivered) = (0, false, false);
+        (self.useless, self.summed_up, self.delivered) = (0, None, false);
+        self.size = 0;
         self.streams = Streams::default();
         self.turn.overflow_retries = 0;
         // It has not been refused anything, and may take out of the conversation what it can.
@@ -404,7 +363,12 @@ impl Simulation {
         if !matches!(reply, ReplyKind::Empty | ReplyKind::Incomplete(_)) || summarising {
             (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
             self.seen.odd = 0;
-            self.seen.models.home = None;
+            let models = &mut self.seen.models;
+            (models.home, models.retried) = (None, false);
+            // Where the preferred model answers, the chain begins anew.
+            if self.seen.sent.is_some_and(|sent| sent.rung == 0) {
+                models.tried = 1;
+            }
         }
         match reply {
             _any if summarising => {}
@@ -452,7 +416,11 @@ impl Simulation {
                     | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_))
             );
             assert!(allowed, "seed {seed}: the model changed by {:?}", step.event);
-            if let Some(home) = models.home.take() {
+            if step.plan == Some(RecoveryPlan::RetryPreferredModel) {
+                assert_eq!(to, 0, "seed {seed}: only the preferred model is asked once more");
+                assert!(!models.retried, "seed {seed}: asked once more for ever");
+                models.retried = true;
+            } else if let Some(home) = models.home.take() {
                 assert_eq!(to, home, "seed {seed}: not where it came from");
             } else {
                 assert_eq!(to, from + 1, "seed {seed}: not the next model");
@@ -475,7 +443,7 @@ impl Simulation {
     fn check_context(&mut self, before: Run, step: &Transition) {
         let seed = self.seed;
         if step.edit.reply == ReplyDisposition::Summary {
-            (self.seen.summed_up, self.seen.forgone) = (true, 0);
+            (self.seen.summed_up, self.seen.forgone) = (Some(self.seen.size), 0);
         }
         if step.plan == Some(RecoveryPlan::SkipCompaction) {
             self.seen.forgone += 1;
@@ -484,9 +452,11 @@ impl Simulation {
             (step.event, before.phase)
         {
             let crowded = is_over_threshold(weight);
-            if std::mem::take(&mut self.seen.summed_up) {
-                self.seen.useless = if crowded { self.seen.useless + 1 } else { 0 };
+            if let Some(before) = self.seen.summed_up.take() {
+                let progress = !crowded || weight.size <= before - before / 4;
+                self.seen.useless = if progress { 0 } else { self.seen.useless + 1 };
             }
+            self.seen.size = weight.size;
             let ends = matches!(step.action, Action::Finish(_));
             assert!(self.seen.useless < 2 || ends, "seed {seed}: compaction does not help");
             self.check_automatic_compaction(weight, crowded, step.action);
@@ -501,7 +471,8 @@ impl Simulation {
         let seed = self.seed;
         let working =
             self.limits.auto_compact && self.seen.forgone < self.limits.budgets.failed_compactions;
-        let left = self.seen.compactions < self.limits.budgets.compactions;
+        let left =
+            self.limits.budgets.compactions.is_none_or(|most| self.seen.compactions < most.into());
         let due =
             crowded && working && left && weight.mitigations.rounds && !self.seen.turn.compacted;
         let ahead = CallPurpose::Summary(CompactionTrigger::Threshold);
@@ -512,6 +483,11 @@ impl Simulation {
             Action::Ask(_) => {
                 let late = due && !self.seen.turn.troubled;
                 assert!(!late, "seed {seed}: not compacted in time: {weight:?}");
+                let full = weight.size >= weight.window;
+                assert!(!full || !weight.counted, "seed {seed}: sent, and known not to fit");
+                let drains = weight.mitigations.folds && self.seen.turn.drains == 0;
+                let reacts = weight.mitigations.rounds && self.seen.turn.reactive == 0 && left;
+                assert!(!full || (!drains && !reacts), "seed {seed}: sent to be refused");
             }
             Action::Finish(StopReason::BlockingLimit) => {
                 assert!(weight.size >= weight.window, "seed {seed}: blocked for nothing");
@@ -554,7 +530,7 @@ impl Simulation {
         if begun > 0 {
             (turn.trims, turn.compacted) = (0, true);
         }
-        self.seen.compactions += begun;
+        self.seen.compactions += u32::from(begun);
         self.seen.tries += is(RecoveryPlan::Restructure);
         let turn = &self.seen.turn;
         let bounds = [
@@ -569,12 +545,13 @@ impl Simulation {
             ("completions", turn.completions, full.completions),
             ("retries of overflows", turn.overflow_retries, full.overflow_retries),
             ("reactive compactions", turn.reactive, full.reactive_compactions),
-            ("compactions", self.seen.compactions, full.compactions),
             ("tries at structure", self.seen.tries, full.schema_tries),
         ];
         for (what, times, most) in bounds {
             assert!(times <= most, "seed {seed}: {times} {what}");
         }
+        let most = full.compactions.map_or(u32::MAX, u32::from);
+        assert!(self.seen.compactions <= most, "seed {seed}: {} summaries", self.seen.compactions);
     }
 
     /// What the model is told, and that it is told at all.
@@ -690,6 +667,7 @@ impl Simulation {
                 step.plan,
                 Some(
                     RecoveryPlan::SwitchModel
+                        | RecoveryPlan::RetryPreferredModel
                         | RecoveryPlan::CoolDown
                         | RecoveryPlan::DisableFastMode
                 )
@@ -721,7 +699,8 @@ impl Simulation {
                 let overflowed = self.seen.failed.is_some_and(|failed| {
                     matches!(failed.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)
                 });
-                let lost = self.seen.useless >= 2 || overflowed || summarising;
+                let counted = self.weight.counted && self.weight.size >= self.weight.window;
+                let lost = self.seen.useless >= 2 || overflowed || summarising || counted;
                 assert!(lost, "seed {seed}: too long for nothing");
             }
             StopReason::MaxBudgetUsd => {

@@ -8,8 +8,10 @@ mod fleet;
 mod fleet_promises;
 mod invariants;
 mod many_runs;
+mod paced;
 mod records;
 mod scenarios;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -148,6 +150,8 @@ impl Tally {
             (ServiceScenario::Contradicted, "prompt_too_long"),
             (ServiceScenario::Unthinking, "model_error"),
             (ServiceScenario::Torn, "model_error"),
+            (ServiceScenario::FirstAttemptsFail, "model_error"),
+            (ServiceScenario::BothModelsOut, "model_error"),
         ];
         for (day, reason) in lost {
             let all: u32 =
@@ -159,7 +163,7 @@ impl Tally {
 }
 
 /// Every recovery there is, by its name.
-const PLANS: [&str; 30] = [
+const PLANS: [&str; 31] = [
     "retry_at_once",
     "retry",
     "odd_refusal_retry",
@@ -185,6 +189,7 @@ const PLANS: [&str; 30] = [
     "fast_mode_cool_down",
     "fast_mode_off",
     "fallback_return",
+    "preferred_model_retry",
     "structured_output_retry",
     "requirement_retry",
     "capacity_probe",
@@ -209,7 +214,7 @@ fn no_simulated_service_makes_a_run_hang_rush_go_silent_or_overspend() {
     }
     eprintln!("{}", tally.show());
     if number("SEED").is_none() {
-        assert_eq!(DAYS.len(), 29, "a day is drawn only if it is listed");
+        assert_eq!(DAYS.len(), 31, "a day is drawn only if it is listed");
         tally.check_scenario_variety();
         tally.check_success_rate();
     }

@@ -75,9 +75,14 @@ pub(super) enum ServiceScenario {
     Contradicted,
     /// Requests that ask for thinking are refused.
     Unthinking,
+    /// The first attempt of every call fails, and the second works: a full service, or a proxy that
+    /// closes kept connections. The retry quota is small.
+    FirstAttemptsFail,
+    /// All models are out, and only the preferred one comes back.
+    BothModelsOut,
 }
 
-pub(super) const DAYS: [ServiceScenario; 29] = [
+pub(super) const DAYS: [ServiceScenario; 31] = [
     ServiceScenario::Flaky,
     ServiceScenario::Overloaded,
     ServiceScenario::Limited,
@@ -107,6 +112,8 @@ pub(super) const DAYS: [ServiceScenario; 29] = [
     ServiceScenario::Unfinished,
     ServiceScenario::Contradicted,
     ServiceScenario::Unthinking,
+    ServiceScenario::FirstAttemptsFail,
+    ServiceScenario::BothModelsOut,
 ];
 
 impl ServiceScenario {
@@ -131,6 +138,8 @@ impl ServiceScenario {
                     | Self::Unfinished
                     | Self::Contradicted
                     | Self::Unthinking
+                    | Self::FirstAttemptsFail
+                    | Self::BothModelsOut
             )
     }
 
@@ -171,7 +180,9 @@ impl ServiceScenario {
             | Self::Pages
             | Self::Unfinished
             | Self::Contradicted
-            | Self::Unthinking => dice.between(0, 3_000),
+            | Self::Unthinking
+            | Self::FirstAttemptsFail
+            | Self::BothModelsOut => dice.between(0, 3_000),
         }
     }
 }
@@ -182,11 +193,11 @@ pub(super) fn rules(day: ServiceScenario, dice: &mut RandomSource) -> Limits {
     let switches = full.switches.max(1);
     match day {
         ServiceScenario::Refilling | ServiceScenario::Misjudged | ServiceScenario::KeysExpire => {
-            let budgets = Budgets { compactions: 40, refreshes: 1, ..full };
+            let budgets = Budgets { refreshes: 1, ..full };
             Limits { budgets, ..plain }
         }
         ServiceScenario::Stuffed | ServiceScenario::NoSummaries => {
-            let compactions = dice.pick(&[1, 3, 8]);
+            let compactions = dice.pick(&[Some(1), Some(3), None]);
             Limits { budgets: Budgets { compactions, ..full }, ..plain }
         }
         ServiceScenario::OneModelDown => {
@@ -198,6 +209,15 @@ pub(super) fn rules(day: ServiceScenario, dice: &mut RandomSource) -> Limits {
         ServiceScenario::Flapping => {
             let source = QuerySource::Foreground;
             Limits { budgets: full, source, overload_limit: None, ..plain }
+        }
+        ServiceScenario::FirstAttemptsFail => {
+            let budgets = Budgets { bucket: dice.pick(&[5, 10, 20]), ..full };
+            Limits { budgets, source: QuerySource::Foreground, ..plain }
+        }
+        ServiceScenario::BothModelsOut => {
+            let budgets = Budgets { switches, ..full };
+            let source = QuerySource::Foreground;
+            Limits { budgets, source, overload_limit: None, ..plain }
         }
         ServiceScenario::FastIsShort => {
             let fast = Some(FastMode::default());
@@ -353,6 +373,14 @@ impl Simulation {
             {
                 Some(self.odd_refusal())
             }
+            ServiceScenario::FirstAttemptsFail if ask.attempt == 1 => {
+                let stale = FailureStage::StaleConnection;
+                let reset = failure_at_stage(ErrorClass::ConnectionError, stale);
+                Some(self.dice.pick(&[overload, reset]))
+            }
+            ServiceScenario::BothModelsOut if ask.rung > 0 || self.is_out_at_first() => {
+                Some(overload)
+            }
             ServiceScenario::Pages if self.now < self.overload_ends => {
                 Some(failure(ErrorClass::ServerError))
             }
@@ -382,7 +410,9 @@ impl Simulation {
             | ServiceScenario::Spiralling
             | ServiceScenario::Unfinished
             | ServiceScenario::Contradicted
-            | ServiceScenario::Unthinking => None,
+            | ServiceScenario::Unthinking
+            | ServiceScenario::FirstAttemptsFail
+            | ServiceScenario::BothModelsOut => None,
         }
     }
 
@@ -396,6 +426,11 @@ impl Simulation {
         ];
         let class = self.dice.pick(&classes);
         Failure { body: ErrorBody::Foreign, ..failure(class) }
+    }
+
+    /// Whether the preferred model is out, for a minute or so.
+    fn is_out_at_first(&self) -> bool {
+        self.now.as_millis() < self.overload_ends.as_millis() / 1_000
     }
 
     fn flaps(&self) -> bool {

@@ -2,7 +2,8 @@
 
 use outlast::recovery::{
     Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, FailureStage, Limits,
-    LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode, RetryHint, StopReason,
+    LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run,
+    StopReason,
 };
 
 use super::super::{
@@ -366,16 +367,42 @@ fn retries_draw_from_the_token_bucket_and_timeouts_cost_double() {
 }
 
 #[test]
-fn only_a_first_attempt_success_refills_the_token_bucket() {
-    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 2);
+fn a_success_gives_back_what_its_retries_took_and_a_first_attempt_one_token_more() {
+    let mut run = Run::new(7, &limits());
+    run.budgets.bucket = 480;
+    let story = Story::resume(run, limits()).fails_and_waits(ErrorClass::ServerError, 2);
+    let story = story.fails_and_waits(ErrorClass::ApiTimeout, 1);
+    assert_eq!(story.run.budgets.bucket, 460);
     let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
-    assert_eq!(story.run.budgets.bucket, 490, "this one took three tries");
+    assert_eq!(story.run.budgets.bucket, 480, "this one took four attempts");
     let mut story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
-    assert_eq!(story.run.budgets.bucket, 491);
-    for _ in 0..20 {
+    assert_eq!(story.run.budgets.bucket, 481, "what was given back is not given again");
+    for _ in 0..30 {
         story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     }
     assert_eq!(story.run.budgets.bucket, 500, "and never overflows");
+}
+
+#[test]
+fn a_run_in_which_every_turn_needs_retries_never_ends_by_its_quota() {
+    let stale = failure_at_stage(ErrorClass::ConnectionError, FailureStage::StaleConnection);
+    let mut story = Story::begin(with_budgets(Budgets { bucket: 20, ..Budgets::DEFAULT }));
+    for _ in 0..2_000 {
+        story = story.fails_and_waits(ErrorClass::ServerOverload, 2).then(Event::Failed(stale));
+        story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
+    }
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn tokens_of_a_failed_call_come_back_with_the_next_answer() {
+    let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
+    let story = story.fails(ErrorClass::ServerOverload).fails_and_waits(ErrorClass::ServerError, 1);
+    assert_eq!((story.asked().rung, story.run.budgets.bucket), (1, 485));
+    let story = Story::unasked(rules).goes_on_from(&story);
+    assert_eq!(story.run.budgets.bucket, 485, "what was spent stays spent in another process");
+    assert_eq!(story.then(TOOL_CALLS).run.budgets.bucket, 500);
 }
 
 #[test]
@@ -386,7 +413,22 @@ fn an_empty_token_bucket_fails_fast() {
     let enough = with_budgets(Budgets { bucket: 10, ..Budgets::DEFAULT });
     assert_eq!(Story::begin(enough).fails(ErrorClass::ApiTimeout).pause().retry, 1);
     let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerError, 1);
-    story.fails(ErrorClass::ServerError).ends_as(StopReason::ModelError(ErrorClass::ServerError));
+    let story = story.fails(ErrorClass::ServerError);
+    story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
+    assert!(story.run.quota_ended, "a retry was left");
+    let story = Story::unasked(rules).goes_on_from(&story);
+    assert!(!story.run.quota_ended, "another process has not ended yet");
+}
+
+#[test]
+fn only_an_end_that_a_full_bucket_would_have_prevented_is_due_to_the_quota() {
+    let empty = with_budgets(Budgets { bucket: 0, ..Budgets::DEFAULT });
+    let story = Story::begin(empty).fails(ErrorClass::InvalidRequest);
+    assert!(!story.run.quota_ended, "it is not retried in any case");
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 10);
+    assert!(!story.fails(ErrorClass::ServerError).run.quota_ended, "its retries are spent");
+    let rules = with_budgets(Budgets { bucket: 0, retries: 0, ..Budgets::DEFAULT });
+    assert!(!Story::begin(rules).fails(ErrorClass::ServerError).run.quota_ended);
 }
 
 // --- a run taken up again -------------------------------------------------------------------
@@ -402,7 +444,7 @@ fn a_resumed_run_regains_retries_but_not_turns_or_models() {
     assert_eq!(story.run.budgets.retries, 0);
     let story = Story::resume(story.run.resumed(), rules);
     let ask = story.asked();
-    assert_eq!((ask.rung, ask.attempt, ask.connection), (1, 1, ConnectionChoice::Pooled));
+    assert_eq!((ask.rung, ask.attempt, ask.connection), (0, 1, ConnectionChoice::Pooled));
     let left = story.run.budgets;
     assert_eq!((left.turns, left.retries, left.switches, left.bucket), (Some(3), 4, 0, 470));
     assert!(story.retried_without_pause(), "moments begin anew, so the old wish means nothing");

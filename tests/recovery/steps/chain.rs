@@ -2,8 +2,8 @@
 
 use outlast::recovery::{
     Action, AvailableMitigations, Budgets, CallPurpose, CutKind, ErrorClass, Event, Failure,
-    FailureStage, FastMode, Limits, LoopStatus, Nudge, RecoveryPlan, ReplyKind, ReplyMode,
-    RetryHint, StopReason, TokenEstimate, Trim,
+    FailureStage, FastMode, Limits, LoopStatus, Nudge, QuerySource, RecoveryPlan, ReplyKind,
+    ReplyMode, RetryHint, Run, StopReason, TokenEstimate, Trim,
 };
 
 use super::super::{
@@ -39,6 +39,96 @@ fn away(limits: Limits) -> Story {
     let story = Story::begin(limits).fails(ErrorClass::InvalidModel);
     assert_eq!(story.asked().rung, 1);
     story
+}
+
+// --- the preferred model before the end ---------------------------------------------------------
+
+/// Both models are overloaded, and the retries at the second one are spent.
+fn both_overloaded(limits: Limits) -> Story {
+    Story::begin(limits).meets_a_crowd().fails_and_waits(OVERLOAD, 10).fails(OVERLOAD)
+}
+
+#[test]
+fn the_preferred_model_is_asked_once_more_before_a_fallback_model_ends_the_run() {
+    let story = both_overloaded(chain(1));
+    assert_eq!(story.transition().plan, Some(RecoveryPlan::RetryPreferredModel));
+    assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
+    let story = story.wakes();
+    assert_eq!(story.asked().rung, 0);
+    let saved = story.then(TOOL_CALLS).then(TOOLS_DONE);
+    assert_eq!((saved.asked().rung, saved.run.budgets.switches), (0, 1), "the chain begins anew");
+    let again = saved.meets_a_crowd().fails_and_waits(OVERLOAD, 10).fails(OVERLOAD).wakes();
+    assert_eq!(again.asked().rung, 0, "and so does this");
+    again.fails(OVERLOAD).ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+}
+
+#[test]
+fn a_preferred_model_that_still_fails_has_the_retries_that_are_left_and_no_second_chance() {
+    let wrong_name = Story::begin(chain(1)).meets_a_crowd().fails(ErrorClass::InvalidModel).wakes();
+    assert_eq!(wrong_name.asked().rung, 0);
+    let story = wrong_name.fails_and_waits(OVERLOAD, 10);
+    assert_eq!(story.asked().rung, 0, "a model that was tried is not tried again");
+    story.fails(OVERLOAD).ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+}
+
+#[test]
+fn the_preferred_model_is_asked_again_where_another_model_may_help() {
+    let elsewhere = Limits { endpoint_changes: 0b1, ..chain(1) };
+    let away = |limits: Limits, class: ErrorClass| {
+        let budgets = Budgets { retries: 2, refreshes: 0, ..limits.budgets };
+        let story = Story::begin(Limits { budgets, ..limits }).meets_a_crowd();
+        let run = Run { budgets: Budgets { retries: 0, ..story.run.budgets }, ..story.run };
+        let story = Story { run, ..story }.fails(class);
+        story.transition().plan == Some(RecoveryPlan::RetryPreferredModel)
+    };
+    for class in [OVERLOAD, ErrorClass::ServerError, ErrorClass::RateLimit, ErrorClass::AuthError] {
+        assert!(away(chain(1), class) && away(elsewhere, class), "{class}");
+    }
+    let of_the_address = [
+        ErrorClass::ConnectionError,
+        ErrorClass::ApiTimeout,
+        ErrorClass::InvalidApiKey,
+        ErrorClass::SslCertError,
+    ];
+    for class in of_the_address {
+        assert!(!away(chain(1), class) && away(elsewhere, class), "{class}");
+    }
+    for class in [ErrorClass::InvalidRequest, ErrorClass::PromptTooLong, ErrorClass::Unknown] {
+        assert!(!away(chain(1), class) && !away(elsewhere, class), "{class}");
+    }
+    for class in [ErrorClass::InvalidModel, ErrorClass::AuthError] {
+        let story = Story::begin(chain(1)).fails(class).fails(class);
+        story.ends_as(StopReason::ModelError(class));
+        assert_eq!(story.requests(), 2, "{class}: the preferred model refused for good");
+    }
+}
+
+#[test]
+fn background_work_asks_no_overloaded_model_again() {
+    let rules = Limits { source: QuerySource::Background, ..chain(1) };
+    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerError, 10);
+    let story = story.fails(ErrorClass::ServerError);
+    assert_eq!(story.asked().rung, 1);
+    story.fails(OVERLOAD).ends_as(StopReason::ModelError(OVERLOAD));
+}
+
+#[test]
+fn the_retry_after_with_which_the_preferred_model_was_left_is_kept() {
+    let left = |seconds: u64, limits: Limits| {
+        let last = failure_with_retry_after(OVERLOAD, secs(seconds));
+        let story = Story::begin(limits).fails_and_waits(OVERLOAD, 2).then(Event::Failed(last));
+        assert_eq!(story.asked().rung, 1);
+        story.fails(ErrorClass::InvalidModel)
+    };
+    let story = left(60, chain(1));
+    assert!(story.pause_millis() >= 60_000, "{}", story.pause_millis());
+    assert_eq!(story.wakes().asked().rung, 0);
+    let gone = StopReason::ModelError(ErrorClass::InvalidModel);
+    left(3_600, chain(1)).ends_as(gone);
+    left(60, Limits { deadline: Some(after(30)), ..chain(1) }).ends_as(gone);
+    let story = left(60, chain(1));
+    let story = Story::unasked(chain(1)).goes_on_from(&story);
+    assert_eq!(story.asked().rung, 0, "moments begin anew in another process");
 }
 
 // --- switching ----------------------------------------------------------------------------------

@@ -197,40 +197,56 @@ fn a_resumed_run_starts_with_no_ineffective_compactions() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(CROWDED);
     let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
     story.asks_for(CallPurpose::Reply);
-    assert_eq!(story.run.budgets.compactions, 6, "what was spent stays spent");
+    assert_eq!(story.run.useless_compactions, 0);
     story.works(CROWDED).asks_for(AHEAD);
 }
 
 #[test]
 fn a_run_killed_during_compaction_compacts_after_resume() {
     let both = AvailableMitigations { folds: true, ..ROUNDS };
-    let story = begin(ROOMY, limits()).then(overflow(both)).then(overflow(ROUNDS));
+    let rules = with_budgets(Budgets { compactions: Some(8), ..Budgets::DEFAULT });
+    let story = begin(ROOMY, rules).then(overflow(both)).then(overflow(ROUNDS));
     story.asks_for(LATE);
-    let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
+    let story = Story { weight: ROOMY, ..Story::unasked(rules) }.goes_on_from(&story);
     story.asks_for(CallPurpose::Reply);
     let story = story.then(overflow(both)).then(overflow(ROUNDS));
     story.asks_for(LATE);
-    assert_eq!(story.run.budgets.compactions, 6, "and pays for it");
+    assert_eq!(story.run.budgets.compactions, Some(6), "and pays for it");
     story.sums_up(ROOMY).then(ANSWER).ends_as(StopReason::Completed);
 }
 
 #[test]
-fn a_run_has_a_budget_of_eight_compactions() {
+fn compactions_that_make_room_have_no_bound_unless_one_is_set() {
     let mut story = begin(ROOMY, limits());
-    for _ in 0..8 {
+    for _ in 0..300 {
         story = story.works(CROWDED);
         story.asks_for(AHEAD);
         story = story.sums_up(ROOMY);
     }
+    let few = with_budgets(Budgets { compactions: Some(8), ..Budgets::DEFAULT });
+    let mut story = begin(ROOMY, few);
+    for _ in 0..8 {
+        story = story.works(CROWDED).sums_up(ROOMY);
+    }
     let story = story.works(CROWDED);
     story.asks_for(CallPurpose::Reply);
     story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
-    let more = with_budgets(Budgets { compactions: 9, ..Budgets::DEFAULT });
-    let mut story = begin(ROOMY, more);
-    for _ in 0..9 {
-        story = story.works(CROWDED).sums_up(ROOMY);
+}
+
+#[test]
+fn a_compaction_that_removes_a_quarter_is_progress_even_above_the_threshold() {
+    let sized = |size| TokenEstimate { size, window: 400_000, ..CROWDED };
+    let rules = Limits { compact_at: Some(200), ..limits() };
+    let mut story = begin(sized(160_000), rules);
+    for _ in 0..20 {
+        story.asks_for(AHEAD);
+        story = story.sums_up(sized(120_000));
+        story.asks_for(CallPurpose::Reply);
+        assert_eq!(story.run.useless_compactions, 0);
+        story = story.works(sized(160_000));
     }
-    assert_eq!(story.times(RecoveryPlan::Compact), 9);
+    let story = story.sums_up(sized(120_001)).works(sized(160_000)).sums_up(sized(120_001));
+    story.ends_as(StopReason::PromptTooLong);
 }
 
 // --- after an overflow ------------------------------------------------------------------------
@@ -315,7 +331,7 @@ fn an_overflow_without_any_mitigation_ends_the_run_at_once() {
 #[test]
 fn an_overflow_is_compacted_even_if_automatic_compaction_is_off() {
     let rules = Limits { auto_compact: false, ..limits() };
-    begin(FULL, rules).then(overflow(ROUNDS)).asks_for(LATE);
+    begin(ROOMY, rules).then(overflow(ROUNDS)).asks_for(LATE);
 }
 
 #[test]
@@ -541,28 +557,62 @@ fn a_changed_request_still_waits_for_retry_after() {
 
 // --- what cannot be sent ------------------------------------------------------------------------
 
+const BARE: TokenEstimate = TokenEstimate { mitigations: AvailableMitigations::NONE, ..FULL };
+
+#[test]
+fn a_request_that_fills_the_window_is_changed_before_it_is_sent() {
+    let off = Limits { auto_compact: false, ..limits() };
+    for rules in [off, with_budgets(Budgets { failed_compactions: 0, ..Budgets::DEFAULT })] {
+        let both = AvailableMitigations { folds: true, ..ROUNDS };
+        let story = Story::unasked(rules).just(Event::Begin);
+        let story = story.just(Event::Estimated(TokenEstimate { mitigations: both, ..FULL }));
+        assert_eq!(story.transition().plan, Some(RecoveryPlan::CommitFolds));
+        assert_eq!(story.transition().edit.trim, Some(Trim::Folds));
+        let story = story.just(Event::Estimated(FULL));
+        assert_eq!(story.transition().plan, Some(RecoveryPlan::CompactReactively));
+        let story = story.measure_with(ROOMY).just(Event::Estimated(ROOMY));
+        story.asks_for(LATE);
+        assert_eq!(story.requests(), 1, "nothing was sent to be refused");
+        story.sums_up(ROOMY).then(ANSWER).ends_as(StopReason::Completed);
+    }
+    let story = begin(FULL, limits()).then(Event::Replied(ReplyKind::Empty));
+    story.asks_for(LATE);
+    assert_eq!(story.plans()[1..], [RecoveryPlan::SkipCompaction, RecoveryPlan::CompactReactively]);
+}
+
+#[test]
+fn a_request_that_is_known_not_to_fit_is_never_sent() {
+    let counted = TokenEstimate { counted: true, ..BARE };
+    let story = begin(counted, limits());
+    story.ends_as(StopReason::PromptTooLong);
+    assert_eq!(story.requests(), 0);
+    begin(TokenEstimate { size: 199_999, ..counted }, limits()).asks_for(CallPurpose::Reply);
+    begin(BARE, limits()).asks_for(CallPurpose::Reply);
+    let spent = Budgets { reactive_compactions: 0, failed_compactions: 1, ..Budgets::DEFAULT };
+    let story = begin(TokenEstimate { counted: true, ..FULL }, with_budgets(spent));
+    let story = story.then(Event::Replied(ReplyKind::Empty));
+    story.ends_as(StopReason::BlockingLimit);
+    assert_eq!(story.requests(), 1, "only the summary");
+}
+
 #[test]
 fn a_full_window_ends_the_run_only_without_mitigations() {
     let off = Limits { auto_compact: false, ..limits() };
-    let bare = TokenEstimate { mitigations: AvailableMitigations::NONE, ..FULL };
-    let blocked = begin(bare, off);
+    let blocked = begin(BARE, off);
     blocked.ends_as(StopReason::BlockingLimit);
     assert_eq!(blocked.requests(), 0);
-    begin(TokenEstimate { size: 199_999, ..bare }, off).asks_for(CallPurpose::Reply);
-    begin(TokenEstimate { mitigations: FOLDS, ..FULL }, off).asks_for(CallPurpose::Reply);
-    begin(FULL, off).asks_for(CallPurpose::Reply);
-    begin(bare, limits()).asks_for(CallPurpose::Reply);
+    begin(TokenEstimate { size: 199_999, ..BARE }, off).asks_for(CallPurpose::Reply);
     let no_drains = Budgets { fold_commits: 0, ..Budgets::DEFAULT };
     let rules = Limits { budgets: no_drains, ..off };
     begin(TokenEstimate { mitigations: FOLDS, ..FULL }, rules).ends_as(StopReason::BlockingLimit);
     for spent in [
         Budgets { reactive_compactions: 0, ..Budgets::DEFAULT },
-        Budgets { compactions: 0, ..Budgets::DEFAULT },
+        Budgets { compactions: Some(0), ..Budgets::DEFAULT },
     ] {
         begin(FULL, Limits { budgets: spent, ..off }).ends_as(StopReason::BlockingLimit);
     }
     let broken = Budgets { failed_compactions: 0, ..Budgets::DEFAULT };
-    begin(bare, with_budgets(broken)).ends_as(StopReason::BlockingLimit);
+    begin(BARE, with_budgets(broken)).ends_as(StopReason::BlockingLimit);
 }
 
 #[test]

@@ -166,6 +166,7 @@ fn weight(left: u64) -> TokenEstimate {
         size: 0,
         fixed: 0,
         window: u32::MAX,
+        counted: false,
         mitigations: AvailableMitigations::NONE,
     }
 }

@@ -22,7 +22,7 @@ fn a_limit_met_by_other_runs_is_waited_out_without_using_a_retry() {
     assert!(story.asked().may_wait_for_shared_limit);
     let story = story.then(held(after(40)));
     assert_eq!(story.pause(), Pause { class: ErrorClass::RateLimit, retry: 0, of: None });
-    assert!(story.pause().is_for_others());
+    assert!(story.pause().is_for_shared_limit());
     assert_eq!(story.pause_millis(), 40_000);
     let story = story.wakes();
     assert_eq!((story.now, story.asked().attempt), (after(40), 1));

@@ -51,7 +51,7 @@ pub(super) fn recoveries(overview: &SessionsOverview) -> String {
             share(summary.lost.into(), most),
             summary.saved,
             summary.lost,
-            summary.cost
+            summary.cost.as_cost()
         );
     }
     text + "</ul>\n"

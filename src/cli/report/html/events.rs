@@ -35,7 +35,7 @@ pub(super) fn sections(context: &SessionsContext, history: &SessionHistory) -> S
             escaped(&meta.agent_id),
             escaped(&meta.agent_type),
             history.totals.turns,
-            history.totals.spent,
+            history.totals.spending().as_cost(),
             list(context, history, AGENT_EVENTS_MAX)
         );
     }
