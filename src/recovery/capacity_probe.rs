@@ -10,9 +10,10 @@
 //!    ▲                              │
 //!    └──── failed, or not sent ─────┘
 //! ```
-//! A failed probe does not change the wait, unless the server sends a retry-after. An answered one
-//! ends it, at the price of an early return: a service that answers probes but refuses requests
-//! soon gets no more of either than the back-off allows.
+//! While a fallback model is in use, every second probe is for the preferred model, and an answer
+//! leads back to it. A failed probe does not change the wait, unless the server sends a retry-after.
+//! An answered one ends it, at the price of an early return: a service that answers probes but
+//! refuses requests soon gets no more of either than the back-off allows.
 
 use std::time::Duration;
 
@@ -31,6 +32,13 @@ pub(super) struct CapacityWait {
     pub(super) until: Moment,
     pub(super) why: Pause,
     pub(super) then: Call,
+}
+
+/// A probe that was sent: when, and to which model.
+#[derive(Clone, Copy)]
+pub(super) struct SentProbe {
+    pub(super) since: Moment,
+    pub(super) rung: u8,
 }
 
 impl Run {
@@ -85,15 +93,23 @@ impl Run {
             return run.wait_with_probes(wait, None, scene);
         }
         let CapacityWait { until, why, then } = wait;
-        let probing = Phase::Probing { until, why, then, since: scene.at };
-        run.enter(probing).doing(Action::Probe { rung: run.model_index }).by(chosen)
+        let rung = run.model_to_probe(scene.at);
+        let probing = Phase::Probing { until, why, then, since: scene.at, rung };
+        run.enter(probing).doing(Action::Probe { rung }).by(chosen)
     }
 
-    /// Handles the result of a probe that began at `since`.
+    /// The model in use, and every second time the preferred one: it may be back first.
+    fn model_to_probe(self, at: Moment) -> u8 {
+        let may_return = self.preferred_retry_at.is_some_and(|earliest| earliest <= at);
+        let is_second = self.budgets.capacity_probes.is_multiple_of(2);
+        if may_return && is_second { 0 } else { self.model_index }
+    }
+
+    /// Handles the result of a probe.
     pub(super) fn probed(
         self,
         wait: CapacityWait,
-        since: Moment,
+        probe: SentProbe,
         probed: Probed,
         scene: StepContext<'_>,
     ) -> StepOutcome {
@@ -104,10 +120,16 @@ impl Run {
             Probed::Answered => {
                 let [nth, _] = self.budgets.capacity_probes.to_le_bytes();
                 let spread = scene.limits.probe_interval.unwrap_or_default() / 10;
-                self.return_early(scene.at.after(part(spread, self.seed, nth)), wait, scene)
+                let turn = scene.at.after(part(spread, self.seed, nth));
+                self.return_early(turn, probe.rung, wait, scene)
             }
-            Probed::AnsweredElsewhere { turn } => self.unsent().return_early(turn, wait, scene),
-            Probed::Failed(failure) => self.probe_failed(failure, wait, since, scene),
+            Probed::AnsweredElsewhere { turn } => {
+                self.unsent().return_early(turn, probe.rung, wait, scene)
+            }
+            Probed::Failed(failure) if probe.rung != self.model_index => {
+                self.preferred_still_out(failure, wait, probe.since, scene)
+            }
+            Probed::Failed(failure) => self.probe_failed(failure, wait, probe.since, scene),
             Probed::Deferred { until } => self.unsent().wait_with_probes(wait, Some(until), scene),
             Probed::Unaffordable => self.unsent().wait_with_probes(wait, None, scene),
         }
@@ -119,13 +141,36 @@ impl Run {
         Self { budgets: Budgets { capacity_probes, ..self.budgets }, ..self }
     }
 
-    /// Makes the call at `turn`, before the end of the back-off, if that can be paid for.
-    fn return_early(self, turn: Moment, wait: CapacityWait, scene: StepContext<'_>) -> StepOutcome {
+    /// Makes the call at `turn`, before the end of the back-off, if that can be paid for: to the
+    /// model that has capacity again.
+    fn return_early(
+        self,
+        turn: Moment,
+        rung: u8,
+        wait: CapacityWait,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::CapacityBack, scene);
         if chosen != RecoveryPlan::ReturnEarly {
             return run.wait_with_probes(wait, None, scene);
         }
+        let run = if rung == run.model_index { run } else { run.trying_preferred_model(scene) };
         run.call_from(turn.min(wait.until), wait.why, wait.then, scene).by(chosen)
+    }
+
+    /// The preferred model, which is not in use, has no capacity either.
+    fn preferred_still_out(
+        self,
+        failure: Failure,
+        wait: CapacityWait,
+        since: Moment,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
+        let earliest = allowed_from(failure, self.seed, self.failures, scene);
+        let preferred_retry_at = failure.is_temporary().then_some(earliest);
+        let run = Self { preferred_retry_at, ..self };
+        let next = run.next_probe(since, scene.limits);
+        run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), scene)
     }
 
     fn probe_failed(
@@ -144,7 +189,7 @@ impl Run {
         let run = Self { not_before: self.not_before.max(allowed), ..self };
         let wait = CapacityWait { until: wait.until.max(run.not_before), ..wait };
         match classify_probe_failure(failure) {
-            ProbeFinding::Answers => run.return_early(scene.at, wait, scene),
+            ProbeFinding::Answers => run.return_early(scene.at, run.model_index, wait, scene),
             ProbeFinding::RefusesProbes => {
                 let budgets = Budgets { capacity_probes: 0, ..run.budgets };
                 Self { budgets, ..run }.wait_with_probes(wait, None, scene)

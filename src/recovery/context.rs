@@ -40,19 +40,17 @@ impl Run {
     /// An estimate may be too high: where nothing can be removed, the service decides.
     fn make_room(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(SetbackKind::Full(weight.mitigations), scene);
-        let outcome = match chosen {
-            RecoveryPlan::CommitFolds => {
-                run.call(Call::Ask(CallPurpose::Reply), scene).trimming(Trim::Folds)
-            }
-            RecoveryPlan::CompactReactively => {
-                let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
-                Self { failures: 0, ..run }.compacting(scene).call(call, scene)
-            }
-            RecoveryPlan::Stop(_) if !run.compacts_ahead(scene.limits) => {
-                run.stop(StopReason::BlockingLimit)
-            }
-            RecoveryPlan::Stop(reason) if weight.counted => run.stop(reason),
-            _sent => return run.ask(CallPurpose::Reply, weight, scene),
+        let outcome = if chosen == RecoveryPlan::CommitFolds {
+            run.call(Call::Ask(CallPurpose::Reply), scene).trimming(Trim::Folds)
+        } else if chosen == RecoveryPlan::CompactReactively {
+            let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
+            Self { failures: 0, ..run }.compacting(scene).call(call, scene)
+        } else if !run.compacts_ahead(scene.limits) {
+            run.stop(StopReason::BlockingLimit)
+        } else if weight.counted {
+            run.stop(StopReason::PromptTooLong)
+        } else {
+            return run.ask(CallPurpose::Reply, weight, scene);
         };
         outcome.by(chosen)
     }

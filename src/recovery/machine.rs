@@ -1,6 +1,6 @@
 //! The state machine: one event in, one transition out.
 
-use super::capacity_probe::CapacityWait;
+use super::capacity_probe::{CapacityWait, SentProbe};
 use super::context::USELESS_MAX;
 use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
@@ -117,8 +117,9 @@ impl Run {
             (Phase::Pausing { until, why, then, probe_at }, Event::WaitEnded) => {
                 self.woke(CapacityWait { until, why, then }, probe_at, scene)
             }
-            (Phase::Probing { until, why, then, since }, Event::Probed(probed)) => {
-                self.probed(CapacityWait { until, why, then }, since, probed, scene)
+            (Phase::Probing { until, why, then, since, rung }, Event::Probed(probed)) => {
+                let wait = CapacityWait { until, why, then };
+                self.probed(wait, SentProbe { since, rung }, probed, scene)
             }
             (phase, event) => return Err(InvalidEvent { phase, event }),
         };

@@ -14,6 +14,13 @@ impl Run {
             Some(pause) => scene.at.after(pause),
             None => Moment::default(),
         };
+        let renewed = self.budgets.renewed_by_switch(&scene.limits.budgets);
+        // A model that answers probes and refuses calls is not returned to for ever.
+        let early_returns = match self.fallback_from {
+            Some(_) => self.budgets.early_returns,
+            None => renewed.early_returns,
+        };
+        let budgets = Budgets { early_returns, ..renewed };
         let passes = failure.is_none_or(Failure::is_temporary);
         let preferred_retry_at = match self.model_index {
             0 => passes.then_some(self.not_before),
@@ -23,7 +30,7 @@ impl Run {
             fallback_from: None,
             preferred_model_after: away_until,
             preferred_retry_at,
-            budgets: self.budgets.renewed_by_switch(&scene.limits.budgets),
+            budgets,
             failures: 0,
             overloads: 0,
             not_before: Moment::default(),
@@ -51,12 +58,19 @@ impl Run {
         let Some(budgets) = self.budgets.spend(Budget::Probe).filter(|_| due) else {
             return (self, false);
         };
-        let home = Self {
+        (Self { budgets, ..self }.trying_preferred_model(scene), true)
+    }
+
+    /// Goes back to the preferred model, and leaves it again at once if it still fails.
+    pub(super) fn trying_preferred_model(self, scene: StepContext<'_>) -> Self {
+        Self {
             fallback_from: Some(self.model_index),
-            budgets: budgets.renewed_by_return(&scene.limits.budgets),
+            budgets: self.budgets.renewed_by_return(&scene.limits.budgets),
+            failures: 0,
+            overloads: 0,
+            not_before: Moment::default(),
             ..self.moving_to(0, scene)
-        };
-        (home, true)
+        }
     }
 
     /// Asks the preferred model once more before a fallback model ends the run. What was counted

@@ -9,6 +9,7 @@ use super::{Budgets, ErrorClass, Moment, StopReason};
 ///
 /// The conversation is not here. The machine decides when a message is sent, not its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Run {
     pub phase: Phase,
     pub budgets: Budgets,
@@ -108,12 +109,14 @@ pub enum Phase {
         #[serde(default)]
         probe_at: Option<Moment>,
     },
-    /// A pause, while a probe that began at `since` is under way.
+    /// A pause, while a probe of model `rung` that began at `since` is under way.
     Probing {
         until: Moment,
         why: Pause,
         then: Call,
         since: Moment,
+        #[serde(default)]
+        rung: u8,
     },
     Stopped(StopReason),
 }

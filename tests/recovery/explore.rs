@@ -228,9 +228,9 @@ fn without_times(run: Run, now: Moment) -> Run {
         let probe_at = probe_at.map(|_| Moment::from_millis(1));
         let until = if probe_at.is_some() { after(1) } else { soon(until) };
         Phase::Pausing { until, why: Pause { retry: 0, ..why }, then, probe_at }
-    } else if let Phase::Probing { why, then, .. } = run.phase {
+    } else if let Phase::Probing { why, then, rung, .. } = run.phase {
         let (until, why) = (after(1), Pause { retry: 0, ..why });
-        Phase::Probing { until, why, then, since: Moment::default() }
+        Phase::Probing { until, why, then, since: Moment::default(), rung }
     } else if let Phase::Awaiting { until } = run.phase {
         Phase::Awaiting { until: soon(until) }
     } else {
@@ -405,8 +405,9 @@ fn agrees(step: &Transition, limits: &Limits) -> bool {
         }
         Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
         Action::Probe { rung } => {
-            matches!(next.phase, Phase::Probing { until, since, .. } if since == step.at && since < until)
-                && rung == next.model_index
+            matches!(next.phase, Phase::Probing { until, since, rung: of, .. }
+                if since == step.at && since < until && of == rung)
+                && (rung == next.model_index || rung == 0)
                 && limits.persistence != Persistence::Off
         }
         Action::RunTools => next.phase == Phase::Working,
@@ -601,7 +602,8 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
             RecoveryPlan::SwitchModel
                 | RecoveryPlan::ReturnToPreferredModel
                 | RecoveryPlan::RetryPreferredModel
-        );
+        )
+        || (plan == RecoveryPlan::ReturnEarly && step.next.model_index == 0);
     assert!(rung_kept, "the model changed for no reason: {step:?}");
     assert!(after.turns <= before.turns, "turns came back: {step:?}");
 }

@@ -251,7 +251,7 @@ impl Simulation {
                 self.check_quota(failure, step);
             }
             Event::Replied(reply) => self.observe_reply(reply),
-            Event::Probed(probed) => self.observe_probe(probed, step),
+            Event::Probed(probed) => self.observe_probe(before, probed, step),
             Event::Checked { passed } => {
                 self.seen.unmet += u8::from(!passed);
                 let most = self.limits.budgets.requirement_tries + 1;
@@ -278,11 +278,16 @@ impl Simulation {
         }
     }
 
-    fn observe_probe(&mut self, probed: Probed, step: &Transition) {
+    fn observe_probe(&mut self, before: Run, probed: Probed, step: &Transition) {
         let seed = self.seed;
+        // Every second one may be for the preferred model, which says nothing of the one in use.
+        let of_another = !matches!(before.phase, Phase::Probing { rung, .. }
+            if rung == before.model_index);
         let slower =
             matches!(step.plan, Some(RecoveryPlan::CoolDown | RecoveryPlan::DisableFastMode));
-        if let Probed::Failed(failure) = probed {
+        if let Probed::Failed(failure) = probed
+            && !of_another
+        {
             let wish = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
             if !slower {
                 self.seen.allowed = self.seen.allowed.max(self.now.after(wish));
@@ -399,7 +404,11 @@ impl Simulation {
         if from == to {
             return;
         }
-        if matches!(step.event, Event::ToolsDone(_)) {
+        let back = models.home.is_some();
+        if step.plan == Some(RecoveryPlan::ReturnEarly) {
+            assert_eq!(to, 0, "seed {seed}: only the preferred model is returned to");
+            (models.home, models.tried) = (Some(from), 1);
+        } else if matches!(step.event, Event::ToolsDone(_)) {
             let pause = self.limits.fallback_return;
             let pause = pause.unwrap_or_else(|| panic!("seed {seed}: no return is configured"));
             let earliest = models.switched.map(|moment| moment.after(pause));
@@ -434,7 +443,10 @@ impl Simulation {
         }
         self.seen.speed.stays = false;
         (self.seen.allowed, self.seen.failed) = (Moment::default(), None);
-        (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
+        (self.seen.repeats, self.seen.refreshes) = (0, 0);
+        if step.plan != Some(RecoveryPlan::ReturnEarly) && !back {
+            self.seen.probes.early = 0;
+        }
         self.seen.odd = 0;
     }
 

@@ -28,6 +28,9 @@ enum Limit {
     FirstOfEachRun,
 }
 
+/// What is told of the window, or when to come back.
+type Answer = Result<Option<HeaderLimits>, u64>;
+
 struct Service {
     limit: Limit,
     /// Thousandths of requests that are left, and when that was.
@@ -45,7 +48,7 @@ impl Service {
     }
 
     /// Takes a request, and says what is told of the window; or says when to come back.
-    fn take(&mut self, now: u64, is_first: bool) -> Result<Option<HeaderLimits>, u64> {
+    fn take(&mut self, now: u64, is_first: bool) -> Answer {
         let whole_seconds = |time: u64| time.div_ceil(SECOND) * SECOND;
         match self.limit {
             Limit::FirstOfEachRun => {
@@ -123,7 +126,7 @@ struct Figures {
 fn play(limit: Limit, clients: usize, runs: u64, turns: u64, shared: bool) -> Figures {
     let (mut service, mut pace) = (Service::new(limit), SharedPace::default());
     let (mut dice, mut figures) = (RandomSource::new(5), Figures::default());
-    let mut requests: Vec<(Option<RequestPermit>, Result<Option<HeaderLimits>, u64>)> = Vec::new();
+    let mut requests: Vec<(Option<RequestPermit>, Answer)> = Vec::new();
     let mut all: Vec<Client> = (0..clients)
         .map(|_| Client { run: 1, answered: 0, was_refused: false, waits: 0 })
         .collect();

@@ -222,3 +222,82 @@ fn an_unaffordable_probe_leaves_the_wait_unchanged() {
     let story = story.probed(Probed::Unaffordable).wakes();
     assert_eq!((story.now, story.times(RecoveryPlan::Probe)), (until, 1));
 }
+
+// --- two models ---------------------------------------------------------------------------------
+
+/// Both models are overloaded, and the run waits at the second one.
+fn both_out() -> Story {
+    let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
+    let story = Story::begin(Limits { budgets, ..persistent() });
+    let story = story.fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
+    assert_eq!(story.asked().rung, 1);
+    story.fails_and_waits(OVERLOAD, 12).fails(OVERLOAD)
+}
+
+fn rung(story: &Story) -> u8 {
+    let Action::Probe { rung } = story.last() else { panic!("no probe but {:?}", story.last()) };
+    rung
+}
+
+#[test]
+fn every_second_probe_is_for_the_preferred_model() {
+    let mut story = both_out();
+    let mut probed = Vec::new();
+    for _ in 0..6 {
+        story = story.until_a_probe();
+        probed.push(rung(&story));
+        story = story.probed(Probed::Failed(failure(OVERLOAD)));
+    }
+    assert!(probed == [0, 1, 0, 1, 0, 1] || probed == [1, 0, 1, 0, 1, 0], "{probed:?}");
+    while story.run.model_index == 1 {
+        story = story.until_a_probe();
+        let back =
+            if rung(&story) == 0 { Probed::Answered } else { Probed::Failed(failure(OVERLOAD)) };
+        story = story.probed(back);
+    }
+    let story = story.wakes();
+    assert_eq!((story.asked().rung, story.asked().attempt), (0, 1));
+    let saved = story.then(TOOL_CALLS).then(TOOLS_DONE);
+    assert_eq!((saved.asked().rung, saved.run.budgets.switches), (0, 1), "the chain begins anew");
+}
+
+#[test]
+fn a_preferred_model_that_answers_probes_only_is_left_at_once_and_not_returned_to_for_ever() {
+    let mut story = both_out();
+    let mut returns = 0;
+    for _ in 0..200 {
+        story = match story.last() {
+            Action::Wait { until } => story.at(until).then(Event::WaitEnded),
+            Action::Probe { rung: 0 } => story.probed(Probed::Answered),
+            Action::Probe { .. } => story.probed(Probed::Failed(failure(OVERLOAD))),
+            Action::Ask(ask) => {
+                returns += usize::from(ask.rung == 0);
+                story.fails(OVERLOAD)
+            }
+            action @ (Action::Estimate { .. }
+            | Action::Refresh
+            | Action::RunTools
+            | Action::RunStopHooks
+            | Action::RunRequirement
+            | Action::AwaitWork { .. }
+            | Action::Finish(_)) => panic!("{action:?}"),
+        };
+        let left = story.run.model_index == 1 || story.run.fallback_from == Some(1);
+        assert!(left, "the model in use is kept");
+    }
+    assert_eq!(returns, 3);
+}
+
+#[test]
+fn a_preferred_model_that_refuses_probes_for_good_is_not_probed_again() {
+    let mut story = both_out().until_a_probe();
+    if rung(&story) == 1 {
+        story = story.probed(Probed::Failed(failure(OVERLOAD))).until_a_probe();
+    }
+    story = story.probed(Probed::Failed(failure(ErrorClass::InvalidModel)));
+    for _ in 0..4 {
+        story = story.until_a_probe();
+        assert_eq!(rung(&story), 1);
+        story = story.probed(Probed::Failed(failure(OVERLOAD)));
+    }
+}
