@@ -31,6 +31,7 @@ impl EarlyTools {
     pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input } = block else { return };
         let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
+        let call = toolbox.with_exact_name(call);
         let effect = toolbox.effect(&call);
         self.held |= effect == Effect::Changes;
         if self.held || effect != Effect::ReadOnly || toolbox.admit(&call).is_err() {

@@ -77,7 +77,7 @@ impl RunWorld<'_> {
             PermissionAnswer::End => return Err(CancelReason::Interrupt(Interrupt::HostRequest)),
             PermissionAnswer::Allow(input) => {
                 let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
-                let asked = self.tools.toolbox.with_absolute_path(&asked);
+                let asked = self.tools.toolbox.normalized(&asked);
                 match self.tools.toolbox.admit_with_source(&asked, GrantSource::Prompt) {
                     Ok(()) => {
                         *call = asked;

@@ -33,7 +33,7 @@ pub(super) const SIDE_BY_SIDE: usize = 10;
 /// The slot for one result.
 struct ResultSlot {
     call: ToolCall,
-    /// The call as the model wrote it, and its input with an absolute path.
+    /// The call as the model wrote it, and its input repaired and with an absolute path.
     asked: (ToolCall, Value),
     result: Option<(Block, Value)>,
     /// Whether it was started.
@@ -43,15 +43,16 @@ struct ResultSlot {
 }
 
 impl ResultSlot {
-    fn of(call: ToolCall) -> Self {
-        let asked = (call.clone(), call.input.clone());
+    fn of(asked: ToolCall, toolbox: &Toolbox) -> Self {
+        let call = toolbox.with_exact_name(asked.clone());
+        let asked = (asked, call.input.clone());
         Self { call, asked, result: None, began: false, took: None }
     }
 
-    /// Makes the path of the call absolute, so that hooks, rules and the tool see the same file,
-    /// even if a command changes the directory.
+    /// Repairs the input of the call, and makes its path absolute, so that hooks, rules and the tool
+    /// see the same file, even if a command changes the directory.
     fn resolve(&mut self, toolbox: &Toolbox) {
-        self.call = toolbox.with_absolute_path(&self.call);
+        self.call = toolbox.normalized(&self.call);
         self.asked.1 = self.call.input.clone();
     }
 
@@ -98,7 +99,8 @@ impl RunWorld<'_> {
     /// Runs what the last reply asked for and answers every call.
     pub(super) async fn run_tools(&mut self) -> Event {
         let calls = open_calls(self.conversation.history.messages());
-        let mut slots: Vec<ResultSlot> = calls.into_iter().map(ResultSlot::of).collect();
+        let slot = |call: ToolCall| ResultSlot::of(call, &self.tools.toolbox);
+        let mut slots: Vec<ResultSlot> = calls.into_iter().map(slot).collect();
         let mut cut = None;
         let mut next = 0;
         self.tools.calls_in_reply = slots.len();

@@ -104,7 +104,7 @@ impl RunWorld<'_> {
         }
         if let Some(input) = &verdict.input {
             call.input = input.clone();
-            *call = self.tools.toolbox.with_absolute_path(call);
+            *call = self.tools.toolbox.normalized(call);
         }
         let grant = match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,

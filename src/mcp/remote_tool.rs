@@ -1,9 +1,7 @@
 //! Converts a server's tools to tool definitions for the model. Pure.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
 
-use jsonschema::Validator;
 use serde_json::Value;
 
 use crate::transcript::ToolDefinition;
@@ -27,36 +25,18 @@ const MOST_TOOLS: usize = 500;
 const MOST_BYTES: usize = 256 << 10;
 
 /// A server's tool, with its own name and its full name.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct RemoteTool {
     /// The server's own name for it.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
     /// The server declares it read-only.
     pub(super) reads_only: bool,
-    /// The compiled schema, created with the first input.
-    validator: OnceLock<Option<Arc<Validator>>>,
-}
-
-impl PartialEq for RemoteTool {
-    /// Ignores whether the schema is compiled yet.
-    fn eq(&self, other: &Self) -> bool {
-        let Self { name, definition, reads_only, validator: _ } = self;
-        (name, definition, reads_only) == (&other.name, &other.definition, &other.reads_only)
-    }
 }
 
 impl RemoteTool {
     pub(super) fn new(name: &str, definition: ToolDefinition, reads_only: bool) -> Self {
-        let validator = OnceLock::new();
-        Self { name: name.to_owned(), definition, reads_only, validator }
-    }
-
-    /// The validator for inputs, if the schema can be compiled.
-    pub(super) fn validator(&self) -> Option<Arc<Validator>> {
-        let schema = &self.definition.input_schema;
-        let ready = || jsonschema::validator_for(schema).ok().map(Arc::new);
-        self.validator.get_or_init(ready).clone()
+        Self { name: name.to_owned(), definition, reads_only }
     }
 
     /// The approximate size in each request.
@@ -132,7 +112,7 @@ pub fn tool_name_prefix(server: &str) -> String {
 }
 
 /// Replaces characters that the API rejects in a tool name.
-fn sanitize_name(name: &str) -> String {
+pub(super) fn sanitize_name(name: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect()
 }

@@ -8,6 +8,7 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::background::TaskStops;
 use super::catalog::{AGENT, is_agent_tool};
+use super::coercion::coerce;
 use super::external::{ExternalResult, into_outcome_within};
 use super::outcome::{ToolOutcome, ToolRefusal};
 use super::permission::Denial;
@@ -83,7 +84,6 @@ pub enum OnFailure {
 
 /// A call of the tool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct AgentCall {
     /// A short description of the task.
     pub description: String,
@@ -121,6 +121,8 @@ impl AgentCall {
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
+        let flag = json!({ "run_in_background": { "type": "boolean" } });
+        coerce(&mut input, &json!({ "type": "object", "properties": flag }));
         let call: Self = serde_json::from_value(input)
             .map_err(|error| AgentCallError::InvalidField(error.to_string()))?;
         if call.prompt.trim().is_empty() {

@@ -100,7 +100,7 @@ impl Toolbox {
 
     /// The file that a call reads or changes, with links resolved.
     pub fn file_path_of(&self, call: &ToolCall) -> Option<PathBuf> {
-        let request = input::parse(BuiltinTool::named(&call.name)?, &call.input).ok()?;
+        let request = input::parse(BuiltinTool::named(&call.name)?, &call.input).ok()?.request;
         let path = match request {
             ToolRequest::Read(read) => read.file_path,
             ToolRequest::Write(write) => write.file_path,

@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
-use super::input::EditInput;
+use super::input::{EditInput, WriteInput};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
 use super::read::{check_regular, is_notebook, missing_message};
 use super::text::{self, NUL_SIGN};
 use super::text_file::TextFile;
-use super::write::{record_written, replace_atomically};
+use super::write::{self, record_written, replace_atomically};
 
 /// The largest file that is edited, in bytes.
 pub(super) const EDITED_BYTES_MAX: u64 = 50 << 20;
@@ -35,9 +35,7 @@ const EXCERPT_LINES_MAX: usize = 40;
 
 /// Checks what does not depend on the file.
 pub(super) fn check_input(input: &EditInput) -> Result<(), ToolError> {
-    if input.old_string.is_empty() {
-        Err("old_string is empty; use Write to make a file".into())
-    } else if input.old_string == input.new_string {
+    if input.old_string == input.new_string {
         Err("old_string and new_string are the same: nothing would change".into())
     } else {
         Ok(())
@@ -55,6 +53,9 @@ pub(super) fn run(
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
+    if input.old_string.is_empty() {
+        return create(input, place, (seen, history), cancel);
+    }
     let path = place.shown();
     let metadata = fs::metadata(&place.real).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
@@ -97,6 +98,38 @@ pub(super) fn run(
         record_written(place, seen);
     }
     Ok(change.outcome(input, place, &change.apply(&file.text)))
+}
+
+/// Makes a file of the new text: nothing is to be replaced. Blocks.
+fn create(
+    input: &EditInput,
+    place: &ResolvedPath,
+    known: (&FilesRead, Option<&FileHistory>),
+    cancel: &CancellationToken,
+) -> Result<ToolOutcome, ToolError> {
+    let path = place.shown();
+    match fs::metadata(&place.real) {
+        Ok(metadata) if metadata.len() > 0 => {
+            return Err(format!(
+                "old_string is empty, but {path} is not: name the text to replace, or use Write"
+            )
+            .into());
+        }
+        // There is nothing in it to be read first.
+        Ok(_) => record_written(place, known.0),
+        Err(_) => {}
+    }
+    let new = WriteInput { file_path: input.file_path.clone(), content: input.new_string.clone() };
+    write::run(&new, place, known, cancel).map(|outcome| {
+        let detail = json!({
+            "filePath": place.shown(),
+            "oldString": "",
+            "newString": input.new_string,
+            "replaceAll": input.replace_all,
+            "replacements": 1,
+        });
+        ToolOutcome { detail, ..outcome }
+    })
 }
 
 /// A replacement that applies to the file.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jsonschema::Validator;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -24,9 +23,9 @@ pub trait ExternalTools: Send + Sync {
     /// Whether this source has a tool of this name.
     fn has_tool(&self, name: &str) -> bool;
 
-    /// The compiled input validator of a tool. `None` if the tool's schema is not valid: its
-    /// implementation then reports bad input itself.
-    fn validator(&self, name: &str) -> Option<Arc<Validator>>;
+    /// The schema of a tool's input, by which it is repaired. Only the implementation judges it: it
+    /// may accept more than its schema says.
+    fn input_schema(&self, name: &str) -> Option<Value>;
 
     /// Why a tool that seems to belong to this source is unavailable, in a text for the model.
     fn unavailable_reason(&self, name: &str) -> Option<String>;

@@ -2,24 +2,15 @@
 
 use std::sync::Arc;
 
-use jsonschema::error::ValidationError;
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::catalog::BuiltinTool;
 use super::external::{ExternalTools, Permission, into_outcome_within};
-use super::input::invalid_input;
-use super::outcome::{GrantSource, ToolError, ToolOutcome, ToolRefusal};
+use super::outcome::{GrantSource, ToolOutcome, ToolRefusal};
 use super::panic_guard::run_guarded;
-use super::text::truncated;
 use super::toolbox::Toolbox;
-
-/// How many validation errors of an input are reported at once.
-const FAULTS_MAX: usize = 5;
-
-/// The maximum length of each, in characters.
-const FAULT_CHARS_MAX: usize = 300;
 
 impl Toolbox {
     /// Adds a source of external tools.
@@ -87,7 +78,6 @@ impl Toolbox {
         if let Some(why) = permissions.external_denial(&call.name) {
             return Err(why.into());
         }
-        check_input(foreign, call)?;
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
             Permission::Needed { name, reads_only } => {
@@ -110,25 +100,4 @@ impl Toolbox {
         };
         run_guarded(&name, performed).await
     }
-}
-
-/// Checks the input against the schema of the external tool.
-fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), ToolError> {
-    let Some(schema) = foreign.validator(&call.name) else { return Ok(()) };
-    let faults: Vec<String> = schema
-        .iter_errors(&call.input)
-        .take(FAULTS_MAX)
-        .map(|error| describe_fault(&error))
-        .collect();
-    if faults.is_empty() {
-        return Ok(());
-    }
-    Err(invalid_input(&call.name, &faults.join("; ")))
-}
-
-fn describe_fault(error: &ValidationError<'_>) -> String {
-    let place = error.instance_path().to_string();
-    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-    let what = error.masked_with("the value").to_string();
-    format!("{place}{}", truncated(&what, FAULT_CHARS_MAX))
 }

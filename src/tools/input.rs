@@ -1,15 +1,21 @@
 //! Converts a call's JSON input to a typed request, or reports which field is wrong and why.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::OnceLock;
 
 use jsonschema::Validator;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::catalog::BuiltinTool;
+use super::coercion::coerce;
 use super::outcome::ToolError;
+use super::text::truncated;
+
+/// How much of the name of an unknown field is shown, in characters.
+const NAME_CHARS_MAX: usize = 60;
 
 /// A validated tool input.
 #[derive(Debug)]
@@ -162,25 +168,90 @@ pub(super) struct TodoInput {
     pub(super) todos: Value,
 }
 
-/// Validates and parses a call's input for `tool`.
+/// A valid input, and what was changed in it, in texts for the model.
+pub(super) struct ParsedInput {
+    pub(super) request: ToolRequest,
+    pub(super) notes: Vec<String>,
+}
+
+/// Validates and parses a call's input for `tool`. What has only one meaning is repaired: fields of
+/// the wrong type, `null` for a field that is left out, unknown fields, numbers above the largest.
 ///
 /// # Errors
 /// Which fields are wrong and what was expected, in a text for the model.
-pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, ToolError> {
-    let input = normalize(input);
+pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ParsedInput, ToolError> {
+    let (schema, mut input) = (tool.schema(), input.clone());
+    coerce(&mut input, &schema);
+    let mut unknown = BTreeSet::new();
+    remove_unknown(&mut input, &schema, &mut unknown);
+    let mut notes = lower_to_maximum(&mut input, &schema);
+    if !unknown.is_empty() {
+        let names = Vec::from_iter(unknown).join("`, `");
+        let known = known_fields(tool);
+        notes.push(format!("{} has no `{names}`: ignored; known are {known}", tool.name()));
+    }
     let faults: Vec<String> = validator(tool)
         .iter_errors(&input)
         .take(5)
         .map(|fault| describe_fault(tool, &fault))
         .collect();
     if !faults.is_empty() {
-        return Err(invalid_input(tool.name(), &faults.join("; ")));
+        let all: Vec<String> = faults.into_iter().chain(notes).collect();
+        return Err(invalid_input(tool.name(), &all.join("; ")));
     }
-    deserialize(tool, input).map_err(|fault| invalid_input(tool.name(), &fault))
+    let request = deserialize(tool, input).map_err(|fault| invalid_input(tool.name(), &fault))?;
+    Ok(ParsedInput { request, notes })
+}
+
+/// Removes fields that an object of the schema does not have, and collects their names.
+fn remove_unknown(value: &mut Value, schema: &Value, unknown: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            let known = schema["properties"].as_object();
+            fields.retain(|name, _| {
+                let is_known = known.is_none_or(|known| known.contains_key(name));
+                if !is_known {
+                    unknown.insert(truncated(name, NAME_CHARS_MAX).to_owned());
+                }
+                is_known
+            });
+            for (name, field) in fields {
+                remove_unknown(field, &schema["properties"][name.as_str()], unknown);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                remove_unknown(item, &schema["items"], unknown);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Lowers numbers above the largest that their fields take. Returns what was lowered.
+fn lower_to_maximum(input: &mut Value, schema: &Value) -> Vec<String> {
+    let (Some(fields), Some(known)) = (input.as_object_mut(), schema["properties"].as_object())
+    else {
+        return Vec::new();
+    };
+    let mut notes = Vec::new();
+    for (name, field) in fields {
+        let most = known.get(name).and_then(|known| known["maximum"].as_u64());
+        if let Some(most) = most.filter(|most| field.as_u64().is_some_and(|given| given > *most)) {
+            notes.push(lowered(name, most));
+            *field = most.into();
+        }
+    }
+    notes
+}
+
+/// The note about a number that was lowered to the largest one.
+pub(super) fn lowered(field: &str, most: impl Display) -> String {
+    format!("`{field}` was lowered to {most}, the most that is allowed")
 }
 
 /// The error for an input that does not fit the tool's schema.
-pub(super) fn invalid_input(tool: &str, faults: &dyn Display) -> ToolError {
+fn invalid_input(tool: &str, faults: &dyn Display) -> ToolError {
     format!("InputValidationError: {tool}: {faults}").into()
 }
 
@@ -200,33 +271,6 @@ fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_jso
     })
 }
 
-/// Normalises the input: some models send `null` for an omitted field, and `5.0` for 5.
-fn normalize(input: &Value) -> Value {
-    let Value::Object(fields) = input else { return input.clone() };
-    let fields: Map<String, Value> = fields
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| (name.clone(), integer_value(value)))
-        .collect();
-    Value::Object(fields)
-}
-
-fn integer_value(value: &Value) -> Value {
-    match value.as_f64() {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the range is checked"
-        )]
-        Some(number)
-            if value.is_f64() && number.fract() == 0.0 && (0.0..9e15).contains(&number) =>
-        {
-            Value::from(number as u64)
-        }
-        Some(_) | None => value.clone(),
-    }
-}
-
 fn validator(tool: BuiltinTool) -> &'static Validator {
     static VALIDATORS: [OnceLock<Validator>; BuiltinTool::ALL.len()] =
         [const { OnceLock::new() }; BuiltinTool::ALL.len()];
@@ -244,14 +288,6 @@ fn describe_fault(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
         let within = if field.is_empty() { String::new() } else { format!(" in `{field}`") };
         let expected = expected(tool, name).map_or(String::new(), |kind| format!(" (a {kind})"));
         return format!("the required field `{name}`{expected} is missing{within}");
-    }
-    if let ValidationErrorKind::AdditionalProperties { unexpected } = kind {
-        let within = if field.is_empty() { String::new() } else { format!(" in `{field}`") };
-        return format!(
-            "unexpected field `{}`{within}; known are {}",
-            unexpected.join("`, `"),
-            known_fields(tool)
-        );
     }
     if field.is_empty() {
         return "the input must be a JSON object".to_string();

@@ -21,8 +21,8 @@ use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
-use super::input::BashInput;
-use super::outcome::{ToolError, ToolOutcome};
+use super::input::{BashInput, lowered};
+use super::outcome::ToolOutcome;
 use super::paths::WorkFolders;
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::shell_lexer::{self, base_name};
@@ -136,14 +136,14 @@ impl ShellSession {
         &self.sandbox
     }
 
-    pub(super) fn check(&self, input: &BashInput) -> Result<(), ToolError> {
-        check_command(&input.command).map_err(|why| why.to_string())?;
-        let most =
-            if input.run_in_background { self.lifetime } else { self.timeout_max }.as_millis();
-        if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
-            return Err(format!("timeout is more than the {most} ms allowed").into());
-        }
-        Ok(())
+    /// Lowers the timeout to the longest that is allowed. Returns a note for the model if that changed
+    /// it.
+    pub(super) fn lower_timeout(&self, input: &mut BashInput) -> Option<String> {
+        let most = if input.run_in_background { self.lifetime } else { self.timeout_max };
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        input.timeout.filter(|timeout| *timeout > most)?;
+        input.timeout = Some(most);
+        Some(lowered("timeout", format!("{most} ms")))
     }
 
     pub(super) async fn run(

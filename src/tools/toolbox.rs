@@ -20,7 +20,7 @@ use super::file_names;
 use super::files_read::FilesRead;
 use super::glob;
 use super::grep;
-use super::input::{self, ToolRequest};
+use super::input::{self, ParsedInput, ToolRequest};
 use super::notebook_edit;
 use super::outcome::{Effect, GrantSource, ToolError, ToolOutcome, ToolRefusal};
 use super::panic_guard::{catch_panic, run_change, run_guarded, run_read};
@@ -29,7 +29,7 @@ use super::permission::{Access, Confinement, Denial, Permissions};
 use super::read;
 use super::sandbox::{CommandScope, Hides, PlainScope};
 use super::settings::{BadSettings, ToolSettings};
-use super::shell::{ShellParts, ShellSession};
+use super::shell::{ShellParts, ShellSession, check_command};
 use super::todo::TodoList;
 use super::toolbox_setup::{
     build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
@@ -74,6 +74,8 @@ type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<Confin
 /// A call with valid input and permission.
 struct ValidatedCall {
     request: ToolRequest,
+    /// What was changed in the input, for the model.
+    notes: Vec<String>,
     /// The resolved path, if the call has one.
     place: Option<ResolvedPath>,
     /// How it is confined, if it is a command.
@@ -214,16 +216,6 @@ impl Toolbox {
         self.tools.admit(call, warrant).map(drop)
     }
 
-    /// The same call with its path, explicit or implied, made absolute: in the form that hooks,
-    /// rules and the tool see, independent of later changes of the working directory. An input that
-    /// is not a path is left as it is.
-    #[must_use]
-    pub fn with_absolute_path(&self, call: &ToolCall) -> ToolCall {
-        self.tools
-            .with_path(call, |kit, path| Some(kit.places.absolute(path, &kit.shell.cwd())))
-            .unwrap_or_else(|| call.clone())
-    }
-
     /// The same call with symbolic links in its path resolved, if there are any.
     pub fn with_real_path(&self, call: &ToolCall) -> Option<ToolCall> {
         self.tools.with_path(call, |_, path| {
@@ -286,14 +278,14 @@ impl ToolSet {
     }
 
     /// The call with its path replaced. `None` if it has no path, or is not valid.
-    fn with_path(
+    pub(super) fn with_path(
         &self,
         call: &ToolCall,
         change: impl FnOnce(&Self, &str) -> Option<PathBuf>,
     ) -> Option<ToolCall> {
         let tool = BuiltinTool::named(&call.name)?;
         let field = tool.path_field()?;
-        let request = input::parse(tool, &call.input).ok()?;
+        let request = input::parse(tool, &call.input).ok()?.request;
         self.check(tool, &request).ok()?;
         let changed = change(self, &path(&request)?)?;
         let mut call = call.clone();
@@ -318,7 +310,10 @@ impl ToolSet {
         else {
             return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
-        let request = input::parse(tool, &call.input)?;
+        let ParsedInput { mut request, mut notes } = input::parse(tool, &call.input)?;
+        if let ToolRequest::Bash(bash) = &mut request {
+            notes.extend(self.shell.lower_timeout(bash));
+        }
         self.check(tool, &request)?;
         let cwd = self.shell.cwd();
         let place = self.place(&request, &cwd);
@@ -342,7 +337,7 @@ impl ToolSet {
             ) => Access::Nothing,
         };
         let confinement = judge(tool, &deed)?;
-        Ok(ValidatedCall { request, place, confinement })
+        Ok(ValidatedCall { request, notes, place, confinement })
     }
 
     /// Checks that are specific to the tool. They compile patterns of the model with parsers that
@@ -360,7 +355,9 @@ impl ToolSet {
             return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes").into());
         }
         match request {
-            ToolRequest::Bash(bash) => self.shell.check(bash),
+            ToolRequest::Bash(bash) => {
+                check_command(&bash.command).map_err(|why| why.to_string().into())
+            }
             ToolRequest::Edit(edit) => edit::check_input(edit),
             ToolRequest::NotebookEdit(edit) => notebook_edit::check_input(edit),
             ToolRequest::Glob(glob) => glob::compile(glob).map(drop),
@@ -392,10 +389,25 @@ impl ToolSet {
             let input = call.input.clone();
             return run_read(cancel, move |stop| answers.validate_and_store(&input, stop)).await;
         }
-        let ValidatedCall { request, place, confinement } = match self.admit(call, warrant) {
-            Ok(errand) => errand,
+        let valid = match self.admit(call, warrant) {
+            Ok(valid) => valid,
             Err(refusal) => return refusal.into_outcome(),
         };
+        let notes = valid.notes.join("; ");
+        let mut outcome = self.run_valid(call, valid, cancel).await;
+        if !notes.is_empty() {
+            outcome.content.push(Block::text(format!("({notes}.)")));
+        }
+        outcome
+    }
+
+    async fn run_valid(
+        self: Arc<Self>,
+        call: &ToolCall,
+        valid: ValidatedCall,
+        cancel: CancellationToken,
+    ) -> ToolOutcome {
+        let ValidatedCall { request, notes: _, place, confinement } = valid;
         let Some(place) = place else {
             return match request {
                 ToolRequest::Bash(bash) => {

@@ -20,7 +20,7 @@ fn tools() -> [(&'static str, &'static str, Value); 5] {
 }
 
 fn resolved(bench: &Bench, tool: &str, input: Value) -> Value {
-    bench.toolbox.with_absolute_path(&call(tool, input)).input
+    bench.toolbox.normalized(&call(tool, input)).input
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_symbolic_link_also_has_its_resolved_path() {
             ("secrets/new.txt", None),
         ] {
             input[field] = json!(written);
-            let call = bench.toolbox.with_absolute_path(&call(tool, input.clone()));
+            let call = bench.toolbox.normalized(&call(tool, input.clone()));
             let real = bench.toolbox.with_real_path(&call);
             let real = real.map(|real| real.input[field].as_str().unwrap_or_default().to_owned());
             assert_eq!(real, wanted, "{tool} {written}");
