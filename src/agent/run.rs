@@ -203,6 +203,7 @@ fn init(setup: &Setup) -> Init {
         cwd: setup.cwd.display().to_string(),
         model: setup.endpoints.first().map(|rung| rung.label.clone()).unwrap_or_default(),
         servers: Vec::new(),
+        server_prompts: Vec::new(),
         tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
         permission_mode: setup.permission_mode.clone(),
         api_key_source: setup.api_key_source.clone(),

@@ -113,6 +113,8 @@ pub struct Init {
     pub tools: Vec<String>,
     /// The MCP servers, with their status when the run begins.
     pub servers: Vec<ServerReport>,
+    /// The commands for the prompts of these servers.
+    pub server_prompts: Vec<String>,
     pub permission_mode: String,
     pub api_key_source: String,
     pub sandbox: SandboxState,

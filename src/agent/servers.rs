@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonschema::Validator;
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,9 @@ use super::world::RunWorld;
 
 /// Time after which a wait for starting servers is reported with their names.
 const FIRST_SIGN: Duration = Duration::from_secs(2);
+
+/// How long a request waits for the lists of servers that have just announced other tools.
+const LISTING_WAIT: Duration = Duration::from_secs(2);
 
 /// Time limit for ending all servers of a run.
 const END_MAX: Duration = Duration::from_millis(1_700);
@@ -66,8 +69,8 @@ impl ExternalTools for McpToolProvider {
         self.0.has_tool(name)
     }
 
-    fn validator(&self, name: &str) -> Option<Arc<Validator>> {
-        self.0.validator(name)
+    fn input_schema(&self, name: &str) -> Option<Value> {
+        self.0.input_schema(name)
     }
 
     fn unavailable_reason(&self, name: &str) -> Option<String> {
@@ -112,7 +115,9 @@ impl RunWorld<'_> {
         let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
         let tools = self.caller.definitions.iter().map(|tool| known(&tool.name)).collect();
         let agents = if self.tools.toolbox.offers_agents() { init.agents } else { Vec::new() };
-        Init { tools, agents, servers: self.tools.servers.reports(), ..init }
+        let servers = &self.tools.servers;
+        let server_prompts = servers.prompt_commands();
+        Init { tools, agents, servers: servers.reports(), server_prompts, ..init }
     }
 
     /// Waits for servers to start, up to [`Servers::start_wait`], and reports those that did not.
@@ -207,6 +212,19 @@ impl RunWorld<'_> {
             self.monitor.emit(&RunEvent::Remark(line));
         }
         self.conversation.add_user_message(vec![Block::text(text)], Vec::new(), &mut self.monitor);
+    }
+
+    /// Waits for the lists of servers that have just announced other tools, so that the next request
+    /// offers them.
+    pub(super) async fn await_tool_lists(&mut self) {
+        if self.tools.servers.is_empty() {
+            return;
+        }
+        let servers = Arc::clone(&self.tools.servers);
+        let mut timer = self.monitor.begin();
+        let listed = servers.wait_for_listings(LISTING_WAIT);
+        // The next wait will see a cut, too.
+        let _ = self.monitor.wait_for(&mut timer, |_, _| {}, listed).await;
     }
 
     /// Adds the tools that servers offer by now, and reports the servers' warnings.

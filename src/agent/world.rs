@@ -91,6 +91,7 @@ impl World for RunWorld<'_> {
             Action::Estimate { purpose, fast, .. } => {
                 match self.run_post_compaction_hooks(purpose).await {
                     Ok(()) => {
+                        self.await_tool_lists().await;
                         self.join_tools();
                         if purpose == CallPurpose::Reply {
                             self.tell_of_late_servers();

@@ -432,10 +432,12 @@ pub(super) fn servers(
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
         mask: Redactor::new(toolbox.secrets().clone()),
+        secrets: toolbox.secrets().clone(),
         http: Box::new(http),
         host,
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)
+        .with_left_out(settings.mcp.skipped.clone())
 }
 
 /// Starts the MCP servers that all turns of a host share.

@@ -38,6 +38,7 @@ mod rehearse;
 mod report;
 mod result_writer;
 mod run;
+mod server_waits;
 mod session;
 mod sessions;
 pub mod settings;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, interval_at};
+use tokio::time::Instant;
 
 use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
@@ -23,13 +23,13 @@ use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming, PipeSender,
     ProgressLines, Resumption, RunLimits, RunObservers, ServiceNotifier, SnapshotRecorder,
-    StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe, is_stderr_stdout, one_line, pipe,
+    StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe, is_stderr_stdout, pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
 use super::plugins::Plugin;
 use super::prompt::{self, GatheredPrompt, Waited};
-use super::prompts::{ExpandedCommand, Placeholders};
+use super::prompts::{ExpandedCommand, Placeholders, ServerPromptCall};
 use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::SignalState;
@@ -44,9 +44,6 @@ use crate::config::values;
 /// How long a run may take to end after an interrupt. Together with writing the result this stays
 /// below four seconds.
 const GRACE: Duration = Duration::from_secs(3);
-
-/// How long the wait for required MCP servers may stay silent.
-const QUIET_SERVER_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a slow reader of standard error is waited for.
 const STDERR_PATIENCE: Duration = Duration::from_secs(1);
@@ -130,7 +127,8 @@ pub(super) async fn prepare_and_begin(
     }
     let (job, task) = match &job.host {
         Some(host) if host.prompt.is_verbatim => {
-            (job, Task { prompt: given.clone(), given, names: String::new() })
+            let (prompt, names) = (given.clone(), String::new());
+            (job, Task { prompt, given, names, server_prompt: None })
         }
         Some(_) | None => job.expand_command(given, args, around).await?,
     };
@@ -261,6 +259,11 @@ impl RunJob {
         args: &RunArgs,
         (variables, cwd): (Variables, PathBuf),
     ) -> Result<(Self, Task), UsageError> {
+        let servers = &self.settings.mcp.servers;
+        if let Some(call) = ServerPromptCall::parse(&given, &self.settings.library, servers) {
+            let (prompt, names) = (given.clone(), given.clone());
+            return Ok((self, Task { given, prompt, names, server_prompt: Some(call) }));
+        }
         let (project, session) = (cwd.display().to_string(), self.settings.session_id());
         let placeholders =
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
@@ -268,7 +271,8 @@ impl RunJob {
         else {
             // Standard input is not searched for mentions: a diff is full of such words.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
-            return Ok((self, Task { prompt: given.clone(), given, names }));
+            let prompt = given.clone();
+            return Ok((self, Task { prompt, given, names, server_prompt: None }));
         };
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
@@ -289,17 +293,20 @@ impl RunJob {
         settings.ignored.extend(called.ignored);
         self.settings = Arc::new(settings);
         let names = called.prompt.clone();
-        Ok((self, Task { given, prompt: called.prompt, names }))
+        Ok((self, Task { given, prompt: called.prompt, names, server_prompt: None }))
     }
 
     async fn begin(&self, task: Task, judge: ExitCheck<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
-        let job = self.clone();
-        let (setup, resumption, probe) =
+        let (job, call) = (self.clone(), task.server_prompt.clone());
+        let (mut setup, resumption, probe) =
             StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
                 .step("opening the session", move || job.open(&task))
                 .await?;
         self.require_servers(&setup).await?;
+        if let Some(call) = call {
+            self.fill_server_prompt(&mut setup, &call).await?;
+        }
         let sandbox = setup.toolbox.sandbox().clone();
         let subject = ResultSubject { session_id: setup.session_id.clone(), sandbox, resumption };
         self.clear_old_sessions();
@@ -378,47 +385,6 @@ impl RunJob {
             self.signals.stdout_closes(),
         );
         (out, OutputDrain::End(drain))
-    }
-
-    /// Starts the MCP servers, and waits for the required ones.
-    async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
-        setup.servers.start();
-        let Some(names) = setup.servers.required() else { return Ok(()) };
-        let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
-        let missing = || setup.servers.missing(names).join(", ");
-        let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
-        // A longer wait is reported with names and times, and again at each heartbeat.
-        let mut beats = interval_at(began + heartbeat.min(QUIET_SERVER_WAIT), heartbeat);
-        let found = setup.servers.wait_until_connected(names);
-        let late = self.wait_until_time_limit();
-        tokio::pin!(found, late);
-        loop {
-            tokio::select! {
-                biased;
-                interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
-                () = &mut late => {
-                    let what = format!(
-                        "time ran out while required MCP servers were waited for ({}); mend them, \
-                         or raise --max-duration",
-                        missing()
-                    );
-                    return Err(UsageError::of(UsageErrorKind::Late, what));
-                }
-                found = &mut found => return found.map_err(|why| {
-                    let what = format!("{why}; mend it, or say --mcp-required none");
-                    UsageError::of(UsageErrorKind::McpUnavailable, what)
-                }),
-                _ = beats.tick() => {
-                    let line = format!(
-                        "waiting for required MCP servers ({}), {} so far, {} left",
-                        missing(),
-                        format_elapsed(began.elapsed()),
-                        format_duration(limit.saturating_sub(began.elapsed()))
-                    );
-                    self.shared.stderr.offer(&format!("outlast: {}", one_line(&line)));
-                }
-            }
-        }
     }
 
     /// Waits until the run's time limit has passed.

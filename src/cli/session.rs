@@ -13,6 +13,7 @@ use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason
 use crate::secrets::REDACTED;
 use crate::transcript::{Block, Role, TokenDensity, strip_thinking};
 
+use super::prompts::ServerPromptCall;
 use super::settings::{SessionStart, Settings};
 use super::usage::{UsageError, UsageErrorKind};
 use super::version::VERSION;
@@ -26,16 +27,19 @@ pub(super) struct Task {
     pub(super) prompt: String,
     /// The part of it that may name files.
     pub(super) names: String,
+    /// The prompt of an MCP server that it calls, whose text takes its place once that is connected.
+    pub(super) server_prompt: Option<ServerPromptCall>,
 }
 
 impl Task {
     /// Puts a text before the prompt.
     pub(super) fn after(self, text: &str) -> Self {
-        let Self { given, prompt, names } = self;
+        let Self { given, prompt, names, server_prompt } = self;
         Self {
             given: format!("{text}{given}"),
             prompt: format!("{text}{prompt}"),
             names: format!("{text}{names}"),
+            server_prompt,
         }
     }
 }

@@ -51,8 +51,9 @@ const OTHERS: &[(&str, &str)] = &[
     ("ANTHROPIC_DEFAULT_SONNET_MODEL", "What the alias sonnet stands for."),
     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "What the alias haiku stands for."),
     ("CLAUDE_CODE_SUBAGENT_MODEL", "The model of all sub-agents."),
-    ("MCP_TIMEOUT", "How long a run waits for MCP servers that start, in milliseconds; 30000 when \
-        not set. Those that are not there by then join later."),
+    ("MCP_TIMEOUT", "How long the first request waits for MCP servers that start (5000 when not \
+        set; the others join later), and a run for those that it requires (30000), in \
+        milliseconds."),
     ("OUTLAST_MCP_START_TIMEOUT", "How long the start of an MCP server that is a program may take, \
         in milliseconds; 300000 when not set, and never less than MCP_TIMEOUT."),
     ("MCP_TOOL_TIMEOUT", "How long a call of an MCP server's tool may go without progress, in \

@@ -45,12 +45,13 @@ pub(super) fn servers() -> Value {
     let server = json!({
         "type": "object",
         "properties": {
-            "type": { "enum": ["stdio", "http", "streamable-http", "streamableHttp"] },
+            "type": { "enum": ["stdio", "http", "streamable-http", "streamableHttp", "sse"] },
             "command": { "type": "string" },
             "args": { "type": "array", "items": { "type": "string" } },
             "env": texts,
             "url": { "type": "string" },
             "headers": texts,
+            "headersHelper": { "type": "string" },
             "timeout": { "type": "integer", "minimum": 1, "description": "In milliseconds." },
             "disabled": { "type": "boolean" },
         },

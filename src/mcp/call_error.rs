@@ -8,13 +8,32 @@ use reqwest::StatusCode;
 
 use crate::secrets::Redactor;
 
-use super::rpc::RpcError;
+use super::rpc::{INVALID_REQUEST, RpcError};
 use super::sanitize::sanitize_start;
 use super::state::ConnectionLoss;
 
-/// Messages with which servers report an expired session.
-const SESSION_EXPIRED_MESSAGES: [&str; 3] =
-    ["session not found", "session expired", "no valid session"];
+/// What is said of a session that is not known any more.
+#[rustfmt::skip]
+const LOST_SESSION: [&str; 31] = [
+    "not found", "unable to find", "cannot find", "could not find", "couldn't find", "can't find",
+    "no such", "not exist", "n't exist", "unknown", "not known", "unrecognized", "unrecognised",
+    "not recognized", "not recognised", "no valid", "not valid", "invalid", "expired", "timed out",
+    "terminated", "closed", "ended", "deleted", "gone", "lost", "stale", "missing", "no longer",
+    "not active", "no active",
+];
+
+/// What is said of a session that has not begun, as after a restart of the server.
+const NO_HANDSHAKE: [&str; 6] = [
+    "not initialized",
+    "not initialised",
+    "not been initialized",
+    "uninitialized",
+    "initialize first",
+    "reinitialize",
+];
+
+/// The codes of errors with which servers refuse a request before they begin with it.
+const REFUSED_AT_ONCE: [i64; 3] = [-32_000, -32_001, INVALID_REQUEST];
 
 /// Why a call has no result.
 #[derive(Debug, PartialEq)]
@@ -23,8 +42,8 @@ pub(super) enum CallError {
     Lost(String),
     /// There was an answer, but not a result. Whether the call had an effect is unknown.
     Ambiguous(String),
-    /// The server has dropped the session, and has not processed the call.
-    Expired,
+    /// The server does not know the session any more, and has not begun with the call.
+    Expired(String),
     /// The server requires a login, or a different one.
     NeedsAuth(String),
     /// The server answered with a JSON-RPC error.
@@ -44,10 +63,11 @@ pub(super) enum RequestFault {
 }
 
 /// A failed exchange, before it is related to a call or a connection attempt.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExchangeFault {
     NeedsAuth(String),
-    Expired,
+    /// The server does not know the session any more, and has not begun with the request.
+    Expired(String),
     Status(StatusCode, String),
     /// The answer is not an MCP message.
     InvalidAnswer(String),
@@ -64,8 +84,8 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
             why,
         )) => ConnectionLoss::Permanent(format!(
-            "{why}: its \"url\" may be wrong, or it speaks the old SSE transport, which is not \
-             supported"
+            "{why}: its \"url\" may be wrong, or it speaks the older transport, which is \"type\": \
+             \"sse\""
         )),
         RequestFault::Exchange(ExchangeFault::Status(code, why)) if is_permanent(*code) => {
             ConnectionLoss::Permanent(why.clone())
@@ -74,7 +94,7 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
             ExchangeFault::Status(..)
             | ExchangeFault::InvalidAnswer(_)
             | ExchangeFault::ConnectionLost(_)
-            | ExchangeFault::Expired,
+            | ExchangeFault::Expired(_),
         )
         | RequestFault::Refused(_)
         | RequestFault::Mismatch
@@ -88,8 +108,8 @@ pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) ->
         RequestFault::Closed => String::new(),
         RequestFault::Refused(error) => sanitize_start(&error.message, mask),
         RequestFault::Mismatch => "it answered the first message with something else".to_owned(),
-        RequestFault::Exchange(ExchangeFault::Expired) => {
-            "it forgot the session at once".to_owned()
+        RequestFault::Exchange(ExchangeFault::Expired(why)) => {
+            format!("it forgot the session at once: {why}")
         }
         RequestFault::Exchange(
             ExchangeFault::NeedsAuth(why)
@@ -107,21 +127,24 @@ fn is_permanent(code: StatusCode) -> bool {
         && code != StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Whether a text says that the server has dropped the session.
+/// Whether the text of an HTTP error says that the server does not know the session.
 pub(super) fn is_session_lost(text: &str) -> bool {
     let text = text.to_lowercase();
-    SESSION_EXPIRED_MESSAGES.into_iter().any(|words| text.contains(words))
+    let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+    has_any(&NO_HANDSHAKE) || text.contains("session") && has_any(&LOST_SESSION)
+}
+
+/// Whether an error in an answer says so. It may be that of a tool, about sessions of its own, unless
+/// its code is one of the protocol.
+pub(super) fn is_session_error(error: &RpcError) -> bool {
+    REFUSED_AT_ONCE.contains(&error.code) && is_session_lost(&error.message)
 }
 
 /// Classifies why a call has no result.
 pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
     match fault {
         RequestFault::Refused(RpcError { code, message }) => {
-            let forgotten = is_session_lost(&message)
-                || message.to_lowercase().contains("session") && code == -32001;
-            if forgotten && [-32000, -32001].contains(&code) {
-                CallError::Expired
-            } else if message.trim().is_empty() {
+            if message.trim().is_empty() {
                 CallError::Refused(format!("it refused with error code {code} and no message"))
             } else {
                 CallError::Refused(message)
@@ -134,7 +157,7 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
             CallError::Lost("it ended, or hung up, before it answered".to_owned())
         }
         RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => CallError::NeedsAuth(why),
-        RequestFault::Exchange(ExchangeFault::Expired) => CallError::Expired,
+        RequestFault::Exchange(ExchangeFault::Expired(why)) => CallError::Expired(why),
         RequestFault::Exchange(ExchangeFault::Status(code, why))
             if is_permanent(code) || code == StatusCode::TOO_MANY_REQUESTS =>
         {
@@ -221,7 +244,7 @@ mod tests {
             ExchangeFault::Status(_, why)
             | ExchangeFault::InvalidAnswer(why)
             | ExchangeFault::NeedsAuth(why) => why,
-            ExchangeFault::Expired => "expired".to_owned(),
+            ExchangeFault::Expired(why) => format!("expired: {why}"),
             ExchangeFault::ConnectionLost(why) => format!("gone: {why}"),
         };
         let mask = Redactor::default();
@@ -239,6 +262,30 @@ mod tests {
         }
         let asked = words(classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &mask));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
+    }
+
+    #[test]
+    fn a_lost_session_is_recognized_in_other_words() {
+        for text in [
+            "Bad Request: No valid session ID provided",
+            "Unknown session id; reinitialize",
+            "Bad Request: Server not initialized",
+            "Session not found: x",
+            "Session expired",
+            "Missing or invalid mcp-session-id header",
+            "The session s1 does not exist",
+            "Session has been terminated",
+            "Could not find session",
+            "Received request before initialization: not initialized",
+        ] {
+            assert!(is_session_lost(text), "{text}");
+        }
+        for text in ["what was that", "Unknown tool", "no such file", "the session goes on", ""] {
+            assert!(!is_session_lost(text), "{text}");
+        }
+        let error = |code| RpcError { code, message: "Session not found".to_owned() };
+        assert!([-32_000, -32_001, -32_600].into_iter().all(|code| is_session_error(&error(code))));
+        assert!(!is_session_error(&error(-32_603)), "it may be that of a tool");
     }
 
     #[test]

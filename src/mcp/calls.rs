@@ -78,7 +78,7 @@ impl ServerTask {
             match send_request(&line, request, limit, timers.call_max, cancel).await {
                 Ok(result) => return Ok(result),
                 // The server has not processed the call, so it can be repeated.
-                Err(CallFailure::Failed(CallError::Expired)) if !renewed => {
+                Err(CallFailure::Failed(CallError::Expired(_))) if !renewed => {
                     self.mark_lost(epoch, ConnectionLoss::Expired);
                 }
                 Err(failure) => return Err(self.handle_failure(what, failure, epoch)),
@@ -95,9 +95,9 @@ impl ServerTask {
             CallFailure::Cancelled => return RequestError::interrupted(),
             // A tool's own error is for the model only.
             CallFailure::Failed(CallError::Refused(why)) => return RequestError(why),
-            CallFailure::Failed(CallError::Expired) => {
+            CallFailure::Failed(CallError::Expired(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::Expired);
-                ("lost its session again".to_owned(), "the call was not made")
+                (format!("lost its session again: {why}"), "the call was not made")
             }
             CallFailure::Failed(CallError::NeedsAuth(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::NeedsAuth(why.clone()));

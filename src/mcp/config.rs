@@ -31,20 +31,36 @@ pub enum ServerAddress {
         arguments: Vec<String>,
         variables: BTreeMap<String, String>,
     },
-    Http {
-        url: String,
-        headers: Vec<(String, String)>,
-    },
+    Http(HttpAddress),
     /// It runs in the host that drives the run.
     Host,
+}
+
+/// The address of a server over HTTP.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpAddress {
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    /// The command of the user that prints further headers.
+    pub helper: Option<String>,
+    pub kind: HttpKind,
+}
+
+/// How messages are exchanged over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpKind {
+    /// Each message is a request, and the response holds the answer.
+    Streamable,
+    /// Answers arrive in one stream of events, as in the first version of the protocol.
+    Sse,
 }
 
 impl fmt::Debug for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program { command, .. } => f.debug_tuple("Program").field(command).finish(),
-            Self::Http { url, .. } => {
-                let host = reqwest::Url::parse(url);
+            Self::Http(address) => {
+                let host = reqwest::Url::parse(&address.url);
                 let host = host.ok().and_then(|url| url.host_str().map(ToOwned::to_owned));
                 f.debug_tuple("Http").field(&host).finish()
             }
@@ -59,7 +75,10 @@ impl ServerAddress {
         let has_token = match self {
             Self::Program { .. } => return "give it its key in its \"env\"",
             Self::Host => return "log in where the host runs it",
-            Self::Http { headers, .. } => {
+            Self::Http(HttpAddress { helper: Some(_), .. }) => {
+                return "see what its \"headersHelper\" prints";
+            }
+            Self::Http(HttpAddress { headers, .. }) => {
                 headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
             }
         };
@@ -81,11 +100,11 @@ pub enum ServerConfigError {
     #[error("it has a \"url\" but not \"type\": \"http\"; add that")]
     NotHttp,
     #[error(
-        "the transport {0:?} is not supported; if the server speaks streamable HTTP too, use \
+        "the transport \"ws\" is not supported; if the server speaks streamable HTTP too, use \
          \"type\": \"http\" with that \"url\""
     )]
-    OldTransport(String),
-    #[error("its \"type\" must be \"stdio\", \"http\" or \"sdk\"")]
+    WebSocket,
+    #[error("its \"type\" must be \"stdio\", \"http\", \"sse\" or \"sdk\"")]
     UnknownType,
     #[error("its \"timeout\" must be a number of milliseconds above 0")]
     Timeout,
@@ -125,10 +144,10 @@ impl ServerConfig {
         let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
         let kind = reader.text("type")?;
         let place = match (kind.as_deref(), entry.contains_key("url")) {
-            (Some("http" | "streamable-http" | "streamableHttp"), _) => ServerAddress::Http {
-                url: reader.address()?,
-                headers: reader.pairs("headers")?.into_iter().collect(),
-            },
+            (Some("http" | "streamable-http" | "streamableHttp"), _) => {
+                ServerAddress::Http(reader.http(HttpKind::Streamable)?)
+            }
+            (Some("sse"), _) => ServerAddress::Http(reader.http(HttpKind::Sse)?),
             // The host knows it by the name of the entry, whatever its "name" is.
             (Some("sdk"), _) => ServerAddress::Host,
             (None | Some("stdio"), false) => ServerAddress::Program {
@@ -142,9 +161,7 @@ impl ServerConfig {
             (None | Some("stdio"), true) => {
                 return Err(ServerConfigError::NotHttp);
             }
-            (Some(old @ ("sse" | "ws")), _) => {
-                return Err(ServerConfigError::OldTransport(old.to_owned()));
-            }
+            (Some("ws"), _) => return Err(ServerConfigError::WebSocket),
             (Some(_), _) => return Err(ServerConfigError::UnknownType),
         };
         let timeout = match entry.get("timeout") {
@@ -196,6 +213,18 @@ impl ConfigReader<'_> {
         }
     }
 
+    /// A command for the shell, which puts variables in by itself.
+    fn command(&self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
+        match self.entry.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.contains('\0') => {
+                Err(ServerConfigError::HoldsNul { key })
+            }
+            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|it| !it.trim().is_empty())),
+            Some(_) => Err(ServerConfigError::NoText { key }),
+        }
+    }
+
     fn texts(&mut self, key: &'static str) -> Result<Vec<String>, ServerConfigError> {
         let items = match self.entry.get(key) {
             None | Some(Value::Null) => return Ok(Vec::new()),
@@ -234,6 +263,15 @@ impl ConfigReader<'_> {
             pairs.insert(name.clone(), value);
         }
         Ok(pairs)
+    }
+
+    fn http(&mut self, kind: HttpKind) -> Result<HttpAddress, ServerConfigError> {
+        Ok(HttpAddress {
+            url: self.address()?,
+            headers: self.pairs("headers")?.into_iter().collect(),
+            helper: self.command("headersHelper")?,
+            kind,
+        })
     }
 
     fn address(&mut self) -> Result<String, ServerConfigError> {

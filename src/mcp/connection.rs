@@ -1,10 +1,10 @@
 //! One connection to a server, from its handshake to its loss.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
@@ -16,8 +16,9 @@ use crate::types::HostError;
 use super::call_error::{
     CallError, RequestFault, classify_call_error, classify_connect_loss, describe_handshake_fault,
 };
-use super::config::{ServerAddress, ServerConfig};
+use super::config::{HttpAddress, HttpKind, ServerAddress, ServerConfig};
 use super::environment::ServerEnvironment;
+use super::headers_helper::HeadersHelper;
 use super::host::{self, HostInbox, HostTransport};
 use super::http::{self, HttpTransport};
 use super::peer::{Peer, PendingRequest};
@@ -25,6 +26,8 @@ use super::rpc::{
     HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
 };
 use super::sanitize::sanitize_start;
+use super::server_client::ServerClient;
+use super::sse_transport::SseTransport;
 use super::state::{ConnectionLoss, ServerIdentity};
 use super::stdio::{self, ServerOutput, ServerProcess};
 use super::transport::{Inbox, Transport};
@@ -35,7 +38,7 @@ const HANDSHAKE_VERSION: &str = "2025-11-25";
 /// The version of the protocol without a handshake.
 const STATELESS_VERSION: &str = "2026-07-28";
 
-/// The most pages of a tool list.
+/// The most pages of a list.
 const MOST_PAGES: usize = 50;
 
 /// How long a silent server has to answer a ping.
@@ -69,6 +72,7 @@ pub(super) struct ConnectionHandle {
 pub(super) struct ServerInfo {
     pub(super) has_tools: bool,
     pub(super) has_resources: bool,
+    pub(super) has_prompts: bool,
     pub(super) identity: Option<ServerIdentity>,
     /// Its usage instructions for the model.
     pub(super) instructions: Option<String>,
@@ -96,7 +100,7 @@ enum ConnectError {
 /// Why there is no connection.
 pub(super) async fn connect(
     config: &ServerConfig,
-    around: &ServerEnvironment,
+    around: &Arc<ServerEnvironment>,
     patience: Duration,
 ) -> Result<Connection, ConnectionLoss> {
     match open_connection(config, around, patience, Lifecycle::Handshake).await {
@@ -111,22 +115,21 @@ pub(super) async fn connect(
 
 async fn open_connection(
     config: &ServerConfig,
-    around: &ServerEnvironment,
+    around: &Arc<ServerEnvironment>,
     patience: Duration,
     lifecycle: Lifecycle,
 ) -> Result<Connection, ConnectError> {
     let waiting_max = match config.place {
         ServerAddress::Program { .. } => stdio::WAITING_MAX,
-        ServerAddress::Http { .. } => http::WAITING_MAX,
+        ServerAddress::Http(_) => http::WAITING_MAX,
         ServerAddress::Host => host::WAITING_MAX,
     };
     let (inbox, received) = Inbox::new(waiting_max);
     let end = inbox.closed.clone().drop_guard();
     let (transport, program) = match &config.place {
         ServerAddress::Program { .. } => start_program(config, around, inbox.clone()).await,
-        ServerAddress::Http { url, headers } => {
-            http_transport(url, headers, around, inbox.clone()).map(|transport| (transport, None))
-        }
+        ServerAddress::Http(address) => http_transport(config, address, around, inbox.clone())
+            .map(|transport| (transport, None)),
         ServerAddress::Host => {
             host_transport(&config.name, around, inbox.clone()).map(|transport| (transport, None))
         }
@@ -158,7 +161,7 @@ async fn open_connection(
             let why = with_server_output("it did not start up", &why, &program.output, &mask);
             ConnectionLoss::Transient(why)
         }
-        (ServerAddress::Http { .. }, _) => classify_connect_loss(&fault, &mask),
+        (ServerAddress::Http(_), _) => classify_connect_loss(&fault, &mask),
         (ServerAddress::Program { .. } | ServerAddress::Host, None) if peer.is_closed() => {
             host_loss()
         }
@@ -239,6 +242,7 @@ async fn handshake(
         identity,
         has_tools: answer["capabilities"]["tools"].is_object(),
         has_resources: answer["capabilities"]["resources"].is_object(),
+        has_prompts: answer["capabilities"]["prompts"].is_object(),
         instructions: instructions.filter(|text| !text.trim().is_empty()).map(ToOwned::to_owned),
     })
 }
@@ -267,31 +271,24 @@ async fn start_program(
 }
 
 fn http_transport(
-    url: &str,
-    headers: &[(String, String)],
-    around: &ServerEnvironment,
+    config: &ServerConfig,
+    address: &HttpAddress,
+    around: &Arc<ServerEnvironment>,
     inbox: Inbox,
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
-    let client =
-        (around.http)(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
-    let mut custom = HeaderMap::new();
-    for (name, value) in headers {
-        let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
-        let (name, value) = pair.ok_or_else(|| {
-            ConnectionLoss::Permanent(
-                "one of its \"headers\" is not a valid HTTP header".to_owned(),
-            )
-        })?;
-        custom.insert(name, value);
-    }
-    let transport = HttpTransport::new(client, url, custom, inbox, around.mask.clone());
-    let transport = transport.map_err(|name| {
-        let name = name.as_str();
-        ConnectionLoss::Permanent(format!(
-            "the header {name:?} of its \"headers\" is the protocol's own"
-        ))
-    })?;
-    Ok(Box::new(transport))
+    let HttpAddress { url, headers, helper, kind } = address;
+    let permanent = |why: String| ConnectionLoss::Permanent(why);
+    let client = (around.http)(url).map_err(|error| permanent(error.to_string()))?;
+    let helper = helper.as_ref().map(|command| {
+        HeadersHelper::new(HeadersHelper::job(command, (&config.name, url), around), around)
+    });
+    let url = Url::parse(url).map_err(|error| permanent(error.to_string()))?;
+    let server = ServerClient::new(client, url, headers, helper, around.mask.clone());
+    let server = server.map_err(|error| permanent(error.to_string()))?;
+    Ok(match kind {
+        HttpKind::Streamable => Box::new(HttpTransport::new(server, inbox)),
+        HttpKind::Sse => Box::new(SseTransport::start(server, inbox)),
+    })
 }
 
 fn host_transport(
@@ -321,18 +318,26 @@ fn with_server_output(what: &str, why: &str, said: &ServerOutput, mask: &Redacto
     }
 }
 
+/// The jobs of a server: its program, or the helper that prints its headers.
+pub(super) fn jobs(config: &ServerConfig, around: &ServerEnvironment) -> Vec<Job> {
+    match &config.place {
+        _ if config.disabled => Vec::new(),
+        ServerAddress::Program { .. } => Vec::from_iter(job(config, around).ok()),
+        ServerAddress::Http(HttpAddress { url, helper, .. }) => {
+            let helper = helper.iter();
+            helper.map(|it| HeadersHelper::job(it, (&config.name, url), around)).collect()
+        }
+        ServerAddress::Host => Vec::new(),
+    }
+}
+
 /// Builds the job of a server that is a program.
-pub(super) fn job(
-    config: &ServerConfig,
-    around: &ServerEnvironment,
-) -> Result<Job, ConnectionLoss> {
+fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, ConnectionLoss> {
     let ServerAddress::Program { command, arguments, variables } = &config.place else {
         return Err(ConnectionLoss::Permanent("it is no program".to_owned()));
     };
-    let mut environment = around.environment.clone();
-    environment.push(("CLAUDE_PROJECT_DIR".into(), around.cwd.clone().into()));
-    environment
-        .extend(variables.iter().map(|(name, value)| (name.clone().into(), value.clone().into())));
+    let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
+    let environment: Vec<(OsString, OsString)> = around.program_environment().chain(own).collect();
     let path = environment.iter().rev().find(|(name, _)| name == "PATH");
     let path = path.map(|(_, value)| value.clone()).unwrap_or_default();
     let program = if command.contains('/') {
@@ -407,6 +412,11 @@ impl ConnectionHandle {
         self.peer.wait_for_tool_change().await;
     }
 
+    /// How often the server has said that the tools have changed.
+    pub(super) fn tool_changes(&self) -> u64 {
+        self.peer.tool_changes()
+    }
+
     /// Sends a request; `params` is an object.
     pub(super) fn send(&self, method: &str, params: Value) -> PendingRequest {
         self.peer.request(method, params)
@@ -430,21 +440,32 @@ impl ConnectionHandle {
 
     /// Lists the tools, as the server's raw JSON.
     pub(super) async fn list_tools(&self) -> Result<Vec<Value>, CallError> {
-        let (mut tools, mut cursor) = (Vec::new(), None);
+        let tools = self.list("tools").await?;
+        self.peer.transport().set_tools(&tools);
+        Ok(tools)
+    }
+
+    /// Lists the prompts, as the server's raw JSON.
+    pub(super) async fn list_prompts(&self) -> Result<Vec<Value>, CallError> {
+        self.list("prompts").await
+    }
+
+    /// Lists all of one kind: `tools` or `prompts`.
+    async fn list(&self, kind: &str) -> Result<Vec<Value>, CallError> {
+        let (mut entries, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
-            let mut page = self.peer.request("tools/list", page_params(cursor));
+            let mut page = self.peer.request(&format!("{kind}/list"), page_params(cursor));
             let page = page.answer().await.map_err(classify_call_error)?;
-            let Some(listed) = page["tools"].as_array() else {
-                return Err(CallError::Refused("its answer is not a list of tools".to_owned()));
+            let Some(listed) = page[kind].as_array() else {
+                return Err(CallError::Refused(format!("its answer is not a list of {kind}")));
             };
-            tools.extend(listed.iter().cloned());
+            entries.extend(listed.iter().cloned());
             cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
             if cursor.is_none() {
                 break;
             }
         }
-        self.peer.transport().set_tools(&tools);
-        Ok(tools)
+        Ok(entries)
     }
 }
 

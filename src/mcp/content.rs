@@ -1,16 +1,18 @@
 //! Converts a server's results to content blocks for the model. Pure.
 
 use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::transcript::Block;
 
-/// The largest image that is passed on, in bytes of base64: the API rejects larger ones.
-const LARGEST_IMAGE: usize = 5 << 20;
-
-/// The image types that models accept.
-const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// Accepts base64 with and without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// How much of an invalid result is quoted, in characters.
 const LONGEST_EXCERPT: usize = 500;
@@ -115,17 +117,14 @@ fn text(text: impl Into<String>) -> ContentPart {
     ContentPart::Block(Block::text(text))
 }
 
-fn convert_item(item: &Value) -> ContentPart {
+pub(super) fn convert_item(item: &Value) -> ContentPart {
     if let Some(words) = item.as_str() {
         return text(words);
     }
     let field = |name: &str| item[name].as_str().unwrap_or_default();
     match field("type") {
         "text" => text(field("text")),
-        "image" => match image(field("mimeType"), field("data")) {
-            Some(image) => image,
-            None => data("an image", field("mimeType"), field("data")),
-        },
+        "image" => image("an image", field("mimeType"), field("data")),
         "audio" => data("a recording", field("mimeType"), field("data")),
         "resource" => resource(&item["resource"]),
         "resource_link" => {
@@ -142,29 +141,46 @@ fn resource(resource: &Value) -> ContentPart {
     if let Some(words) = resource["text"].as_str() {
         return text(format!("[{}]\n{words}", field("uri")));
     }
-    match image(field("mimeType"), field("blob")) {
-        Some(image) => image,
-        None => data(field("uri"), field("mimeType"), field("blob")),
+    if field("mimeType").trim_start().to_ascii_lowercase().starts_with("image/") {
+        return image(field("uri"), field("mimeType"), field("blob"));
     }
+    data(field("uri"), field("mimeType"), field("blob"))
 }
 
-fn image(kind: &str, data: &str) -> Option<ContentPart> {
-    let fits = IMAGE_TYPES.contains(&kind) && !data.is_empty() && data.len() <= LARGEST_IMAGE;
-    // Invalid base64 would make the API reject every later request.
-    let sound = fits && BASE64_STANDARD.decode(data).is_ok();
-    sound.then(|| {
-        let source = json!({ "type": "base64", "media_type": kind, "data": data });
-        ContentPart::Block(Block::Image { source })
-    })
+/// An image, whatever the server calls its type: its bytes decide whether it can be shown, when the
+/// result is prepared for the model.
+fn image(what: &str, kind: &str, text: &str) -> ContentPart {
+    match decode(text) {
+        Some(bytes) if !bytes.is_empty() => {
+            let media_type = kind.split(';').next().unwrap_or_default().trim();
+            let data = BASE64_STANDARD.encode(bytes);
+            let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+            ContentPart::Block(Block::Image { source })
+        }
+        Some(_) | None => data(what, kind, text),
+    }
 }
 
 fn data(what: &str, kind: &str, data: &str) -> ContentPart {
     let kind = if kind.is_empty() { "of an unknown kind" } else { kind };
     let what = format!("{what} ({kind})");
-    match BASE64_STANDARD.decode(data) {
-        Ok(bytes) => ContentPart::Data { what, bytes },
-        Err(_) => text(format!("[{what}, which is not valid base64, is left out]")),
+    match decode(data) {
+        Some(bytes) => ContentPart::Data { what, bytes },
+        None => text(format!("[{what}, which is not valid base64, is left out]")),
     }
+}
+
+/// Decodes base64 as servers write it: with line feeds, in either alphabet, as a `data:` URL.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let is_url = |(head, _): &(&str, &str)| head.starts_with("data:") && head.ends_with(";base64");
+    let text = text.trim().split_once(',').filter(is_url).map_or(text, |(_, data)| data);
+    let letter = |byte: u8| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => other,
+    };
+    let plain = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).map(letter);
+    BASE64.decode(plain.collect::<Vec<u8>>()).ok()
 }
 
 #[cfg(test)]
@@ -179,19 +195,32 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_the_service_would_refuse_is_not_sent_to_it() {
+    fn an_image_is_decoded_as_servers_write_it() {
         let image =
             |kind: &str, data: &str| json!({ "type": "image", "mimeType": kind, "data": data });
-        let shown = only(&image("image/png", "aGk="));
-        let ContentPart::Block(Block::Image { source }) = shown else { panic!("{shown:?}") };
-        assert_eq!(source, json!({ "type": "base64", "media_type": "image/png", "data": "aGk=" }));
-        let bytes = b"hi".to_vec();
-        let what = "an image (image/tiff)".to_owned();
-        assert_eq!(only(&image("image/tiff", "aGk=")), ContentPart::Data { what, bytes });
-        let broken = only(&image("image/png", "?"));
-        assert!(matches!(&broken, ContentPart::Block(Block::Text { .. })), "{broken:?}");
-        let large = "AAAA".repeat(LARGEST_IMAGE / 4 + 1);
-        assert!(matches!(only(&image("image/png", &large)), ContentPart::Data { .. }));
+        for (kind, given, media_type, wanted) in [
+            ("image/png", "aGk=", "image/png", "aGk="),
+            ("image/jpg", "aGk", "image/jpg", "aGk="),
+            ("image/png; charset=binary", " a\r\nGk=\n", "image/png", "aGk="),
+            ("image/png", "-_-_", "image/png", "+/+/"),
+            ("", "data:image/png;base64,aGk=", "", "aGk="),
+        ] {
+            let shown = only(&image(kind, given));
+            let ContentPart::Block(Block::Image { source }) = shown else { panic!("{shown:?}") };
+            let wanted = json!({ "type": "base64", "media_type": media_type, "data": wanted });
+            assert_eq!(source, wanted, "{kind} {given}");
+        }
+        for broken in ["?", ""] {
+            let shown = only(&image("image/png", broken));
+            assert!(!matches!(&shown, ContentPart::Block(Block::Image { .. })), "{shown:?}");
+        }
+        let blob = json!({ "uri": "x://a", "mimeType": "Image/JPG", "blob": "aG\nk=" });
+        let shown = only(&json!({ "type": "resource", "resource": blob }));
+        assert!(matches!(shown, ContentPart::Block(Block::Image { .. })), "{shown:?}");
+        let blob = json!({ "uri": "x://a", "mimeType": "audio/wav", "blob": "aG\nk=" });
+        let shown = only(&json!({ "type": "resource", "resource": blob }));
+        let what = "x://a (audio/wav)".to_owned();
+        assert_eq!(shown, ContentPart::Data { what, bytes: b"hi".to_vec() });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::process::Supervisor;
-use crate::secrets::Redactor;
+use crate::secrets::{KnownSecrets, Redactor};
 use crate::types::HostChannel;
 
 /// Why no HTTP client can be made; its type belongs to the HTTP client's module.
@@ -27,17 +27,29 @@ pub struct ServerEnvironment {
     pub supervisor: Supervisor,
     /// Masks secrets in server output before it is cut.
     pub mask: Redactor,
+    /// Where secrets are added that are known during the run only.
+    pub secrets: KnownSecrets,
     /// Creates the HTTP client for an address.
     pub http: Box<HttpClientFactory>,
     /// The host that drives the run, if there is one: it may run servers.
     pub host: Option<Arc<dyn HostChannel>>,
 }
 
+impl ServerEnvironment {
+    /// The environment of a program of a server, without the server's own variables.
+    pub(super) fn program_environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        let project = ("CLAUDE_PROJECT_DIR".into(), self.cwd.clone().into());
+        self.environment.iter().cloned().chain([project])
+    }
+}
+
 /// The time limits of servers and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McpTimers {
-    /// How long a run waits for starting servers in all; also the connect timeout of an HTTP
-    /// server, which can be retried at no cost.
+    /// How long the first request of a run waits for starting servers in all: the others join later.
+    pub begin: Duration,
+    /// How long a run waits for servers that it requires; also the connect timeout of an HTTP server,
+    /// which can be retried at no cost.
     pub wait: Duration,
     /// The start of a program, including its tool list. Long, since a package may be downloading;
     /// the run goes on meanwhile.
@@ -53,6 +65,7 @@ pub struct McpTimers {
 impl Default for McpTimers {
     fn default() -> Self {
         Self {
+            begin: Duration::from_secs(5),
             wait: Duration::from_secs(30),
             start: Duration::from_mins(5),
             call: Duration::from_mins(10),

@@ -6,34 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::{
-    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-};
-use reqwest::{Client, Method, Response, StatusCode};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::secrets::Redactor;
 use crate::sse::SseParser;
 use crate::task;
 
-use super::call_error::{
-    ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
-    is_session_lost,
-};
+use super::call_error::{ExchangeFault, connection_broken, is_session_error, is_session_lost};
 use super::request_headers::ArgumentHeaders;
-use super::rpc::{ClientMessage, ServerMessage, request_number};
+use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::sanitize::sanitize_start;
+use super::server_client::{
+    ANSWER_BYTES_MAX, EVENTS, JSON, LAST_EVENT_ID, Refusal, SESSION_ID, ServerClient, content_type,
+    read, too_large,
+};
 use super::transport::{Closing, Inbox, Sending, Transport};
 
 /// The most messages that wait to be handled.
 pub(super) const WAITING_MAX: usize = 64;
-
-/// The largest answer, and the largest event, in bytes.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
-
-/// The largest body of an error that is read, in bytes.
-const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// How often in a row the attempt to continue a broken stream may fail.
 const FAILED_CONTINUATIONS_MAX: u32 = 5;
@@ -49,21 +41,16 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 /// used again.
 const STREAM_END_WAIT: Duration = Duration::from_secs(1);
 
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// How long a server has to answer whether it knows the session.
+const SESSION_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-const JSON: &str = "application/json";
-const EVENTS: &str = "text/event-stream";
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// The client's end of a connection.
 pub(super) struct HttpTransport(Arc<HttpSession>);
 
 struct HttpSession {
-    client: Client,
-    url: String,
-    /// The headers of each request.
-    headers: HeaderMap,
+    server: ServerClient,
     /// The session's identifier, if the server gave one.
     id: OnceLock<HeaderValue>,
     /// The version of the protocol that was agreed on in the handshake.
@@ -72,7 +59,6 @@ struct HttpSession {
     is_listening: AtomicBool,
     arguments: Mutex<ArgumentHeaders>,
     inbox: Inbox,
-    mask: Redactor,
 }
 
 /// How a stream of events ended.
@@ -84,33 +70,15 @@ enum StreamEnd {
 }
 
 impl HttpTransport {
-    /// # Errors
-    /// The name of a header that cannot be set by the user.
-    pub(super) fn new(
-        client: Client,
-        url: &str,
-        mut headers: HeaderMap,
-        inbox: Inbox,
-        mask: Redactor,
-    ) -> Result<Self, HeaderName> {
-        let own = [ACCEPT, SESSION_ID, LAST_EVENT_ID];
-        if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
-            return Err(name);
-        }
-        // Many configurations state it, though every body is JSON.
-        headers.remove(CONTENT_TYPE);
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        Ok(Self(Arc::new(HttpSession {
-            client,
-            url: url.to_owned(),
-            headers,
+    pub(super) fn new(server: ServerClient, inbox: Inbox) -> Self {
+        Self(Arc::new(HttpSession {
+            server,
             id: OnceLock::new(),
             version: OnceLock::new(),
             is_listening: AtomicBool::new(false),
             arguments: Mutex::default(),
             inbox,
-            mask,
-        })))
+        }))
     }
 }
 
@@ -152,22 +120,27 @@ impl Transport for HttpTransport {
         let session = Arc::clone(&self.0);
         Box::pin(async move {
             if session.id.get().is_some() {
-                let request = session.request(Method::DELETE, session.headers());
                 // The server ends the session by itself if it does not hear of it.
-                let _ = request.send().await;
+                let _ = session.send(Method::DELETE, &session.headers(), None).await;
             }
         })
     }
 }
 
 impl HttpSession {
-    fn request(&self, method: Method, headers: HeaderMap) -> reqwest::RequestBuilder {
-        self.client.request(method, &self.url).headers(headers)
+    async fn send(
+        &self,
+        method: Method,
+        headers: &HeaderMap,
+        body: Option<&str>,
+    ) -> Result<Response, ExchangeFault> {
+        self.server.send(method, &self.server.url, headers, body).await
     }
 
-    /// The headers of a request, as agreed so far.
+    /// The protocol's headers of a request, as agreed so far.
     fn headers(&self) -> HeaderMap {
-        let mut headers = self.headers.clone();
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         if let Some(id) = self.id.get() {
             headers.insert(SESSION_ID, id.clone());
         }
@@ -192,9 +165,8 @@ impl HttpSession {
 
     /// Sends a message, and takes the answer in.
     async fn post(&self, message: &ClientMessage) -> Result<(), ExchangeFault> {
-        let request = self.request(Method::POST, self.message_headers(&message.json));
-        let response = request.body(message.json.to_string()).send().await;
-        let response = response.map_err(|error| classify_client_error(&error, &self.mask))?;
+        let (headers, body) = (self.message_headers(&message.json), message.json.to_string());
+        let response = self.send(Method::POST, &headers, Some(&body)).await?;
         if !response.status().is_success() {
             return self.refused(response, message).await;
         }
@@ -219,7 +191,7 @@ impl HttpSession {
             )),
             other => Err(ExchangeFault::InvalidAnswer(format!(
                 "it answered with {}, which is none of the protocol's",
-                sanitize_start(other, &self.mask)
+                sanitize_start(other, &self.server.mask)
             ))),
         }
     }
@@ -230,43 +202,78 @@ impl HttpSession {
         response: Response,
         message: &ClientMessage,
     ) -> Result<(), ExchangeFault> {
-        let (status, headers) = (response.status(), response.headers());
-        let header = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-        let challenge = header(WWW_AUTHENTICATE);
-        if status == StatusCode::UNAUTHORIZED
-            || status == StatusCode::FORBIDDEN && challenge.is_some()
+        let refusal = self.server.read_refusal(response).await?;
+        let error = match ServerMessage::parse(&refusal.body).filter(|_| refusal.is_json) {
+            Some(ServerMessage::Response { id, outcome: Err(error) }) => Some((id, error)),
+            Some(
+                ServerMessage::Response { .. }
+                | ServerMessage::Request { .. }
+                | ServerMessage::Notification { .. },
+            )
+            | None => None,
+        };
+        let answers = error.as_ref().is_some_and(|(id, _)| request_number(id) == message.id);
+        if self.has_lost_session(&refusal, error.as_ref().map(|(_, error)| error))
+            || !answers && self.may_be_unknown(&refusal, message) && !self.knows_session().await
         {
-            let challenge = challenge.unwrap_or_default();
-            return Err(ExchangeFault::NeedsAuth(describe_challenge(status, challenge)));
+            return Err(self.server.classify_lost_session(&refusal));
         }
-        if status == StatusCode::NOT_FOUND && self.id.get().is_some() {
-            return Err(ExchangeFault::Expired);
-        }
-        let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
-        let is_json = content_type(&response).starts_with(JSON);
-        // A server that fails may have begun with the request, whatever it says.
-        let is_refusal = status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS;
-        // A body that breaks off is not worth more than the status.
-        let body = read(response, ERROR_BYTES_MAX).await.unwrap_or_default();
-        if let Some(id) = message.id
-            && is_json
-            && !matches!(status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
-            && let Some(ServerMessage::Response { outcome: Err(error), .. }) =
-                ServerMessage::parse(&body)
+        if let (Some(id), Some((_, error))) = (message.id, error)
+            && !matches!(refusal.status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
         {
             // What refuses a request before it is read cannot repeat its identifier.
-            let permit = self.inbox.reserve(body.len()).await;
+            let permit = self.inbox.reserve(refusal.body.len()).await;
             let answer = ServerMessage::Response { id: json!(id), outcome: Err(error) };
             self.inbox.put(answer, permit).await;
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&body);
-        if is_refusal && self.id.get().is_some() && is_session_lost(&said) {
-            return Err(ExchangeFault::Expired);
-        }
-        // What gateways say of servers behind them is of no use.
-        let said = if is_refusal { &*said } else { "" };
-        Err(classify_status(status, said, retry_after.as_deref(), &self.mask))
+        Err(self.server.classify_refusal(&refusal))
+    }
+
+    /// Whether a refusal says that the server does not know the session. In an error of the protocol
+    /// any status may say so; other text of a server that fails may be of one behind it.
+    fn has_lost_session(&self, refusal: &Refusal, error: Option<&RpcError>) -> bool {
+        let says_so = match error {
+            Some(error) => is_session_lost(&error.message),
+            None => refusal.is_before_begin() && is_session_lost(&refusal.text()),
+        };
+        self.id.get().is_some() && (refusal.status == StatusCode::NOT_FOUND || says_so)
+    }
+
+    /// Whether the session may be the reason of a refusal that says nothing of it.
+    fn may_be_unknown(&self, refusal: &Refusal, message: &ClientMessage) -> bool {
+        self.id.get().is_some()
+            && message.id.is_some()
+            && refusal.is_before_begin()
+            && refusal.status != StatusCode::REQUEST_TIMEOUT
+    }
+
+    /// Whether the server accepts another request of the session, one that has no effect. Without an
+    /// answer it is taken to know the session.
+    async fn knows_session(&self) -> bool {
+        let ping = json!({ "jsonrpc": "2.0", "id": "session-check", "method": "ping" });
+        let (headers, body) = (self.message_headers(&ping), ping.to_string());
+        let check = async {
+            let response = self.send(Method::POST, &headers, Some(&body)).await.ok()?;
+            if !response.status().is_client_error() {
+                return None;
+            }
+            let refusal = self.server.read_refusal(response).await.ok()?;
+            let is_unsupported = matches!(
+                ServerMessage::parse(&refusal.body),
+                Some(ServerMessage::Response { outcome: Err(error), .. })
+                    if error.code == METHOD_NOT_FOUND
+            );
+            (refusal.is_before_begin() && !is_unsupported).then_some(())
+        };
+        !matches!(timeout(SESSION_CHECK_TIMEOUT, check).await, Ok(Some(())))
+    }
+
+    /// The fault of an answer that says that the server does not know the session.
+    fn lost_session(&self, outcome: &Result<Value, RpcError>) -> Option<ExchangeFault> {
+        let error = outcome.as_ref().err().filter(|error| is_session_error(error))?;
+        self.id.get()?;
+        Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.mask)))
     }
 
     /// Takes in an answer that is JSON. It answers the request, whatever its identifier is.
@@ -275,6 +282,9 @@ impl HttpSession {
         let permit = self.inbox.reserve(body.len()).await;
         match ServerMessage::parse(&body) {
             Some(ServerMessage::Response { outcome, .. }) => {
+                if let Some(fault) = self.lost_session(&outcome) {
+                    return Err(fault);
+                }
                 self.inbox.put(ServerMessage::Response { id: json!(id), outcome }, permit).await;
                 Ok(())
             }
@@ -342,8 +352,7 @@ impl HttpSession {
             let Ok(after) = HeaderValue::from_bytes(after.as_bytes()) else { return Ok(None) };
             headers.insert(LAST_EVENT_ID, after);
         }
-        let response = self.request(Method::GET, headers).send().await;
-        let response = response.map_err(|error| classify_client_error(&error, &self.mask))?;
+        let response = self.send(Method::GET, &headers, None).await?;
         let status = response.status();
         let is_busy = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
         if status.is_server_error() || is_busy {
@@ -377,6 +386,9 @@ impl HttpSession {
                         None if outcome.is_err() => (*id, is_answered) = (json!(own), true),
                         None => {}
                     }
+                    if let Some(fault) = self.lost_session(outcome).filter(|_| is_answered) {
+                        return Err(fault);
+                    }
                 }
                 self.inbox.put(message, permit).await;
             }
@@ -394,28 +406,4 @@ impl HttpSession {
 fn continuation_wait(parser: &SseParser, failures: u32) -> Duration {
     let own = FIRST_WAIT * 2_u32.pow(failures.min(FAILED_CONTINUATIONS_MAX));
     parser.retry().unwrap_or(own)
-}
-
-/// The content type without its parameters, in lower case.
-fn content_type(response: &Response) -> String {
-    let header = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = header.and_then(|value| value.split(';').next()).unwrap_or_default();
-    kind.trim().to_ascii_lowercase()
-}
-
-fn too_large() -> ExchangeFault {
-    let mib = ANSWER_BYTES_MAX >> 20;
-    ExchangeFault::InvalidAnswer(format!("its answer is larger than {mib} MiB"))
-}
-
-/// Reads a body of at most `limit` bytes.
-async fn read(mut response: Response, limit: usize) -> Result<Vec<u8>, ExchangeFault> {
-    let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.map_err(|_| connection_broken())? {
-        if body.len() + bytes.len() > limit {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&bytes);
-    }
-    Ok(body)
 }

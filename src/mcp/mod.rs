@@ -6,7 +6,7 @@
 //! ```text
 //! Servers ─► ServerTask (keeps it connected) ─► Connection ─► Peer (matches answers) ─► Transport
 //!                                                      ├─ stdio: the pipes of a program
-//!                                                      ├─ HTTP: the client that was given
+//!                                                      ├─ HTTP, of both versions: ServerClient
 //!                                                      └─ host: requests to the host of the run
 //! ```
 
@@ -16,9 +16,11 @@ mod config;
 mod connection;
 mod content;
 mod environment;
+mod headers_helper;
 mod host;
 mod http;
 mod peer;
+mod prompts;
 mod remote_tool;
 mod request_headers;
 mod required;
@@ -28,15 +30,18 @@ mod sanitize;
 mod schema;
 mod schema_refs;
 mod server_changes;
+mod server_client;
 mod server_task;
 mod servers;
+mod sse_transport;
 mod state;
 mod stdio;
 mod transport;
 
-pub use config::{ServerAddress, ServerConfig, ServerConfigError, expand};
+pub use config::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand};
 pub use content::{CallReply, ContentPart};
 pub use environment::{HttpClientFactory, HttpClientFailure, McpTimers, ServerEnvironment};
+pub use prompts::PromptError;
 pub use remote_tool::tool_name_prefix;
 pub use required::RequiredServerError;
 pub use server_changes::ServerChangeError;

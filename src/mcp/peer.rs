@@ -51,6 +51,8 @@ struct PeerState {
     is_connected: AtomicBool,
     responses: mpsc::Sender<ClientMessage>,
     tools_changed: Notify,
+    /// How often the server has said so.
+    tool_changes: AtomicU64,
 }
 
 /// Where the answer to a request goes.
@@ -88,6 +90,7 @@ impl Peer {
             is_connected: AtomicBool::new(false),
             responses,
             tools_changed: Notify::new(),
+            tool_changes: AtomicU64::new(0),
         }));
         task::spawn(peer.clone().handle_all(received));
         task::spawn(peer.clone().respond(queued));
@@ -144,7 +147,10 @@ impl Peer {
                         slot.progress.notify_one();
                     }
                 }
-                "notifications/tools/list_changed" => self.0.tools_changed.notify_one(),
+                "notifications/tools/list_changed" => {
+                    self.0.tool_changes.fetch_add(1, Ordering::Relaxed);
+                    self.0.tools_changed.notify_one();
+                }
                 _ => {}
             },
             ServerMessage::Request { id, method } => {
@@ -248,6 +254,11 @@ impl Peer {
     /// Waits for a notification that the tools have changed.
     pub(super) async fn wait_for_tool_change(&self) {
         self.0.tools_changed.notified().await;
+    }
+
+    /// How often the server has said that the tools have changed.
+    pub(super) fn tool_changes(&self) -> u64 {
+        self.0.tool_changes.load(Ordering::Relaxed)
     }
 
     /// Waits until the connection is gone.

@@ -5,8 +5,15 @@ use super::state::ServerStatus;
 /// Why a required server is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequiredServerError {
-    #[error("the MCP server {name:?} is required but not configured")]
-    NotConfigured { name: String },
+    #[error(
+        "the MCP server {name:?} is required but {}",
+        why.as_ref().map_or_else(|| "not configured".to_owned(), |why| format!("left out: {why}"))
+    )]
+    NotConfigured {
+        name: String,
+        /// What is wrong with its entry, if there is one.
+        why: Option<String>,
+    },
     #[error(
         "the MCP server {name:?} is required and {}{}",
         state(*status),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::config::ServerConfig;
-use super::connection::job;
+use super::connection::jobs;
 use super::remote_tool::tool_name_prefix;
 use super::server_task::ServerTask;
 use super::servers::Servers;
@@ -37,10 +37,10 @@ impl Servers {
         if members.iter().any(is_twin) {
             return Err(ServerChangeError::SamePrefix);
         }
-        if let Some(around) = &self.around
-            && let (false, Ok(job)) = (config.disabled, job(&config, around))
-        {
-            around.supervisor.pin(&job);
+        if let Some(around) = &self.around {
+            for job in jobs(&config, around) {
+                around.supervisor.pin(&job);
+            }
         }
         let member = self.new_task(config);
         members.push(Arc::clone(&member));

@@ -14,6 +14,7 @@ use super::call_error::CallError;
 use super::config::{ServerAddress, ServerConfig};
 use super::connection::{self, Connection, ConnectionHandle, ServerInfo};
 use super::environment::{McpTimers, ServerEnvironment};
+use super::prompts::{RemotePrompt, convert_prompts};
 use super::remote_tool::{RemoteTool, convert_tools};
 use super::sanitize::sanitize_start;
 use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus};
@@ -53,6 +54,10 @@ pub(super) struct ServerState {
     pub(super) epoch: u64,
     /// The tools as last listed, also while it is disconnected.
     pub(super) tools: Arc<Vec<Arc<RemoteTool>>>,
+    /// The prompts as last listed.
+    pub(super) prompts: Arc<Vec<RemotePrompt>>,
+    /// How many announced changes of the current connection's tools the list covers.
+    pub(super) listed_changes: u64,
     /// The last handshake information.
     pub(super) about: Arc<ServerInfo>,
 }
@@ -67,6 +72,8 @@ impl ServerTask {
             connection: None,
             epoch: 0,
             tools: Arc::default(),
+            prompts: Arc::default(),
+            listed_changes: 0,
             about: Arc::default(),
         };
         Self {
@@ -89,6 +96,11 @@ impl ServerTask {
     /// The tools of the current or last connection.
     pub(super) fn tools(&self) -> Arc<Vec<Arc<RemoteTool>>> {
         Arc::clone(&self.state.borrow().tools)
+    }
+
+    /// The prompts of the current or last connection.
+    pub(super) fn prompts(&self) -> Arc<Vec<RemotePrompt>> {
+        Arc::clone(&self.state.borrow().prompts)
     }
 
     /// The handshake information of the current or last connection.
@@ -129,6 +141,21 @@ impl ServerTask {
         if known.len() < TOOL_WARNINGS_MAX && known.insert(what.to_owned()) {
             self.warn(what);
         }
+    }
+
+    /// Waits until the list of tools covers every change that the server has announced so far.
+    pub(super) async fn wait_for_listing(&self) {
+        let mut watch = self.watch();
+        let (announced, epoch) = {
+            let state = watch.borrow();
+            let Some(connection) = &state.connection else { return };
+            (connection.tool_changes(), state.epoch)
+        };
+        let is_over = |state: &ServerState| {
+            state.listed_changes >= announced || state.connection.is_none() || state.epoch != epoch
+        };
+        // A closed channel also ends the wait.
+        let _ = watch.wait_for(is_over).await;
     }
 
     /// Requests a check of the connection, since a call was not answered in time.
@@ -199,17 +226,18 @@ impl ServerTask {
     /// Connects and lists the tools.
     async fn connect(
         &self,
-        around: &ServerEnvironment,
+        around: &Arc<ServerEnvironment>,
         timers: McpTimers,
     ) -> Result<Connection, ConnectionLoss> {
         let patience = match self.config.place {
             ServerAddress::Program { .. } => timers.start,
-            ServerAddress::Http { .. } | ServerAddress::Host => timers.wait,
+            ServerAddress::Http(_) | ServerAddress::Host => timers.wait,
         };
         let end = Instant::now() + patience;
         let link = connection::connect(&self.config, around, patience).await?;
         let wire = link.handle();
         let about = wire.server_info();
+        let covered = wire.tool_changes();
         let listed = match timeout_at(end, wire.list_tools()).await {
             // A server that declares no tools need not implement `tools/list`.
             Ok(Err(CallError::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
@@ -218,11 +246,17 @@ impl ServerTask {
         let why = match listed {
             Ok(Ok(listed)) => {
                 self.set_tools(&listed);
+                let prompts = if about.has_prompts {
+                    self.list_prompts(&wire, end).await
+                } else {
+                    Vec::new()
+                };
                 self.replace_loss(None);
                 self.state.send_modify(|state| {
-                    state.about = about;
+                    (state.about, state.prompts) = (about, Arc::new(prompts));
                     (state.status, state.why) = (ServerStatus::Connected, None);
                     (state.attempted, state.connection) = (true, Some(wire));
+                    state.listed_changes = covered;
                     state.epoch += 1;
                 });
                 return Ok(link);
@@ -234,14 +268,22 @@ impl ServerTask {
             Ok(Err(CallError::Refused(why) | CallError::Ambiguous(why) | CallError::Lost(why))) => {
                 format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
             }
-            Ok(Err(CallError::Expired)) => {
-                "it forgot the session before listing its tools".to_owned()
+            Ok(Err(CallError::Expired(why))) => {
+                format!("it forgot the session before listing its tools: {why}")
             }
             Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
         };
         let loss = ConnectionLoss::Transient(link.with_last_output(&why));
         link.close(timers.end).await;
         Err(loss)
+    }
+
+    /// The prompts of a new connection. A server that does not list them has none.
+    async fn list_prompts(&self, wire: &ConnectionHandle, end: Instant) -> Vec<RemotePrompt> {
+        match timeout_at(end, wire.list_prompts()).await {
+            Ok(Ok(listed)) => convert_prompts(&self.config.name, &listed),
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        }
     }
 
     fn replace_loss(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
@@ -298,15 +340,19 @@ impl ServerTask {
                 () = wire.wait_for_tool_change(), if !is_stale => is_stale = true,
                 () = sleep_until(next_listing), if is_stale => {
                     is_stale = false;
+                    let covered = wire.tool_changes();
                     let listing = tokio::time::timeout(patience, wire.list_tools());
                     let listed = tokio::select! {
                         () = stop.cancelled() => return None,
                         listed = listing => listed,
                     };
-                    // If it fails, the known tools stay.
-                    if let Ok(Ok(listed)) = listed {
-                        self.set_tools(&listed);
+                    match listed {
+                        Ok(Ok(listed)) => self.set_tools(&listed),
+                        Ok(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
+                        // The known tools stay.
+                        Ok(Err(_)) | Err(_) => {}
                     }
+                    self.state.send_modify(|state| state.listed_changes = covered);
                     next_listing = Instant::now() + LISTING_PAUSE;
                 }
             }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use jsonschema::Validator;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -16,7 +15,7 @@ use crate::task;
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
-use super::connection::job;
+use super::connection::jobs;
 use super::content::CallReply;
 use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, tool_name_prefix};
@@ -54,6 +53,8 @@ const ALL_INSTRUCTIONS: usize = 8_000;
 pub struct Servers {
     pub(super) members: RwLock<Vec<Arc<ServerTask>>>,
     required: Vec<String>,
+    /// Entries that are no servers: their names, and what is wrong with them.
+    left_out: Vec<(String, String)>,
     pub(super) around: Option<Arc<ServerEnvironment>>,
     timers: McpTimers,
     stop: CancellationToken,
@@ -78,7 +79,7 @@ impl Servers {
             let own = tool_name_prefix(&config.name);
             let is_twin = members.iter().any(|member| tool_name_prefix(&member.config.name) == own);
             config.disabled |= is_twin;
-            if let (false, Ok(job)) = (config.disabled, job(&config, &around)) {
+            for job in jobs(&config, &around) {
                 around.supervisor.pin(&job);
             }
             let member = ServerTask::new(config, stop.child_token());
@@ -95,6 +96,12 @@ impl Servers {
     #[must_use]
     pub fn with_required(self, required: Vec<String>) -> Self {
         Self { required, ..self }
+    }
+
+    /// Sets the entries that were left out, and why, for what is said of required servers.
+    #[must_use]
+    pub fn with_left_out(self, left_out: Vec<(String, String)>) -> Self {
+        Self { left_out, ..self }
     }
 
     /// The servers to wait for with [`Self::wait_until_connected`], if any are required.
@@ -153,9 +160,18 @@ impl Servers {
         }
     }
 
-    /// How long a run waits for starting servers in all.
+    /// How long the first request waits for starting servers in all.
     pub fn start_wait(&self) -> Duration {
-        self.timers.wait
+        self.timers.begin
+    }
+
+    /// Waits until the lists of tools cover all changes that the servers have announced so far, but at
+    /// most `limit`. Cancel-safe.
+    pub async fn wait_for_listings(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        for member in self.members() {
+            let _ = timeout_at(end, member.wait_for_listing()).await;
+        }
     }
 
     /// Waits until these servers, or all if there is no name, are connected, up to the wait limit.
@@ -165,7 +181,9 @@ impl Servers {
     pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), RequiredServerError> {
         let unknown = |name: &&String| !self.has_server(name);
         if let Some(name) = names.iter().find(unknown) {
-            return Err(RequiredServerError::NotConfigured { name: name.clone() });
+            let left_out = self.left_out.iter().find(|(left_out, _)| left_out == name);
+            let why = left_out.map(|(_, why)| why.clone());
+            return Err(RequiredServerError::NotConfigured { name: name.clone(), why });
         }
         let end = Instant::now() + self.timers.wait;
         for member in self.selected(names) {
@@ -275,11 +293,11 @@ impl Servers {
         self.find(tool).is_some() || self.resource_tool(tool).is_some()
     }
 
-    /// The validator for inputs of a tool, if its schema can be compiled.
-    pub fn validator(&self, tool: &str) -> Option<Arc<Validator>> {
+    /// The schema of a tool's input.
+    pub fn input_schema(&self, tool: &str) -> Option<Value> {
         match self.find(tool) {
-            Some((_, offer)) => offer.validator(),
-            None => self.resource_tool(tool)?.validator(),
+            Some((_, offer)) => Some(offer.definition.input_schema.clone()),
+            None => Some(self.resource_tool(tool)?.definition.input_schema.clone()),
         }
     }
 

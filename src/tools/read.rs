@@ -258,8 +258,7 @@ fn show_lines(
         shown.push_str("(the file is empty)");
     }
     if more {
-        let next = number + 1;
-        shown.extend([format!("[more lines follow: continue with offset {next}]\n")]);
+        shown.extend([format!("[more lines follow line {number}: continue with offset]\n")]);
     }
     let style = style(format, ends.most());
     if !style.is_empty() {

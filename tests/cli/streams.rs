@@ -23,6 +23,7 @@ fn init() -> Init {
         cwd: "/work".to_owned(),
         model: "model-a".to_owned(),
         tools: vec!["Bash".to_owned(), "Read".to_owned()],
+        server_prompts: vec!["mcp__s__p".to_owned()],
         servers: Vec::new(),
         permission_mode: "default".to_owned(),
         api_key_source: "ANTHROPIC_API_KEY".to_owned(),

@@ -1,6 +1,5 @@
 //! Calls, and every way in which they go wrong.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::mcp::{ContentPart, McpTimers, ServerStatus};
@@ -112,17 +111,6 @@ async fn a_message_without_end_costs_the_connection_and_nothing_else() {
     let huge = bench.call("huge", "").await;
     assert!(huge.is_error && words(&huge).contains("was lost"), "{huge:?}");
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
-}
-
-#[tokio::test]
-async fn a_schema_is_made_ready_once_for_all_calls() {
-    let bench = McpFixture::of(&["rich"]).ready().await;
-    for tool in ["mcp__test__echo", "ReadMcpResource"] {
-        let [first, second] = [(); 2].map(|()| bench.servers.validator(tool).expect("a schema"));
-        assert!(Arc::ptr_eq(&first, &second), "{tool}");
-        assert!(!first.is_valid(&json!({ "text": 7, "uri": 7 })), "{tool}");
-    }
-    assert!(bench.servers.validator("mcp__test__nope").is_none());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{ServerAddress, expand};
+use outlast::mcp::{HttpKind, ServerAddress, expand};
 use serde_json::{Value, json};
 
 use super::entry;
@@ -28,11 +28,18 @@ fn variables_are_put_in_wherever_they_may_stand() {
     let http = json!({
         "type": "http", "url": "https://x.test/${TOKEN}", "headers": { "A": "Bearer ${TOKEN}" }
     });
-    let ServerAddress::Http { url, headers } = entry(&http).expect("a good entry").0.place else {
+    let ServerAddress::Http(address) = entry(&http).expect("a good entry").0.place else {
         panic!("no address")
     };
-    assert_eq!(url, "https://x.test/abc");
-    assert_eq!(headers, [("A".to_owned(), "Bearer abc".to_owned())]);
+    assert_eq!(address.url, "https://x.test/abc");
+    assert_eq!(address.headers, [("A".to_owned(), "Bearer abc".to_owned())]);
+    assert_eq!((address.helper, address.kind), (None, HttpKind::Streamable));
+    let older = json!({ "type": "sse", "url": "https://x.test", "headersHelper": "x ${TOKEN}" });
+    let (config, unset) = entry(&older).expect("a good entry");
+    let ServerAddress::Http(address) = config.place else { panic!("no address") };
+    assert_eq!(address.kind, HttpKind::Sse);
+    assert_eq!(address.helper.as_deref(), Some("x ${TOKEN}"), "the shell expands it");
+    assert_eq!(unset, [""; 0]);
 }
 
 #[test]
@@ -54,13 +61,14 @@ fn an_empty_variable_counts_as_unset() {
 
 #[test]
 fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
-    let table: [(Value, &str); 11] = [
+    let table: [(Value, &str); 12] = [
         (json!("secret"), "not an object"),
         (json!({}), "no \"command\""),
         (json!({ "command": " " }), "no \"command\""),
         (json!({ "url": "https://secret" }), "not \"type\": \"http\""),
-        (json!({ "type": "sse", "url": "https://secret" }), "not supported"),
-        (json!({ "type": "secret" }), "must be \"stdio\", \"http\" or \"sdk\""),
+        (json!({ "type": "ws", "url": "https://secret" }), "not supported"),
+        (json!({ "type": "secret" }), "must be \"stdio\", \"http\", \"sse\" or \"sdk\""),
+        (json!({ "type": "http", "url": "https://a", "headersHelper": ["secret"] }), "no text"),
         (json!({ "type": "http", "url": "file:///secret" }), "no http://"),
         (json!({ "command": "x", "args": "secret" }), "\"args\" is no list"),
         (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is no object"),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use outlast::mcp::{ServerAddress, ServerConfig, ServerStatus, Servers};
+use outlast::mcp::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerStatus, Servers};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -41,7 +41,12 @@ fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
     let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     ServerConfig {
         name: "test".to_owned(),
-        place: ServerAddress::Http { url, headers: headers.iter().map(text).collect() },
+        place: ServerAddress::Http(HttpAddress {
+            url,
+            headers: headers.iter().map(text).collect(),
+            helper: None,
+            kind: HttpKind::Streamable,
+        }),
         timeout: None,
         disabled: false,
         trusted: true,
@@ -49,10 +54,18 @@ fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
 }
 
 pub(super) async fn http(mode: &str) -> Http {
+    http_with(mode, |_, _| {}).await
+}
+
+/// The same, at an address that is changed before it is used; the folder is the working directory.
+async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
     let (child, url) = serve(mode, folder.path()).await;
     let headers = [("Authorization", "Bearer abc"), ("Content-Type", "application/json")];
-    let config = config(url, &headers);
+    let mut config = config(url, &headers);
+    if let ServerAddress::Http(address) = &mut config.place {
+        change(address, folder.path());
+    }
     let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
     Http { bench: McpFixture { servers, folder }, child }
@@ -68,7 +81,17 @@ async fn a_server_over_http_is_like_any_other() {
 
 #[tokio::test]
 async fn a_forgotten_session_is_renewed_and_the_call_made_once_more() {
-    for mode in ["forgets", "says"] {
+    // In words and with codes of several kinds, and in none that are known.
+    for mode in [
+        "forgets",
+        "says",
+        "lost:reinitialize",
+        "lost:uninitialized",
+        "lost:expired",
+        "lost:page",
+        "lost:answer",
+        "lost:foreign",
+    ] {
         let http = http(mode).await;
         let bench = http.bench.ready().await;
         let reply = bench.call("echo", "hi").await;
@@ -77,6 +100,96 @@ async fn a_forgotten_session_is_renewed_and_the_call_made_once_more() {
         assert_eq!(log.matches("initialize").count() - log.matches("initialized").count(), 2);
         assert_eq!(log.matches("tools/call").count(), 2, "{mode}: {log}");
         assert_eq!(bench.servers.stats().reconnects, 1, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_a_tool_about_its_own_sessions_is_no_lost_session() {
+    let http = http("lost:tool").await;
+    let bench = http.bench.ready().await;
+    let reply = bench.call("echo", "hi").await;
+    assert!(reply.is_error && words(&reply).contains("Session not found: tab 3"), "{reply:?}");
+    assert_eq!(bench.log().matches("tools/call").count(), 1, "{}", bench.log());
+    assert_eq!(bench.servers.stats().reconnects, 0);
+}
+
+#[tokio::test]
+async fn redirects_within_the_same_server_are_followed_with_method_and_body() {
+    for mode in ["moves:307", "moves:308"] {
+        let http = http(mode).await;
+        let bench = http.bench.ready().await;
+        assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{mode}");
+        assert!(bench.log().contains("tools/call Bearer abc"), "{}", bench.log());
+    }
+    let http = http("moves:around").await;
+    http.bench.wait_for_status(ServerStatus::Failed).await;
+    let redirects = http.bench.log().matches("initialize").count();
+    assert_eq!(redirects, 6, "it does not end: {}", http.bench.log());
+}
+
+#[tokio::test]
+async fn a_server_of_the_first_version_is_talked_to_over_its_stream() {
+    let sse = |address: &mut HttpAddress, _: &Path| address.kind = HttpKind::Sse;
+    let http = http_with("sse", sse).await;
+    let bench = http.bench.ready().await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    assert!(bench.log().contains("tools/call Bearer abc"), "{}", bench.log());
+    // The second call meets a session that is not known any more.
+    assert_eq!(words(&bench.call("echo", "again").await), "echo: again", "{}", bench.log());
+    assert_eq!(bench.log().matches("tools/call").count(), 3, "{}", bench.log());
+    assert_eq!(bench.servers.stats().reconnects, 1);
+    let mut child = http.child;
+    child.kill().await.expect("it is ours");
+    bench.wait_for_status(ServerStatus::Pending).await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_no_such_stream_or_names_another_server_is_told() {
+    let sse = |address: &mut HttpAddress, _: &Path| address.kind = HttpKind::Sse;
+    for (mode, status, wanted) in [
+        ("well", ServerStatus::Failed, "HTTP 405"),
+        ("sse-page", ServerStatus::Pending, "it may speak \"type\": \"http\""),
+        ("sse-elsewhere", ServerStatus::Pending, "an address of another server"),
+        ("login", ServerStatus::NeedsAuth, "it requires a login (HTTP 401)"),
+    ] {
+        let http = http_with(mode, sse).await;
+        let bench = &http.bench;
+        bench.servers.wait_for_first_attempts(Duration::from_mins(1)).await;
+        let report = bench.servers.reports().remove(0);
+        let why = report.why.unwrap_or_default();
+        assert_eq!(report.status, status, "{mode}: {why}");
+        assert!(why.contains(wanted), "{mode}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_headers_helper_gives_the_credentials_and_is_asked_again_at_a_401() {
+    let command = "echo run >> runs; echo \"{\\\"Authorization\\\": \\\"Bearer \
+                   token-number-$(wc -l < runs | tr -d ' ')\\\"}\"";
+    let http = http_with("tokens", |address, _| address.helper = Some(command.to_owned())).await;
+    let bench = http.bench.ready().await;
+    for text in ["a", "b", "c"] {
+        assert_eq!(words(&bench.call("echo", text).await), format!("echo: {text}"));
+    }
+    let log = bench.log();
+    assert_eq!(log.matches("tools/call Bearer token-number-1").count(), 2, "{log}");
+    assert_eq!(log.matches("tools/call Bearer token-number-2").count(), 2, "{log}");
+    assert_eq!(bench.servers.stats().reconnects, 0);
+}
+
+#[tokio::test]
+async fn a_headers_helper_that_fails_is_named_with_the_reason() {
+    for (command, wanted) in [
+        ("exit 3", "its \"headersHelper\" failed (exit status: 3)"),
+        ("echo token", "its \"headersHelper\" printed no JSON object of headers"),
+        ("echo '{\"A\": 1}'", "printed no JSON object of headers"),
+    ] {
+        let helper =
+            |address: &mut HttpAddress, _: &Path| address.helper = Some(command.to_owned());
+        let http = http_with("tokens", helper).await;
+        http.bench.servers.wait_for_first_attempts(Duration::from_mins(1)).await;
+        let why = http.bench.servers.reports().remove(0).why.unwrap_or_default();
+        assert!(why.contains(wanted), "{command}: {why}");
     }
 }
 

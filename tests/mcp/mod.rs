@@ -5,6 +5,7 @@ mod configs;
 mod faults;
 pub(crate) mod host;
 mod http;
+mod offers;
 mod runs;
 mod server_messages;
 mod shutdown;
@@ -75,12 +76,14 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
 }
 
 fn server_environment(folder: &Path) -> ServerEnvironment {
+    let secrets = KnownSecrets::new([SECRET]);
     ServerEnvironment {
         cwd: folder.to_path_buf(),
         folders: Vec::new(),
         environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
         supervisor: supervisor(),
-        mask: Redactor::new(KnownSecrets::new([SECRET])),
+        mask: Redactor::new(secrets.clone()),
+        secrets,
         http: Box::new(|url| {
             let timers = outlast::model::RequestTimers::default();
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())

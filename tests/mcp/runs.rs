@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// A configuration of one server named `test`.
-fn config(arguments: &[&str], more: &Value) -> String {
+pub(super) fn config(arguments: &[&str], more: &Value) -> String {
     let script = script().display().to_string();
     let arguments: Vec<&str> = ["-S", script.as_str()].iter().chain(arguments).copied().collect();
     let mut entry = json!({ "command": python(), "args": arguments });
@@ -24,7 +24,9 @@ fn config(arguments: &[&str], more: &Value) -> String {
 }
 
 pub(super) fn trial(server: &RehearsalServer, arguments: &[&str]) -> RunBuilder {
+    // A busy machine takes longer to start a server than a run waits for one.
     RunBuilder::against(server)
+        .env("MCP_TIMEOUT", "120000")
         .args(["go", "--output-format", "stream-json", "--mcp-config"])
         .args([config(arguments, &json!({}))])
 }
@@ -44,7 +46,7 @@ fn tools_of(frame: &Value) -> Vec<&str> {
     frame["tools"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn status(frame: &Value) -> &str {
+pub(super) fn status(frame: &Value) -> &str {
     frame["status"].as_str().unwrap_or_default()
 }
 
@@ -115,6 +117,7 @@ fn hooked(matcher: &str, says: &str) -> String {
 async fn hooks_allow_deny_and_change_calls_of_servers() {
     let allow = r#""permissionDecision": "allow""#;
     let changed = r#""permissionDecision": "allow", "updatedInput": {"text": "changed"}"#;
+    // The schema says otherwise, but the server takes it.
     let misfit = r#""permissionDecision": "allow", "updatedInput": {"text": 7}"#;
     let (deny, ask) = (r#""permissionDecision": "deny""#, r#""permissionDecision": "ask""#);
     let denied = &["--disallowedTools", "mcp__other", "mcp__test__fail"][..];
@@ -128,7 +131,7 @@ async fn hooks_allow_deny_and_change_calls_of_servers() {
         ("*", allow, &["--permission-mode", "plan"], Some("echo: hello")),
         ("*", allow, &["--settings-deny"], None),
         ("*", changed, &[], Some("echo: changed")),
-        ("*", misfit, &[], None),
+        ("*", misfit, &[], Some("echo: 7")),
         ("*", deny, &["--allowedTools", "mcp__test"], None),
         ("*", ask, &["--allowedTools", "mcp__test"], None),
     ];
@@ -147,12 +150,41 @@ async fn hooks_allow_deny_and_change_calls_of_servers() {
         let ended = trial.run().await;
         succeeded(&ended);
         let text = told(&server);
-        let ran = text.contains("echo: hello") || text.contains("echo: changed");
+        let ran = text.contains("echo: ");
         assert_eq!(ran, wanted.is_some(), "{matcher} {says} {flags:?}: {text}");
         assert!(wanted.is_none_or(|wanted| text.contains(wanted)), "{matcher} {says}: {text}");
         let after = std::fs::read_to_string(ended.work().join("told")).unwrap_or_default();
         assert_eq!(after.contains("mcp__test__echo"), wanted.is_some(), "{matcher} {says}");
-        assert_eq!(text.contains("InputValidationError"), says == misfit, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_input_is_repaired_by_the_schema_and_only_the_server_refuses_it() {
+    for (input, wanted) in [
+        (json!({ "count": "3" }), json!({ "count": 3, "scale": "css" })),
+        (json!({ "scale": "print", "more": 1 }), json!({ "more": 1, "scale": "print" })),
+        (json!({ "count": "three" }), json!({ "count": "three", "scale": "css" })),
+    ] {
+        let server = serve(Scenario::new().tool("mcp__test__typed", input).reply("Done."));
+        succeeded(&trial(&server, &["typed"]).run().await);
+        let told = told(&server).replace("\\", "");
+        let given = told.split("given: ").nth(1).and_then(|it| it.split_inclusive('}').next());
+        let given: Value = serde_json::from_str(given.expect("the server got it")).expect("JSON");
+        assert_eq!(given, wanted);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_name_in_other_case_names_the_built_in_tool_and_is_judged_by_its_rules() {
+    for (flags, wanted) in [
+        (&["--allowedTools", "Bash"][..], true),
+        (&["--allowedTools", "Bash", "--disallowedTools", "Bash(echo *)"], false),
+    ] {
+        let server =
+            serve(Scenario::new().tool("bash", json!({ "command": "echo o''k" })).reply("Done."));
+        let trial = RunBuilder::bare(&server.base_url()).args(["go"]).args(flags);
+        succeeded(&trial.run().await);
+        assert_eq!(told(&server).contains("\"ok"), wanted, "{flags:?}: {}", told(&server));
     }
 }
 
@@ -196,7 +228,7 @@ async fn mcp_resources_need_permission_to_be_read_but_not_to_be_listed() {
 
 #[tokio::test]
 async fn a_picture_that_the_service_would_refuse_is_saved_instead() {
-    for (which, wanted) in [("good", true), ("bad", false)] {
+    for (which, wanted) in [("good", true), ("odd", true), ("bad", false)] {
         let server = serve(calls("picture", which));
         succeeded(&trial(&server, &["well"]).run().await);
         let told = told(&server);

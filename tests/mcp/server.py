@@ -6,6 +6,7 @@ server.py MODE [ARGUMENT]: over standard input and output; `http` serves on a po
 import base64
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -18,11 +19,16 @@ OBJECT = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-hea
 NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die", "env", "mute",
          "huge", "resource", "grow", "ask", "picture", "shape", "flood", "stop", "noise", "tardy",
          "pester"]
+TYPED = {"type": "object", "required": ["scale", "count"], "additionalProperties": False,
+         "properties": {"scale": {"type": "string", "enum": ["css", "device"], "default": "css"},
+                        "count": {"type": "integer"}}}
 QUESTIONS = {
     "sampling/createMessage": {"messages": [], "maxTokens": 1},
     "elicitation/create": {"message": "Sure?", "requestedSchema": {"type": "object",
                                                                    "properties": {}}},
 }
+# Base64 is in lines of 20 characters, and the type is odd, for this one.
+ODD_PICTURE = "odd"
 PICTURES = {
     "good": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5Er"
             "kJggg==",
@@ -56,6 +62,16 @@ FAULTS = {
 }
 
 
+# How an HTTP server refuses a session: status, JSON-RPC code, message.
+LOST = {
+    "reinitialize": (400, -32600, "Unknown session id; reinitialize"),
+    "uninitialized": (400, -32000, "Bad Request: Server not initialized"),
+    "expired": (500, -32603, "Session expired"),
+    "answer": (200, -32001, "Session not found"),
+    "tool": (200, -32603, "Session not found: tab 3"),
+}
+
+
 def log(line):
     if os.environ.get("SERVER_LOG"):
         with open(os.environ["SERVER_LOG"], "a") as file:
@@ -74,6 +90,8 @@ def tools():
     listed[0]["annotations"] = {"readOnlyHint": True}
     if MODE == "named":
         listed = [{"name": ARGUMENT, "inputSchema": OBJECT}]
+    if MODE == "typed":
+        listed = [{"name": "typed", "inputSchema": TYPED}]
     if MODE == "badtool":
         listed += [{"name": "bad", "inputSchema": "nonsense"}, {"name": "worse"}]
     return listed
@@ -85,8 +103,10 @@ def text(words, **more):
 
 def call(params, ident, token):
     name, arguments = params["name"], params.get("arguments") or {}
-    words = arguments.get("text", "")
+    words = str(arguments.get("text", ""))
     log("call " + name + " " + words)
+    if name == "typed":
+        return text("given: " + json.dumps(arguments, sort_keys=True))
     if name == "fail":
         return text("it went wrong", isError=True)
     if name == "image":
@@ -150,6 +170,10 @@ def call(params, ident, token):
             if answered.get("id") == "ours" and "method" not in answered:
                 return text(json.dumps(answered))
     if name == "picture":
+        if words == ODD_PICTURE:
+            good = PICTURES["good"]
+            lines = "\n".join(good[at:at + 20] for at in range(0, len(good), 20))
+            return {"content": [{"type": "image", "mimeType": "image/jpg; q=1", "data": lines}]}
         return {"content": [{"type": "image", "mimeType": "image/png", "data": PICTURES[words]}]}
     if name == "env":
         return text(str(os.environ.get(words)))
@@ -168,6 +192,7 @@ def answer(message):
             hello["capabilities"] = {"resources": {}}
         if MODE == "rich":
             hello["capabilities"]["resources"] = {}
+            hello["capabilities"]["prompts"] = {}
             hello["instructions"] = "Echo first. " + "x" * 10_000
         return hello
     if method == "server/discover":
@@ -180,6 +205,13 @@ def answer(message):
     if method == "resources/read":
         uri = params["uri"]
         return {"contents": [{"uri": uri, **RESOURCES[uri]}]}
+    if method == "prompts/list":
+        arguments = [{"name": "file", "required": True}, {"name": "focus"}]
+        return {"prompts": [{"name": "re view", "arguments": arguments}, {"name": "none"}]}
+    if method == "prompts/get":
+        words = "Review " + json.dumps(params["arguments"], sort_keys=True)
+        content = {"type": "text", "text": words if params["name"] == "re view" else ""}
+        return {"messages": [{"role": "user", "content": content}]}
     if method == "tools/list":
         return {"tools": tools()}
     if method == "tools/call":
@@ -263,7 +295,7 @@ def serve():
 def serve_http():
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    sessions, calls, broken, once = set(), [], {}, set()
+    sessions, calls, broken, once, streams = set(), [], {}, set(), {}
 
     def log_once(what):
         is_first = what not in once
@@ -300,6 +332,10 @@ def serve_http():
         def do_GET(self):
             after = self.headers.get("Last-Event-ID")
             log("listen " + str(after) + " " + str(self.headers.get("MCP-Protocol-Version")))
+            if ARGUMENT.startswith("sse"):
+                return self.serve_events()
+            if ARGUMENT == "login":
+                return self.reply(401, {"error": "unauthorized"})
             if ARGUMENT == "forgets-stream" and after == "e1":
                 return self.reply(404, None)
             if ARGUMENT in ("breaks", "resumes-late") and after in broken:
@@ -313,6 +349,37 @@ def serve_http():
                 news = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
                 return self.stream({"id": "n1", "data": news})
             self.reply(405, None)
+
+        def serve_events(self):
+            """The stream of the first version of the protocol."""
+            if ARGUMENT == "sse-page":
+                return self.fault("page")
+            number = str(len(streams) + 1)
+            streams[number] = queue.Queue()
+            place = "/messages?session=" + number
+            if ARGUMENT == "sse-elsewhere":
+                place = "http://127.0.0.2:9" + place
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(("event: endpoint\ndata: " + place + "\n\n").encode())
+            while True:
+                self.wfile.flush()
+                answered = json.dumps(streams[number].get())
+                self.wfile.write(("event: message\ndata: " + answered + "\n\n").encode())
+
+        def take_message(self, message):
+            """A message of the first version: its answer is in the stream."""
+            number = self.path.split("=")[1]
+            if message.get("method") == "tools/call":
+                calls.append(number)
+                if len(calls) > 1 and number == "1":
+                    return self.reply(404, {"detail": "Could not find session"})
+            if "id" in message:
+                streams[number].put({"jsonrpc": "2.0", "id": message["id"],
+                                     "result": answer(message)})
+            self.reply(202, None)
 
         def do_DELETE(self):
             log("delete " + str(self.headers.get("Mcp-Session-Id")))
@@ -333,6 +400,26 @@ def serve_http():
             method, ident = message.get("method"), message.get("id")
             params = message.get("params") or {}
             log((method or "answer") + " " + str(self.headers.get("Authorization")))
+            if ARGUMENT.startswith("sse"):
+                return self.take_message(message)
+            if ARGUMENT.startswith("moves:") and self.path != "/mcp/there":
+                code = int(ARGUMENT[6:]) if ARGUMENT != "moves:around" else 307
+                self.send_response(code)
+                self.send_header("Location", "/mcp/there" if ARGUMENT != "moves:around" else "/mcp")
+                self.send_header("Content-Length", "0")
+                return self.end_headers()
+            if ARGUMENT == "tokens":
+                token = str(self.headers.get("Authorization"))
+                if method == "tools/call":
+                    calls.append(token)
+                    if len(calls) == 2:
+                        once.add(token)
+                if not token.startswith("Bearer token-number-") or token in once:
+                    return self.reply(401, {"error": "invalid_token"})
+            if ARGUMENT == "lost:foreign" and self.headers.get("Mcp-Session-Id") == "s1" and \
+                    method in ("tools/call", "ping"):
+                calls.append("s1")
+                return self.reply(400, {"fehler": "wer?"})
             if ARGUMENT.startswith((method or "answer") + ":"):
                 return self.fault(ARGUMENT.split(":")[1])
             if ARGUMENT == "login":
@@ -357,6 +444,12 @@ def serve_http():
                 if ARGUMENT == "says" and calls[-1] == "s1":
                     return self.reply(400, {"jsonrpc": "2.0", "id": ident, "error": {
                         "code": -32000, "message": "Bad Request: No valid session ID provided"}})
+                if ARGUMENT == "lost:page" and calls[-1] == "s1":
+                    return self.fault("404")
+                if ARGUMENT.startswith("lost:") and ARGUMENT[5:] in LOST and calls[-1] == "s1":
+                    code, number, words = LOST[ARGUMENT[5:]]
+                    return self.reply(code, {"jsonrpc": "2.0", "id": ident if code == 200 else None,
+                                             "error": {"code": number, "message": words}})
                 if ARGUMENT == "always":
                     return self.reply(404, {"error": "gone"})
                 if ARGUMENT == "stream-error":

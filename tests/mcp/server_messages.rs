@@ -51,7 +51,6 @@ async fn what_is_left_out_of_a_configuration_is_told_with_its_place() {
     let trial = RunBuilder::against(&server);
     let file = trial.work().join("servers.json");
     let text = r#"{ "mcpServers": {
-      "old": { "type": "sse", "url": "https://example.com/sse" },
       "socket": { "type": "ws", "url": "wss://example.com" },
       "bare": { "url": "https://example.com/mcp" },
       "unset": { "command": "true", "args": ["${NOWHERE}", "${NOWHERE:-there}"], "disabled": true }
@@ -64,9 +63,8 @@ async fn what_is_left_out_of_a_configuration_is_told_with_its_place() {
     let init = &ended.frames()[0];
     let errors = init["mcp_server_errors"].as_array().expect("a list");
     for (name, line, wanted) in [
-        ("old", 2, "the transport \"sse\" is not supported"),
-        ("socket", 3, "the transport \"ws\" is not supported"),
-        ("bare", 4, "not \"type\": \"http\""),
+        ("socket", 2, "the transport \"ws\" is not supported"),
+        ("bare", 3, "not \"type\": \"http\""),
     ] {
         let error = errors.iter().find(|error| error["name"] == name).expect(name);
         let message = error["message"].as_str().expect("text");
@@ -75,7 +73,7 @@ async fn what_is_left_out_of_a_configuration_is_told_with_its_place() {
         assert!(ended.stderr.contains(&format!("the MCP server \"{name}\" is left out")));
         assert!(warnings.contains(name), "{warnings}");
     }
-    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert_eq!(errors.len(), 2, "{errors:?}");
     let unset = "names the variable NOWHERE, which is not set: it stays as it is written";
     assert!(ended.stderr.contains(unset), "{}", ended.stderr);
 }

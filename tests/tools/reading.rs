@@ -25,7 +25,10 @@ async fn offset_and_limit_select_lines_and_the_rest_is_reported() {
     let part =
         |offset: u64, limit: u64| json!({ "file_path": "a", "offset": offset, "limit": limit });
     let outcome = bench.run("Read", part(2, 2)).await;
-    assert_eq!(text(&outcome), "     2\t2\n     3\t3\n[more lines follow: continue with offset 4]");
+    assert_eq!(
+        text(&outcome),
+        "     2\t2\n     3\t3\n[more lines follow line 3: continue with offset]"
+    );
     let outcome = bench.run("Read", part(4, 9)).await;
     assert_eq!(text(&outcome), "     4\t4\n     5\t5");
     let outcome = bench.run("Read", part(5, 1)).await;
@@ -39,7 +42,9 @@ async fn two_thousand_lines_are_the_default() {
     let bench = Bench::open();
     bench.file("long", "x\n".repeat(2_001));
     let outcome = bench.read("long").await;
-    assert!(text(&outcome).ends_with("  2000\tx\n[more lines follow: continue with offset 2001]"));
+    assert!(
+        text(&outcome).ends_with("  2000\tx\n[more lines follow line 2000: continue with offset]")
+    );
 }
 
 #[tokio::test]
@@ -191,6 +196,6 @@ async fn binary_data_after_text_is_described_not_shown() {
     let one = json!({ "file_path": "setup.run", "offset": 1_002, "limit": 1 });
     let shown = text(&bench.run("Read", one).await);
     let expected =
-        "[line 1002: binary data, not shown]\n[more lines follow: continue with offset 1003]";
+        "[line 1002: binary data, not shown]\n[more lines follow line 1002: continue with offset]";
     assert_eq!(shown, expected);
 }

@@ -14,7 +14,7 @@ use crate::doctor::{
     self, ConfiguredServer, DoctorContext, HookLine, ResolvedConfig, ServerTransport,
 };
 use crate::hooks::{HookHandler, HookSettings};
-use crate::mcp::{McpTimers, ServerAddress, ServerConfig, Servers};
+use crate::mcp::{HttpAddress, McpTimers, ServerAddress, ServerConfig, Servers};
 use crate::model::{BaseUrl, HelperCommand};
 use crate::secrets::{KnownSecrets, Redactor};
 
@@ -261,7 +261,7 @@ fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
         let how = match &config.place {
             ServerAddress::Program { command, .. } => ServerTransport::Program(command.clone()),
             ServerAddress::Host => ServerTransport::Host,
-            ServerAddress::Http { url, .. } => ServerTransport::Address(
+            ServerAddress::Http(HttpAddress { url, .. }) => ServerTransport::Address(
                 BaseUrl::parse(url).map_or("an address".to_owned(), |at| at.origin()),
             ),
         };

@@ -179,6 +179,7 @@ impl StreamJson {
         if self.interim.build.is_some() {
             self.interim.init = Some(Box::new(init.clone()));
         }
+        let commands = [&self.offers.commands[..], &init.server_prompts[..]].concat();
         self.system(
             "init",
             json!({
@@ -188,7 +189,7 @@ impl StreamJson {
                 "mcp_server_errors": self.offers.server_errors(),
                 "model": init.model,
                 "permissionMode": init.permission_mode,
-                "slash_commands": self.offers.commands,
+                "slash_commands": commands,
                 "apiKeySource": init.api_key_source,
                 "claude_code_version": REFERENCE_VERSION,
                 "outlast_version": VERSION,

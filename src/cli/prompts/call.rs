@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::commands::is_name;
-use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands};
+use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands, words};
 use super::library::{PromptCommand, PromptLibrary};
 use crate::cli::usage::UsageError;
 use crate::config::repository::{IgnoredSetting, UNTRUSTED};
+use crate::mcp::{ServerConfig, tool_name_prefix};
 use crate::tools::{RuleList, check_rule};
 use strsim::osa_distance;
 
@@ -86,6 +87,39 @@ impl ExpandedCommand {
             }
         }
         self
+    }
+}
+
+/// A prompt that calls a prompt of an MCP server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct ServerPromptCall {
+    /// The call as it was written.
+    pub(in crate::cli) text: String,
+    /// The name of the server.
+    pub(in crate::cli) server: String,
+    /// The name of the command.
+    pub(in crate::cli) command: String,
+    /// The arguments.
+    pub(in crate::cli) words: Vec<String>,
+}
+
+impl ServerPromptCall {
+    /// Parses a prompt that calls a prompt of one of these servers.
+    pub(in crate::cli) fn parse(
+        prompt: &str,
+        library: &PromptLibrary,
+        servers: &[ServerConfig],
+    ) -> Option<Self> {
+        let (command, arguments) = name_of(prompt).filter(|_| library.accepts_calls)?;
+        let of = |server: &&ServerConfig| command.starts_with(&tool_name_prefix(&server.name));
+        // Of servers named `a` and `a__b` the longer match wins.
+        let server = servers.iter().filter(of).max_by_key(|server| server.name.len())?;
+        Some(Self {
+            text: prompt.to_owned(),
+            server: server.name.clone(),
+            command: command.to_owned(),
+            words: words(arguments),
+        })
     }
 }
 

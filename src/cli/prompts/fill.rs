@@ -88,7 +88,7 @@ fn index_in_brackets(text: &str) -> Option<(usize, &str)> {
 }
 
 /// Splits arguments into words, with quotes as in a shell.
-fn words(arguments: &str) -> Vec<String> {
+pub(super) fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

@@ -24,5 +24,5 @@ pub use library::{
 };
 
 pub(super) use agents::parse_flag as agents_of_flag;
-pub(super) use call::ExpandedCommand;
+pub(super) use call::{ExpandedCommand, ServerPromptCall};
 pub(super) use fill::Placeholders;

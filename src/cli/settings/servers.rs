@@ -13,7 +13,7 @@ use crate::config::environment::{ProcessEnv, Variables};
 use crate::config::file::{ParsedSettings, utf8};
 use crate::config::spans::JsonPaths;
 use crate::config::{Config, redact, syntax_error, values};
-use crate::mcp::{self, McpTimers, ServerAddress, ServerConfig};
+use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig};
 use crate::process::file_reads;
 use crate::tools::secret_values;
 
@@ -42,7 +42,7 @@ impl McpServers {
                 let pair = |(name, value): (&String, &String)| (name.into(), value.into());
                 secret_values(&variables.iter().map(pair).collect::<Variables>(), &[])
             }
-            ServerAddress::Http { url, headers } => {
+            ServerAddress::Http(HttpAddress { url, headers, .. }) => {
                 let values = headers.iter().map(|(_, value)| value);
                 let words = values.flat_map(|value| value.split_whitespace());
                 let words = words.filter(|word| word.len() >= SECRET_BYTES_MIN);
@@ -228,6 +228,13 @@ pub(super) fn resolve(
     for NamedServer { name, entry, author, place, column } in named {
         match ServerConfig::parse(&name, &entry, &lookup) {
             Ok((mut config, unset)) => {
+                if entry.get("oauth").is_some_and(|oauth| !oauth.is_null()) {
+                    warnings.push(format!(
+                        "{place}:{column}: \"oauth\" of the MCP server {name:?} has no effect: an \
+                         unattended run cannot log in; put a token into its \"headers\", or a \
+                         command that prints one into its \"headersHelper\""
+                    ));
+                }
                 config.disabled |= author.is_repository() && !approval.admits(&name);
                 config.trusted = !author.is_repository();
                 for variable in unset {
@@ -259,8 +266,9 @@ pub(super) fn resolve(
     let defaults = McpTimers::default();
     let call = env.mcp_call.unwrap_or(defaults.call);
     let wait = env.mcp_wait.unwrap_or(defaults.wait);
+    let begin = env.mcp_wait.unwrap_or(defaults.begin);
     let start = env.mcp_start.unwrap_or(defaults.start).max(wait);
-    let timers = McpTimers { wait, start, call, ..defaults };
+    let timers = McpTimers { begin, wait, start, call, ..defaults };
     // Of two servers with the same tool prefix the first is used.
     let (mut servers, others): (Vec<ServerConfig>, Vec<ServerConfig>) =
         found.into_values().partition(|server| managed.contains(&server.name));
@@ -279,10 +287,14 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
         [] => "there is none (.mcp.json counts in a trusted repository only)".to_owned(),
         names => format!("there are {}", names.join(", ")),
     };
-    let required = mcp.required.iter().flatten().map(String::as_str);
-    if let Some(name) = required.filter(|name| *name != "all").find(|name| !there.contains(name)) {
-        let why = format!("--mcp-required {name}: no MCP server has this name; {}", known());
-        return Err(UsageError::new(why));
+    for name in mcp.required.iter().flatten().filter(|name| !there.contains(&name.as_str())) {
+        let left_out = mcp.skipped.iter().find(|(skipped, _)| skipped == name || name == "all");
+        let why = match left_out {
+            Some((server, why)) => format!("the MCP server {server:?} is left out: {why}"),
+            None if name == "all" => continue,
+            None => format!("no MCP server has this name; {}", known()),
+        };
+        return Err(UsageError::new(format!("--mcp-required {name}: {why}")));
     }
     match asked {
         Some(tool) if !there.iter().any(|name| tool.starts_with(&mcp::tool_name_prefix(name))) => {

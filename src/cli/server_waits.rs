@@ -1,0 +1,120 @@
+//! What a run waits for at MCP servers before its first request: those that it requires, and the prompt
+//! that it was called with.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, interval_at, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::Setup;
+use crate::transcript::Block;
+
+use super::output::one_line;
+use super::prompts::ServerPromptCall;
+use super::run::RunJob;
+use super::timestamps::{format_duration, format_elapsed};
+use super::usage::{UsageError, UsageErrorKind};
+
+/// How long the wait for MCP servers may stay silent.
+const QUIET_SERVER_WAIT: Duration = Duration::from_secs(2);
+
+impl RunJob {
+    /// Starts the MCP servers, and waits for the required ones.
+    pub(super) async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
+        setup.servers.start();
+        let Some(names) = setup.servers.required() else { return Ok(()) };
+        let found = async {
+            setup.servers.wait_until_connected(names).await.map_err(|why| {
+                let what = format!("{why}; mend it, or say --mcp-required none");
+                UsageError::of(UsageErrorKind::McpUnavailable, what)
+            })
+        };
+        self.wait_for_servers(setup, (names, "required MCP servers"), found).await
+    }
+
+    /// Puts the text of a server's prompt in the place of its call. A session that has its prompt
+    /// already needs none.
+    pub(super) async fn fill_server_prompt(
+        &self,
+        setup: &mut Setup,
+        call: &ServerPromptCall,
+    ) -> Result<(), UsageError> {
+        let text = |block: &Block| match block {
+            Block::Text { text } => text.strip_suffix(&call.text).map(ToOwned::to_owned),
+            Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::ToolUse { .. }
+            | Block::ToolResult { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => None,
+        };
+        let place = setup.prompt.content.iter().enumerate();
+        let place = place.filter_map(|(index, block)| Some((index, text(block)?))).next();
+        let Some((index, before)) = place else { return Ok(()) };
+        let failed = |why: String| {
+            let what = format!("{}: {why}", call.command);
+            UsageError::of(UsageErrorKind::McpUnavailable, what)
+        };
+        let names = [call.server.clone()];
+        let cancel = CancellationToken::new();
+        let (servers, limit) = (&setup.servers, self.settings.mcp.timers.wait);
+        let fetched = async {
+            let connected = servers.wait_until_connected(&names).await;
+            connected.map_err(|why| failed(why.to_string()))?;
+            let prompt = servers.prompt(&call.command, &call.words, &cancel);
+            match timeout(limit, prompt).await {
+                Ok(prompt) => prompt.map_err(|why| failed(why.to_string())),
+                Err(_) => Err(failed(format!(
+                    "the server did not answer within {}",
+                    format_duration(limit)
+                ))),
+            }
+        };
+        let waiting = (&names[..], "the prompt of MCP servers");
+        let prompt = self.wait_for_servers(setup, waiting, fetched).await?;
+        setup.prompt.content[index] = Block::text(format!("{before}{prompt}"));
+        Ok(())
+    }
+
+    /// Waits for servers, with heartbeats that name them, until the run is interrupted or its time is
+    /// up.
+    async fn wait_for_servers<T>(
+        &self,
+        setup: &Setup,
+        (names, what): (&[String], &str),
+        found: impl Future<Output = Result<T, UsageError>>,
+    ) -> Result<T, UsageError> {
+        let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
+        let missing = || setup.servers.missing(names).join(", ");
+        let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
+        // A longer wait is reported with names and times, and again at each heartbeat.
+        let mut beats = interval_at(began + heartbeat.min(QUIET_SERVER_WAIT), heartbeat);
+        let late = self.wait_until_time_limit();
+        tokio::pin!(found, late);
+        loop {
+            tokio::select! {
+                biased;
+                interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
+                () = &mut late => {
+                    let what = format!(
+                        "time ran out while {what} were waited for ({}); mend them, or raise \
+                         --max-duration",
+                        missing()
+                    );
+                    return Err(UsageError::of(UsageErrorKind::Late, what));
+                }
+                found = &mut found => return found,
+                _ = beats.tick() => {
+                    let line = format!(
+                        "waiting for {what} ({}), {} so far, {} left",
+                        missing(),
+                        format_elapsed(began.elapsed()),
+                        format_duration(limit.saturating_sub(began.elapsed()))
+                    );
+                    self.shared.stderr.offer(&format!("outlast: {}", one_line(&line)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The `headersHelper` of a server: a command of the user that prints the headers of its requests as
+//! JSON, such as a token that ends after an hour.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::process::Job;
+use crate::task;
+
+use super::environment::ServerEnvironment;
+use super::server_client::header_map;
+
+/// How long the command may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The most that it may print, in bytes.
+const PRINTED_MAX: u64 = 64 << 10;
+
+/// Shorter words of a header are no secrets, such as `Bearer`.
+const SECRET_BYTES_MIN: usize = 12;
+
+/// The headers of one run of the command.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HelperHeaders {
+    /// Counts the runs of the command.
+    pub(super) version: u64,
+    pub(super) headers: HeaderMap,
+}
+
+/// The command, and what it printed last.
+pub(super) struct HeadersHelper {
+    job: Job,
+    around: Arc<ServerEnvironment>,
+    /// Held while the command runs: requests that need new headers wait for the same run.
+    last: Mutex<Option<HelperHeaders>>,
+}
+
+/// Why there are no headers.
+#[derive(Debug, thiserror::Error)]
+#[error("its \"headersHelper\" {0}")]
+pub(super) struct HelperError(String);
+
+impl HeadersHelper {
+    pub(super) fn new(job: Job, around: &Arc<ServerEnvironment>) -> Self {
+        Self { job, around: Arc::clone(around), last: Mutex::default() }
+    }
+
+    /// The job of the command of a server.
+    pub(super) fn job(
+        command: &str,
+        (server, url): (&str, &str),
+        around: &ServerEnvironment,
+    ) -> Job {
+        let facts = [("CLAUDE_CODE_MCP_SERVER_NAME", server), ("CLAUDE_CODE_MCP_SERVER_URL", url)];
+        let facts = facts.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        Job {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), command.into()],
+            cwd: around.cwd.clone(),
+            environment: around.program_environment().chain(facts).collect(),
+            input: false,
+            // It is the user's own program, with the user's own rights.
+            memory: None,
+            landlock: None,
+        }
+    }
+
+    /// The headers as they were printed last. Runs the command the first time.
+    ///
+    /// # Errors
+    /// The command failed.
+    pub(super) async fn headers(&self) -> Result<HelperHeaders, HelperError> {
+        let mut last = self.last.lock().await;
+        match &*last {
+            Some(known) => Ok(known.clone()),
+            None => self.run_again(&mut last).await,
+        }
+    }
+
+    /// Runs the command again, unless that was done since `refused` was printed.
+    ///
+    /// # Errors
+    /// The command failed.
+    pub(super) async fn renew(&self, refused: u64) -> Result<HelperHeaders, HelperError> {
+        let mut last = self.last.lock().await;
+        match &*last {
+            Some(known) if known.version != refused => Ok(known.clone()),
+            Some(_) | None => self.run_again(&mut last).await,
+        }
+    }
+
+    async fn run_again(
+        &self,
+        last: &mut Option<HelperHeaders>,
+    ) -> Result<HelperHeaders, HelperError> {
+        let late = |_| HelperError(format!("did not end within {} s", LIMIT.as_secs()));
+        let printed = timeout(LIMIT, self.run()).await.map_err(late)??;
+        let invalid = || HelperError("printed no JSON object of headers".to_owned());
+        let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(&printed) else {
+            return Err(invalid());
+        };
+        let pairs = fields.iter().map(|(name, value)| Some((name.as_str(), value.as_str()?)));
+        let pairs: Option<Vec<(&str, &str)>> = pairs.collect();
+        let headers = pairs.and_then(|pairs| header_map(pairs).ok()).ok_or_else(invalid)?;
+        for word in fields.values().filter_map(Value::as_str).flat_map(str::split_whitespace) {
+            if word.len() >= SECRET_BYTES_MIN {
+                self.around.secrets.add(word);
+            }
+        }
+        let version = last.as_ref().map_or(0, |known| known.version) + 1;
+        Ok(last.insert(HelperHeaders { version, headers }).clone())
+    }
+
+    /// Runs the command, and returns what it printed. Dropping the future ends it.
+    async fn run(&self) -> Result<Vec<u8>, HelperError> {
+        let failed = |error: std::io::Error| HelperError(format!("cannot be run: {error}"));
+        let missing = || HelperError("cannot be run: it has no pipes".to_owned());
+        let mut running = self.around.supervisor.start(&self.job).await.map_err(failed)?;
+        let stdout = running.stdout.take().ok_or_else(missing)?;
+        let stderr = running.stderr.take().ok_or_else(missing)?;
+        let stdout = Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
+        let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(failed)?;
+        // It may hold the secret, so it is not shown; a full pipe would stop the command.
+        task::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        let mut printed = Vec::new();
+        stdout.take(PRINTED_MAX + 1).read_to_end(&mut printed).await.map_err(failed)?;
+        if printed.len() as u64 > PRINTED_MAX {
+            return Err(HelperError(format!("printed more than {} KiB", PRINTED_MAX >> 10)));
+        }
+        let status = running.exit().await;
+        running.end_leftovers().await;
+        match status {
+            Some(status) if status.success() => Ok(printed),
+            Some(status) => Err(HelperError(format!("failed ({status})"))),
+            None => Err(HelperError("was killed".to_owned())),
+        }
+    }
+}

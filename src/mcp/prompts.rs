@@ -1,0 +1,178 @@
+//! Prompts of servers. The user calls them like commands: `/mcp__SERVER__PROMPT` and arguments.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::calls::ServerRequest;
+use super::content::{ContentPart, convert_item};
+use super::remote_tool::{sanitize_name, tool_name_prefix};
+use super::server_task::ServerTask;
+use super::servers::Servers;
+use crate::transcript::Block;
+
+/// The most prompts of one server.
+const MOST_PROMPTS: usize = 500;
+
+/// A server's prompt.
+#[derive(Debug, PartialEq)]
+pub(super) struct RemotePrompt {
+    /// The server's own name for it.
+    name: String,
+    /// The name of its command.
+    command: String,
+    /// The names of its arguments, in order.
+    arguments: Vec<String>,
+}
+
+/// Why a prompt cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    #[error("no MCP server has a prompt {command}; there are: {}", known.join(", "))]
+    Unknown { command: String, known: Vec<String> },
+    #[error("the MCP server {server:?} does not give the prompt: {why}")]
+    Refused { server: String, why: String },
+}
+
+/// Converts a listing. Entries without a name are left out.
+pub(super) fn convert_prompts(server: &str, listed: &[Value]) -> Vec<RemotePrompt> {
+    let prefix = tool_name_prefix(server);
+    let prompt = |prompt: &Value| {
+        let name = prompt["name"].as_str().filter(|name| !name.is_empty())?;
+        let arguments = prompt["arguments"].as_array().into_iter().flatten();
+        let arguments = arguments.filter_map(|argument| argument["name"].as_str());
+        Some(RemotePrompt {
+            name: name.to_owned(),
+            command: format!("{prefix}{}", sanitize_name(name)),
+            arguments: arguments.map(ToOwned::to_owned).collect(),
+        })
+    };
+    listed.iter().take(MOST_PROMPTS).filter_map(prompt).collect()
+}
+
+impl RemotePrompt {
+    /// The words of a call as named arguments: further words belong to the last argument.
+    fn assign(&self, words: &[String]) -> Value {
+        let mut assigned = Map::new();
+        for (index, name) in self.arguments.iter().enumerate().take(words.len()) {
+            let is_last = index + 1 == self.arguments.len();
+            let value = if is_last { words[index..].join(" ") } else { words[index].clone() };
+            assigned.insert(name.clone(), value.into());
+        }
+        assigned.into()
+    }
+}
+
+impl Servers {
+    /// The names of the commands for the prompts of all servers.
+    pub fn prompt_commands(&self) -> Vec<String> {
+        let prompts = self.members().into_iter().map(|member| member.prompts());
+        let commands = |prompts: Arc<Vec<RemotePrompt>>| {
+            prompts.iter().map(|prompt| prompt.command.clone()).collect::<Vec<_>>()
+        };
+        prompts.flat_map(commands).collect()
+    }
+
+    /// Returns the text of a prompt, by the name of its command and the words of the call.
+    ///
+    /// # Errors
+    /// No connected server has it, or its server refuses.
+    pub async fn prompt(
+        &self,
+        command: &str,
+        words: &[String],
+        cancel: &CancellationToken,
+    ) -> Result<String, PromptError> {
+        let found = self.members().into_iter().find_map(|member| {
+            let prompts = member.prompts();
+            let index = prompts.iter().position(|prompt| prompt.command == command)?;
+            Some((member, prompts, index))
+        });
+        let Some((member, prompts, index)) = found else {
+            let known = self.prompt_commands();
+            return Err(PromptError::Unknown { command: command.to_owned(), known });
+        };
+        self.get_prompt(&member, &prompts[index], words, cancel).await
+    }
+
+    async fn get_prompt(
+        &self,
+        member: &ServerTask,
+        prompt: &RemotePrompt,
+        words: &[String],
+        cancel: &CancellationToken,
+    ) -> Result<String, PromptError> {
+        let server = member.config.name.clone();
+        let params = json!({ "name": prompt.name, "arguments": prompt.assign(words) });
+        let request = ServerRequest { method: "prompts/get", params };
+        match member.request(&prompt.name, &request, self.timers(), cancel).await {
+            Ok(result) => match text_of(&result) {
+                text if text.trim().is_empty() => {
+                    Err(PromptError::Refused { server, why: "it holds no text".to_owned() })
+                }
+                text => Ok(text),
+            },
+            Err(why) => Err(PromptError::Refused { server, why: why.to_string() }),
+        }
+    }
+}
+
+/// The text of the messages of a prompt. What is no text cannot be part of it, and is named.
+fn text_of(result: &Value) -> String {
+    let mut texts = Vec::new();
+    for message in result["messages"].as_array().into_iter().flatten() {
+        let content = match &message["content"] {
+            Value::Array(items) => items.iter().collect(),
+            one => vec![one],
+        };
+        for item in content {
+            let text = match convert_item(item) {
+                ContentPart::Block(Block::Text { text }) => text,
+                ContentPart::Block(_) => "[an image is left out]".to_owned(),
+                ContentPart::Data { what, .. } => format!("[{what} is left out]"),
+            };
+            let is_reply = message["role"] == "assistant";
+            texts.push(if is_reply { format!("Assistant: {text}") } else { text });
+        }
+    }
+    texts.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_call_are_the_arguments_in_order() {
+        let listed = [
+            json!({ "name": "re view", "arguments": [{ "name": "file" }, { "name": "focus" }] }),
+            json!({ "description": "no name" }),
+            json!({ "name": "plain" }),
+        ];
+        let prompts = convert_prompts("my server", &listed);
+        let names: Vec<&str> = prompts.iter().map(|prompt| prompt.command.as_str()).collect();
+        assert_eq!(names, ["mcp__my_server__re_view", "mcp__my_server__plain"]);
+        for (words, wanted) in [
+            (&[][..], json!({})),
+            (&["a"], json!({ "file": "a" })),
+            (&["a", "b", "c d"], json!({ "file": "a", "focus": "b c d" })),
+        ] {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            assert_eq!(prompts[0].assign(&words), wanted);
+            assert_eq!(prompts[1].assign(&words), json!({}));
+        }
+    }
+
+    #[test]
+    fn the_messages_of_a_prompt_become_one_text() {
+        let message = |role: &str, content: Value| json!({ "role": role, "content": content });
+        let result = json!({ "messages": [
+            message("user", json!({ "type": "text", "text": "Look." })),
+            message("assistant", json!({ "type": "text", "text": "I do." })),
+            message("user", json!([{ "type": "image", "mimeType": "image/png", "data": "aGk=" }])),
+        ] });
+        assert_eq!(text_of(&result), "Look.\n\nAssistant: I do.\n\n[an image is left out]");
+        assert_eq!(text_of(&json!({})), "");
+    }
+}

@@ -1,0 +1,244 @@
+//! HTTP requests to a server: with the configured headers and those of its helper, which is run again
+//! when the server refuses them, and along redirects within the same origin.
+
+use reqwest::header::{
+    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    WWW_AUTHENTICATE,
+};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+
+use crate::secrets::Redactor;
+
+use super::call_error::{
+    ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
+};
+use super::headers_helper::{HeadersHelper, HelperHeaders};
+
+/// The largest answer, and the largest event, in bytes.
+pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The largest body of an error that is read, in bytes.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// The most redirects of one request.
+const REDIRECTS_MAX: usize = 5;
+
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The content type of messages.
+pub(super) const JSON: &str = "application/json";
+
+/// The content type of streams.
+pub(super) const EVENTS: &str = "text/event-stream";
+
+/// Why a server cannot be asked at all.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HeaderError {
+    #[error("one of its \"headers\" is not a valid HTTP header")]
+    Invalid,
+    #[error("the header {0:?} of its \"headers\" is the protocol's own")]
+    OfProtocol(String),
+}
+
+/// Sends requests to a server.
+pub(super) struct ServerClient {
+    client: Client,
+    pub(super) url: Url,
+    /// The configured headers.
+    headers: HeaderMap,
+    helper: Option<HeadersHelper>,
+    pub(super) mask: Redactor,
+}
+
+/// An answer that is no success.
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) is_json: bool,
+    pub(super) body: Vec<u8>,
+    retry_after: Option<String>,
+}
+
+impl ServerClient {
+    /// # Errors
+    /// A header that cannot be set by the user.
+    pub(super) fn new(
+        client: Client,
+        url: Url,
+        headers: &[(String, String)],
+        helper: Option<HeadersHelper>,
+        mask: Redactor,
+    ) -> Result<Self, HeaderError> {
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers = header_map(pairs)?;
+        let own = [ACCEPT, SESSION_ID, LAST_EVENT_ID];
+        if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
+            return Err(HeaderError::OfProtocol(name.as_str().to_owned()));
+        }
+        Ok(Self { client, url, headers, helper, mask })
+    }
+
+    /// Sends a request with the headers of the protocol beside the user's. A request that a server
+    /// redirects or refuses for its credentials has not begun, so it is sent again: at most once with
+    /// new headers of the helper.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        own: &HeaderMap,
+        body: Option<&str>,
+    ) -> Result<Response, ExchangeFault> {
+        let mut helped = self.helper_headers().await?;
+        let (mut url, mut redirects, mut renewed) = (url.clone(), 0, false);
+        loop {
+            let request = self.client.request(method.clone(), url.clone());
+            let request = request.headers(self.headers.clone()).headers(helped.headers.clone());
+            let request = request.headers(own.clone());
+            let request = match body {
+                Some(body) => request.body(body.to_owned()),
+                None => request,
+            };
+            let response = request.send().await;
+            let response = response.map_err(|error| classify_client_error(&error, &self.mask))?;
+            if let Some(next) =
+                redirect_target(&response, &url).filter(|_| redirects < REDIRECTS_MAX)
+            {
+                (url, redirects) = (next, redirects + 1);
+                continue;
+            }
+            let Some(helper) = self.helper.as_ref().filter(|_| !renewed && needs_login(&response))
+            else {
+                return Ok(response);
+            };
+            match helper.renew(helped.version).await {
+                Ok(headers) => (helped, renewed) = (headers, true),
+                Err(error) => return Err(ExchangeFault::NeedsAuth(error.to_string())),
+            }
+        }
+    }
+
+    async fn helper_headers(&self) -> Result<HelperHeaders, ExchangeFault> {
+        match &self.helper {
+            None => Ok(HelperHeaders::default()),
+            Some(helper) => helper
+                .headers()
+                .await
+                .map_err(|error| ExchangeFault::ConnectionLost(error.to_string())),
+        }
+    }
+
+    /// Reads an answer that is no success.
+    ///
+    /// # Errors
+    /// The server requires a login.
+    pub(super) async fn read_refusal(&self, response: Response) -> Result<Refusal, ExchangeFault> {
+        let status = response.status();
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        if needs_login(&response) {
+            let challenge = header(WWW_AUTHENTICATE).unwrap_or_default();
+            return Err(ExchangeFault::NeedsAuth(describe_challenge(status, challenge)));
+        }
+        let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
+        let is_json = content_type(&response).starts_with(JSON);
+        // A body that breaks off is not worth more than the status.
+        let body = read(response, ERROR_BYTES_MAX).await.unwrap_or_default();
+        Ok(Refusal { status, is_json, body, retry_after })
+    }
+
+    /// The fault that a refusal is, unless it means more.
+    pub(super) fn classify_refusal(&self, refusal: &Refusal) -> ExchangeFault {
+        let text = refusal.text();
+        // What gateways say of servers behind them is of no use.
+        let said = if refusal.is_before_begin() { &*text } else { "" };
+        classify_status(refusal.status, said, refusal.retry_after.as_deref(), &self.mask)
+    }
+
+    /// The same, of a session that the server does not know any more.
+    pub(super) fn classify_lost_session(&self, refusal: &Refusal) -> ExchangeFault {
+        let text = refusal.text();
+        match classify_status(refusal.status, &text, None, &self.mask) {
+            ExchangeFault::Status(_, why) => ExchangeFault::Expired(why),
+            other @ (ExchangeFault::NeedsAuth(_)
+            | ExchangeFault::Expired(_)
+            | ExchangeFault::InvalidAnswer(_)
+            | ExchangeFault::ConnectionLost(_)) => other,
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Whether the server cannot have begun with the request. One that fails may have, whatever it
+    /// says.
+    pub(super) fn is_before_begin(&self) -> bool {
+        self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
+    }
+}
+
+/// The headers of such names and values.
+///
+/// # Errors
+/// One is no valid header.
+pub(super) fn header_map<'a>(
+    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<HeaderMap, HeaderError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let (name, value) = pair.ok_or(HeaderError::Invalid)?;
+        headers.insert(name, value);
+    }
+    // Many configurations state it, though every body is JSON.
+    headers.remove(CONTENT_TYPE);
+    Ok(headers)
+}
+
+fn needs_login(response: &Response) -> bool {
+    let is_challenged = response.headers().contains_key(WWW_AUTHENTICATE);
+    match response.status() {
+        StatusCode::UNAUTHORIZED => true,
+        StatusCode::FORBIDDEN => is_challenged,
+        _ => false,
+    }
+}
+
+/// Where a redirect leads that keeps the method and the body, if that is the same server: another one
+/// must not get the credentials.
+fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
+    let status = response.status();
+    if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+        return None;
+    }
+    let target = from.join(response.headers().get(LOCATION)?.to_str().ok()?).ok()?;
+    (target.origin() == from.origin()).then_some(target)
+}
+
+/// The content type without its parameters, in lower case.
+pub(super) fn content_type(response: &Response) -> String {
+    let header = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = header.and_then(|value| value.split(';').next()).unwrap_or_default();
+    kind.trim().to_ascii_lowercase()
+}
+
+pub(super) fn too_large() -> ExchangeFault {
+    let mib = ANSWER_BYTES_MAX >> 20;
+    ExchangeFault::InvalidAnswer(format!("its answer is larger than {mib} MiB"))
+}
+
+/// Reads a body of at most `limit` bytes.
+pub(super) async fn read(mut response: Response, limit: usize) -> Result<Vec<u8>, ExchangeFault> {
+    let mut body = Vec::new();
+    while let Some(bytes) = response.chunk().await.map_err(|_| connection_broken())? {
+        if body.len() + bytes.len() > limit {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&bytes);
+    }
+    Ok(body)
+}

@@ -1,0 +1,152 @@
+//! The transport of the first version of the protocol over HTTP ("HTTP+SSE"): one stream of events,
+//! which names the address for messages first and then holds all that the server sends.
+
+use std::sync::Arc;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, StatusCode, Url};
+use tokio::sync::watch;
+
+use crate::sse::{SseEvent, SseParser};
+use crate::task;
+
+use super::call_error::{ExchangeFault, connection_broken, is_session_lost};
+use super::rpc::{ClientMessage, ServerMessage};
+use super::server_client::{ANSWER_BYTES_MAX, EVENTS, JSON, ServerClient, content_type, too_large};
+use super::transport::{Closing, Inbox, Sending, Transport};
+
+/// The client's end of a connection.
+pub(super) struct SseTransport {
+    stream: Arc<EventStream>,
+    /// The address for messages, once the server has named it, or why it will not.
+    endpoint: watch::Receiver<Option<Result<Url, ExchangeFault>>>,
+}
+
+/// The stream that the server sends in.
+struct EventStream {
+    server: ServerClient,
+    inbox: Inbox,
+}
+
+impl SseTransport {
+    /// Opens the stream. It is closed with the inbox.
+    pub(super) fn start(server: ServerClient, inbox: Inbox) -> Self {
+        let (named, endpoint) = watch::channel(None);
+        let stream = Arc::new(EventStream { server, inbox });
+        let reading = Arc::clone(&stream);
+        task::spawn(async move {
+            let failed = tokio::select! {
+                failed = reading.read(&named) => failed,
+                () = reading.inbox.closed.cancelled() => connection_broken(),
+            };
+            named.send_if_modified(|endpoint| {
+                let is_unnamed = endpoint.is_none();
+                if is_unnamed {
+                    *endpoint = Some(Err(failed));
+                }
+                is_unnamed
+            });
+            // The first request fails with the reason before the others hear of the end.
+            if matches!(&*named.borrow(), Some(Ok(_))) {
+                reading.inbox.closed.cancel();
+            }
+        });
+        Self { stream, endpoint }
+    }
+}
+
+impl EventStream {
+    /// Takes in what the server sends, and returns why that ended.
+    async fn read(
+        &self,
+        named: &watch::Sender<Option<Result<Url, ExchangeFault>>>,
+    ) -> ExchangeFault {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
+        let response = self.server.send(Method::GET, &self.server.url, &headers, None).await;
+        let mut response = match response {
+            Ok(response) if response.status().is_success() => response,
+            Ok(response) => match self.server.read_refusal(response).await {
+                Ok(refusal) => return self.server.classify_refusal(&refusal),
+                Err(fault) => return fault,
+            },
+            Err(fault) => return fault,
+        };
+        if content_type(&response) != EVENTS {
+            let why = "it answered with no stream of events, as \"type\": \"sse\" wants: it may speak \
+                       \"type\": \"http\"";
+            return ExchangeFault::InvalidAnswer(why.to_owned());
+        }
+        let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());
+        loop {
+            let Ok(Some(bytes)) = response.chunk().await else { return connection_broken() };
+            if parser.push(&bytes, &mut events).is_err() {
+                return too_large();
+            }
+            for event in events.drain(..) {
+                if event.event == "endpoint" {
+                    match self.endpoint(&event) {
+                        Some(url) => named.send_replace(Some(Ok(url))),
+                        None => {
+                            let why = "it named an address of another server for messages";
+                            return ExchangeFault::InvalidAnswer(why.to_owned());
+                        }
+                    };
+                    continue;
+                }
+                let permit = self.inbox.reserve(event.data.len()).await;
+                if let Some(message) = ServerMessage::parse(event.data.as_bytes())
+                    && !self.inbox.put(message, permit).await
+                {
+                    return connection_broken();
+                }
+            }
+        }
+    }
+
+    /// The address that an event names, if it is of the same server: another one must not get the
+    /// credentials.
+    fn endpoint(&self, event: &SseEvent) -> Option<Url> {
+        let url = self.server.url.join(event.data.trim()).ok()?;
+        (url.origin() == self.server.url.origin()).then_some(url)
+    }
+
+    /// Sends a message. The answer comes in the stream.
+    async fn post(&self, url: &Url, message: &ClientMessage) -> Result<(), ExchangeFault> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        let body = message.json.to_string();
+        let response = self.server.send(Method::POST, url, &headers, Some(&body)).await?;
+        if response.status().is_success() {
+            return Ok(());
+        }
+        let refusal = self.server.read_refusal(response).await?;
+        let is_lost = refusal.status == StatusCode::NOT_FOUND
+            || refusal.is_before_begin() && is_session_lost(&refusal.text());
+        // The address names the session.
+        Err(if is_lost && message.method() != "initialize" {
+            self.server.classify_lost_session(&refusal)
+        } else {
+            self.server.classify_refusal(&refusal)
+        })
+    }
+}
+
+impl Transport for SseTransport {
+    fn send(&self, message: ClientMessage) -> Sending {
+        let (stream, mut endpoint) = (Arc::clone(&self.stream), self.endpoint.clone());
+        Box::pin(async move {
+            let named = endpoint.wait_for(Option::is_some).await.map(|named| named.clone());
+            match named {
+                Ok(Some(Ok(url))) => stream.post(&url, &message).await,
+                Ok(Some(Err(fault))) => Err(fault),
+                Ok(None) | Err(_) => Err(connection_broken()),
+            }
+        })
+    }
+
+    fn close(&self) -> Closing {
+        // The stream ends with the inbox.
+        Box::pin(std::future::ready(()))
+    }
+}

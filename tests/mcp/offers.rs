@@ -1,0 +1,93 @@
+//! What servers offer to a run: prompts, tools that they add, and what is said where a server does not
+//! come up or is left out.
+
+use std::time::Duration;
+
+use outlast::rehearsal::Scenario;
+use serde_json::json;
+
+use super::runs::{calls, config, status, succeeded, trial};
+use crate::support::stopwatch::Stopwatch;
+use crate::support::{RunBuilder, serve};
+
+#[tokio::test]
+async fn a_prompt_of_a_server_is_called_like_a_command() {
+    let server = serve(Scenario::new().reply("Done."));
+    let call = "/mcp__test__re_view 'a b.rs' the loops";
+    let config = config(&["rich"], &json!({}));
+    let trial = RunBuilder::against(&server).env("MCP_TIMEOUT", "120000");
+    let trial = trial.args([call, "--output-format", "stream-json", "--mcp-config", &config]);
+    let ended = trial.run().await;
+    succeeded(&ended);
+    let prompt = r#"Review {"file": "a b.rs", "focus": "the loops"}"#;
+    assert_eq!(server.requests()[0].body["messages"][0]["content"][0]["text"], prompt);
+    let commands = &ended.frames()[0]["slash_commands"];
+    assert_eq!(*commands, json!(["mcp__test__re_view", "mcp__test__none"]));
+}
+
+#[tokio::test]
+async fn a_prompt_that_a_server_does_not_have_is_an_error_that_names_the_others() {
+    for (mode, call, wanted) in [
+        ("rich", "/mcp__test__nope", "there are: mcp__test__re_view, mcp__test__none"),
+        ("rich", "/mcp__test__none", "it holds no text"),
+        ("crash", "/mcp__test__re_view x", "cannot find my config"),
+        ("rich", "/mcp__other__x", "unknown command /mcp__other__x"),
+    ] {
+        let server = serve(Scenario::new().reply("Done."));
+        let config = config(&[mode], &json!({}));
+        let trial = RunBuilder::against(&server).env("MCP_TIMEOUT", "3000");
+        let ended = trial.args([call, "--mcp-config", &config]).run().await;
+        assert_ne!(ended.code, Some(0), "{call}: {ended:?}");
+        let result = ended.result()["errors"].to_string();
+        assert!(result.contains(wanted), "{call}: {result}");
+        assert_eq!(server.requests().len(), 0, "{call}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_come_up_costs_seconds() {
+    let server = serve(Scenario::new().reply("Done."));
+    let config = config(&["never"], &json!({}));
+    let began = Stopwatch::start();
+    let trial = RunBuilder::against(&server).args(["go", "--mcp-config", &config]);
+    let ended = trial.args(["--output-format", "json"]).run().await;
+    let result = succeeded(&ended);
+    // It would be thirty for one that is required.
+    began.assert_within(Duration::from_secs(20), "the end");
+    assert_eq!(status(&result["mcp"]["servers"][0]), "pending");
+}
+
+#[tokio::test]
+async fn tools_that_a_server_adds_are_in_the_next_request() {
+    let server = serve(calls("grow", ""));
+    succeeded(&trial(&server, &["well"]).run().await);
+    let tools: Vec<bool> = server
+        .requests()
+        .iter()
+        .map(|request| request.body["tools"].to_string().contains("mcp__test__grown"))
+        .collect();
+    assert_eq!(tools, [false, true]);
+}
+
+#[tokio::test]
+async fn a_required_server_that_is_left_out_is_named_with_the_cause() {
+    for required in ["old", "all"] {
+        let server = serve(Scenario::new().reply("Done."));
+        let config = json!({ "mcpServers": { "old": { "type": "ws", "url": "wss://x" } } });
+        let trial = RunBuilder::against(&server).args(["go", "--mcp-required", required]);
+        let ended = trial.args(["--mcp-config", &config.to_string()]).run().await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let wanted = "the MCP server \"old\" is left out: --mcp-config:1:";
+        let why = "the transport \"ws\" is not supported";
+        assert!(ended.stderr.contains(wanted) && ended.stderr.contains(why), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_an_entry_describes_is_named_as_not_supported() {
+    let server = serve(Scenario::new().reply("Done."));
+    let config = config(&["well"], &json!({ "oauth": { "clientId": "x" } }));
+    let ended = RunBuilder::against(&server).args(["go", "--mcp-config", &config]).run().await;
+    let warnings = succeeded(&ended)["warnings"].to_string().replace('\\', "");
+    assert!(warnings.contains("\"oauth\" of the MCP server \"test\" has no effect"), "{warnings}");
+}
