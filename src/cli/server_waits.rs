@@ -73,7 +73,8 @@ impl RunJob {
         };
         let waiting = (&names[..], "the prompt of MCP servers");
         let prompt = self.wait_for_servers(setup, waiting, fetched).await?;
-        setup.prompt.content[index] = Block::text(format!("{before}{prompt}"));
+        let gap = if call.rest.is_empty() { "" } else { "\n\n" };
+        setup.prompt.content[index] = Block::text(format!("{before}{prompt}{gap}{}", call.rest));
         Ok(())
     }
 

@@ -84,8 +84,8 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
             why,
         )) => ConnectionLoss::Permanent(format!(
-            "{why}: its \"url\" may be wrong, or it speaks the older transport, which is \"type\": \
-             \"sse\""
+            "{why}: its \"url\" may be wrong, or it speaks the other transport over HTTP (\"type\": \
+             \"http\" or \"sse\")"
         )),
         RequestFault::Exchange(ExchangeFault::Status(code, why)) if is_permanent(*code) => {
             ConnectionLoss::Permanent(why.clone())

@@ -22,6 +22,9 @@ use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus}
 /// The shortest interval between two listings of a server's tools.
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long the list of a server's prompts may delay its tools.
+const PROMPTS_MAX: Duration = Duration::from_secs(5);
+
 /// The most warnings about a server's tools.
 const TOOL_WARNINGS_MAX: usize = 100;
 
@@ -280,6 +283,7 @@ impl ServerTask {
 
     /// The prompts of a new connection. A server that does not list them has none.
     async fn list_prompts(&self, wire: &ConnectionHandle, end: Instant) -> Vec<RemotePrompt> {
+        let end = end.min(Instant::now() + PROMPTS_MAX);
         match timeout_at(end, wire.list_prompts()).await {
             Ok(Ok(listed)) => convert_prompts(&self.config.name, &listed),
             Ok(Err(_)) | Err(_) => Vec::new(),

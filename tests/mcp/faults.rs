@@ -94,7 +94,11 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         ("400", "it said: what was that", ServerStatus::Failed),
         ("403", "not from there", ServerStatus::Failed),
         ("307", "write the address that it leads to into its \"url\"", ServerStatus::Failed),
-        ("404", "it speaks the older transport, which is \"type\": \"sse\"", ServerStatus::Failed),
+        (
+            "404",
+            "it speaks the other transport over HTTP (\"type\": \"http\" or \"sse\")",
+            ServerStatus::Failed,
+        ),
         ("405", "its \"url\" may be wrong", ServerStatus::Failed),
         ("401", "it requires a login", ServerStatus::NeedsAuth),
         ("oauth", "it requires an OAuth login", ServerStatus::NeedsAuth),

@@ -13,13 +13,13 @@ use crate::support::{RunBuilder, serve};
 #[tokio::test]
 async fn a_prompt_of_a_server_is_called_like_a_command() {
     let server = serve(Scenario::new().reply("Done."));
-    let call = "/mcp__test__re_view 'a b.rs' the loops";
+    let call = "/mcp__test__re_view 'a b.rs' the loops\nAnd this.";
     let config = config(&["rich"], &json!({}));
     let trial = RunBuilder::against(&server).env("MCP_TIMEOUT", "120000");
     let trial = trial.args([call, "--output-format", "stream-json", "--mcp-config", &config]);
     let ended = trial.run().await;
     succeeded(&ended);
-    let prompt = r#"Review {"file": "a b.rs", "focus": "the loops"}"#;
+    let prompt = "Review {\"file\": \"a b.rs\", \"focus\": \"the loops\"}\n\nAnd this.";
     assert_eq!(server.requests()[0].body["messages"][0]["content"][0]["text"], prompt);
     let commands = &ended.frames()[0]["slash_commands"];
     assert_eq!(*commands, json!(["mcp__test__re_view", "mcp__test__none"]));

@@ -101,6 +101,8 @@ pub(in crate::cli) struct ServerPromptCall {
     pub(in crate::cli) command: String,
     /// The arguments.
     pub(in crate::cli) words: Vec<String>,
+    /// The lines after the call, such as standard input: they follow the text of the prompt.
+    pub(in crate::cli) rest: String,
 }
 
 impl ServerPromptCall {
@@ -112,6 +114,12 @@ impl ServerPromptCall {
     ) -> Option<Self> {
         let (command, arguments) = name_of(prompt).filter(|_| library.accepts_calls)?;
         let of = |server: &&ServerConfig| command.starts_with(&tool_name_prefix(&server.name));
+        let (arguments, rest) = match prompt.trim_start().split_once('\n') {
+            Some((call, rest)) => {
+                (call.split_once(char::is_whitespace).unwrap_or_default().1, rest)
+            }
+            None => (arguments, ""),
+        };
         // Of servers named `a` and `a__b` the longer match wins.
         let server = servers.iter().filter(of).max_by_key(|server| server.name.len())?;
         Some(Self {
@@ -119,6 +127,7 @@ impl ServerPromptCall {
             server: server.name.clone(),
             command: command.to_owned(),
             words: words(arguments),
+            rest: rest.to_owned(),
         })
     }
 }
