@@ -6,7 +6,6 @@ use std::thread;
 
 use outlast::json::{NESTING_MAX, STACK_BYTES, decode, read, read_str, to_line};
 use proptest::prelude::{Strategy, any, prop, prop_oneof, proptest};
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 /// The levels of lists in a value, and what the innermost holds.
