@@ -180,7 +180,7 @@ async fn a_cost_that_is_not_known_is_null_in_every_view() {
     assert_eq!((ended.code, &result["total_cost_usd"]), (Some(0), &Value::Null), "{result}");
     assert_eq!(result["recovery"]["records"][0]["cost_usd"], Value::Null, "{result}");
     assert!(!ended.stderr.contains("$0."), "{}", ended.stderr);
-    for view in ["text", "markdown", "junit", "html", "json"] {
+    for view in ["table", "markdown", "junit", "html", "json"] {
         ended = ended.again_bare(&server.base_url()).args(["report", "--format", view]).run().await;
         assert!(ended.code == Some(0) && !ended.stdout.contains("$0."), "{view}: {ended:?}");
     }

@@ -318,7 +318,8 @@ async fn a_single_overload_does_not_switch_the_model() {
     assert_eq!(switches(&ended), [] as [[Value; 2]; 0]);
 }
 
-/// A model that was left is not called again, even after successes of the others.
+/// A model that was left is not called again, even after successes of the others, but for the
+/// preferred one before the end.
 #[tokio::test]
 async fn without_returning_each_model_is_used_once() {
     let turn = json!({ "command": "true" });
@@ -340,12 +341,16 @@ async fn without_returning_each_model_is_used_once() {
     let result = ended.result();
     assert_eq!(ended.code, Some(75), "{ended:?}");
     assert_eq!(result["api_error_class"], "repeated_529");
-    let changes = [[json!(FIRST), json!(SECOND)], [json!(SECOND), json!(THIRD)]];
+    let changes = [
+        [json!(FIRST), json!(SECOND)],
+        [json!(SECOND), json!(THIRD)],
+        [json!(THIRD), json!(FIRST)],
+    ];
     assert_eq!(switches(&ended), changes);
     let mut asked = models(&server);
     asked.dedup();
-    assert_eq!(asked, [FIRST, SECOND, THIRD]);
-    assert_eq!(server.requests().len(), 4 + 5 + 1 + 11, "the last one has all its attempts");
+    assert_eq!(asked, [FIRST, SECOND, THIRD, FIRST]);
+    assert_eq!(server.requests().len(), 4 + 5 + 1 + 11 + 1, "the last one has all its attempts");
     let used = result["modelUsage"].as_object().expect("it is there");
     assert_eq!(used.keys().collect::<Vec<_>>(), [FIRST, SECOND, THIRD]);
 }

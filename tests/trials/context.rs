@@ -332,7 +332,7 @@ async fn ineffective_compaction_ends_the_run() {
 async fn a_system_prompt_beyond_the_window_is_one_clean_failure() {
     let ways: [(&[&str], &str, usize); 3] = [
         (&[], "prompt_too_long", 1),
-        (&["--context-window", "60000"], "prompt_too_long", 1),
+        (&["--context-window", "60000"], "prompt_too_long", 0),
         (&["--context-window", "60000", "--no-auto-compact"], "blocking_limit", 0),
     ];
     for (args, reason, requests) in ways {
@@ -378,9 +378,10 @@ async fn a_full_window_ends_the_run_without_a_request_if_nothing_can_be_freed() 
     let ended = run(&server, &args).await;
     assert_names(&ended, "blocking_limit", "what the model said");
     assert_eq!(server.requests().len(), 1, "{ended:?}");
-    // Where compaction may act, it is tried.
+    // Where compaction may act, there is nothing to summarise, and the service has counted.
     let server = serve(scenario);
     let ended = run(&server, &args[..4]).await;
-    assert_eq!(server.requests().len(), 2, "{ended:?}");
+    assert_names(&ended, "prompt_too_long", "what the model said");
+    assert_eq!(server.requests().len(), 1, "{ended:?}");
     assert!(server.requests().iter().all(|request| request.line == ScriptLine::Main));
 }
