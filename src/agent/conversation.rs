@@ -93,10 +93,17 @@ impl Conversation {
         }
     }
 
-    /// Warns once that the run goes on without a journal.
+    /// Warns once that the run goes on without a journal, and once that it has one again.
     pub(super) fn report_journal_loss(&mut self, monitor: &mut RunMonitor<'_>) {
         let warning = match self.journal.health() {
-            JournalHealth::Durable | JournalHealth::Off => return,
+            JournalHealth::Off => return,
+            JournalHealth::Durable => {
+                if std::mem::take(&mut self.journal_loss_reported) {
+                    let whole = "the journal is written again, and nothing is missing in it";
+                    monitor.emit(&RunEvent::Warning(whole.to_owned()));
+                }
+                return;
+            }
             JournalHealth::Lost(why) => {
                 format!("the run goes on without a journal and cannot be resumed: {why}")
             }

@@ -24,12 +24,13 @@ use super::mirror::JournalMirror;
 use super::redact::Redaction;
 use super::restore::{PastBackground, RestoredSession};
 use super::session_folder::{host_name, sync_folders};
+use super::sink::{JournalHealth, JournalSink};
 use super::terms::Terms;
-use super::writer::{AppendError, JournalWriter, Sync};
+use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId};
 
-/// Writes a run's journal. No method fails, panics or waits for anything but the disk: after the
-/// first failure the journal is [`JournalHealth::Lost`] and everything else is a no-op.
+/// Writes a run's journal. No method fails, panics or waits for anything but the disk: after a
+/// failure the journal is [`JournalHealth::Lost`], until the disk takes what it missed.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) sink: JournalSink,
@@ -51,32 +52,6 @@ pub struct Journal {
     pub(super) mirror: Option<JournalMirror>,
 }
 
-/// The state of a journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JournalHealth {
-    Durable,
-    /// Persistence is disabled.
-    Off,
-    /// It could not be written, for this reason.
-    Lost(String),
-    /// Another process took the session over, as this says. Nothing more is written.
-    TakenOver(String),
-}
-
-#[derive(Debug)]
-pub(super) enum JournalSink {
-    File(JournalWriter),
-    Off,
-    Lost {
-        why: String,
-        /// Kept for its lock: the run continues, so no other process may take the session.
-        _locked: Option<JournalWriter>,
-    },
-    TakenOver {
-        why: String,
-    },
-}
-
 impl Journal {
     /// A disabled journal.
     pub fn disabled() -> Self {
@@ -85,7 +60,7 @@ impl Journal {
 
     /// A journal that could not be written.
     pub fn unwritable(why: impl Into<String>) -> Self {
-        Self::with_sink(JournalSink::Lost { why: why.into(), _locked: None })
+        Self::with_sink(JournalSink::Lost { why: why.into(), writer: None, retry: None })
     }
 
     fn with_sink(sink: JournalSink) -> Self {
@@ -237,12 +212,7 @@ impl Journal {
 
     /// Whether everything appended so far is stored, or why not.
     pub fn health(&self) -> JournalHealth {
-        match &self.sink {
-            JournalSink::File(_) => JournalHealth::Durable,
-            JournalSink::Off => JournalHealth::Off,
-            JournalSink::Lost { why, .. } => JournalHealth::Lost(why.clone()),
-            JournalSink::TakenOver { why } => JournalHealth::TakenOver(why.clone()),
-        }
+        self.sink.health()
     }
 
     /// Reports that another process has taken the session over. `None`: there is no lease.
@@ -454,12 +424,9 @@ impl Journal {
         self.append(b"\n", Sync::Later);
     }
 
-    /// Stops writing.
+    /// Stops writing for good.
     pub(super) fn fail(&mut self, cause: &io::Error) {
-        let why = format!("cannot write {}: {cause}", self.path.display());
-        let sink = std::mem::replace(&mut self.sink, JournalSink::Off);
-        let locked = if let JournalSink::File(writer) = sink { Some(writer) } else { None };
-        self.sink = JournalSink::Lost { why, _locked: locked };
+        self.sink.fail(&self.path, cause);
     }
 
     /// Writes the parts of a message, a line each, in one write.
@@ -520,7 +487,7 @@ impl Journal {
     /// Appends lines in one write.
     fn append_lines(&mut self, lines: &[Vec<u8>], sync: Sync) {
         self.append(&lines.concat(), sync);
-        if let (JournalSink::File(_), Some(mirror)) = (&self.sink, &self.mirror) {
+        if let Some(mirror) = self.mirror.as_ref().filter(|_| self.sink.keeps_lines()) {
             for line in lines {
                 mirror.copy(&self.path, line);
             }
@@ -528,12 +495,7 @@ impl Journal {
     }
 
     fn append(&mut self, line: &[u8], sync: Sync) {
-        let JournalSink::File(writer) = &mut self.sink else { return };
-        match writer.append(line, sync) {
-            Ok(()) => {}
-            Err(AppendError::Io(cause)) => self.fail(&cause),
-            Err(AppendError::TakenOver(why)) => self.sink = JournalSink::TakenOver { why },
-        }
+        self.sink.append(&self.path, line, sync);
     }
 }
 

@@ -30,6 +30,7 @@ mod redact;
 mod restore;
 mod resume;
 mod session_folder;
+mod sink;
 mod store;
 mod subagents;
 mod summary;
@@ -47,7 +48,7 @@ pub use entry::{
 };
 pub use error::{JournalError, LockHolder};
 pub use lines::{JournalLine, JournalLines};
-pub use log::{Journal, JournalHealth};
+pub use log::Journal;
 pub use mirror::JournalMirror;
 pub use past_agents::{PastAgent, SubagentMeta, subagent_files};
 pub use prune::{PruneCandidate, PruneCriteria, RemovalError, SessionStanding, remove_session};
@@ -55,6 +56,7 @@ pub use reader::{JournalEntry, MessageEntry, RefusalReason};
 pub use restore::{PastBackground, RestoredSession, ResumePoint};
 pub use resume::{LockedSession, ReadRequest, read_session};
 pub use session_folder::{MachineId, SessionFolder, SessionId, latest};
+pub use sink::JournalHealth;
 pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};
 pub use subagents::{SubagentHeader, SubagentJournal};
 pub use summary::{

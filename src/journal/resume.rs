@@ -1,8 +1,7 @@
 //! Resumes sessions: locks, reads and reopens their journals.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -19,9 +18,8 @@ use super::log::JournalStart;
 use super::past_agents::read_subagents;
 use super::reader::{self, JournalContents, RefusalReason};
 use super::restore::{RestoreRemarks, ResumePoint, restore};
-use super::session_folder::sync_folders;
 use super::terms::{Terms, find_terms};
-use super::writer::JournalWriter;
+use super::writer::{JournalWriter, replace_file};
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
 
 /// How a session is read.
@@ -159,7 +157,7 @@ impl LockedSession {
         let cut = kept.and_then(|kept| {
             match takeover {
                 Takeover::Certain => file.set_len(end.whole)?,
-                Takeover::Presumed => file = replace_file(&path, &mut file, end.whole)?,
+                Takeover::Presumed => file = replace_file(&path, &mut file, end.whole, &[])?,
             }
             Ok(kept)
         });
@@ -201,28 +199,6 @@ impl LockedSession {
         journal.repairs(&restored.repairs);
         (journal, restored)
     }
-}
-
-/// Replaces a session's file by a copy of its first bytes. What its last owner still writes goes to
-/// the old file, which no longer has a name.
-fn replace_file(path: &Path, old: &mut File, whole: u64) -> io::Result<File> {
-    let staged = path.with_extension("jsonl.new");
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(&staged)?;
-    file.set_len(0)?;
-    // Where there are no locks, the lease decides alone.
-    let _unlocked = lock(&file);
-    old.seek(io::SeekFrom::Start(0))?;
-    io::copy(&mut old.take(whole), &mut file)?;
-    file.sync_all()?;
-    std::fs::rename(&staged, path)?;
-    path.parent().map_or(Ok(()), sync_folders)?;
-    Ok(file)
 }
 
 /// Opens a file for writing, or read-only where that is not allowed.

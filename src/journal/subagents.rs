@@ -18,11 +18,12 @@ use crate::recovery::Limits;
 use super::Journal;
 use super::entry::{CarryOver, ProcessOpening};
 use super::lease::LeaseFence;
-use super::log::{JournalSink, JournalStart};
+use super::log::JournalStart;
 use super::mirror::JournalMirror;
 use super::past_agents::{SubagentMeta, folder_of};
 use super::redact::Redaction;
 use super::session_folder::{entries, sync_folders};
+use super::sink::JournalSink;
 use super::terms::Terms;
 use super::writer::JournalWriter;
 

@@ -1,17 +1,21 @@
-//! Appends lines to a file until the first failure, and never after it.
+//! Appends lines to a file until the first failure, and after it only to a new file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::lease::{FenceError, LeaseFence, SessionLease};
+use super::lock::lock;
+use super::session_folder::sync_folders;
 
 /// Marks the record with which a process takes a session over.
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
 /// How much another process may have added between two of our lines.
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
+/// How much is kept in memory of what the disk did not take.
+const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 
 /// When a line must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +26,17 @@ pub(super) enum Sync {
     Later,
 }
 
-/// The file end of a journal. It must not be used after a failed write or sync: the kernel drops
-/// the pages that it could not write, so a second sync would falsely succeed.
+/// The file end of a journal. The file must not be used after a failed write or sync: the kernel
+/// drops the pages that it could not write, so a second sync would falsely succeed.
 #[derive(Debug)]
 pub(super) struct JournalWriter {
     file: File,
     /// The expected length of the file, if no other process has written to it.
     len: u64,
+    /// How much of the file was synced.
+    synced: u64,
+    /// The lines after that, also those that could not be written.
+    unsynced: Vec<u8>,
     /// Held as long as the file is written.
     lease: Option<SessionLease>,
     fence: Option<Arc<LeaseFence>>,
@@ -65,7 +73,7 @@ impl JournalWriter {
 
     /// Continues at the end of `file`, which is `len` bytes long.
     pub(super) fn new(file: File, len: u64) -> Self {
-        Self { file, len, lease: None, fence: None }
+        Self { file, len, synced: len, unsynced: Vec::new(), lease: None, fence: None }
     }
 
     /// Writes only as long as this lease is held.
@@ -91,6 +99,7 @@ impl JournalWriter {
 
     /// Appends one line, whole or not at all.
     pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> Result<(), AppendError> {
+        self.unsynced.extend_from_slice(line);
         if let Some(fence) = &self.fence {
             fence.check()?;
         }
@@ -103,9 +112,43 @@ impl JournalWriter {
         }
         self.len += u64::try_from(line.len()).unwrap_or(u64::MAX);
         match sync {
-            Sync::Now => self.file.sync_data()?,
+            Sync::Now => {
+                self.file.sync_data()?;
+                self.mark_synced();
+            }
             Sync::Later => {}
         }
+        Ok(())
+    }
+
+    fn mark_synced(&mut self) {
+        self.synced = self.len;
+        self.unsynced.clear();
+    }
+
+    /// Keeps a line in memory that follows one which could not be written. Returns whether there was
+    /// room.
+    pub(super) fn keep(&mut self, line: &[u8]) -> bool {
+        let has_room = self.unsynced.len() + line.len() <= UNSYNCED_BYTES_MAX;
+        if has_room {
+            self.unsynced.extend_from_slice(line);
+        }
+        has_room
+    }
+
+    /// Writes everything to a new file in place of the one that failed, and syncs it.
+    ///
+    /// # Errors
+    /// The disk does not take it either, and the old file is still in its place; or the file is not
+    /// this process's any more.
+    pub(super) fn replace_file(&mut self, path: &Path) -> Result<(), AppendError> {
+        if let Some(fence) = &self.fence {
+            fence.check()?;
+        }
+        self.check_takeover()?;
+        self.file = replace_file(path, &mut self.file, self.synced, &self.unsynced)?;
+        self.len = self.file.metadata()?.len();
+        self.mark_synced();
         Ok(())
     }
 
@@ -132,6 +175,47 @@ impl JournalWriter {
         self.len = facts.len();
         Ok(())
     }
+}
+
+/// Replaces a session's file by a copy of its first bytes and what follows them. What another
+/// process still writes goes to the old file, which no longer has a name.
+///
+/// # Errors
+/// The old file is still in its place.
+pub(super) fn replace_file(
+    path: &Path,
+    old: &mut File,
+    whole: u64,
+    rest: &[u8],
+) -> io::Result<File> {
+    let staged = path.with_extension("jsonl.new");
+    let copied = stage_copy(&staged, old, whole, rest).and_then(|file| {
+        fs::rename(&staged, path)?;
+        path.parent().map_or(Ok(()), sync_folders)?;
+        Ok(file)
+    });
+    copied.inspect_err(|_| {
+        // It takes room on a disk that may be full.
+        let _none = fs::remove_file(&staged);
+    })
+}
+
+fn stage_copy(staged: &Path, old: &mut File, whole: u64, rest: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(staged)?;
+    file.set_len(0)?;
+    // Where there are no locks, the lease decides alone.
+    let _unlocked = lock(&file);
+    old.seek(SeekFrom::Start(0))?;
+    io::copy(&mut old.take(whole), &mut file)?;
+    file.write_all(rest)?;
+    file.sync_all()?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! The disk fails: full, read-only, gone.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use outlast::journal::{
     Journal, JournalError, JournalHealth, MessageMeta, OnDamage, SessionFolder, SessionId,
 };
+use outlast::transcript::Block;
 
-use super::session_fixture::{Sandbox, calls, opening, reply, result, tell, user};
+use super::session_fixture::{Sandbox, calls, opening, reply, result, says, tell, user};
 
 const FOLDER: &str = "OUTLAST_TEST_FULL_DISK";
 
@@ -56,14 +60,33 @@ fn child_on_a_full_disk() {
     journal.outcome(&result("t1", "x"), &serde_json::Value::Null);
     assert_eq!(journal.health(), JournalHealth::Lost(why), "the first reason stays");
     assert_eq!(fs::read(place.folder().join("full.jsonl")).expect("readable"), before);
-    println!("lost as it should be");
+    let file = place.folder().join("full.jsonl");
+    let inode = fs::metadata(&file).expect("there").ino();
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).expect("a limit");
+    setrlimit(Resource::RLIMIT_FSIZE, hard, hard).expect("allowed");
+    // Attempts are not made at once after one that failed.
+    let (began, mut tried) = (Instant::now(), 0);
+    while journal.health() != JournalHealth::Durable {
+        assert!(began.elapsed() < Duration::from_mins(1), "there is room again");
+        journal.message(&says("Done."), &MessageMeta::default());
+        tried += 1;
+    }
+    assert_ne!(
+        fs::metadata(&file).expect("there").ino(),
+        inode,
+        "the old file is not synced again"
+    );
+    assert!(!file.with_extension("jsonl.new").exists());
+    journal.message(&user("Thanks."), &MessageMeta::default());
+    assert!(fs::read(&file).expect("readable").starts_with(&before));
+    println!("lost as it should be, after {turns} turns and {tried} attempts");
 }
 
 #[test]
 fn a_full_disk_stops_the_journal_but_not_the_run() {
     let sandbox = Sandbox::new();
     let output = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$0\" \"$@\""])
+        .args(["-c", "trap '' XFSZ; ulimit -S -f 32; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().expect("this test"))
         .args(["journal::disk::child_on_a_full_disk", "--exact", "--nocapture"])
         .env(FOLDER, sandbox.root.path())
@@ -77,5 +100,23 @@ fn a_full_disk_stops_the_journal_but_not_the_run() {
     let restored = outlast::journal::read_session(&place, &id, OnDamage::Refuse)
         .expect("what was written is whole");
     assert_eq!(restored.dropped_records, 0);
-    assert!(restored.messages.len() > 4);
+    let line = said.lines().find(|line| line.starts_with("lost as")).expect("it is there");
+    let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let texts = |wanted: &str| {
+        let blocks = restored.messages.iter().flat_map(|message| &message.content);
+        blocks.filter(|block| **block == Block::text(wanted)).count()
+    };
+    assert_eq!([texts("go"), texts("Done.")], numbers[..], "nothing is lost");
+    assert_eq!(texts("Thanks."), 1);
+}
+
+#[test]
+fn a_journal_that_was_deleted_is_not_written_again() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    fs::remove_file(sandbox.file(&id)).expect("removed");
+    tell(&mut journal);
+    tell(&mut journal);
+    assert!(matches!(journal.health(), JournalHealth::Lost(_)));
+    assert!(!sandbox.file(&id).exists());
 }

@@ -1,0 +1,129 @@
+//! Where the lines of a journal go: to a file, or nowhere; and back to a file once the disk takes them
+//! again.
+//!
+//! ```text
+//!       a write fails            with a synced line, if there is room now
+//! File ───────────────► Lost ─────────────────────────────────────────► File (a new one)
+//!   │                     └── the lines are kept in memory
+//!   └── another process takes the session over ──► TakenOver
+//! ```
+
+use std::io;
+use std::path::Path;
+
+use tokio::time::Instant;
+
+use super::writer::{AppendError, JournalWriter, Sync};
+
+/// How many times longer than a failed attempt to write everything again the pause after it is.
+const RETRY_PAUSE_PER_COST: u32 = 50;
+
+/// The state of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalHealth {
+    Durable,
+    /// Persistence is disabled.
+    Off,
+    /// It could not be written, for this reason.
+    Lost(String),
+    /// Another process took the session over, as this says. Nothing more is written.
+    TakenOver(String),
+}
+
+#[derive(Debug)]
+pub(super) enum JournalSink {
+    File(JournalWriter),
+    Off,
+    Lost {
+        why: String,
+        /// Kept for its lock, too: the run continues, so no other process may take the session.
+        writer: Option<JournalWriter>,
+        /// The earliest next attempt to write what the disk did not take. `None`: never.
+        retry: Option<Instant>,
+    },
+    TakenOver {
+        why: String,
+    },
+}
+
+impl JournalSink {
+    pub(super) fn health(&self) -> JournalHealth {
+        match self {
+            Self::File(_) => JournalHealth::Durable,
+            Self::Off => JournalHealth::Off,
+            Self::Lost { why, .. } => JournalHealth::Lost(why.clone()),
+            Self::TakenOver { why } => JournalHealth::TakenOver(why.clone()),
+        }
+    }
+
+    /// Whether appended lines are written, or kept in memory until they can be.
+    pub(super) fn keeps_lines(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Lost { retry: Some(_), .. } => true,
+            Self::Lost { retry: None, .. } | Self::Off | Self::TakenOver { .. } => false,
+        }
+    }
+
+    /// Appends whole lines to the file at `path`.
+    pub(super) fn append(&mut self, path: &Path, lines: &[u8], sync: Sync) {
+        match self {
+            Self::File(writer) => match writer.append(lines, sync) {
+                Ok(()) => {}
+                Err(AppendError::Io(cause)) => {
+                    self.stop(path, &cause, is_of_disk(&cause).then(Instant::now));
+                    if sync == Sync::Now {
+                        self.resume_writing(path);
+                    }
+                }
+                Err(AppendError::TakenOver(why)) => *self = Self::TakenOver { why },
+            },
+            Self::Lost { writer: Some(writer), retry: retry @ Some(_), .. } => {
+                if !writer.keep(lines) {
+                    *retry = None;
+                } else if sync == Sync::Now {
+                    self.resume_writing(path);
+                }
+            }
+            Self::Lost { .. } | Self::Off | Self::TakenOver { .. } => {}
+        }
+    }
+
+    /// Stops writing for good.
+    pub(super) fn fail(&mut self, path: &Path, cause: &io::Error) {
+        self.stop(path, cause, None);
+    }
+
+    fn stop(&mut self, path: &Path, cause: &io::Error, retry: Option<Instant>) {
+        let why = format!("cannot write {}: {cause}", path.display());
+        let sink = std::mem::replace(self, Self::Off);
+        let writer = if let Self::File(writer) = sink { Some(writer) } else { None };
+        *self = Self::Lost { why, writer, retry };
+    }
+
+    /// Tries to write what the disk did not take.
+    fn resume_writing(&mut self, path: &Path) {
+        let Self::Lost { writer: kept, retry: Some(retry), .. } = self else { return };
+        let began = Instant::now();
+        if began < *retry {
+            return;
+        }
+        let Some(mut writer) = kept.take() else { return };
+        match writer.replace_file(path) {
+            Ok(()) => *self = Self::File(writer),
+            Err(AppendError::TakenOver(why)) => *self = Self::TakenOver { why },
+            Err(AppendError::Io(cause)) => {
+                let pause = began.elapsed() * RETRY_PAUSE_PER_COST;
+                let retry = is_of_disk(&cause).then(|| Instant::now() + pause);
+                if let Self::Lost { writer: kept, retry: next, .. } = self {
+                    (*kept, *next) = (Some(writer), retry);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the system refused a write, which it may allow later. A file that was deleted is not
+/// made again.
+fn is_of_disk(cause: &io::Error) -> bool {
+    cause.raw_os_error().is_some()
+}
