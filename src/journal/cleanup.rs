@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
@@ -24,6 +24,9 @@ const FILES_MAX: usize = 20_000;
 const TIME_MAX: Duration = Duration::from_secs(2);
 /// How far in the future the time of a file may be that is deleted whatever its age.
 const CLOCK_ERROR_MAX: Duration = Duration::from_hours(24 * 365);
+/// When there was no outlast yet, in seconds since the epoch: a file that seems to be older was written
+/// while the clock was wrong, as on machines that start with 1970 or 2000.
+const FIRST_SECONDS: u64 = 1_735_689_600;
 /// The longest first line that is examined.
 const LINE_MAX: u64 = 1 << 20;
 
@@ -37,9 +40,16 @@ pub struct CleanupReport {
 
 /// Deletes sessions of any working directory last written before `before`, with the outputs stored
 /// beside them. Never fails: what cannot be deleted stays.
+///
+/// Deletes nothing unless a session was written in the first half of the time since then: after a
+/// jump of the clock all of them seem old.
 pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupReport {
     let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
-    for folder in entries(&config_dir.join("projects")) {
+    let folders = entries(&config_dir.join("projects"));
+    if !is_clock_confirmed(&folders, before, began) {
+        return cleared;
+    }
+    for folder in folders {
         for path in entries(&folder) {
             looked += 1;
             let enough = cleared.sessions >= REMOVED_MAX || looked > FILES_MAX;
@@ -55,6 +65,19 @@ pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupRepo
         }
     }
     cleared
+}
+
+/// Whether a session was written in the first half of the time since `before`.
+fn is_clock_confirmed(folders: &[PathBuf], before: SystemTime, began: Instant) -> bool {
+    let half = SystemTime::now().duration_since(before).unwrap_or_default() / 2;
+    let is_between = |path: &PathBuf| {
+        let written = fs::symlink_metadata(path).and_then(|facts| facts.modified());
+        written.is_ok_and(|written| (before..before + half).contains(&written))
+    };
+    let paths = folders.iter().flat_map(|folder| entries(folder));
+    let sessions = paths.filter(|path| matches!(session_of(path), Some((_, true))));
+    let mut examined = sessions.take(FILES_MAX).take_while(|_| began.elapsed() < TIME_MAX / 2);
+    examined.any(|path| is_between(&path))
 }
 
 impl CleanupReport {
@@ -114,7 +137,12 @@ pub(super) fn delete_files_of(path: &Path) -> io::Result<()> {
 }
 
 fn is_old(facts: &Metadata, before: SystemTime) -> bool {
-    facts.is_file() && facts.modified().is_ok_and(|then| then < before)
+    facts.is_file() && facts.modified().is_ok_and(|then| then < before && is_dated(then))
+}
+
+/// Whether the clock can have been right when a session was written.
+pub(super) fn is_dated(written: SystemTime) -> bool {
+    written >= SystemTime::UNIX_EPOCH + Duration::from_secs(FIRST_SECONDS)
 }
 
 /// Whether the first line has our checksum. A session started by another program stays, even if

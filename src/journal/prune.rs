@@ -4,7 +4,7 @@
 use std::fs::{File, TryLockError};
 use std::time::{Duration, SystemTime};
 
-use super::cleanup::{delete_files_of, is_ours};
+use super::cleanup::{delete_files_of, is_dated, is_ours};
 use super::lease_record::is_held_elsewhere;
 use super::reader::is_ended;
 use super::session_folder::open_without_links;
@@ -74,7 +74,9 @@ impl PruneCriteria {
                 SessionStanding::Running | SessionStanding::Foreign => false,
             };
             let age = at.duration_since(candidate.file.written).unwrap_or_default();
-            let is_old = self.older_than.is_some_and(|limit| age > limit);
+            let is_old = self
+                .older_than
+                .is_some_and(|limit| age > limit && is_dated(candidate.file.written));
             let is_too_much = self.max_bytes.is_some_and(|limit| total > limit);
             if may_go && (by_count_only || is_old || is_too_much) {
                 total = total.saturating_sub(candidate.bytes);
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn pruning_never_chooses_running_or_foreign_sessions_nor_unfinished_ones_by_count() {
         use SessionStanding::{Finished, Foreign, Running, Unfinished};
-        let at = SystemTime::UNIX_EPOCH + DAY * 1000;
+        let at = SystemTime::UNIX_EPOCH + DAY * 30_000;
         let all = [Finished, Running, Unfinished, Finished, Foreign, Finished];
         let choose = |older_than: Option<u32>, max_bytes, keep| {
             let older_than = older_than.map(|days| DAY * days);

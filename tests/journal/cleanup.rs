@@ -47,9 +47,24 @@ fn cleanup_removes_only_expired_sessions() {
     assert_eq!(clear(&sandbox), CleanupReport::default());
 }
 
+/// After a jump forward all sessions seem old, and one that was written in 1970 always does.
+#[test]
+fn a_wrong_clock_deletes_no_session() {
+    let sandbox = Sandbox::new();
+    let jumped = [session(&sandbox, ago(400)), session(&sandbox, ago(420))];
+    let new = session(&sandbox, ago(0));
+    assert_eq!(clear(&sandbox), CleanupReport::default(), "{new} has the wrong time, too");
+    let undated = session(&sandbox, SystemTime::UNIX_EPOCH + DAY);
+    session(&sandbox, ago(20));
+    assert_eq!(clear(&sandbox).sessions, 2, "others were written in between");
+    assert!(jumped.iter().all(|id| !sandbox.file(id).exists()));
+    assert!(sandbox.file(&undated).exists() && sandbox.file(&new).exists());
+}
+
 #[test]
 fn a_session_in_use_stays_however_long_it_was_silent() {
     let sandbox = Sandbox::new();
+    session(&sandbox, ago(20));
     let id = session(&sandbox, ago(90));
     let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("free");
     assert_eq!(clear(&sandbox), CleanupReport::default());
@@ -62,6 +77,7 @@ fn a_session_in_use_stays_however_long_it_was_silent() {
 #[test]
 fn cleanup_keeps_files_of_other_programs() {
     let sandbox = Sandbox::new();
+    session(&sandbox, ago(20));
     let theirs = sandbox.with_file(b"{\"type\":\"user\",\"uuid\":\"u\",\"message\":{}}\n");
     // We went on with this one, and it is still theirs.
     let shared = sandbox.with_file(
@@ -85,6 +101,7 @@ fn cleanup_keeps_files_of_other_programs() {
 #[test]
 fn cleanup_removes_saved_outputs_only_with_their_session() {
     let sandbox = Sandbox::new();
+    session(&sandbox, ago(20));
     let id = session(&sandbox, ago(31));
     let orphan = SessionId::generate();
     let beside = |id: &SessionId| sandbox.place.folder().join(id.as_str());
@@ -114,6 +131,7 @@ fn cleanup_removes_saved_outputs_only_with_their_session() {
 #[test]
 fn cleanup_removes_at_most_a_hundred_sessions_per_run() {
     let sandbox = Sandbox::new();
+    session(&sandbox, ago(20));
     let first = sandbox.bytes(&session(&sandbox, ago(31)));
     for _ in 0..120 {
         let id = sandbox.with_file(&first);
