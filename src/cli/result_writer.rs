@@ -135,6 +135,7 @@ impl RunJob {
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&self.clock));
         let mut warnings = witness.warnings();
+        warnings.extend(self.signals.disregarded_warning());
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         // The file comes first, so that a slow reader does not delay it.
         let ending = match self.write_own_result(&ending, report.object()).await {

@@ -1,5 +1,6 @@
 //! One run, from its settings to its result.
 
+use std::convert::Infallible;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -345,7 +346,16 @@ impl RunJob {
         for warning in warnings.chain(&doubts).chain(of_system).chain(&without_effect) {
             watchers.observe(&RunEvent::Warning(warning.clone()));
         }
-        let mut ending = self.run_agent(setup, &mut watchers).await;
+        let report_disregarded = async {
+            let warning = self.signals.disregarded().await;
+            self.shared.stderr.send(&format!("outlast: warning: {warning}"));
+            std::future::pending::<Infallible>().await
+        };
+        let mut ending = tokio::select! {
+            biased;
+            ending = self.run_agent(setup, &mut watchers) => ending,
+            never = report_disregarded => match never {},
+        };
         let reason = ending.reason;
         let faults = judge(super::exit::exit_status(reason).exit_code(), reason.name());
         if !faults.is_empty() {

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::{self, Runtime};
-use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::{self, InterruptReceiver, InterruptSender};
-use crate::process::is_ignored;
+use crate::process::{IncomingSignals, ReceivedSignal, is_ignored, is_own_command};
 use crate::recovery::Interrupt;
 use crate::task;
 
@@ -53,6 +53,8 @@ pub(super) struct SignalState {
     since: watch::Receiver<Option<Instant>>,
     /// When SIGINT came for the second time.
     again: watch::Receiver<Option<Instant>>,
+    /// The first signal of a command of the run.
+    disregarded: watch::Receiver<Option<ReceivedSignal>>,
 }
 
 /// Installs the signal handlers. Signals are received while the returned runtime runs something.
@@ -79,17 +81,10 @@ fn install() -> io::Result<(Runtime, SignalState)> {
     // With a handler for SIGXFSZ, a file beyond `ulimit -f` is a write error instead of the end of
     // the process.
     drop(signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?);
-    for (signal, meaning) in ENDING {
-        if is_ignored(signal) {
-            continue;
-        }
-        let incoming = unix::signal(SignalKind::from_raw(signal as i32))?;
-        task::spawn(forward(incoming, meaning, first.clone()));
-        if signal == Signal::SIGINT {
-            let presses = unix::signal(SignalKind::interrupt())?;
-            task::spawn(detect_second_sigint(presses, insist.clone()));
-        }
-    }
+    let heard = ENDING.iter().map(|(signal, _)| *signal).filter(|signal| !is_ignored(*signal));
+    let incoming = IncomingSignals::listen(heard)?;
+    let (disregard, disregarded) = watch::channel(None);
+    task::spawn(forward(incoming, first.clone(), insist, disregard));
     let mut interrupts = first.subscribe();
     task::spawn(async move {
         // The error says that the run is over.
@@ -99,27 +94,40 @@ fn install() -> io::Result<(Runtime, SignalState)> {
         // A dropped sender would look like a change.
         note.closed().await;
     });
-    // The same for this one, which has no sender where SIGINT is ignored.
-    task::spawn(async move { insist.closed().await });
     drop(inside);
-    Ok((runtime, SignalState { first, since, again }))
+    Ok((runtime, SignalState { first, since, again, disregarded }))
 }
 
-async fn forward(mut incoming: unix::Signal, meaning: Interrupt, first: InterruptSender) {
-    while incoming.recv().await.is_some() {
-        agent::interrupt(&first, meaning);
-    }
-}
-
-/// Records the second of two SIGINT that are close together.
-async fn detect_second_sigint(mut presses: unix::Signal, insist: watch::Sender<Option<Instant>>) {
+/// Forwards the first interrupt, and records the second of two SIGINT that are close together. A
+/// signal that a command of the run sent is no order of the user's.
+async fn forward(
+    incoming: IncomingSignals,
+    first: InterruptSender,
+    insist: watch::Sender<Option<Instant>>,
+    disregard: watch::Sender<Option<ReceivedSignal>>,
+) {
     let mut last: Option<Instant> = None;
-    while presses.recv().await.is_some() {
+    while let Ok(received) = incoming.next().await {
+        let ReceivedSignal { signal, sender } = received;
+        let Some((_, meaning)) = ENDING.iter().find(|(known, _)| *known == signal) else {
+            continue;
+        };
+        if sender.is_some_and(is_own_command) {
+            disregard
+                .send_if_modified(|known| known.is_none() && known.replace(received).is_none());
+            continue;
+        }
+        agent::interrupt(&first, *meaning);
+        if signal != Signal::SIGINT {
+            continue;
+        }
         let now = Instant::now();
         let soon = last.is_some_and(|last| now.duration_since(last) < SECOND_SIGINT_WITHIN);
         insist.send_if_modified(|again| soon && again.is_none() && again.replace(now).is_none());
         last = Some(now);
     }
+    // A dropped sender would look like a change.
+    tokio::join!(insist.closed(), disregard.closed());
 }
 
 impl SignalState {
@@ -139,7 +147,8 @@ impl SignalState {
             // A dropped sender would look like a change.
             note.closed().await;
         });
-        (Self { first: first.clone(), since, again: self.again.clone() }, first)
+        let (again, disregarded) = (self.again.clone(), self.disregarded.clone());
+        (Self { first: first.clone(), since, again, disregarded }, first)
     }
 
     pub(super) fn interrupts(&self) -> InterruptReceiver {
@@ -160,6 +169,19 @@ impl SignalState {
     /// Returns the first interrupt, if any.
     pub(super) fn interrupt(&self) -> Option<Interrupt> {
         *self.first.borrow()
+    }
+
+    /// Waits for a signal of a command of the run, and returns a warning.
+    pub(super) async fn disregarded(&self) -> String {
+        next_value(self.disregarded.clone()).await;
+        self.disregarded_warning().unwrap_or_default()
+    }
+
+    /// Returns a warning about the first signal of a command of the run, if there was one.
+    pub(super) fn disregarded_warning(&self) -> Option<String> {
+        self.disregarded.borrow().map(|ReceivedSignal { signal, .. }| {
+            format!("{signal} was sent by a command of the run itself, and is not obeyed")
+        })
     }
 
     /// Waits until the patience with a slow reader after an interrupt is used up.

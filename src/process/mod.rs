@@ -2,7 +2,7 @@
 //!
 //! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `supervisor` and
 //! `job_init` to fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in
-//! `signals` and `own_process` for this process itself, in `signals` to send a signal with a number.
+//! `signals`, `incoming_signals` and `own_process` for this process itself, in `signals` to send a signal with a number.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however
 //! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a
@@ -26,6 +26,7 @@
 mod env_tag;
 pub mod file_reads;
 mod held_folder;
+mod incoming_signals;
 mod job;
 mod job_init;
 mod landlock_policy;
@@ -39,7 +40,9 @@ mod pipes;
 mod program_copies;
 mod programs;
 mod running_job;
+mod running_time;
 mod shell_words;
+mod signal_sender;
 mod signal_waiter;
 mod signals;
 mod stat;
@@ -52,6 +55,7 @@ mod wire;
 mod worker_process;
 
 pub use held_folder::HeldFolder;
+pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::Job;
 pub use landlock_policy::{LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule};
 pub use memory::{out_of_memory_kills, usable_memory};
@@ -61,6 +65,8 @@ pub use pinned_programs::{PinError, PinnedPrograms};
 pub use pipes::{Kinship, PipeWriters, WriteEnd, pipe_writers, writers_of_stdin};
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
+pub use running_time::{sleep_while_running, timeout_while_running};
+pub use signal_sender::is_own_command;
 pub use signals::{is_ignored, reset_inherited_signals};
 pub use stat::process_start;
 pub use supervisor::run_supervisor_if_requested;

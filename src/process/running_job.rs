@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::task;
 
+use super::signal_sender::KillingJob;
 use super::wire::{self, JobReport};
 
 /// How long to wait for the end of leftover processes. The kill goes on if it takes longer.
@@ -28,6 +29,7 @@ pub struct RunningJob {
     exited: Option<oneshot::Receiver<ExitStatus>>,
     leftovers_ended: Option<oneshot::Receiver<bool>>,
     memory_taken: Arc<OnceLock<u64>>,
+    _killing: Option<KillingJob>,
     /// Present only if the job asked for it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
@@ -61,7 +63,12 @@ impl JobPipes {
 
 impl RunningJob {
     /// `socket` and `control` are the same connection.
-    pub(super) fn new(control: UnixStream, socket: Socket, pipes: JobPipes) -> Self {
+    pub(super) fn new(
+        control: UnixStream,
+        socket: Socket,
+        pipes: JobPipes,
+        killing: Option<KillingJob>,
+    ) -> Self {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
         let memory_taken = Arc::default();
@@ -71,6 +78,7 @@ impl RunningJob {
             exited: Some(exited),
             leftovers_ended: Some(swept),
             memory_taken,
+            _killing: killing,
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),

@@ -21,6 +21,8 @@ use super::job::{Job, ProcessSpec};
 use super::orphans::kill_orphans;
 use super::pinned_programs::PinnedPrograms;
 use super::running_job::{JobPipes, RunningJob, read_report};
+use super::running_time::timeout_while_running;
+use super::signal_sender::KillingJob;
 use super::supervisor;
 use super::wire::{self, JobReport};
 
@@ -132,8 +134,8 @@ impl Supervisor {
         let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
         let errand = serde_json::to_vec(&errand)?;
         for _ in 0..2 {
-            let beginning = tokio::time::timeout(START_MAX, self.try_start(&errand, job));
-            match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
+            let beginning = timeout_while_running(START_MAX, self.try_start(&errand, job));
+            match beginning.await.ok_or(io::ErrorKind::TimedOut)? {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
                 Err(SpawnFailure::Lost) => {}
@@ -157,7 +159,10 @@ impl Supervisor {
             let _ = socket.write_all(errand).await;
         }
         match read_report(&mut socket).await {
-            Ok(JobReport::Started) => Ok(RunningJob::new(control, socket, pipes)),
+            Ok(JobReport::Started) => {
+                let killing = KillingJob::of(job);
+                Ok(RunningJob::new(control, socket, pipes, killing))
+            }
             Ok(JobReport::StartFailed(errno)) => {
                 Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
             }
