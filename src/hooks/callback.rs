@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::process::sleep_while_running;
 use crate::types::{HostChannel, HostError};
 
 use super::config::{BadHook, HookCommand, HookHandler, TIMEOUT_MAX, bad_hook};
@@ -144,7 +145,7 @@ impl CallbackCall {
             biased;
             () = cancel.cancelled() => HookRun::of(HookEnd::Cancelled),
             reply = reply => interpret_reply(reply),
-            () = tokio::time::sleep(self.limit) => HookRun::of(HookEnd::TimedOut),
+            () = sleep_while_running(self.limit) => HookRun::of(HookEnd::TimedOut),
         }
     }
 }

@@ -11,11 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json;
-use crate::process::{Job, PinError, RunningJob, Supervisor};
+use crate::process::{
+    Job, PinError, RunningJob, Supervisor, sleep_while_running, timeout_while_running,
+};
 use crate::task;
 
 use super::background::{Opening, Release};
@@ -57,8 +58,8 @@ pub(super) struct Following {
     streams: JoinSet<()>,
     out: StreamTail,
     err: StreamTail,
-    /// The deadline.
-    end: Instant,
+    /// Ends when its time is up.
+    time: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// What it was given.
     input: Value,
 }
@@ -103,7 +104,8 @@ impl Following {
         task::spawn_in(&mut streams, out.clone().read_all(stdout));
         task::spawn_in(&mut streams, err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
-        Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit, input })
+        let time = Box::pin(sleep_while_running(limit));
+        Ok(Self { running, exit, streams, out, err, time, input })
     }
 
     /// Waits until the hook ends, or asks to run on in the background.
@@ -114,11 +116,11 @@ impl Following {
             () = cancel.cancelled() => Err(HookEnd::Cancelled),
             release = self.out.wait_for_background_request(&self.input) => {
                 if let Some(limit) = release.limit {
-                    self.end = Instant::now() + limit;
+                    self.time = Box::pin(sleep_while_running(limit));
                 }
                 return Awaited::Released(Box::new(self));
             }
-            () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
+            () = &mut self.time => Err(HookEnd::TimedOut),
         };
         Awaited::Ended(self.collect_output(ended).await)
     }
@@ -129,7 +131,7 @@ impl Following {
             biased;
             status = &mut self.exit => Ok(ended(status)),
             () = cancel.cancelled() => Err(HookEnd::Cancelled),
-            () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
+            () = &mut self.time => Err(HookEnd::TimedOut),
         };
         self.collect_output(ended).await
     }
@@ -143,13 +145,13 @@ impl Following {
     async fn collect_output(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
         if ended.is_err() {
             self.running.terminate();
-            let _ = tokio::time::timeout(GRACE, self.exit).await;
+            let _ = timeout_while_running(GRACE, self.exit).await;
         }
         // Leftover processes would hold the pipes open.
         self.running.end_leftovers().await;
         let drained = async { while self.streams.join_next().await.is_some() {} };
         let patience = if ended.is_ok() { DRAIN_MAX } else { KILLED_DRAIN_MAX };
-        let _ = tokio::time::timeout(patience, drained).await;
+        let _ = timeout_while_running(patience, drained).await;
         let end = ended.unwrap_or_else(|end| end);
         HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
     }

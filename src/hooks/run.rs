@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::json::to_line;
-use crate::process::Job;
+use crate::process::{Job, timeout_while_running};
 use crate::task;
 
 use super::callback::CallbackCall;
@@ -312,7 +312,7 @@ impl Hooks {
             }
         };
         // Hooks that are still running are killed when they are dropped.
-        let in_time = tokio::time::timeout(budget, all).await.is_ok();
+        let in_time = timeout_while_running(budget, all).await.is_some();
         let unheard = match (cancel.is_cancelled(), in_time) {
             (true, _) => HookEnd::Cancelled,
             (false, true) => HookEnd::Crashed,
