@@ -6,7 +6,7 @@ use super::connection::{RecordedRequest, ServerConnection};
 use super::render;
 use super::request_validator::{self, BODY_MAX, LastWord};
 use super::scenario::{ScriptStep, ScriptedError, ScriptedHttp, ServerPart, StepAnswer};
-use super::script::{ReceivedRequest, RequestTraits, ScriptLine, ScriptState};
+use super::script::{ReceivedRequest, RequestRetention, RequestTraits, ScriptLine, ScriptState};
 use super::shared_state::SharedState;
 use super::sse::{ReplyContext, ResolvedReply, SigningKey};
 
@@ -33,12 +33,16 @@ pub(super) fn decide(
     let mut script = stage.script();
     let number = script.recorded.len() + 1;
     let line = ScriptLine::of(&stage.part, request);
+    let (kept, raw) = match stage.retention {
+        RequestRetention::Whole => (body.clone(), request.body.clone()),
+        RequestRetention::Heads => (Value::Null, Vec::new()),
+    };
     script.recorded.push(ReceivedRequest {
         at: stage.start.elapsed(),
         path: request.path.clone(),
         headers: request.headers.clone(),
-        body: body.clone(),
-        raw: request.body.clone().into(),
+        body: kept,
+        raw: raw.into(),
         connection_id: connection.id,
         line,
         step: None,

@@ -41,7 +41,7 @@ pub use scenario::{
     ScriptedUsage, SendPace, ServerPart, StepAnswer, StepCondition,
 };
 pub use scratch::ScratchFolder;
-pub use script::{ReceivedRequest, ScriptLine};
+pub use script::{ReceivedRequest, RequestRetention, ScriptLine};
 pub use server::{RehearsalServer, ServerOptions};
 pub use token_grants::TokenGrants;
 pub use verdict::{ObservedOutcome, verify};

@@ -48,6 +48,9 @@ pub struct ServerPart {
     pub steps: Vec<ScriptStep>,
     /// Steps for requests with `x-outlast-source: compact`. If empty, `steps` answer those too.
     pub compactions: Vec<ScriptStep>,
+    /// How often a summary is asked for depends on the sizes of tool results: not every step of
+    /// `compactions` must be played, and the last one is repeated.
+    pub compactions_vary: bool,
     /// What happens to requests after the last step.
     pub after: AfterLast,
     /// The exact number of requests that must be made.

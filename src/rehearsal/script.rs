@@ -24,9 +24,9 @@ pub struct ReceivedRequest {
     pub path: String,
     /// Names in lower case, in the order they came.
     pub headers: Vec<(String, String)>,
-    /// `null` when the body is not JSON.
+    /// `null` when the body is not JSON, or is not kept.
     pub body: Value,
-    /// The body, byte for byte.
+    /// The body, byte for byte; empty when it is not kept.
     pub raw: Arc<[u8]>,
     /// Counted from 1. Requests with the same id came over the same connection.
     pub connection_id: usize,
@@ -36,6 +36,16 @@ pub struct ReceivedRequest {
     pub step: Option<usize>,
     /// Whether the client disconnected before the answer was complete.
     pub aborted_by_client: bool,
+}
+
+/// What a server keeps of the requests that it has answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestRetention {
+    #[default]
+    Whole,
+    /// All but their bodies: each holds the whole conversation, so that together they take memory
+    /// with the square of its length.
+    Heads,
 }
 
 impl ReceivedRequest {
@@ -195,7 +205,11 @@ impl ScriptState {
         line: ScriptLine,
         asked: &RequestTraits<'_>,
     ) -> Option<usize> {
-        self.track(line).next(line.steps(part), part.after, asked)
+        let after = match line {
+            ScriptLine::Compaction if part.compactions_vary => AfterLast::RepeatLast,
+            ScriptLine::Main | ScriptLine::Compaction => part.after,
+        };
+        self.track(line).next(line.steps(part), after, asked)
     }
 
     /// The refusal that answers a capacity probe: that of the next request, if any.
@@ -214,8 +228,9 @@ impl ScriptState {
 
     /// The number of scripted answers that were not requested.
     pub(super) fn unrequested_answers(&self, part: &ServerPart) -> usize {
-        self.steps.unrequested_answers(&part.steps)
-            + self.compactions.unrequested_answers(&part.compactions)
+        let compactions = self.compactions.unrequested_answers(&part.compactions);
+        let compactions = if part.compactions_vary { 0 } else { compactions };
+        self.steps.unrequested_answers(&part.steps) + compactions
     }
 
     /// Counts a request's tokens, split as by the prompt cache. The output is the output cap.

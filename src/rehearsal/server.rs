@@ -13,7 +13,7 @@ use crate::task;
 
 use super::play::TimeScale;
 use super::scenario::{MAIN, Scenario, ServerPart};
-use super::script::{ReceivedRequest, ScriptState};
+use super::script::{ReceivedRequest, RequestRetention, ScriptState};
 use super::serve::accept;
 use super::shared_state::SharedState;
 use super::token_grants::TokenGrants;
@@ -27,6 +27,8 @@ pub struct ServerOptions {
     pub time_scale: Option<f64>,
     /// The value of `${cwd}`.
     pub cwd: Option<PathBuf>,
+    /// What is kept of each request.
+    pub retention: RequestRetention,
 }
 
 /// A running server. Dropping it stops it.
@@ -68,7 +70,7 @@ impl RehearsalServer {
         let address = listener.local_addr()?;
         let cwd = options.cwd.as_ref().map(|cwd| cwd.display().to_string()).unwrap_or_default();
         let tempo = TimeScale(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
-        let stage = Arc::new(SharedState::new(part, tempo, cwd));
+        let stage = Arc::new(SharedState::new(part, tempo, cwd, options.retention));
         let accepting = task::spawn(accept(listener, Arc::clone(&stage)));
         let (scenario, others) = (Arc::clone(scenario), BTreeMap::new());
         Ok(Self { scenario, address, stage, accepting, others })

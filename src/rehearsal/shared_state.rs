@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::play::TimeScale;
 use super::rules::TokenRules;
 use super::scenario::ServerPart;
-use super::script::ScriptState;
+use super::script::{RequestRetention, ScriptState};
 
 /// The state that all connections share.
 #[derive(Debug)]
@@ -19,18 +19,25 @@ pub(super) struct SharedState {
     /// Part of every id, so that ids are unique across servers.
     pub(super) name: String,
     pub(super) start: Instant,
+    pub(super) retention: RequestRetention,
     script: Mutex<ScriptState>,
     /// Notifies of every change of the script.
     pub(super) changes: watch::Sender<()>,
 }
 
 impl SharedState {
-    pub(super) fn new(part: ServerPart, tempo: TimeScale, cwd: String) -> Self {
+    pub(super) fn new(
+        part: ServerPart,
+        tempo: TimeScale,
+        cwd: String,
+        retention: RequestRetention,
+    ) -> Self {
         Self {
             tempo,
             cwd,
             name: uuid::Uuid::new_v4().simple().to_string()[..10].to_owned(),
             start: Instant::now(),
+            retention,
             script: Mutex::new(ScriptState::new(&part)),
             changes: watch::Sender::new(()),
             part,

@@ -13,7 +13,8 @@ use serde_json::json;
 
 use crate::config::environment::CONFIG_FOLDER;
 use crate::rehearsal::{
-    ObservedOutcome, RehearsalServer, Scenario, ScratchFolder, ServerOptions, verify,
+    ObservedOutcome, RehearsalServer, RequestRetention, Scenario, ScratchFolder, ServerOptions,
+    verify,
 };
 
 use super::args::{self, CliRequest, RehearseArgs, RunArgs};
@@ -55,7 +56,10 @@ pub(super) async fn rehearse(args: &RehearseArgs, world: ProcessContext) -> Resu
     }
     if args.serve {
         chosen.report_omissions();
-        return serve(RehearsalRun::start(chosen.scenario, args.port)?, args, world).await;
+        let is_recorded = args.record.is_some();
+        let retention = if is_recorded { RequestRetention::Whole } else { RequestRetention::Heads };
+        let stage = RehearsalRun::start(chosen.scenario, args.port, retention)?;
+        return serve(stage, args, world).await;
     }
     run(chosen, args, world).await
 }
@@ -66,7 +70,7 @@ async fn run(
     args: &RehearseArgs,
     mut world: ProcessContext,
 ) -> Result<u8, UsageError> {
-    let stage = RehearsalRun::start(chosen.scenario.clone(), None)?;
+    let stage = RehearsalRun::start(chosen.scenario.clone(), None, RequestRetention::Heads)?;
     let run = match stage.run_args(args)? {
         CliRequest::Print(text) | CliRequest::Manual(text) => {
             print(&text)?;
@@ -138,7 +142,11 @@ async fn serve(
 
 impl RehearsalRun {
     /// Creates the scenario's files and starts its server.
-    fn start(scenario: Scenario, port: Option<u16>) -> Result<Self, UsageError> {
+    fn start(
+        scenario: Scenario,
+        port: Option<u16>,
+        retention: RequestRetention,
+    ) -> Result<Self, UsageError> {
         let broken = |what: &str, error: io::Error| {
             UsageError::new(format!("{what} could not be had for the rehearsal: {error}"))
         };
@@ -148,6 +156,7 @@ impl RehearsalRun {
             port: port.unwrap_or(0),
             time_scale: None,
             cwd: Some(scratch.path().to_path_buf()),
+            retention,
         };
         let server = RehearsalServer::start(scenario, options)
             .map_err(|error| broken("a port on loopback", error))?;

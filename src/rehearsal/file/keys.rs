@@ -139,6 +139,12 @@ pub(super) static ROOT: KeyTable = KeyTable {
              steps answer them.",
         ),
         key(
+            "compactions_vary",
+            Flag,
+            "Whether the number of summaries depends on the sizes of tool results: a \
+             `[[compaction]]` may be left over, and the last one is repeated.",
+        ),
+        key(
             "after",
             AFTER_LAST,
             "What follows the last step: `fail` (the default) answers with a 500, and the \
@@ -309,6 +315,7 @@ static SERVER: KeyTable = KeyTable {
         key("rules", Table(&RULES), "As above."),
         key("step", Tables(&STEP), "As above."),
         key("compaction", Tables(&STEP), "As above."),
+        key("compactions_vary", Flag, "As above."),
         key("after", AFTER_LAST, "As above."),
         key("requests", COUNT, "How many requests it has to get."),
     ],

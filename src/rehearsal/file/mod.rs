@@ -108,6 +108,7 @@ fn part(table: &DeTable<'_>) -> Result<ServerPart, FileMistake> {
         rules: read(table, "rules")?,
         steps: steps(table, "step")?,
         compactions: steps(table, "compaction")?,
+        compactions_vary: read::<Option<_>>(table, "compactions_vary")?.unwrap_or_default(),
         after: read(table, "after")?,
         requests: read(table, "requests")?,
     })

@@ -9,11 +9,12 @@ use crate::config::{Setting, registry};
 use crate::history::SessionHistory;
 use crate::recovery::{Limits, Persistence, StopReason};
 use crate::tools::GENERAL_PURPOSE;
+use crate::types::PermissionMode;
 
 use super::paths::PathMask;
 
 /// Terms of the contract that a rehearsal takes over as they are.
-const KEPT: [&str; 19] = [
+const KEPT: [&str; 16] = [
     "model",
     "fallbackReturn",
     "contextWindow",
@@ -26,11 +27,8 @@ const KEPT: [&str; 19] = [
     "requireTimeout",
     "requireRetries",
     "schemaTries",
-    "permissions.defaultMode",
-    "permissions.allow",
     "permissions.ask",
     "permissions.deny",
-    "onDenied",
     "maxAgentDepth",
     "maxAgents",
 ];
@@ -85,6 +83,7 @@ pub(super) fn terms(
             insert(&mut settings, name, paths.hide_in(value));
         }
     }
+    add_permissions(&mut settings, history, paths, &mut found.omissions);
     for (name, what) in LEFT_OUT {
         if has_value(name).is_some() {
             found.omissions.push(what.to_owned());
@@ -129,6 +128,70 @@ pub(super) fn terms(
     }
     found.args = args;
     found
+}
+
+/// The tools that work on files in this process, outside of the sandbox of commands.
+const FILE_TOOLS: [&str; 5] = ["Read", "Write", "Edit", "Glob", "Grep"];
+
+/// Adds mode and allow rules, so far as they keep file tools in the scratch folder: the recorded
+/// calls may name the user's own files.
+fn add_permissions(
+    settings: &mut Map<String, Value>,
+    history: &SessionHistory,
+    paths: &PathMask<'_>,
+    omissions: &mut Vec<String>,
+) {
+    let terms = history.contract.as_ref().map(|contract| &contract.terms);
+    let term = |name: &str| terms.and_then(|terms| terms.get(name));
+    let mode = term("permissions.defaultMode").and_then(Value::as_str).unwrap_or_default();
+    let listed = term("permissions.allow").and_then(Value::as_array).into_iter().flatten();
+    let listed: Vec<&str> = listed.filter_map(Value::as_str).collect();
+    let mut allow: Vec<String> =
+        listed.iter().filter_map(|rule| contained_rule(&paths.hide(rule))).collect();
+    let mut mode = mode.to_owned();
+    let mut is_narrower = listed.iter().map(|rule| paths.hide(rule)).ne(allow.iter().cloned());
+    if mode == PermissionMode::BypassPermissions.name() {
+        PermissionMode::AcceptEdits.name().clone_into(&mut mode);
+        allow.push("Bash".to_owned());
+        is_narrower = true;
+    }
+    if is_narrower {
+        omissions.push(
+            "calls of file tools outside of the working folder, and of WebFetch: they \
+                        are refused"
+                .to_owned(),
+        );
+    }
+    if !mode.is_empty() && !is_default("permissions.defaultMode", &json!(mode)) {
+        insert(settings, "permissions.defaultMode", json!(mode));
+    }
+    if !allow.is_empty() {
+        insert(settings, "permissions.allow", json!(allow));
+    }
+    // A call that is refused only here must not end the run.
+    let is_denied = history.end.is_some_and(|end| end.reason == StopReason::Denied);
+    let on_denied = term("onDenied").filter(|value| !is_default("onDenied", value));
+    if let Some(on_denied) = on_denied.filter(|_| is_denied) {
+        insert(settings, "onDenied", on_denied.clone());
+    }
+}
+
+/// An allow rule, in which the working folder is hidden, without what leads out of that folder.
+fn contained_rule(rule: &str) -> Option<String> {
+    let (tool, spec) = rule.split_once('(').unwrap_or((rule, ""));
+    let (tool, spec) = (tool.trim(), spec.trim_end_matches(')').trim());
+    if tool == "WebFetch" {
+        return None;
+    }
+    if !FILE_TOOLS.contains(&tool) {
+        return Some(rule.to_owned());
+    }
+    if matches!(spec, "" | "*" | "**") {
+        return Some(format!("{tool}(./**)"));
+    }
+    let climbs = spec.split('/').any(|part| part == "..");
+    let is_outside = spec.starts_with("//") || climbs;
+    (!is_outside).then(|| rule.to_owned())
 }
 
 /// Whether a setting has this value by default.
@@ -249,4 +312,29 @@ fn agents(history: &SessionHistory) -> Option<Value> {
         agents.insert(kind.to_owned(), agent);
     }
     (!agents.is_empty()).then_some(Value::Object(agents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allow_rules_keep_file_tools_in_the_working_folder() {
+        let rules = [
+            ("Bash(make *)", Some("Bash(make *)")),
+            ("mcp__a__b", Some("mcp__a__b")),
+            ("Write", Some("Write(./**)")),
+            ("Edit(*)", Some("Edit(./**)")),
+            ("Read(src/**)", Some("Read(src/**)")),
+            ("Edit(/${cwd}/src/**)", Some("Edit(/${cwd}/src/**)")),
+            ("Edit(~/notes/**)", Some("Edit(~/notes/**)")),
+            ("Edit(//home/u/docs/**)", None),
+            ("Write(../docs/**)", None),
+            ("Write(a/../../docs)", None),
+            ("WebFetch(domain:a.example)", None),
+        ];
+        for (rule, contained) in rules {
+            assert_eq!(contained_rule(rule).as_deref(), contained, "{rule}");
+        }
+    }
 }

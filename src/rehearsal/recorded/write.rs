@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::rehearsal::render;
 use crate::rehearsal::scenario::{
     AfterLast, FaultPosition, Scenario, ScriptStep, ScriptedError, ScriptedFault,
-    ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall, StepAnswer, StepCondition,
+    ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall, ServerPart, StepAnswer,
+    StepCondition,
 };
 
 use super::toml_text::{comment, duration, inline, key, text, value};
@@ -36,7 +37,7 @@ pub(super) fn write(scenario: &Scenario, remarks: &Remarks) -> String {
     }
     // A string accepts every write, here and below.
     let _ = writeln!(file, "time_scale = {:?}", scenario.time_scale);
-    write_after(&mut file, scenario.main.after);
+    write_after(&mut file, &scenario.main);
     if !scenario.env.is_empty() {
         file.push_str("\n[env]\n");
         for (name, value) in &scenario.env {
@@ -64,7 +65,7 @@ pub(super) fn write(scenario: &Scenario, remarks: &Remarks) -> String {
         if let Some(requests) = part.requests {
             line(&mut file, "requests", &requests.to_string());
         }
-        write_after(&mut file, part.after);
+        write_after(&mut file, part);
         for step in &part.steps {
             write_step(&mut file, &format!("{heading}.step"), step, "");
         }
@@ -96,8 +97,11 @@ fn line(file: &mut String, name: &str, value: &str) {
     let _ = writeln!(file, "{name} = {value}");
 }
 
-fn write_after(file: &mut String, after: AfterLast) {
-    match after {
+fn write_after(file: &mut String, part: &ServerPart) {
+    if part.compactions_vary {
+        line(file, "compactions_vary", "true");
+    }
+    match part.after {
         AfterLast::Fail => {}
         AfterLast::RepeatLast => line(file, "after", "\"repeat last\""),
         AfterLast::Loop => line(file, "after", "\"loop\""),
