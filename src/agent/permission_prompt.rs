@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{HookDecision, HookEvent, HookPermission};
+use crate::json;
 use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
 use crate::tools::{GrantSource, PermissionUpdate, ToolRefusal};
@@ -225,7 +226,7 @@ fn parse_tool_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
             "{tool} was asked whether this is allowed, and failed: {bare}"
         ));
     }
-    parse_answer(tool, &serde_json::from_str(text.trim()).unwrap_or_default())
+    parse_answer(tool, &json::read_str(text.trim()).unwrap_or_default())
 }
 
 /// Parses an answer. Anything but a clear permission is a denial.

@@ -10,6 +10,7 @@ use strsim::osa_distance;
 
 use crate::config::spans::JsonPaths;
 use crate::config::{values, without_position};
+use crate::json;
 use crate::recovery::Money;
 
 use super::plan::GitSource;
@@ -104,7 +105,7 @@ fn read_line(
     base: &Path,
     mistakes: &mut Vec<String>,
 ) -> Option<TaskLine> {
-    let value: Value = match serde_json::from_str(line) {
+    let value: Value = match json::read_str(line) {
         Ok(value) => value,
         Err(error) => {
             let (column, why) = (error.column(), without_position(&error));

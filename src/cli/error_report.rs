@@ -7,6 +7,7 @@ use std::thread;
 use uuid::Uuid;
 
 use crate::config::environment::annotates_errors;
+use crate::json::to_line;
 use crate::secrets::{KnownSecrets, Redactor, Variables};
 use crate::tools::secret_values;
 
@@ -23,7 +24,7 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     let mask = Redactor::new(KnownSecrets::new(secret_values(&variables, &[])));
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     mask.redact_json(&mut object);
-    let object = object.to_string();
+    let object = to_line(&object);
     // The file is written on its own thread, so that a blocked reader and a hanging disk do not
     // delay each other. Its error is dropped: it may be the very mistake that is reported.
     let keeping = wanted.result_file.clone().map(|path| {

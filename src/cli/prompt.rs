@@ -1,8 +1,11 @@
 //! The prompt: from the argument, from standard input, or from both.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
+
+use crate::json;
 
 use super::settings::PromptSource;
 use super::stdin::{Need, Pieces, ReadPlan, StdinWish};
@@ -12,13 +15,68 @@ use super::usage::UsageError;
 /// The most that standard input may hold, in bytes.
 pub const LARGEST: usize = 10 * 1024 * 1024;
 
-/// The prompt, and whether standard input was left unread.
-#[derive(Debug, PartialEq, Eq)]
+/// The prompt, and what became of standard input.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct GatheredPrompt {
     /// Empty only when the source allows it.
     pub prompt: String,
     /// Why standard input was left unread, where it may hold something.
     pub unused: Option<Unused>,
+    /// What standard input added to the argument.
+    pub added: Option<AddedInput>,
+    /// Where the first byte of standard input stands that is no UTF-8.
+    pub invalid: Option<String>,
+}
+
+impl GatheredPrompt {
+    /// The warnings of the run. `is_shared` returns whether a shell that runs outlast reads the same standard
+    /// input.
+    pub fn warnings(&self, is_shared: impl FnOnce() -> bool) -> Vec<String> {
+        let invalid = self.invalid.as_ref().map(|place| {
+            format!(
+                "standard input is not valid UTF-8 at {place}: such bytes are read as U+FFFD; convert it, for \
+                 example with iconv, if they matter"
+            )
+        });
+        let of_loop = self.added.filter(|_| is_shared()).map(|added| {
+            format!(
+                "{added}; the shell that runs outlast has the same standard input: in a loop such as \
+                 `... | while read` it was the rest of the loop's input, which the loop does not see (--no-stdin \
+                 or < /dev/null leaves it, --stdin says that this is meant)"
+            )
+        });
+        self.unused.map(Unused::warning).into_iter().chain(invalid).chain(of_loop).collect()
+    }
+}
+
+/// How much standard input added to the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddedInput {
+    pub lines: usize,
+    pub bytes: usize,
+}
+
+impl AddedInput {
+    fn of(input: &[u8]) -> Self {
+        let ends = input.iter().filter(|byte| **byte == b'\n').count();
+        let is_open = input.last().is_some_and(|byte| *byte != b'\n');
+        Self { lines: ends + usize::from(is_open), bytes: input.len() }
+    }
+}
+
+impl fmt::Display for AddedInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        let Self { lines, bytes } = *self;
+        write!(
+            f,
+            "{lines} line{}, {bytes} byte{} of standard input ",
+            plural(lines),
+            plural(bytes)
+        )?;
+        f.write_str(if bytes == 1 { "was" } else { "were" })?;
+        f.write_str(" added to the prompt")
+    }
 }
 
 /// Why standard input was left unread.
@@ -95,7 +153,9 @@ pub async fn gather(
             }
         }
     }
-    let input = text(input)?;
+    let added = AddedInput::of(&input);
+    let (input, invalid) = text(&input)?;
+    let added = (source.argument.is_some() && !input.trim().is_empty()).then_some(added);
     let prompt = match (&source.argument, input.trim().is_empty()) {
         (Some(argument), true) => argument.clone(),
         (Some(argument), false) => format!("{argument}\n{input}"),
@@ -107,7 +167,7 @@ pub async fn gather(
              task as one argument, or pipe it in",
         ));
     }
-    Ok(GatheredPrompt { prompt, unused })
+    Ok(GatheredPrompt { prompt, unused, added, invalid })
 }
 
 enum InputStep {
@@ -204,27 +264,22 @@ fn silent(patience: Duration) -> UsageError {
     ))
 }
 
-/// Standard input as text.
-fn text(bytes: Vec<u8>) -> Result<String, UsageError> {
+/// Standard input as text, and where the first byte stands that is no UTF-8.
+fn text(bytes: &[u8]) -> Result<(String, Option<String>), UsageError> {
     let place = |at: usize, bytes: &[u8]| {
         let before = bytes.get(..at).unwrap_or_default();
         let line = before.split(|byte| *byte == b'\n').count();
         format!("line {line}, byte {}", at + 1)
     };
-    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+    let text = json::decode(bytes);
+    if let Some(at) = text.bytes().position(|byte| byte == 0) {
         return Err(UsageError::new(format!(
             "standard input holds a NUL at {}; it must be text",
-            place(at, &bytes)
+            place(at, text.as_bytes())
         )));
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text.strip_prefix('\u{feff}').map(ToOwned::to_owned).unwrap_or(text)),
-        Err(error) => {
-            let at = error.utf8_error().valid_up_to();
-            Err(UsageError::new(format!(
-                "standard input is not valid UTF-8 at {}; convert it, for example with iconv",
-                place(at, error.as_bytes())
-            )))
-        }
-    }
+    let is_damaged = text.contains(char::REPLACEMENT_CHARACTER);
+    let invalid = str::from_utf8(bytes).err().filter(|_| is_damaged);
+    let invalid = invalid.map(|error| place(error.valid_up_to(), bytes));
+    Ok((text.into_owned(), invalid))
 }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::agent::{JournalHealth, RunOutcome};
 use crate::host::{api_error_message, ends_as_asked, translate_result};
+use crate::json::to_line;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::{OutputFormat, Verbosity};
@@ -223,6 +224,9 @@ impl RunJob {
     /// Returns the result object for standard output, in the terms of its reader.
     fn object(&self, report: &ResultReport<'_>) -> Value {
         let mut object = report.object();
+        if let Some(added) = &self.added_input {
+            object["stdin"] = json!(added.to_string());
+        }
         if let Some(host) = &self.host {
             translate_result(&mut object, report.ending.reason);
             object["modelUsage"] = model_usage(&host.usage.with(&report.ending.tally.by_model));
@@ -368,7 +372,7 @@ impl RunJob {
         let Some(file) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.redact_json(&mut object);
-        let staged = file.stage(&object.to_string(), how);
+        let staged = file.stage(&to_line(&object), how);
         let written = staged.and_then(|staged| {
             anyhow::ensure!(claim.take(), RESULT_FILE_TIMEOUT);
             staged.publish(how)

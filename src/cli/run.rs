@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
-use crate::process::die_with_parent;
+use crate::process::{die_with_parent, is_shared_with_shell};
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::telemetry::TelemetryExporter;
@@ -29,13 +29,13 @@ use super::output::{
 use super::output_file::OutputFile;
 use super::panics;
 use super::plugins::Plugin;
-use super::prompt::{self, GatheredPrompt, Waited};
+use super::prompt::{self, AddedInput, GatheredPrompt, Waited};
 use super::prompts::{ExpandedCommand, Placeholders, ServerPromptCall};
 use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::SignalState;
 use super::startup::StartupSteps;
-use super::stdin;
+use super::stdin::{self, StdinWish};
 use super::telemetry::{self, RunFacts};
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
@@ -118,14 +118,16 @@ pub(super) async fn prepare_and_begin(
         }
     }
     let settings = Arc::new(settings);
-    let mut job = RunJob { settings, clock, scale, limit, signals, testament, shared, host };
-    let GatheredPrompt { prompt: given, unused } = match &job.host {
-        Some(host) => GatheredPrompt { prompt: host.prompt.text.clone(), unused: None },
+    let added_input = None;
+    let mut job =
+        RunJob { settings, clock, scale, limit, signals, testament, shared, host, added_input };
+    let gathered = match &job.host {
+        Some(host) => {
+            GatheredPrompt { prompt: host.prompt.text.clone(), ..GatheredPrompt::default() }
+        }
         None => job.prompt().await?,
     };
-    if let Some(unused) = unused {
-        Arc::make_mut(&mut job.settings).warnings.push(unused.warning());
-    }
+    let given = job.take_input(gathered);
     let (job, task) = match &job.host {
         Some(host) if host.prompt.is_verbatim => {
             let (prompt, names) = (given.clone(), String::new());
@@ -242,9 +244,25 @@ pub(super) struct RunJob {
     pub testament: ExitWatchdog,
     pub shared: SharedOutput,
     pub host: Option<HostTurn>,
+    /// What standard input added to the prompt.
+    pub added_input: Option<AddedInput>,
 }
 
 impl RunJob {
+    /// Reports what became of standard input, and returns the prompt.
+    fn take_input(&mut self, gathered: GatheredPrompt) -> String {
+        let is_meant = self.settings.prompt.stdin == StdinWish::Insist;
+        let warnings = gathered.warnings(|| !is_meant && is_shared_with_shell());
+        Arc::make_mut(&mut self.settings).warnings.extend(warnings);
+        if let Some(added) = gathered.added
+            && self.verbosity() > Verbosity::Waits
+        {
+            self.shared.stderr.send(&format!("outlast: {added}"));
+        }
+        self.added_input = gathered.added;
+        gathered.prompt
+    }
+
     /// Adds the hooks that run in the host.
     fn with_host_hooks(mut self) -> Self {
         if let Some(host) = &self.host {

@@ -16,6 +16,7 @@ use super::registry;
 use super::setting::Untrusted;
 use super::trust::{Trust, root};
 use super::unknown_keys;
+use crate::json;
 use crate::process::{TrustedOwners, file_reads};
 use crate::tools::{RuleList, check_rule, is_sandbox_path};
 
@@ -209,7 +210,7 @@ impl IgnoredSettings {
         let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
         // What is no UTF-8 is no JSON either.
         let text = str::from_utf8(content).map(blank_comments).unwrap_or_default();
-        let why = match serde_json::from_str(&text) {
+        let why = match json::read_str(&text) {
             Ok(Value::Object(members)) => return Some(members),
             Ok(_) => "it is no JSON object",
             Err(_) => "it is no valid JSON",

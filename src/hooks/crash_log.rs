@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use nix::libc;
 use serde_json::json;
 
+use crate::json::to_line;
 use crate::process::file_reads;
 use crate::secrets::Redactor;
 
@@ -74,7 +75,7 @@ impl CrashLog {
             "detail": mishap.detail,
         });
         mask.redact_json(&mut line);
-        let line = format!("{line}\n");
+        let line = to_line(&line) + "\n";
         if facts.len() + line.len() as u64 > BYTES_MAX {
             return Err(io::Error::other("it is full; read and delete it"));
         }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::json;
+
 use super::initialize::Initialize;
 use super::prompt::UserPrompt;
 
@@ -57,6 +59,8 @@ pub enum ControlRequest {
     },
     /// A subtype that is not supported, by its name.
     Unsupported(String),
+    /// A request that cannot be read, and why.
+    Unreadable(String),
 }
 
 /// Why a line is no message.
@@ -77,8 +81,13 @@ pub enum FrameError {
 /// # Errors
 /// It is no message.
 pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
-    let frame: Value = serde_json::from_str(line)
-        .map_err(|_| FrameError::NotJson(line.chars().take(QUOTE_CHARS_MAX).collect()))?;
+    let frame: Value = match json::read_str(line) {
+        Ok(frame) => frame,
+        Err(error) => {
+            let quoted = line.chars().take(QUOTE_CHARS_MAX).collect();
+            return unreadable(line, &error.to_string()).ok_or(FrameError::NotJson(quoted));
+        }
+    };
     match frame["type"].as_str().ok_or(FrameError::NoType)? {
         "user" => UserPrompt::parse(&frame).map(|prompt| HostFrame::User(Box::new(prompt))),
         "control_request" => {
@@ -88,6 +97,28 @@ pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
         "control_response" => Ok(reply(&frame["response"])),
         _ => Ok(HostFrame::Ignored),
     }
+}
+
+/// What is made of a line that is not JSON, but names its type and the identifier of a request: the request
+/// ends with the reason.
+fn unreadable(line: &str, why: &str) -> Option<HostFrame> {
+    let why = format!("the host's line cannot be read: {why}");
+    let id = text_after(line, "\"request_id\"")?.to_owned();
+    match text_after(line, "\"type\"")? {
+        "control_response" => Some(HostFrame::Reply { id, reply: Err(why) }),
+        "control_request" => {
+            Some(HostFrame::Control { id, request: ControlRequest::Unreadable(why) })
+        }
+        _ => None,
+    }
+}
+
+/// The text that follows the first such key, if it is one without escapes.
+fn text_after<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = line.split_once(key)?;
+    let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let (text, _) = value.split_once('"')?;
+    (!text.contains('\\')).then_some(text)
 }
 
 fn reply(response: &Value) -> HostFrame {

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read};
 
+use crate::json;
+
 /// The longest line, in bytes: a prompt with several images.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
@@ -49,7 +51,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
             let why = format!("it is longer than {} MB", LINE_BYTES_MAX >> 20);
             return Err(io::Error::other(why));
         }
-        let line = String::from_utf8(line).map_err(|_| io::Error::other("it is not UTF-8"))?;
+        let line = json::decode(&line).into_owned();
         if !line.trim().is_empty() {
             return Ok(Some(line));
         }

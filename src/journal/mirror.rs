@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::json;
+
 /// What belongs to the file rather than to the line: a copy may be written in another form and
 /// order.
 const OF_THE_FILE: [&str; 2] = ["seq", "crc"];
@@ -24,7 +26,7 @@ impl JournalMirror {
     /// Passes a line on, without its number and checksum.
     pub(super) fn copy(&self, path: &Path, line: &[u8]) {
         // Everything that is appended is an object, or the newline of one.
-        let Ok(Value::Object(mut entry)) = serde_json::from_slice(line) else { return };
+        let Ok(Value::Object(mut entry)) = json::read(line) else { return };
         for member in OF_THE_FILE {
             entry.remove(member);
         }

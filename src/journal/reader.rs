@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::json;
 use crate::transcript::{Block, Message, Role};
 
 use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, VERSION, check_seal};
@@ -248,8 +249,8 @@ pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), Refusa
     if seal == LineChecksum::Broken {
         return Err(damaged("its checksum is wrong"));
     }
-    let mut value: Value = serde_json::from_slice(line)
-        .map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
+    let mut value: Value =
+        json::read(line).map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
     let mut head = LineHead::deserialize(&value).map_err(|_error| damaged("not a record"))?;
     if seal == LineChecksum::Absent && head.forked_from.is_some() {
         head.seq = None;

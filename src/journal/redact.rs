@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::json;
 use crate::secrets::{KnownSecrets, Redactor};
 
 /// Masks known secrets in lines.
@@ -19,9 +20,9 @@ impl Redaction {
     pub(super) fn mask(&self, json: Vec<u8>) -> Vec<u8> {
         let Ok(text) = String::from_utf8(json) else { return Vec::new() };
         if !self.mask.may_contain_secret(&text) {
-            return text.into_bytes();
+            return json::escape_line_ends(text).into_bytes();
         }
-        let mut line: Value = serde_json::from_str(&text).expect("serde_json reads what it wrote");
+        let mut line: Value = json::read_str(&text).expect("serde_json reads what it wrote");
         for message in [line.get_mut("message")].into_iter().flatten() {
             self.unsign(message);
         }
@@ -30,7 +31,7 @@ impl Redaction {
             self.unsign(message);
         }
         self.mask.redact_json(&mut line);
-        line.to_string().into_bytes()
+        json::to_line(&line).into_bytes()
     }
 
     /// Masks the secrets in a value. Returns whether there were any.

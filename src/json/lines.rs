@@ -1,7 +1,5 @@
 //! JSON in one line.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 
 /// The line ends of Unicode beside those that JSON escapes: readers that split text by Unicode's rules, such
@@ -15,23 +13,17 @@ const LINE_ENDS: [(char, &str); 3] =
 /// The value has a map whose keys are no text, or its own serialization fails: both are bugs.
 pub fn to_line(value: &(impl Serialize + ?Sized)) -> String {
     let line = serde_json::to_string(value).expect("values for JSON lines have text as keys");
-    match escape_line_ends(&line) {
-        Cow::Borrowed(_) => line,
-        Cow::Owned(escaped) => escaped,
-    }
+    escape_line_ends(line)
 }
 
 /// Escapes the line ends in JSON text: they can stand only within its strings.
-fn escape_line_ends(json: &str) -> Cow<'_, str> {
-    let is_end = |one: char| LINE_ENDS.iter().any(|(end, _)| *end == one);
-    if !json.contains(is_end) {
-        return Cow::Borrowed(json);
-    }
-    let mut escaped = json.to_owned();
-    for (end, escape) in LINE_ENDS {
-        escaped = escaped.replace(end, escape);
-    }
-    Cow::Owned(escaped)
+pub fn escape_line_ends(json: String) -> String {
+    LINE_ENDS.iter().fold(
+        json,
+        |json, (end, escape)| {
+            if json.contains(*end) { json.replace(*end, escape) } else { json }
+        },
+    )
 }
 
 #[cfg(test)]

@@ -7,6 +7,6 @@ mod lines;
 mod reader;
 mod repair;
 
-pub use lines::to_line;
+pub use lines::{escape_line_ends, to_line};
 pub use reader::{decode, read, read_str};
 pub use repair::{NESTING_MAX, STACK_BYTES, value_end};

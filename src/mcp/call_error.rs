@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 
 use crate::secrets::Redactor;
 
-use super::rpc::{INVALID_REQUEST, RpcError};
+use super::rpc::{INVALID_REQUEST, RpcError, UNREADABLE_ANSWER};
 use super::sanitize::sanitize_start;
 use super::state::ConnectionLoss;
 
@@ -143,6 +143,9 @@ pub(super) fn is_session_error(error: &RpcError) -> bool {
 /// Classifies why a call has no result.
 pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
     match fault {
+        RequestFault::Refused(RpcError { code: UNREADABLE_ANSWER, message }) => {
+            CallError::Ambiguous(message)
+        }
         RequestFault::Refused(RpcError { code, message }) => {
             if message.trim().is_empty() {
                 CallError::Refused(format!("it refused with error code {code} and no message"))

@@ -16,7 +16,9 @@ use crate::task;
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_error, is_session_lost};
 use super::request_headers::ArgumentHeaders;
-use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
+use super::rpc::{
+    ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, describe_invalid, request_number,
+};
 use super::sanitize::sanitize_start;
 use super::server_client::{
     ANSWER_BYTES_MAX, EVENTS, JSON, LAST_EVENT_ID, Refusal, SESSION_ID, ServerClient, content_type,
@@ -289,8 +291,7 @@ impl HttpSession {
                 Ok(())
             }
             Some(ServerMessage::Request { .. } | ServerMessage::Notification { .. }) | None => {
-                let why = "its answer is no message of the protocol".to_owned();
-                Err(ExchangeFault::InvalidAnswer(why))
+                Err(ExchangeFault::InvalidAnswer(describe_invalid(&body)))
             }
         }
     }

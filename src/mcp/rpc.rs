@@ -1,6 +1,9 @@
 //! Messages of JSON-RPC 2.0, as the protocol uses them. Pure.
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
+
+use crate::json;
 
 /// The request is not one that the server supports in this state.
 pub(super) const INVALID_REQUEST: i64 = -32600;
@@ -10,6 +13,9 @@ pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// An error within the server.
 pub(super) const INTERNAL_ERROR: i64 = -32603;
+
+/// The answer came, and cannot be read: the code is our own, and no server's. Whether the call had an effect is unknown.
+pub(super) const UNREADABLE_ANSWER: i64 = i64::MIN;
 
 /// A request without a handshake has no header that states its version, or another one than its
 /// body.
@@ -45,9 +51,21 @@ pub(super) struct RpcError {
 }
 
 impl ServerMessage {
-    /// Parses a message. `None`: it is not one.
+    /// Parses a message. An answer that cannot be read, but names its request, is an error that says why.
+    /// `None`: it is not a message.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        Self::from_value(serde_json::from_slice(bytes).ok()?)
+        match json::read(bytes) {
+            Ok(value) => Self::from_value(value),
+            Err(error) => {
+                let id = answered_request(&json::decode(bytes))?;
+                Some(Self::unreadable(json!(id), &error.to_string()))
+            }
+        }
+    }
+
+    fn unreadable(id: Value, why: &str) -> Self {
+        let message = format!("its answer cannot be read: {why}");
+        Self::Response { id, outcome: Err(RpcError { code: UNREADABLE_ANSWER, message }) }
     }
 
     /// Takes a message that is already JSON. `None`: it is not a message.
@@ -69,11 +87,41 @@ impl ServerMessage {
         let id = take("id").unwrap_or_default();
         let outcome = match (take("result"), take("error")) {
             (_, Some(Value::Object(error))) => Err(RpcError::from_fields(&error)),
-            (Some(result), _) => Ok(result),
-            (None, _) => return None,
+            (Some(result), None | Some(_)) => Ok(result),
+            (None, Some(Value::String(message))) => Err(RpcError { code: INTERNAL_ERROR, message }),
+            (None, _) if id.is_null() => return None,
+            (None, _) => return Some(Self::unreadable(id, "it has neither a result nor an error")),
         };
         Some(Self::Response { id, outcome })
     }
+}
+
+/// Why bytes are no message of the protocol, for messages.
+pub(super) fn describe_invalid(bytes: &[u8]) -> String {
+    match json::read::<IgnoredAny>(bytes) {
+        Ok(_) => "its answer is no message of the protocol".to_owned(),
+        Err(error) => format!("its answer is not JSON: {error}"),
+    }
+}
+
+/// The request that an unreadable answer names, as far as that can be told: servers write the identifier
+/// first or last.
+fn answered_request(text: &str) -> Option<u64> {
+    let outcome = ["\"result\"", "\"error\""].iter().filter_map(|key| text.find(key)).min()?;
+    let is_request = text.find("\"method\"").is_some_and(|method| method < outcome);
+    if is_request || !text.trim_start().starts_with('{') || !text.contains("\"jsonrpc\"") {
+        return None;
+    }
+    let (head, body) = text.split_at(outcome);
+    let first = head.match_indices("\"id\"").next();
+    let last = body.match_indices("\"id\"").last();
+    let number = |(at, _): (usize, &str), text: &str| {
+        let value = text[at + "\"id\"".len()..].trim_start().strip_prefix(':')?.trim_start();
+        let value = value.strip_prefix('"').unwrap_or(value);
+        let length = value.bytes().take_while(u8::is_ascii_digit).count();
+        value[..length].parse().ok()
+    };
+    first.and_then(|found| number(found, head)).or_else(|| number(last?, body))
 }
 
 impl RpcError {
@@ -150,6 +198,32 @@ mod tests {
         let odd = RpcError { code: INTERNAL_ERROR, message: String::new() };
         let odd = ServerMessage::Response { id: json!(1), outcome: Err(odd) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":"x"}}"#), Some(odd));
+        let text = parse(r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#);
+        let error = RpcError { code: INTERNAL_ERROR, message: "no".to_owned() };
+        assert_eq!(text, Some(ServerMessage::Response { id: json!(1), outcome: Err(error) }));
+    }
+
+    #[test]
+    fn an_unreadable_answer_is_an_error_of_the_request_that_it_names() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"cut"#,
+            r#"{"jsonrpc": "2.0", "id": "7", "result": {"a": .5, "id": 8}}"#,
+            r#"{"result":{"id":3,"a":"\x"},"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"2.0","error":{"message":"a "quoted" word"},"id" : 7 }"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":null}"#,
+        ] {
+            match ServerMessage::parse(text.as_bytes()) {
+                Some(ServerMessage::Response { id, outcome: Err(error) }) => {
+                    assert_eq!(request_number(&id), Some(7), "{text}");
+                    assert_eq!(error.code, UNREADABLE_ANSWER, "{text}");
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        let read = ServerMessage::parse(br#"{"jsonrpc":"2.0","id":7,"result":["\ud83d"]}"#);
+        let result = Ok(json!(["\u{fffd}"]));
+        assert_eq!(read, Some(ServerMessage::Response { id: json!(7), outcome: result }));
     }
 
     #[test]
@@ -177,8 +251,10 @@ mod tests {
             r#"{"level":"info","method":"GET"}"#,
             r#"{"jsonrpc":"1.0","id":1,"result":1}"#,
             r#"{"jsonrpc":"2.0","method":7}"#,
-            r#"{"jsonrpc":"2.0","id":1}"#,
-            r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#,
+            r#"{"jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"roots/list","params":{"error": \x}}"#,
+            r#"{"level":"error","id":1,"error":"cut"#,
+            r#"log: {"jsonrpc":"2.0","id":1,"result":"#,
         ] {
             assert_eq!(ServerMessage::parse(text.as_bytes()), None, "{text}");
         }

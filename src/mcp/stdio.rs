@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
+use crate::json::to_line;
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
 use crate::task;
@@ -191,7 +192,7 @@ impl StdioTransport {
 
 impl Transport for StdioTransport {
     fn send(&self, message: ClientMessage) -> Sending {
-        Box::pin(std::future::ready(self.queue(message.json.to_string().into_bytes())))
+        Box::pin(std::future::ready(self.queue(to_line(&message.json).into_bytes())))
     }
 
     fn close(&self) -> Closing {

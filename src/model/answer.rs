@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::json;
 use crate::recovery::{CutKind, FaultKind, ReplyKind};
 use crate::transcript::{Block, Usage, is_portable_id};
 
@@ -65,7 +66,9 @@ pub struct MalformedCall {
 /// The error that the body reports, or that the body is not a message.
 pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let value: Value = serde_json::from_slice(body)
+    let text = str::from_utf8(body)
+        .map_err(|error| invalid_response(format!("the body is not UTF-8 ({error})")))?;
+    let value: Value = json::read_str(text)
         .map_err(|error| invalid_response(format!("the body is not JSON ({error})")))?;
     if let Some(refusal) = super::error_body::parse_error(&value, 200) {
         return Err(refusal);
@@ -102,7 +105,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
 /// bodies.
 pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let value: Value = serde_json::from_slice(body).ok()?;
+    let value: Value = json::read(body).ok()?;
     let content = value["content"].as_array()?;
     let mut received = Received::default();
     received.report_final(&value["usage"]);
@@ -154,7 +157,7 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
     }
     let input = match &input {
         Value::String(text) if text.trim().is_empty() => Value::Null,
-        Value::String(text) => match serde_json::from_str(text) {
+        Value::String(text) => match json::read_str(text) {
             Ok(parsed) => parsed,
             Err(error) => return malformed(name, not_json(text, &error)),
         },

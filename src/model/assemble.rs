@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::json;
 use crate::recovery::FaultKind;
 use crate::sse::SseEvent;
 use crate::transcript::Block;
@@ -109,7 +110,7 @@ impl ReplyAssembly {
         if data.is_empty() || data == "[DONE]" || frame.event == "ping" {
             return Ok(AssemblyStep::Idle);
         }
-        let value: Value = serde_json::from_str(data)
+        let value: Value = json::read_str(data)
             .map_err(|error| invalid_response(format!("an event is not JSON ({error})")))?;
         let kind = match value["type"].as_str() {
             // llama.cpp names only the event, and puts its own error type inside.
@@ -321,7 +322,7 @@ impl GrowingBlock {
                 complete_tool_use(take(id), name, input)
             }
             Self::Other { value, json } => {
-                if let Ok(input) = serde_json::from_str::<Value>(json) {
+                if let Ok(input) = json::read_str::<Value>(json) {
                     value["input"] = input;
                 }
                 match serde_json::from_value(value.take()) {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
+use crate::json;
 use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
 
 use super::credentials::Secret;
@@ -16,7 +17,7 @@ use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_i
 /// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let error = serde_json::from_slice::<Value>(body);
+    let error = json::read::<Value>(body);
     let error = error.ok().and_then(|value| parse_error(&value, status));
     let whose = if error.is_some() { ErrorBody::Api } else { ErrorBody::Foreign };
     let foreign = || redirection(status, headers).unwrap_or_else(|| body_text(body));

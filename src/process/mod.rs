@@ -62,7 +62,9 @@ pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
 pub use own_process::{die_with_parent, end_with, exit_without_cleanup, forbid_dumps};
 pub use pinned_programs::{PinError, PinnedPrograms};
-pub use pipes::{Kinship, PipeWriters, WriteEnd, pipe_writers, writers_of_stdin};
+pub use pipes::{
+    Kinship, PipeWriters, WriteEnd, is_shared_with_shell, pipe_writers, writers_of_stdin,
+};
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
 pub use running_time::{sleep_while_running, timeout_while_running};

@@ -63,6 +63,42 @@ pub fn writers_of_stdin() -> PipeWriters {
     pipe_writers(processes())
 }
 
+/// Shells: their loops read standard input.
+#[cfg(target_os = "linux")]
+const SHELLS: [&str; 8] = ["ash", "bash", "busybox", "dash", "ksh", "mksh", "sh", "zsh"];
+
+/// How many ancestors are looked at, which pass their standard input on, such as `timeout`.
+#[cfg(target_os = "linux")]
+const ANCESTORS_MAX: usize = 16;
+
+/// Whether the pipe on standard input is also that of a shell which runs this process, as in a loop
+/// `... | while read`: what is read here, the loop does not see.
+#[cfg(target_os = "linux")]
+pub fn is_shared_with_shell() -> bool {
+    let stdin_of = |process: &str| std::fs::read_link(format!("/proc/{process}/fd/0")).ok();
+    let Some(own) = stdin_of("self") else { return false };
+    let mut process = nix::unistd::getppid();
+    for _ in 0..ANCESTORS_MAX {
+        if stdin_of(&process.to_string()).as_ref() != Some(&own) {
+            return false;
+        }
+        let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        if SHELLS.contains(&name.trim()) {
+            return true;
+        }
+        let stat = std::fs::read(format!("/proc/{process}/stat")).ok();
+        let Some(stat) = stat.and_then(|stat| super::stat::parse(&stat)) else { return false };
+        process = stat.parent;
+    }
+    false
+}
+
+/// Elsewhere than on Linux the descriptors of other processes cannot be listed.
+#[cfg(not(target_os = "linux"))]
+pub fn is_shared_with_shell() -> bool {
+    false
+}
+
 /// Whether no process has the write end open any more.
 fn has_hung_up() -> bool {
     let stdin = std::io::stdin();

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::json;
+
 use super::connection::{RecordedRequest, ServerConnection};
 use super::render;
 use super::request_validator::{self, BODY_MAX, LastWord};
@@ -29,7 +31,7 @@ pub(super) fn decide(
     request: &RecordedRequest,
     stage: &SharedState,
 ) -> Decision {
-    let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+    let body: Value = json::read(&request.body).unwrap_or(Value::Null);
     let mut script = stage.script();
     let number = script.recorded.len() + 1;
     let line = ScriptLine::of(&stage.part, request);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::json;
 use crate::task;
 
 use super::connection::{RecordedRequest, ServerConnection};
@@ -88,7 +89,7 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
 }
 
 fn count_tokens(request: &RecordedRequest, stage: &SharedState) -> u64 {
-    match (stage.part.rules.token_limit, serde_json::from_slice(&request.body)) {
+    match (stage.part.rules.token_limit, json::read(&request.body)) {
         (Some(_), Ok(body)) => request_validator::count(&body),
         _ => request.body.len().div_ceil(4) as u64,
     }
@@ -133,7 +134,7 @@ async fn answer_probe(
     request: &RecordedRequest,
     stage: &SharedState,
 ) -> ConnectionFate {
-    let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+    let body: Value = json::read(&request.body).unwrap_or(Value::Null);
     let asked = RequestTraits { request, body: &body };
     let refusal = stage.script().probe_refusal(&stage.part, &asked);
     stage.changes.send_replace(());

@@ -34,6 +34,7 @@ fn mistakes_in_flags() {
     let cases: &[(&[&str], &[&str])] = &[
         (&["--max-turn", "3", "hi"], &["unknown flag --max-turn", "did you mean --max-turns"]),
         (&["--xyzzy", "hi"], &["unknown flag --xyzzy", "--help"]),
+        (&["-5%", "hi"], &["unknown flag", "stands after \"--\""]),
         (&["--max-turns", "0", "hi"], &["--max-turns", "\"0\"", "at least 1"]),
         (&["--maxTurns=-3", "hi"], &["--max-turns", "\"-3\"", "at least 1"]),
         (&["--max-turns", "three", "hi"], &["--max-turns", "\"three\"", "whole number"]),
@@ -161,9 +162,8 @@ fn blank_prompts_are_refused() {
 }
 
 #[test]
-fn stdin_that_is_not_utf_8_is_refused() {
+fn stdin_that_is_not_text_is_refused() {
     let cases: &[(&[u8], &str)] = &[
-        (b"one\ntwo \xff\xfe", "not valid UTF-8 at line 2, byte 9"),
         (b"one\n\0", "NUL at line 2, byte 5"),
         (b" \n ", "prompt is empty"),
         (b"", "prompt is empty"),

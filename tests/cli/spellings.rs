@@ -34,6 +34,41 @@ fn flags_have_two_spellings_and_two_forms() {
 }
 
 #[test]
+fn text_that_begins_like_a_flag_is_the_prompt_or_the_value_of_the_flag_before_it() {
+    for text in [
+        "- fix the bug",
+        "---\nname: x\n---\nDo it",
+        "--version is broken, fix it",
+        "-h \t",
+        "--a b=c",
+    ] {
+        for words in [
+            &[text, "--max-turns", "3"][..],
+            &["-p", text, "--max-turns=3"],
+            &["--max-turns", "3", "--verbose", text],
+            &["--allowedTools", "Read", text, "--max-turns", "3"],
+            &["run", "--max-turns=3", text],
+            &["--max-turns", "3", "--", text],
+        ] {
+            let run = parse(words);
+            assert_eq!(run.prompt.as_deref(), Some(text), "{words:?}");
+            assert_eq!(run.flags.texts("max-turns"), ["3"], "{words:?}");
+        }
+        for words in [
+            &["hi", "--append-system-prompt", text][..],
+            &["--appendSystemPrompt", text, "hi"],
+            &["run", "--append-system-prompt", text, "--", "hi"],
+        ] {
+            let run = parse(words);
+            assert_eq!(run.prompt.as_deref(), Some("hi"), "{words:?}");
+            assert_eq!(run.model.append_system_prompt.as_deref(), Some(text), "{words:?}");
+        }
+    }
+    let two: Vec<String> = ["- one", "- two"].iter().map(ToString::to_string).collect();
+    assert!(args::parse(&two).is_err());
+}
+
+#[test]
 fn arguments_sent_by_the_python_sdk_are_accepted() {
     let run = parse(&[
         "--output-format",

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use outlast::cli::prompt::{GatheredPrompt, Unused, Waited, gather};
+use outlast::cli::prompt::{AddedInput, GatheredPrompt, Unused, Waited, gather};
 use outlast::cli::settings::PromptSource;
 use outlast::cli::stdin::{
     ANCESTOR_GRACE, HIDDEN_GRACE, Need, ReadPlan, StdinKind, StdinWish, plan,
@@ -86,7 +86,15 @@ async fn plays(
 }
 
 fn said(prompt: &str) -> GatheredPrompt {
-    GatheredPrompt { prompt: prompt.to_owned(), unused: None }
+    GatheredPrompt { prompt: prompt.to_owned(), ..GatheredPrompt::default() }
+}
+
+fn with_input(prompt: &str, lines: usize, bytes: usize) -> GatheredPrompt {
+    GatheredPrompt { added: Some(AddedInput { lines, bytes }), ..said(prompt) }
+}
+
+fn unread(prompt: &str, unused: Option<Unused>) -> GatheredPrompt {
+    GatheredPrompt { unused, ..said(prompt) }
 }
 
 const fn after(millis: u64, piece: &'static str) -> Piece {
@@ -102,7 +110,7 @@ const UNUSED: Option<Unused> = Some(Unused::Silent(ANCESTOR_GRACE));
 #[tokio::test(start_paused = true)]
 async fn a_prompt_argument_does_not_wait_for_an_open_silent_stdin() {
     let (gathered, took, _) = plays(&source(Some("hi")), GRACE, &[]).await;
-    assert_eq!(gathered, Ok(GatheredPrompt { prompt: "hi".to_owned(), unused: UNUSED }));
+    assert_eq!(gathered, Ok(unread("hi", UNUSED)));
     assert_eq!(took, ANCESTOR_GRACE);
 }
 
@@ -110,7 +118,7 @@ async fn a_prompt_argument_does_not_wait_for_an_open_silent_stdin() {
 async fn stdin_data_that_starts_within_the_grace_period_is_read_to_eof() {
     let pieces = &[after(900, "a\n"), after(60_000, "b\n"), end(60_000)];
     let (gathered, _, heartbeats) = plays(&source(Some("hi")), GRACE, pieces).await;
-    assert_eq!(gathered, Ok(said("hi\na\nb\n")));
+    assert_eq!(gathered, Ok(with_input("hi\na\nb\n", 2, 4)));
     assert!(heartbeats >= 2, "{heartbeats}");
 }
 
@@ -125,7 +133,7 @@ async fn stdin_data_after_the_grace_period_is_ignored_with_a_warning() {
 async fn a_late_pipeline_is_read_with_heartbeats_and_a_time_limit() {
     let pieces = &[after(500_000, "data"), end(0)];
     let (gathered, _, heartbeats) = plays(&source(Some("hi")), ReadPlan::ToEnd, pieces).await;
-    assert_eq!((gathered, heartbeats), (Ok(said("hi\ndata")), 16));
+    assert_eq!((gathered, heartbeats), (Ok(with_input("hi\ndata", 1, 4)), 16));
     let (gathered, took, heartbeats) = plays(&source(Some("hi")), ReadPlan::ToEnd, &[]).await;
     assert!(gathered.unwrap_err().contains("silent for 10m00s"));
     assert_eq!((took, heartbeats), (PATIENCE, 19));
@@ -150,11 +158,40 @@ async fn without_a_prompt_argument_stdin_is_the_prompt() {
     assert!(gathered.unwrap_err().contains("silent"));
 }
 
+#[tokio::test]
+async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
+    let rows: [(&[u8], &str, (usize, usize), Option<&str>); 5] = [
+        (b"caf\xe9\nb", "caf\u{fffd}\nb", (2, 6), Some("line 1, byte 4")),
+        (b"ok\n\xc3\n", "ok\n\u{fffd}\n", (2, 5), Some("line 2, byte 4")),
+        (b"\xff\xfeh\x00i\x00", "hi", (1, 6), None),
+        ("\u{fffd}".as_bytes(), "\u{fffd}", (1, 3), None),
+        (b"a", "a", (1, 1), None),
+    ];
+    for (input, wanted, (lines, bytes), invalid) in rows {
+        let (send, receive) = mpsc::channel(1);
+        send.send(Ok(input.to_vec())).await.unwrap();
+        drop(send);
+        let (source, plan) = (source(Some("go")), ReadPlan::ToEnd);
+        let gathered = gather(&source, plan, || receive, HEARTBEAT, |_| {}).await.unwrap();
+        let invalid = invalid.map(str::to_owned);
+        let expected = with_input(&format!("go\n{wanted}"), lines, bytes);
+        assert_eq!(gathered, GatheredPrompt { invalid: invalid.clone(), ..expected });
+        let warnings = gathered.warnings(|| false);
+        assert_eq!(warnings.len(), usize::from(invalid.is_some()), "{warnings:?}");
+        let warnings = gathered.warnings(|| true).concat();
+        assert!(warnings.contains("while read") && warnings.contains(&format!("{bytes} byte")));
+    }
+    assert!(said("go").warnings(|| panic!("nothing was added")).is_empty());
+    let told = |lines, bytes| AddedInput { lines, bytes }.to_string();
+    assert_eq!(told(3, 412), "3 lines, 412 bytes of standard input were added to the prompt");
+    assert_eq!(told(1, 1), "1 line, 1 byte of standard input was added to the prompt");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_resumed_session_needs_no_prompt() {
     let resumes = PromptSource { may_be_empty: true, ..source(None) };
     let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
-    assert_eq!(gathered, Ok(GatheredPrompt { prompt: String::new(), unused: UNUSED }));
+    assert_eq!(gathered, Ok(unread("", UNUSED)));
     assert_eq!(took, ANCESTOR_GRACE);
 }
 
@@ -163,7 +200,7 @@ async fn ignored_stdin_is_not_opened_and_reported_only_if_it_has_data() {
     let never = || panic!("it is opened");
     for (plan, unused) in [(ReadPlan::Leave, None), (ReadPlan::LeaveInUse, Some(Unused::InUse))] {
         let gathered = gather(&source(Some("hi")), plan, never, HEARTBEAT, |_| {}).await;
-        assert_eq!(gathered.unwrap(), GatheredPrompt { prompt: "hi".to_owned(), unused });
+        assert_eq!(gathered.unwrap(), unread("hi", unused));
     }
     for (stdin, part) in [
         (StdinWish::Auto, "there is no prompt; give"),

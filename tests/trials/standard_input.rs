@@ -212,10 +212,36 @@ async fn ten_megabytes_of_input_are_accepted_and_one_byte_more_is_refused() {
 }
 
 #[tokio::test]
-async fn input_that_is_not_utf_8_is_refused_with_its_position() {
-    let cases: [(&[&str], &[u8], &[&str]); 6] = [
-        (&["-"], b"good\nb\xffd", &["not valid UTF-8", "line 2, byte 7"]),
-        (&["go"], b"\xc3", &["not valid UTF-8", "line 1, byte 1"]),
+async fn input_in_another_encoding_is_read_and_its_size_is_in_the_result() {
+    let server = server();
+    let ended = fed(RunBuilder::against(&server).args(["go"]), b"good\ncaf\xe9\n").await;
+    assert_eq!((ended.code, prompt(&server).as_str()), (Some(0), "go\ngood\ncaf\u{fffd}\n"));
+    let result = ended.result();
+    assert_eq!(result["stdin"], "2 lines, 10 bytes of standard input were added to the prompt");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("not valid UTF-8 at line 2, byte 9"), "{warnings}");
+    assert!(!warnings.contains("while read"), "{warnings}");
+}
+
+#[tokio::test]
+async fn input_that_a_shell_loop_reads_too_is_named() {
+    for (command, is_loop) in [
+        ("printf 'a\\nbc\\nd\\n' | while read -r line; do timeout 60 \"$@\"; done", true),
+        ("printf 'bc\\nd\\n' | timeout 60 \"$@\"", false),
+    ] {
+        let server = server();
+        let ended = RunBuilder::against(&server).args(["go"]).in_shell(command).run().await;
+        assert_eq!((ended.code, server.requests().len()), (Some(0), 1), "{ended:?}");
+        let result = ended.result();
+        assert_eq!(result["stdin"], "2 lines, 5 bytes of standard input were added to the prompt");
+        let warnings = result["warnings"].to_string();
+        assert_eq!(warnings.contains("5 bytes") && warnings.contains("while read"), is_loop);
+    }
+}
+
+#[tokio::test]
+async fn input_that_is_no_text_is_refused_with_its_position() {
+    let cases: [(&[&str], &[u8], &[&str]); 4] = [
         (&["go"], b"a\n\nb\0c", &["NUL", "line 3, byte 5"]),
         (&["-"], b"", &["empty"]),
         (&[], b"", &["empty"]),

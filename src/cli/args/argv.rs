@@ -125,20 +125,32 @@ fn is_print_switch(word: &str) -> bool {
     })
 }
 
-/// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one.
+/// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one. Text that begins like a
+/// flag is the value of the flag before it, or the prompt.
 ///
 /// # Errors
 /// A flag that other tools have and this one has not yet.
 pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     let mut even: Vec<String> = Vec::with_capacity(words.len());
+    let mut prose = Vec::new();
     let mut words = words.iter().peekable();
     // Whether the prompt was given for certain: a word at the beginning, or behind a flag without a value.
     let mut has_prompt = false;
     while let Some(word) = words.next() {
         if word == "--" {
+            prose.extend(words.by_ref().cloned());
             even.push(word.clone());
-            even.extend(words.by_ref().cloned());
             break;
+        }
+        if is_prose(word) {
+            match even.last_mut().filter(|flag| needs_value(flag)) {
+                Some(flag) => *flag = format!("{flag}={word}"),
+                None => {
+                    has_prompt = true;
+                    prose.push(word.clone());
+                }
+            }
+            continue;
         }
         let word = long_form(word);
         if !word.starts_with("--") {
@@ -184,7 +196,33 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         };
         even.push(format!("{flag}={value}"));
     }
+    if !prose.is_empty() && !even.iter().any(|word| word == "--") {
+        even.push("--".to_owned());
+    }
+    even.extend(prose);
     Ok(even)
+}
+
+/// Whether a word begins like a flag, and is text: no name of a flag holds a blank.
+fn is_prose(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or_default();
+    name.starts_with('-') && name.contains(char::is_whitespace)
+}
+
+/// Whether a word is a flag of any command that cannot stand without a value.
+fn needs_value(word: &str) -> bool {
+    fn has(command: &clap::Command, word: &str) -> bool {
+        command.get_arguments().any(|arg| {
+            let long = arg.get_long().map(|long| format!("--{long}"));
+            let short = arg.get_short().map(|short| format!("-{short}"));
+            let is_named = [long, short].iter().flatten().any(|name| name == word);
+            let values = arg.get_num_args().map_or(0, |count| count.min_values());
+            is_named && arg.get_action().takes_values() && values > 0
+        }) || command.get_subcommands().any(|command| has(command, word))
+    }
+    let mut cli = super::command();
+    cli.build();
+    word.starts_with('-') && has(&cli, word)
 }
 
 /// For a flag that takes several paths or names: whether an argument is one more, and not the prompt.

@@ -80,8 +80,12 @@ fn unknown(error: &Error) -> UsageError {
     // The parser suggests flags that share hardly more than a letter.
     let is_near = osa_distance(&flag, &near) <= (flag.len() / 3).min(4)
         || flag.len() > 4 && near.starts_with(&flag);
+    let name = flag.trim_start_matches("--");
+    let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
     let hint = if is_near {
         format!("; did you mean {near}? ({SEE_HELP})")
+    } else if !is_name {
+        format!("; a prompt that begins with \"-\" stands after \"--\" ({SEE_HELP})")
     } else {
         format!("; {SEE_HELP}")
     };

@@ -15,6 +15,7 @@ use crate::cli::sessions::{Column, SessionsContext, Table};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
+use crate::json::to_line;
 
 use super::open::{open, resume_command};
 
@@ -48,10 +49,10 @@ pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result
     let summary = BatchSummary::gather(&folder, &plan);
     let resume = resume(&summary, &folder, &plan);
     let text = match args.format {
-        CollectFormat::Json => summary.object(&folder, resume.as_deref()).to_string(),
+        CollectFormat::Json => to_line(&summary.object(&folder, resume.as_deref())),
         CollectFormat::Jsonl => {
             let lines: Vec<String> =
-                summary.tasks.iter().map(|report| report.line().to_string()).collect();
+                summary.tasks.iter().map(|report| to_line(&report.line())).collect();
             lines.join("\n")
         }
         CollectFormat::Table => sessions(&plan, world, ReportFormat::Table)?,

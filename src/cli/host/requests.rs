@@ -90,6 +90,7 @@ impl HostSession {
                 }
             }
             ControlRequest::Unsupported(subtype) => Err(unsupported(&subtype)),
+            ControlRequest::Unreadable(why) => Err((why, None)),
         };
         self.out.send_unmasked(&match reply {
             Ok(value) => control_success(id, &value),

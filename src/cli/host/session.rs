@@ -30,6 +30,7 @@ use crate::host::{
     control_error, parse, read_lines,
 };
 use crate::journal::JournalMirror;
+use crate::json::STACK_BYTES;
 use crate::mcp::Servers;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
@@ -460,7 +461,8 @@ impl HostSession {
     fn start_reading(&self) -> mpsc::Receiver<HostInput> {
         let (tell, input) = mpsc::channel(INPUT_BACKLOG);
         let requests = self.requests.clone();
-        thread::spawn(move || {
+        let reader = thread::Builder::new().stack_size(STACK_BYTES);
+        let reading = reader.spawn(move || {
             read_lines(io::stdin().lock(), |line| match &line {
                 HostInput::Line { text, .. } => match parse(text) {
                     Ok(HostFrame::Reply { id, reply }) => {
@@ -475,6 +477,7 @@ impl HostSession {
                 }
             });
         });
+        reading.expect("the system has room for another thread");
         input
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use crate::json::to_line;
 use crate::secrets::{Redactor, StreamRedactor};
 
 use super::shrink;
@@ -218,7 +219,7 @@ impl PipeSender {
     /// Queues an object as it is: a request to the host, whose tools, hooks and servers need the
     /// values themselves.
     pub fn send_unmasked(&self, object: &Value) {
-        if self.enqueue(object.to_string(), PipeJob::Line) > BACKLOG {
+        if self.enqueue(to_line(object), PipeJob::Line) > BACKLOG {
             self.backlog.give_up();
         }
     }
@@ -251,7 +252,7 @@ impl PipeSender {
             Some(longest) => shrink(object, longest),
             None => object,
         };
-        object.to_string()
+        to_line(&object)
     }
 
     /// Masks text that arrives in pieces.

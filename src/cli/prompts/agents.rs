@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::hooks::{HookSettings, SkippedHook};
+use crate::json;
 use crate::mcp::tool_name_prefix;
 use crate::process::file_reads;
 use crate::tools::{AgentDefinition, GENERAL_PURPOSE, PermissionMode};
@@ -216,7 +217,7 @@ pub(in crate::cli) fn parse_flag(
         (given.to_owned(), text)
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let OrderedMembers(all) = serde_json::from_str(text).map_err(|error| {
+    let OrderedMembers(all) = json::read_str(text).map_err(|error| {
         let why = error.to_string();
         let why = why.split(" at line ").next().unwrap_or_default();
         let (line, column) = (error.line(), error.column());

@@ -13,6 +13,7 @@ use crate::config::environment::{ProcessEnv, Variables};
 use crate::config::file::{ParsedSettings, utf8};
 use crate::config::spans::JsonPaths;
 use crate::config::{Config, redact, syntax_error, values};
+use crate::json;
 use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig};
 use crate::process::file_reads;
 use crate::tools::secret_values;
@@ -144,8 +145,8 @@ pub(super) fn parse_bytes(
 
 fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer>, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let value: Value = serde_json::from_str(text)
-        .map_err(|error| UsageError::new(syntax_error(name, text, &error)))?;
+    let value: Value =
+        json::read_str(text).map_err(|error| UsageError::new(syntax_error(name, text, &error)))?;
     let places = JsonPaths::scan(text);
     let wrong = |index: usize, why: &str| {
         let (line, column) = places.value(index);

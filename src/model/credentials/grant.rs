@@ -8,6 +8,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use crate::json;
 use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
 
 use super::super::endpoint::{RequestTimers, host};
@@ -193,7 +194,7 @@ impl TokenRequest {
 
     /// Parses a successful response. Its content is not quoted: it may be a token.
     fn parse_grant(&self, body: &[u8]) -> Result<TokenGrant, Box<Fault>> {
-        let Ok(answer) = serde_json::from_slice::<Map<String, Value>>(body) else {
+        let Ok(answer) = json::read::<Map<String, Value>>(body) else {
             // Probably a login page or a captive portal. No token was spent.
             let detail = format!("the answer of {} is no JSON object", self.destination);
             return Err(Box::new(Fault::new(
@@ -228,7 +229,7 @@ impl TokenRequest {
     }
 
     fn refusal_fault(&self, status: StatusCode, body: &[u8]) -> Box<Fault> {
-        let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+        let answer: Value = json::read(body).unwrap_or_default();
         let code = answer["error"].as_str().unwrap_or_default();
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
         let is_code = !code.is_empty() && code.len() <= CODE_MAX && code.bytes().all(plain);

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::secret::Secret;
+use crate::json;
 use crate::process::file_reads;
 
 /// The key of the file's object that holds the login. Other keys belong to other programs.
@@ -158,7 +159,7 @@ pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, L
         return Ok(None);
     }
     // Parsed as untyped JSON: an error about a type would quote the content.
-    match serde_json::from_slice(bytes) {
+    match json::read(bytes) {
         Ok(Value::Object(document)) => Ok(Some(document)),
         Ok(_) => Err(LoginProblem::Broken { line: 1, column: 1 }),
         Err(error) => Err(LoginProblem::Broken { line: error.line(), column: error.column() }),

@@ -16,6 +16,7 @@ use super::token::{AwsKeys, CloudToken, TokenKind, parse_expiry};
 use super::token_http::{
     METADATA_TIMEOUT, TokenCall, TokenSurroundings, has_answered, invalid_answer, xml_text,
 };
+use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -186,7 +187,7 @@ async fn of_sso(
         ))
     };
     let cached = file_reads::read(&sso.cache_file).map_err(|_| expired())?;
-    let cached: Value = serde_json::from_slice(&cached).map_err(|_| expired())?;
+    let cached: Value = json::read(&cached).map_err(|_| expired())?;
     let ends = parse_expiry(&cached["expiresAt"]);
     let token = cached["accessToken"].as_str();
     let token = token.filter(|_| ends.is_none_or(|end: SystemTime| end > wall_clock()));

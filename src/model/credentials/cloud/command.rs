@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::fault::missing_credential;
 use super::super::helper::HelperCommand;
+use crate::json;
 use crate::process::Supervisor;
 use crate::recovery::Fault;
 
@@ -24,7 +25,7 @@ pub(super) async fn printed_json(
     let printed = helper.output(supervisor).await.map_err(|error| {
         missing_credential("cloud_command_failed", format!("the command of {name} {error}"))
     })?;
-    serde_json::from_slice(&printed).map_err(|_| {
+    json::read(&printed).map_err(|_| {
         let message = format!("the command of {name} printed no JSON object");
         missing_credential("cloud_command_failed", message)
     })

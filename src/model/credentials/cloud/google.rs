@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::super::fault::missing_credential;
 use super::aws_files::variable;
 use super::token::hex;
+use crate::json;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
@@ -119,7 +120,7 @@ fn read_file(path: &Path) -> Result<Option<Value>, Box<Fault>> {
         Err(error) => return Err(wrong(&format!("cannot be read: {error}"))),
     };
     // Its content is not quoted: it holds secrets.
-    let value: Value = serde_json::from_slice(&bytes).map_err(|_| wrong("are not valid JSON"))?;
+    let value: Value = json::read(&bytes).map_err(|_| wrong("are not valid JSON"))?;
     Ok(Some(value))
 }
 

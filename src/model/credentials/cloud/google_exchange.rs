@@ -13,6 +13,7 @@ use super::command::printed_json;
 use super::google::{GoogleSource, no_credentials};
 use super::token::{CloudToken, TokenKind, parse_expiry};
 use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
+use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -191,7 +192,7 @@ async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<Str
     let token = match field.filter(|_| source["format"]["type"] == "json") {
         None => raw,
         Some(field) => {
-            let value: Value = serde_json::from_str(&raw).unwrap_or_default();
+            let value: Value = json::read_str(&raw).unwrap_or_default();
             value[field].as_str().unwrap_or_default().to_owned()
         }
     };

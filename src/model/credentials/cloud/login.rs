@@ -22,6 +22,7 @@ use super::google_exchange;
 use super::identity::CloudIdentity;
 use super::token::{CloudToken, hex};
 use super::token_http::{TokenSurroundings, invalid_answer};
+use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::{Fault, FaultKind};
@@ -231,7 +232,7 @@ fn is_temporary(fault: &Fault) -> bool {
 }
 
 fn read_cached(path: &Path) -> Option<CloudToken> {
-    let value: Value = serde_json::from_slice(&file_reads::read(path).ok()?).ok()?;
+    let value: Value = json::read(&file_reads::read(path).ok()?).ok()?;
     CloudToken::from_json(&value)
 }
 

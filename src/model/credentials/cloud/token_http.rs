@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::super::fault::{issuer_unreachable, missing_credential};
 use super::super::grant::parse_token_endpoint;
+use crate::json;
 use crate::model::endpoint::{RequestTimers, host};
 use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
@@ -190,7 +191,7 @@ impl TokenHttp {
         let service = call.service.to_owned();
         let body = self.send(call).await?;
         // Its content is not quoted: it may be a token.
-        serde_json::from_slice(&body).map_err(|_| invalid_answer(&service))
+        json::read(&body).map_err(|_| invalid_answer(&service))
     }
 }
 
@@ -219,7 +220,7 @@ fn unreachable(error: reqwest::Error, place: &str) -> Box<Fault> {
 /// The error that a service reports: OAuth, AWS in XML or JSON, Google.
 fn quote(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let value: Value = json::read(body).unwrap_or_default();
     let fields = [
         value["error"].as_str(),
         value["error_description"].as_str(),
