@@ -14,7 +14,6 @@ use super::setting::Setting;
 use super::spans::{self, JsonPaths};
 use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
-use crate::json;
 use crate::tools::{RuleList, check_rule};
 
 /// Further mistakes are only counted.
@@ -43,7 +42,7 @@ pub(super) struct FileValue {
 /// What is wrong, one line each, in the order of the text. Never none.
 pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
     let value: Value =
-        json::read_str(text).map_err(|error| vec![syntax_error(name, text, &error)])?;
+        serde_json::from_str(text).map_err(|error| vec![syntax_error(name, text, &error)])?;
     let places = JsonPaths::scan(text);
     if !value.is_object() {
         let (line, column) = places.value(0);
@@ -170,9 +169,9 @@ impl MistakeSearch<'_> {
                     self.read_setting(setting, child);
                 }
             } else if !registry::is_group(&key) {
-                let value = json::read_str(self.text_of(child)).unwrap_or_default();
+                let value = serde_json::from_str(self.text_of(child)).unwrap_or_default();
                 self.unknown.push(UnknownKey { index: child, path: key, value });
-            } else if let Err(error) = json::read_str::<Map<_, Value>>(self.text_of(child)) {
+            } else if let Err(error) = serde_json::from_str::<Map<_, Value>>(self.text_of(child)) {
                 self.found.push((
                     self.places.value(child),
                     format_mistake(&without_position(&error), &key, &key, false),

@@ -10,6 +10,7 @@ use super::ConfigError;
 use super::check::{self, FileValue, ValidSettings};
 use super::comments::blank_comments;
 use super::spans::{self, JsonPaths};
+use crate::json;
 use crate::process::file_reads;
 use crate::tools::anchor_rule;
 
@@ -132,7 +133,9 @@ pub fn parse_bytes(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<Str
 }
 
 fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
-    let text = &blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let text = blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
+    // The positions of its values are found by another parser, which is strict.
+    let text = &*json::to_strict(&text);
     let ValidSettings { value, values, warnings } = check::check(name, text)?;
     let rules = rules(name, text);
     let (name, text) = (name.to_owned(), text.to_owned());

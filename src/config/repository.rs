@@ -210,7 +210,8 @@ impl IgnoredSettings {
         let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
         // What is no UTF-8 is no JSON either.
         let text = str::from_utf8(content).map(blank_comments).unwrap_or_default();
-        let why = match json::read_str(&text) {
+        let text = json::to_strict(&text);
+        let why = match serde_json::from_str(&text) {
             Ok(Value::Object(members)) => return Some(members),
             Ok(_) => "it is no JSON object",
             Err(_) => "it is no valid JSON",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use encoding_rs::Encoding;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Deserializer, Error};
 
 use super::repair::repair;
@@ -30,6 +30,19 @@ pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     match serde_json::from_str(text) {
         Err(error) if !error.is_data() => read_repaired(text.trim_start_matches('\u{feff}')),
         outcome => outcome,
+    }
+}
+
+/// Rewrites text for parsers that are strict. Text that is no JSON even so stays as it is, so that errors name the
+/// right place in it.
+pub fn to_strict(text: &str) -> Cow<'_, str> {
+    let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+    let repaired =
+        || Some(repair(text.trim_start_matches('\u{feff}'))).filter(|text| is_json(text));
+    if is_json(text) {
+        Cow::Borrowed(text)
+    } else {
+        repaired().map_or(Cow::Borrowed(text), Cow::Owned)
     }
 }
 

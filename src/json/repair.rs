@@ -154,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::json::{read, read_str};
+    use crate::json::{read, read_str, to_strict};
 
     #[test]
     fn json_of_other_programs_is_read() {
@@ -194,6 +194,8 @@ mod tests {
                 assert_eq!(read_str::<Value>(text).ok(), wanted, "{shown}");
             }
         }
+        assert_eq!(to_strict("[\"\\ud83d\", 1e999]"), format!("[\"\\ufffd\", {LARGEST}]"));
+        assert_eq!((to_strict("[NaN"), to_strict("[1e5]")), ("[NaN".into(), "[1e5]".into()));
         let digits = "9".repeat(400);
         assert_eq!(read_str::<Value>(&digits).unwrap(), json!(f64::MAX));
         assert_eq!(read_str::<Value>(&format!("-{digits}.5")).unwrap(), json!(f64::MIN));

@@ -9,7 +9,6 @@ use crate::cli::usage::UsageError;
 use crate::config::file::utf8;
 use crate::config::spans::{self, JsonPaths};
 use crate::config::without_position;
-use crate::json;
 use crate::process::file_reads;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
 
@@ -42,7 +41,7 @@ pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageE
 
 /// Returns whether a text is meant as JSON rather than as a file name.
 fn is_json(text: &str) -> bool {
-    text.starts_with(['{', '[', '"']) || json::read_str::<Value>(text).is_ok()
+    text.starts_with(['{', '[', '"']) || serde_json::from_str::<Value>(text).is_ok()
 }
 
 /// Reads a file, or a pipe of a shell's process substitution, up to the size limit.
@@ -58,7 +57,7 @@ fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError>
         let (line, column) = spans::line_and_column(text, at);
         format!("{name}:{line}:{column}")
     };
-    let schema: Value = json::read_str(text).map_err(|error| {
+    let schema: Value = serde_json::from_str(text).map_err(|error| {
         let at = here(spans::offset(text, error.line(), error.column()));
         UsageError::new(format!(
             "{at}: not valid JSON: {}; correct {what}",

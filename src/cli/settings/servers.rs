@@ -144,9 +144,10 @@ pub(super) fn parse_bytes(
 }
 
 fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer>, UsageError> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let value: Value =
-        json::read_str(text).map_err(|error| UsageError::new(syntax_error(name, text, &error)))?;
+    // The positions of its values are found by another parser, which is strict.
+    let text = &*json::to_strict(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| UsageError::new(syntax_error(name, text, &error)))?;
     let places = JsonPaths::scan(text);
     let wrong = |index: usize, why: &str| {
         let (line, column) = places.value(index);
