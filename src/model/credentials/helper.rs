@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
+use crate::json;
 use crate::process::{Job, Supervisor, absolute_path};
 use crate::task;
 
@@ -62,7 +63,7 @@ impl HelperCommand {
 
     pub(super) async fn run(&self, supervisor: &Supervisor) -> Result<Secret, HelperError> {
         let printed = self.output(supervisor).await?;
-        let secret = Secret::new(&String::from_utf8_lossy(&printed));
+        let secret = Secret::new(&json::decode(&printed));
         if secret.is_empty() {
             return Err(HelperError::NoOutput);
         }

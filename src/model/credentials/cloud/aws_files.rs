@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::fault::missing_credential;
+use crate::json;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
@@ -78,7 +79,7 @@ impl AwsFiles {
 
 fn read_text(path: &Path) -> Result<String, Box<Fault>> {
     match file_reads::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Ok(bytes) => Ok(json::decode(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => {
             let message = format!("{} cannot be read: {error}", path.display());

@@ -12,6 +12,7 @@ use super::aws_files::variable;
 use super::command::printed_json;
 use super::token::{CloudToken, parse_expiry};
 use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
+use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -81,7 +82,7 @@ impl EntraIdentity {
                     let path = token_file.display();
                     no_credentials(format!("the token file {path} cannot be read: {error}"))
                 })?;
-                let token = String::from_utf8_lossy(&token).trim().to_owned();
+                let token = json::decode(&token).trim().to_owned();
                 let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
                 let fields = [("client_assertion_type", kind), ("client_assertion", &token)];
                 let remedy = "check the federated credential of the application";

@@ -187,7 +187,7 @@ async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<Str
                 .to_owned(),
         ));
     };
-    let raw = String::from_utf8_lossy(&raw).trim().to_owned();
+    let raw = json::decode(&raw).trim().to_owned();
     let field = source["format"]["subject_token_field_name"].as_str();
     let token = match field.filter(|_| source["format"]["type"] == "json") {
         None => raw,
