@@ -87,7 +87,7 @@ impl ServerMessage {
         let id = take("id").unwrap_or_default();
         let outcome = match (take("result"), take("error")) {
             (_, Some(Value::Object(error))) => Err(RpcError::from_fields(&error)),
-            (Some(result), None | Some(_)) => Ok(result),
+            (Some(result), _) => Ok(result),
             (None, Some(Value::String(message))) => Err(RpcError { code: INTERNAL_ERROR, message }),
             (None, _) if id.is_null() => return None,
             (None, _) => return Some(Self::unreadable(id, "it has neither a result nor an error")),

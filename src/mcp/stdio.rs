@@ -301,6 +301,27 @@ mod tests {
         assert!(received.recv().await.is_some());
     }
 
+    #[tokio::test]
+    async fn a_line_that_cannot_be_read_answers_the_request_that_it_names() {
+        let (mut server, stdout) = duplex(1 << 10);
+        let (_running, is_over) = watch::channel(());
+        let (inbox, mut received) = Inbox::new(WAITING_MAX);
+        let said = ServerOutput::default();
+        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, said, is_over);
+        let lines =
+            b"listening\n{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"caf\xe9 \\ud83d\"}}\n\
+            {\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{\"a\":\\x}}\n";
+        server.write_all(lines).await.expect("it is listened to");
+        let result = Ok(json!({ "a": "caf\u{fffd} \u{fffd}" }));
+        let first = received.recv().await.expect("an answer").message;
+        assert_eq!(first, ServerMessage::Response { id: json!(7), outcome: result });
+        let second = received.recv().await.expect("an answer").message;
+        let ServerMessage::Response { id, outcome: Err(error) } = second else {
+            panic!("{second:?}");
+        };
+        assert!(id == 8 && error.message.contains("cannot be read"), "{error:?}");
+    }
+
     #[test]
     fn a_secret_whose_beginning_was_cut_off_is_masked() {
         let (said, secret) = (ServerOutput::default(), "correct-horse-battery");

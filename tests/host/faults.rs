@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use outlast::host::HostFrame;
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
-use super::driver::{FLAGS, HostDriver, wait_for_requests};
+use super::driver::{FLAGS, HostDriver, conversation, wait_for_requests};
 use crate::support::{RunBuilder, is_alive, serve, with_time_limit};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -29,6 +30,36 @@ async fn a_line_that_is_no_message_ends_the_session_and_is_named() {
         assert_eq!(ended.code, Some(2), "{line}");
         assert!(ended.stderr.contains("line 2 of standard input"), "{}", ended.stderr);
     }
+}
+
+#[tokio::test]
+async fn an_unreadable_line_ends_the_request_that_it_names_and_not_the_session() {
+    let server = serve(Scenario::new().reply("Done."));
+    let mut host = HostDriver::start(&server, &[]);
+    let line = r#"{"type":"control_request","request_id":"odd","request":{"subtype":\x}}"#;
+    host.send_line(line).await;
+    let reply = host.wait_for_type("control_response").await;
+    assert_eq!(reply["response"]["request_id"], "odd");
+    let why = reply["response"]["error"].as_str().expect("a reason");
+    assert!(why.contains("cannot be read"), "{why}");
+    host.send_line(r#"{"type":"user","message":{"role":"user","content":"half \ud83d"}}"#).await;
+    assert_eq!(host.result().await["result"], "Done.");
+    let sent = conversation(&server.requests()[0].body);
+    assert!(sent.contains("half \u{fffd}"), "{sent}");
+    assert_eq!(host.end().await.0.code, Some(0));
+}
+
+#[test]
+fn an_unreadable_reply_of_a_host_is_an_error_of_its_request() {
+    let line = r#"{"type":"control_response","response":{"request_id":"r","response":{"a":NaNN}}}"#;
+    match outlast::host::parse(line) {
+        Ok(HostFrame::Reply { id, reply: Err(why) }) => {
+            assert!(id == "r" && why.contains("cannot be read"), "{id}: {why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let deep = format!(r#"{{"type":"keep_alive","a":{}{}}}"#, "[".repeat(900), "]".repeat(900));
+    assert_eq!(outlast::host::parse(&deep), Ok(HostFrame::Ignored));
 }
 
 #[tokio::test]
