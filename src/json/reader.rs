@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use encoding_rs::Encoding;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::{Deserializer, Error};
+use serde::de::DeserializeOwned;
+use serde_json::{Deserializer, Error, Value};
 
 use super::repair::repair;
 
@@ -36,7 +36,8 @@ pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 /// Rewrites text for parsers that are strict. Text that is no JSON even so stays as it is, so that errors name the
 /// right place in it.
 pub fn to_strict(text: &str) -> Cow<'_, str> {
-    let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+    // What is ignored is not checked: it must be read.
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
     let repaired =
         || Some(repair(text.trim_start_matches('\u{feff}'))).filter(|text| is_json(text));
     if is_json(text) {

@@ -12,6 +12,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::json;
 use crate::process::Job;
 use crate::task;
 
@@ -104,7 +105,7 @@ impl HeadersHelper {
         let late = |_| HelperError(format!("did not end within {} s", LIMIT.as_secs()));
         let printed = timeout(LIMIT, self.run()).await.map_err(late)??;
         let invalid = || HelperError("printed no JSON object of headers".to_owned());
-        let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(&printed) else {
+        let Ok(Value::Object(fields)) = json::read::<Value>(&printed) else {
             return Err(invalid());
         };
         let pairs = fields.iter().map(|(name, value)| Some((name.as_str(), value.as_str()?)));

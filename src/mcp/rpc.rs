@@ -100,7 +100,7 @@ impl ServerMessage {
 pub(super) fn describe_invalid(bytes: &[u8]) -> String {
     match json::read::<IgnoredAny>(bytes) {
         Ok(_) => "its answer is no message of the protocol".to_owned(),
-        Err(error) => format!("its answer is not JSON: {error}"),
+        Err(error) => format!("its answer is no message of the protocol, nor JSON: {error}"),
     }
 }
 

@@ -181,7 +181,7 @@ async fn a_reply_without_content_is_no_opinion() {
 #[tokio::test]
 async fn a_failed_callback_is_ignored_unless_it_blocks_on_failure() {
     let other = json!({ "hookSpecificOutput": {
-        "hookEventName": "PostToolUse", "permissionDecision": "deny",
+        "hookEventName": "PostToolUse", "permissionDecision": "allow",
     } });
     let rows = [
         (Err(HostError::Refused("KeyError: 'x'".to_owned())), Crash, "KeyError: 'x'"),

@@ -125,7 +125,13 @@ fn written_by(program: &str, script: &str) -> Option<Vec<Vec<u8>>> {
 
 /// Checks lines that a program wrote, in pairs: what it writes for a value, and the same value as a list of
 /// the code units of its text, or `null` where only the reading counts.
-fn check_written(program: &str, script: &str) {
+fn check_written(program: &'static str, script: &'static str) {
+    let check = move || compare_written(program, script);
+    let reader = thread::Builder::new().stack_size(STACK_BYTES).spawn(check).expect("a thread");
+    reader.join().expect("all is read");
+}
+
+fn compare_written(program: &str, script: &str) {
     let Some(lines) = written_by(program, script) else { return };
     let (mut pairs, mut rest) = (0, lines.as_slice());
     while let [line, units, more @ ..] = rest {
