@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::config::environment::Variables;
-use crate::process::{Job, RunningJob, Supervisor, find_program};
+use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
 use crate::tools::hook_environment;
 
 use super::plan::GitSource;
@@ -104,6 +104,7 @@ async fn run_git(
         input: false,
         memory: None,
         landlock: None,
+        terms: ProgramTerms::default(),
     };
     let mut running = supervisor.start(&job).await.map_err(CheckoutError::NotStarted)?;
     let output = read_output(&mut running);

@@ -1,7 +1,7 @@
 //! Builds the parts of a run from the settings.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ use crate::journal::Damage;
 use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
-use crate::process::{PinnedPrograms, Supervisor};
+use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{AgentDefinition, Enforced, Toolbox, hook_environment};
+use crate::tools::{AgentDefinition, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::HostChannel;
 
 use super::host_turn::HostTurn;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
+use super::old_copies::remove_copies_of_programs;
 use super::output::Resumption;
 use super::session::{FoundSession, SessionHistory, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
@@ -66,9 +67,8 @@ pub(super) fn assemble(
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor, host);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
-    let pins = Arc::new(pinned_programs(settings, &toolbox));
     // Starts the user's own programs, and the one before it the model's commands.
-    let supervisor = supervisor.with_pins(&pins);
+    let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
     let prompt = session.remaining_prompt(&task.prompt);
     let doubts = Vec::from_iter(session.unknown_start_warning());
@@ -85,11 +85,11 @@ pub(super) fn assemble(
     let damaged = Vec::from_iter(legacy.damage.as_ref().map(describe_damage));
     let resumption = Resumption { changes: given.contract_changes(), damage: legacy.damage.take() };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
-    let unprotected = unprotected_programs(&pins, &toolbox);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
+    remove_copies_of_programs(settings);
     let setup = Setup {
         session_id,
         prompt: user_prompt(prompt, host),
@@ -114,7 +114,7 @@ pub(super) fn assemble(
         secrets: secrets.clone(),
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
-        warnings: [memory.warnings, doubts, damaged, unprotected].concat(),
+        warnings: [memory.warnings, doubts, damaged].concat(),
         resumed: legacy.carried,
         gauge: host.map(|host| host.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
@@ -188,12 +188,6 @@ pub(super) fn request_head(
 fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memory) -> String {
     let system = add_skills(compose(&settings.system, here), settings.briefing());
     add_acceptance_checks(add_memory(system, memory), &settings.demands)
-}
-
-/// The warning about the user's own programs that could not be protected from commands.
-fn unprotected_programs(pins: &PinnedPrograms, toolbox: &Toolbox) -> Vec<String> {
-    let is_needed = toolbox.sandbox().enforced != Enforced::None;
-    pins.warning().filter(|_| is_needed).into_iter().collect()
 }
 
 /// The user's message: the text, and what a host sent beside it.
@@ -293,6 +287,7 @@ fn hooks(
         permission_mode: settings.tools.mode.name().to_owned(),
         environment,
         log: CrashLog::in_folder(&settings.state_dir),
+        state_folder: settings.state_dir.clone(),
         secrets: secrets.clone(),
         shell: "/bin/sh".into(),
         supervisor: supervisor.clone(),
@@ -301,13 +296,11 @@ fn hooks(
     Hooks::new(settings.hooks.clone(), scene)
 }
 
-/// What protects the user's own programs that commands could write to.
-fn pinned_programs(settings: &Settings, toolbox: &Toolbox) -> PinnedPrograms {
-    let runtime = settings.variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
-    let home = environment::home(&settings.variables);
-    let own = [settings.state_dir.join("pinned")];
-    let places = own.into_iter().chain(home).chain(runtime).chain([PathBuf::from("/var/lib")]);
-    PinnedPrograms::new(toolbox.writable_places().to_vec(), places.collect())
+/// The user's own programs, of which commands could write some.
+fn user_programs(settings: &Settings, toolbox: &Toolbox) -> Arc<UserPrograms> {
+    let writable = toolbox.writable_places().to_vec();
+    let unconfined = settings.tools.unconfined.clone();
+    Arc::new(UserPrograms::new(writable, unconfined, toolbox.command_sandbox()))
 }
 
 /// Builds the model chain, with one client for each endpoint.
@@ -453,7 +446,7 @@ pub(super) fn start_shared_servers(
     let unused = (std::env::temp_dir(), settings.session_id());
     let tools = tool_settings(settings, unused, secrets, &supervisor, None);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
-    let supervisor = supervisor.with_pins(&Arc::new(pinned_programs(settings, &toolbox)));
+    let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let required = settings.mcp.required.clone().unwrap_or_default();
     let servers = servers(settings, &toolbox, &supervisor, Some(host)).with_required(required);
     Ok(Arc::new(servers))

@@ -28,6 +28,7 @@ pub mod memory;
 mod mentions;
 mod model_endpoints;
 mod model_facts;
+mod old_copies;
 pub mod output;
 pub mod output_file;
 mod panics;

@@ -1,5 +1,7 @@
 //! Startup steps before a run: each has a name, a time limit and progress messages.
 
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -15,6 +17,9 @@ use super::usage::{UsageError, UsageErrorKind};
 /// How long a step may take: a file that is read may be a pipe without a writer.
 const LONGEST: Duration = Duration::from_secs(20);
 
+/// How long the metadata of the file that a step reads may take.
+const METADATA_MAX: Duration = Duration::from_millis(500);
+
 /// A step that takes longer than this is reported. In real time even in a rehearsal, whose scaled
 /// time makes no disk faster.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
@@ -25,6 +30,8 @@ pub(super) struct StartupSteps<'a> {
     /// Standard error.
     stderr: &'a PipeSender,
     limit: Duration,
+    /// Whether the time of the whole run ends a step.
+    is_deadline: bool,
 }
 
 impl<'a> StartupSteps<'a> {
@@ -36,7 +43,7 @@ impl<'a> StartupSteps<'a> {
     ) -> Self {
         let shortest = Duration::from_secs(1);
         let limit = all.map_or(LONGEST, |all| all.clamp(shortest, LONGEST));
-        Self { signals, stderr, limit }
+        Self { signals, stderr, limit, is_deadline: limit < LONGEST }
     }
 
     /// Runs a step on its own thread, which is abandoned at the time limit.
@@ -56,7 +63,9 @@ impl<'a> StartupSteps<'a> {
                 biased;
                 interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
                 done = &mut working => return done.unwrap_or_else(|_| Err(broken())),
-                () = sleep_until(began + self.limit) => return Err(self.too_long(name)),
+                () = sleep_until(began + self.limit) => {
+                    return Err(too_long(name, self.limit, self.is_deadline).await);
+                }
                 () = sleep_until(beat) => {
                     self.report_slow_step(name, began);
                     beat += REPORT_AFTER;
@@ -75,21 +84,31 @@ impl<'a> StartupSteps<'a> {
         );
         self.stderr.offer(&format!("outlast: {}", one_line(&line)));
     }
+}
 
-    fn too_long(&self, name: &str) -> UsageError {
-        let limit = format_duration(self.limit);
-        UsageError::new(match file_reads::oldest_pending_read() {
-            Some(path) => format!(
-                "{name} took longer than {limit}: {} could not be read; see whether it is a pipe \
-                 without a writer, or on a disk that hangs",
-                path.display()
-            ),
-            None => format!(
-                "{name} took longer than {limit}; see whether a file that it needs is a pipe that \
-                 no process writes to, or on a disk that hangs"
-            ),
-        })
-    }
+/// The error of a step that took too long. A pipe without a writer is a mistake of the user. Anything
+/// else is none: the machine or a disk is slow, and the same may work later.
+async fn too_long(name: &str, limit: Duration, is_deadline: bool) -> UsageError {
+    let slow = if is_deadline { UsageErrorKind::Late } else { UsageErrorKind::Temporary };
+    let (kind, cause) = match file_reads::oldest_pending_read() {
+        Some(path) if is_pipe(path.clone()).await => (
+            UsageErrorKind::Usage,
+            format!("{} could not be read: it is a pipe without a writer", path.display()),
+        ),
+        Some(path) => {
+            (slow, format!("{} was being read; see whether its disk hangs", path.display()))
+        }
+        None => (slow, "the machine or a disk is too slow; try again later".to_owned()),
+    };
+    let limit = format_duration(limit);
+    UsageError::of(kind, format!("{name} took longer than {limit}: {cause}"))
+}
+
+/// Whether a path leads to a pipe. It is not known of a disk that hangs.
+async fn is_pipe(path: PathBuf) -> bool {
+    let facts = tokio::task::spawn_blocking(move || std::fs::metadata(path));
+    let facts = tokio::time::timeout(METADATA_MAX, facts).await;
+    facts.is_ok_and(|facts| matches!(facts, Ok(Ok(facts)) if facts.file_type().is_fifo()))
 }
 
 fn broken() -> UsageError {
@@ -97,4 +116,20 @@ fn broken() -> UsageError {
         UsageErrorKind::Internal,
         format!("outlast itself broke: {}", panics::last_message()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::types::exit_code;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slow_start_is_no_mistake_of_the_user() {
+        for (is_deadline, code) in [(false, exit_code::TEMPORARY), (true, exit_code::DEADLINE)] {
+            let error = too_long("opening the session", LONGEST, is_deadline).await;
+            assert_eq!(error.verdict().exit_code(), code, "{error}");
+            assert!(error.to_string().starts_with("opening the session took longer than"));
+        }
+    }
 }

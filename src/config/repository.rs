@@ -150,7 +150,9 @@ impl IgnoredSettings {
                         self.key(file, &format!("{key}.{inner}"), UNTRUSTED);
                     }
                 }
-                (Some(_), _) if key == TRUSTED_PROJECTS => self.key(file, &key, NO_SELF_TRUST),
+                (Some(_), _) if USER_ONLY.contains(&key.as_str()) => {
+                    self.key(file, &key, NO_SELF_TRUST);
+                }
                 (Some(_) | None, _) => self.key(file, &key, UNTRUSTED),
             }
         }
@@ -177,8 +179,8 @@ impl IgnoredSettings {
 
     /// Removes settings that not even a trusted repository may set.
     pub fn strip_never_trusted(&mut self, file: &str, parsed: &mut ParsedSettings) {
-        if parsed.remove(TRUSTED_PROJECTS) {
-            self.key(file, TRUSTED_PROJECTS, NO_SELF_TRUST);
+        for key in USER_ONLY.into_iter().filter(|key| parsed.remove(key)) {
+            self.key(file, key, NO_SELF_TRUST);
         }
     }
 
@@ -231,7 +233,8 @@ impl IgnoredSettings {
     }
 }
 
-const TRUSTED_PROJECTS: &str = "trustedProjects";
+/// Settings that count in no repository, trusted or not.
+const USER_ONLY: [&str; 2] = ["trustedProjects", "unconfinedPrograms"];
 
 const NO_SELF_TRUST: &str = "no repository can vouch for one";
 

@@ -513,6 +513,11 @@ settings! {
     /// Cannot be enforced while the network is on: it ends outlast then.
     socks_proxy_port: Option<u16> = None, "sandbox.network.socksProxyPort";
 
+    /// Hooks, helpers and local servers that run outside of the sandbox though commands can write
+    /// where they lie: names of servers, words or paths of commands. Never read from a repository.
+    unconfined_programs: TextList = TextList::default(), "unconfinedPrograms"
+        .takes("a list of names and paths");
+
     /// Which variables commands see.
     child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"
         .flag("child-env", "MODE", TOOLS).critical()

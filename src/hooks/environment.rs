@@ -23,6 +23,8 @@ pub struct HookEnvironment {
     /// The complete environment of a hook.
     pub environment: Vec<(OsString, OsString)>,
     pub log: CrashLog,
+    /// A folder that is closed to commands.
+    pub state_folder: PathBuf,
     /// Secrets to mask in the log.
     pub secrets: KnownSecrets,
     /// Runs scripts.

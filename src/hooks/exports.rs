@@ -2,20 +2,25 @@
 //! `CLAUDE_ENV_FILE`.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
 use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Supervisor};
+use crate::process::{Job, ProgramTerms, Supervisor};
 
 use super::hook_process::run_hook;
 use super::result::HookEnd;
 
 /// The variable that names the file.
 pub(super) const VARIABLE: &str = "CLAUDE_ENV_FILE";
+
+/// What the name of the file begins with.
+const PREFIX: &str = "outlast-env-";
 
 /// The most bytes that are read from the file.
 const BYTES_MAX: u64 = 64 << 10;
@@ -48,8 +53,18 @@ pub enum ExportError {
 pub(super) struct ExportFile(TempPath);
 
 impl ExportFile {
-    pub(super) fn create() -> io::Result<Self> {
-        Ok(Self(NamedTempFile::with_prefix("outlast-env-")?.into_temp_path()))
+    /// Creates the file in a folder that is closed to commands, or among temporary files if that is
+    /// not possible.
+    pub(super) fn create(folder: &Path) -> io::Result<Self> {
+        let builder = || {
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(PREFIX);
+            builder
+        };
+        // If this fails, so does the next step.
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let file = builder().tempfile_in(folder).or_else(|_| builder().tempfile())?;
+        Ok(Self(file.into_temp_path()))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -92,6 +107,8 @@ pub(super) async fn evaluate_exports(
         input: true,
         memory: None,
         landlock: None,
+        // The file may have been written by a program that a command has changed.
+        terms: ProgramTerms { is_confined: true, ..ProgramTerms::default() },
     };
     let input = text.as_bytes().to_vec();
     let done = run_hook(supervisor, job, input, SHELL_TIMEOUT, cancel.child_token()).await;

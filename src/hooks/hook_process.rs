@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json;
 use crate::process::{
-    Job, PinError, RunningJob, Supervisor, sleep_while_running, timeout_while_running,
+    Job, ProgramChange, RunningJob, Supervisor, looks_denied, sleep_while_running,
+    timeout_while_running,
 };
 use crate::task;
 
@@ -84,8 +85,8 @@ impl Following {
     ) -> Result<Self, HookRun> {
         let started = supervisor.start(job).await;
         let mut running = started.map_err(|error| {
-            let pinned = error.get_ref().and_then(|cause| cause.downcast_ref::<PinError>());
-            let end = if pinned.is_some() { HookEnd::Unpinned } else { HookEnd::Failed };
+            let changed = error.get_ref().and_then(|cause| cause.downcast_ref::<ProgramChange>());
+            let end = if changed.is_some() { HookEnd::ProgramChanged } else { HookEnd::Failed };
             HookRun::of(end(format!("cannot be started: {error}")))
         })?;
         let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
@@ -147,14 +148,28 @@ impl Following {
             self.running.terminate();
             let _ = timeout_while_running(GRACE, self.exit).await;
         }
+        let (changed, confined) = (self.running.check_programs().err(), self.running.is_confined);
         // Leftover processes would hold the pipes open.
         self.running.end_leftovers().await;
         let drained = async { while self.streams.join_next().await.is_some() {} };
         let patience = if ended.is_ok() { DRAIN_MAX } else { KILLED_DRAIN_MAX };
         let _ = timeout_while_running(patience, drained).await;
-        let end = ended.unwrap_or_else(|end| end);
-        HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
+        let end = match (ended, changed) {
+            (Ok(_), Some(why)) => HookEnd::ProgramChanged(why.to_string()),
+            (Ok(end) | Err(end), _) => end,
+        };
+        let stderr = self.err.text();
+        let is_denied = confined && end != HookEnd::Exited(0) && looks_denied(&stderr);
+        let stderr = if is_denied { with_sandbox_hint(&stderr) } else { stderr };
+        HookRun { end, stdout: self.out.text(), stderr }
     }
+}
+
+/// Adds to the first line what may be the cause and helps.
+fn with_sandbox_hint(stderr: &str) -> String {
+    let (first, rest) = stderr.trim_start().split_once('\n').unwrap_or((stderr, ""));
+    let hint = "it runs in the sandbox of commands, which unconfinedPrograms lifts";
+    format!("{} ({hint})\n{rest}", first.trim())
 }
 
 /// The beginning of an output stream, as read so far.

@@ -89,7 +89,7 @@ impl HookReporter {
             | HookEnd::Released
             | HookEnd::Crashed
             | HookEnd::Failed(_)
-            | HookEnd::Unpinned(_)
+            | HookEnd::ProgramChanged(_)
             | HookEnd::NoReply(_)
             | HookEnd::HostClosed
             | HookEnd::InvalidReply => None,

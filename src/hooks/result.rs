@@ -34,8 +34,8 @@ pub(super) enum HookEnd {
     Crashed,
     /// Why it could not be started or waited for.
     Failed(String),
-    /// Why its file is not what it was when the run began, so that it was not started.
-    Unpinned(String),
+    /// Why its file is not what it was when the run began.
+    ProgramChanged(String),
     /// Why the host did not run its callback to the end.
     NoReply(String),
     /// The host has closed standard input, so that it cannot reply.
@@ -149,7 +149,7 @@ pub(super) fn interpret_result(
         HookEnd::Crashed => return Err(HookFailure::internal()),
         HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
         HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
-        HookEnd::Unpinned(why) => return mishap(HookFailureKind::Changed, why),
+        HookEnd::ProgramChanged(why) => return mishap(HookFailureKind::Changed, why),
         HookEnd::NoReply(why) => return mishap(HookFailureKind::Crash, why),
         HookEnd::HostClosed => {
             return mishap(HookFailureKind::HostClosed, &HostError::Closed.to_string());

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::json::to_line;
-use crate::process::{Job, timeout_while_running};
+use crate::process::{Job, PathAccess, PathRule, ProgramTerms, timeout_while_running};
 use crate::task;
 
 use super::callback::CallbackCall;
@@ -58,7 +58,7 @@ struct HookAgent {
 }
 
 impl Hooks {
-    /// Counts the failures in the crash log, and pins the hooks.
+    /// Counts the failures in the crash log, and remembers the programs of the hooks.
     pub fn new(handlers: Vec<HookHandler>, environment: HookEnvironment) -> Self {
         let past_failures = environment.log.count();
         let run_ended = CancellationToken::new();
@@ -66,7 +66,7 @@ impl Hooks {
             Self { handlers, environment, past_failures, agent: None, progress: None, run_ended };
         for handler in &hooks.handlers {
             if let Some(job) = hooks.job(handler) {
-                hooks.environment.supervisor.pin(&job);
+                hooks.environment.supervisor.remember(&job);
             }
         }
         hooks
@@ -152,7 +152,8 @@ impl Hooks {
             return verdict;
         }
         let input = HookInput::new(occasion, self.input(occasion));
-        let file = offers_exports(occasion).then(ExportFile::create);
+        let file =
+            offers_exports(occasion).then(|| ExportFile::create(&self.environment.state_folder));
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
         let performances =
             self.run_parallel(&handlers, (&occasion.subject, &input), path, cancel).await;
@@ -283,6 +284,7 @@ impl Hooks {
             };
             let path = exports.filter(|_| !handler.background);
             job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
+            job.terms.grants.extend(path.map(|path| PathRule::new(path, PathAccess::Use)));
             let (input, given, stop) = (input.line(), input.json.clone(), cancel.child_token());
             let supervisor = self.environment.supervisor.clone();
             let background = self.background(handler);
@@ -352,10 +354,18 @@ impl Hooks {
             cwd: self.environment.cwd.clone(),
             environment: self.environment.environment.clone(),
             input: true,
-            // It is the user's own program, with the user's own rights.
             memory: None,
             landlock: None,
+            terms: self.terms(),
         })
+    }
+
+    /// Hooks read what they are told of: the session so far.
+    fn terms(&self) -> ProgramTerms {
+        let own = self.agent.as_ref().map(|agent| &agent.transcript);
+        let read = own.into_iter().chain([&self.environment.transcript]);
+        let grants = read.map(|path| PathRule::new(path, PathAccess::Read)).collect();
+        ProgramTerms { grants, ..ProgramTerms::default() }
     }
 
     fn callback_call(&self, handler: &HookHandler, input: &HookInput) -> CallbackCall {

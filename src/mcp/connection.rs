@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 
-use crate::process::{Job, Supervisor};
+use crate::process::{Job, ProgramTerms, Supervisor};
 use crate::secrets::Redactor;
 use crate::types::HostError;
 
@@ -354,9 +354,9 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
         cwd: around.cwd.clone(),
         environment,
         input: true,
-        // It is the user's own program, with the user's own rights.
         memory: None,
         landlock: None,
+        terms: ProgramTerms { name: Some(config.name.clone()), ..ProgramTerms::default() },
     })
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::json;
-use crate::process::Job;
+use crate::process::{Job, ProgramTerms};
 use crate::task;
 
 use super::environment::ServerEnvironment;
@@ -68,9 +68,9 @@ impl HeadersHelper {
             cwd: around.cwd.clone(),
             environment: around.program_environment().chain(facts).collect(),
             input: false,
-            // It is the user's own program, with the user's own rights.
             memory: None,
             landlock: None,
+            terms: ProgramTerms { name: Some(server.to_owned()), ..ProgramTerms::default() },
         }
     }
 

@@ -39,7 +39,7 @@ impl Servers {
         }
         if let Some(around) = &self.around {
             for job in jobs(&config, around) {
-                around.supervisor.pin(&job);
+                around.supervisor.remember(&job);
             }
         }
         let member = self.new_task(config);

@@ -71,8 +71,8 @@ impl fmt::Debug for Servers {
 }
 
 impl Servers {
-    /// Creates the servers without starting them, and pins their programs. Of two servers with the same tool name prefix the
-    /// later one is disabled.
+    /// Creates the servers without starting them, and remembers their programs. Of two servers with
+    /// the same tool name prefix the later one is disabled.
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
         let (stop, mut members) = (CancellationToken::new(), Vec::<Arc<ServerTask>>::new());
         for mut config in configs {
@@ -80,7 +80,7 @@ impl Servers {
             let is_twin = members.iter().any(|member| tool_name_prefix(&member.config.name) == own);
             config.disabled |= is_twin;
             for job in jobs(&config, &around) {
-                around.supervisor.pin(&job);
+                around.supervisor.remember(&job);
             }
             let member = ServerTask::new(config, stop.child_token());
             if is_twin {

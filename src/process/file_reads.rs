@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
+use sha2::{Digest, Sha256};
 
 use super::trusted_owners::TrustedOwners;
+
+/// How much of a file is hashed at a time, in bytes.
+const HASH_CHUNK: usize = 64 << 10;
 
 /// The files that are being read now, the oldest first.
 static PENDING_READS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -77,6 +81,22 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     read_at_most(open_regular(path)?, most)
+}
+
+/// The SHA-256 of a regular file.
+///
+/// # Errors
+/// It cannot be read, or is something else.
+pub(super) fn hash_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let _note = PendingRead::register(path);
+    let (mut file, mut hash) = (open_regular(path)?, Sha256::new());
+    let mut chunk = vec![0; HASH_CHUNK];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(hash.finalize().to_vec()),
+            count => hash.update(&chunk[..count]),
+        }
+    }
 }
 
 /// Reads a regular file of at most `most` bytes that, as well as its folder, belongs to one of

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::landlock_policy::LandlockPolicy;
+use super::landlock_policy::{LandlockPolicy, PathRule};
 
 /// A program to start, with every attribute given: nothing is inherited.
 #[derive(Clone, Debug)]
@@ -26,6 +26,19 @@ pub struct Job {
     pub memory: Option<u64>,
     /// The Landlock policy for the program and its descendants. `None`: unrestricted.
     pub landlock: Option<LandlockPolicy>,
+    /// For a program of the user.
+    pub terms: ProgramTerms,
+}
+
+/// What a program of the user is confined by; see [`UserPrograms`](super::UserPrograms).
+#[derive(Clone, Debug, Default)]
+pub struct ProgramTerms {
+    /// The name that settings give it.
+    pub name: Option<String>,
+    /// What it may access beside the sandbox of commands.
+    pub grants: Vec<PathRule>,
+    /// Whether it is confined wherever it lies.
+    pub is_confined: bool,
 }
 
 /// A job as it is sent to its job init process.

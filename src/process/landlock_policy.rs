@@ -121,6 +121,20 @@ impl LandlockRuleset {
     }
 }
 
+/// Whether the output of a program contains an error that the sandbox can cause.
+pub fn looks_denied(stderr: &str) -> bool {
+    let stderr = stderr.to_lowercase();
+    let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];
+    let more = [
+        "bad system call",
+        "cross-device link",
+        "no new privileges",
+        "permissionerror",
+        "permission error",
+    ];
+    words.iter().chain(&more).any(|words| stderr.contains(words))
+}
+
 #[cfg(target_os = "linux")]
 mod kernel {
     use std::fs::File;

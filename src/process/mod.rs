@@ -35,13 +35,12 @@ mod memory_taken;
 mod memory_watch;
 mod orphans;
 mod own_process;
-mod pinned_programs;
 mod pipes;
-mod program_copies;
+mod program_files;
+mod program_words;
 mod programs;
 mod running_job;
 mod running_time;
-mod shell_words;
 mod signal_sender;
 mod signal_waiter;
 mod signals;
@@ -51,20 +50,23 @@ mod supervisor_handle;
 mod syscall_filter;
 mod tree;
 mod trusted_owners;
+mod user_programs;
 mod wire;
 mod worker_process;
 
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
-pub use job::Job;
-pub use landlock_policy::{LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule};
+pub use job::{Job, ProgramTerms};
+pub use landlock_policy::{
+    LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, looks_denied,
+};
 pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
 pub use own_process::{die_with_parent, end_with, exit_without_cleanup, forbid_dumps};
-pub use pinned_programs::{PinError, PinnedPrograms};
 pub use pipes::{
     Kinship, PipeWriters, WriteEnd, is_shared_with_shell, pipe_writers, writers_of_stdin,
 };
+pub use program_files::ProgramChange;
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
 pub use running_time::{sleep_while_running, timeout_while_running};
@@ -75,4 +77,5 @@ pub use supervisor::run_supervisor_if_requested;
 pub use supervisor_handle::Supervisor;
 pub use syscall_filter::{CallFilter, NetworkAccess, filters_system_calls};
 pub use trusted_owners::TrustedOwners;
+pub use user_programs::{CommandSandbox, UserPrograms};
 pub use worker_process::WorkerProcess;

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::task;
 
+use super::program_files::{ProgramChange, UsedFiles};
 use super::signal_sender::KillingJob;
 use super::wire::{self, JobReport};
 
@@ -30,6 +31,9 @@ pub struct RunningJob {
     leftovers_ended: Option<oneshot::Receiver<bool>>,
     memory_taken: Arc<OnceLock<u64>>,
     _killing: Option<KillingJob>,
+    files: UsedFiles,
+    /// Whether it runs inside a sandbox.
+    pub is_confined: bool,
     /// Present only if the job asked for it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
@@ -79,10 +83,27 @@ impl RunningJob {
             leftovers_ended: Some(swept),
             memory_taken,
             _killing: killing,
+            files: UsedFiles::default(),
+            is_confined: false,
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
         }
+    }
+
+    /// The same job of the user, whose programs are these files.
+    pub(super) fn with_files(mut self, files: UsedFiles, is_confined: bool) -> Self {
+        (self.files, self.is_confined) = (files, is_confined);
+        self
+    }
+
+    /// Checks that the job's programs are still the files that were there when it was started: one
+    /// that was swapped just then has decided nothing. Blocks.
+    ///
+    /// # Errors
+    /// One is not.
+    pub fn check_programs(&self) -> Result<(), ProgramChange> {
+        self.files.check()
     }
 
     /// Waits for the main process only. `None` if its job init process was killed, so that the

@@ -19,11 +19,11 @@ use tokio::net::UnixStream as Socket;
 use super::env_tag::{TAG_VARIABLE, kill_tagged};
 use super::job::{Job, ProcessSpec};
 use super::orphans::kill_orphans;
-use super::pinned_programs::PinnedPrograms;
 use super::running_job::{JobPipes, RunningJob, read_report};
 use super::running_time::timeout_while_running;
 use super::signal_sender::KillingJob;
 use super::supervisor;
+use super::user_programs::{AdmittedJob, UserPrograms};
 use super::wire::{self, JobReport};
 
 /// How long starting a program may take on an overloaded machine.
@@ -39,8 +39,8 @@ const LOSSES_MAX: u32 = 10;
 #[derive(Clone, Debug)]
 pub struct Supervisor(
     Arc<SupervisorInner>,
-    /// What the user's own programs are compared with.
-    Option<Arc<PinnedPrograms>>,
+    /// The user's own programs, if it starts them.
+    Option<Arc<UserPrograms>>,
 );
 
 #[derive(Debug)]
@@ -103,17 +103,16 @@ impl Supervisor {
         }
     }
 
-    /// A supervisor for the user's own programs: of those that commands can write to, it starts
-    /// only what was pinned.
+    /// A supervisor for the user's own programs.
     #[must_use]
-    pub fn with_pins(&self, pins: &Arc<PinnedPrograms>) -> Self {
-        Self(Arc::clone(&self.0), Some(Arc::clone(pins)))
+    pub fn with_programs(&self, programs: &Arc<UserPrograms>) -> Self {
+        Self(Arc::clone(&self.0), Some(Arc::clone(programs)))
     }
 
-    /// Pins the programs of a job as they are now, if this supervisor does so. Blocks.
-    pub fn pin(&self, job: &Job) {
-        if let Some(pins) = &self.1 {
-            pins.pin(job);
+    /// Remembers the programs of a job as they are now, if this supervisor is for such. Blocks.
+    pub fn remember(&self, job: &Job) {
+        if let Some(programs) = &self.1 {
+            programs.remember(job);
         }
     }
 
@@ -121,16 +120,18 @@ impl Supervisor {
     ///
     /// # Errors
     /// The system refuses, or no supervisor process can be started; a
-    /// [`PinError`](super::PinError) if its file is not what was pinned.
+    /// [`ProgramChange`](super::ProgramChange) if its file is not what it was when the run began.
     pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
-        let Some(pins) = self.1.clone() else { return self.start_unpinned(job).await };
+        let Some(programs) = self.1.clone() else { return self.start_as_it_is(job).await };
         let job = job.clone();
-        let verified = tokio::task::spawn_blocking(move || pins.verify(&job));
-        let job = verified.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        self.start_unpinned(&job).await
+        let admitted = tokio::task::spawn_blocking(move || programs.admit(job));
+        let admitted = admitted.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let AdmittedJob { job, files } = admitted;
+        let running = self.start_as_it_is(&job).await?;
+        Ok(running.with_files(files, job.landlock.is_some()))
     }
 
-    async fn start_unpinned(&self, job: &Job) -> io::Result<RunningJob> {
+    async fn start_as_it_is(&self, job: &Job) -> io::Result<RunningJob> {
         let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
         let errand = serde_json::to_vec(&errand)?;
         for _ in 0..2 {

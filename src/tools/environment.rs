@@ -52,6 +52,30 @@ const CREDENTIAL_BYTES_MIN: usize = 8;
 /// What systemd says to the process of a service, and to none of its children.
 const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
+/// Variables that name one repository to git: outlast may run in a hook of it, and its commands work in
+/// others, too. All that `git rev-parse --local-env-vars` prints, but settings that a user gives.
+const GIT_REPOSITORY: [&str; 15] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+/// Variables that change what the words of a command mean to a shell: `cd` leads elsewhere, patterns
+/// match other files, options are set, a file runs first.
+const SHELL_READING: [&str; 5] = ["CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "BASH_ENV"];
+
 /// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
@@ -143,6 +167,8 @@ impl CommandEnv {
                 made.dropped.push(shown.into_owned());
             } else if !shown.starts_with("OTEL_")
                 && !OF_SERVICE.contains(&shown.as_ref())
+                && !GIT_REPOSITORY.contains(&shown.as_ref())
+                && !SHELL_READING.contains(&shown.as_ref())
                 && (policy != ChildEnvironment::Allowlist
                     || rules.passes(&shown)
                     || is_essential(&shown))

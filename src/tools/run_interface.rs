@@ -2,15 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::process::CommandSandbox;
 use crate::secrets::KnownSecrets;
 
 use super::acceptance::Acceptance;
 use super::permission::LivePermissions;
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
-use super::sandbox::SandboxState;
+use super::sandbox::{CommandScope, SandboxState};
 use super::structured::{Delivery, OtherCalls};
 use super::toolbox::Toolbox;
 use crate::types::{OnDenied, PermissionMode, PermissionPrompt};
@@ -29,6 +31,12 @@ impl Toolbox {
     /// Where commands may write, with links resolved.
     pub fn writable_places(&self) -> &[PathBuf] {
         self.tools.shell.sandbox().writable()
+    }
+
+    /// The sandbox of commands, for programs that lie where commands may write.
+    pub fn command_sandbox(&self) -> CommandSandbox {
+        let sandbox = Arc::clone(self.tools.shell.shared_sandbox());
+        Box::new(move || sandbox.rules(&CommandScope::Sandbox))
     }
 
     /// Why the sandbox is weaker than requested, if it is. One line for a warning.

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, RunningJob, Supervisor, find_program};
+use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
 use crate::transcript::{Block, exit_note};
 
 use super::background::{BackgroundTasks, TaskStart, TaskStops};
@@ -133,6 +133,10 @@ impl ShellSession {
     }
 
     pub(super) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    pub(super) fn shared_sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }
 
@@ -330,6 +334,7 @@ impl ShellSession {
             input: false,
             memory: self.memory,
             landlock: None,
+            terms: ProgramTerms::default(),
         }
     }
 

@@ -44,8 +44,8 @@ pub const MEANINGS: [(u8, &str); 20] = [
     ),
     (
         TEMPORARY,
-        "Temporary: overload, rate limit, quota, network, or another process has the session. \
-         Trying later makes sense; the result says when, and how to go on.",
+        "Temporary: overload, rate limit, quota, network, a start that took too long, or another \
+         process has the session. Trying later makes sense; the result says when, and how to go on.",
     ),
     (CREDENTIALS, "The credentials are missing or were rejected."),
     (SIGHUP, "Ended by SIGHUP."),

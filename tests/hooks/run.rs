@@ -56,6 +56,7 @@ impl HookFixture {
             permission_mode: "default".to_owned(),
             environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
             log: self.log(),
+            state_folder: self.folder.path().join("state"),
             secrets: KnownSecrets::default(),
             shell: "/bin/sh".into(),
             supervisor: supervisor(),

@@ -187,6 +187,30 @@ async fn a_scrubbed_secret_is_hidden_under_other_names_unless_passed() {
     assert!(shown.contains_key("CI_REPOSITORY_URL") && !shown.contains_key("CI_JOB_TOKEN"));
 }
 
+/// outlast may run in a hook of git, which names its repository to all that it starts.
+#[tokio::test]
+async fn a_repository_that_git_names_and_what_changes_the_shell_do_not_reach_commands() {
+    let git = std::process::Command::new("git").args(["rev-parse", "--local-env-vars"]).output();
+    let names = String::from_utf8(git.expect("git runs").stdout).expect("it is text");
+    // A setting of the user, which git does not hand on by itself.
+    let names = names.lines().filter(|name| *name != "GIT_CONFIG_COUNT");
+    let of_shells = ["CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "BASH_ENV"];
+    let names: Vec<&str> = names.chain(of_shells).collect();
+    for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit] {
+        let bench = Bench::with(|settings| {
+            own(settings);
+            settings.child_environment = policy;
+            let more = names.iter().map(|name| (name.into(), "/elsewhere".into()));
+            settings.environment.extend(more);
+        });
+        let seen = seen(&bench).await;
+        for name in &names {
+            let is_elsewhere = seen.get(*name).is_some_and(|value| value == "/elsewhere");
+            assert!(!is_elsewhere, "{name} is seen: {policy:?}");
+        }
+    }
+}
+
 /// Git fails when its settings are there in part.
 #[tokio::test]
 async fn git_config_variables_are_kept_or_dropped_together() {

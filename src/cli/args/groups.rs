@@ -199,8 +199,7 @@ pub struct SessionArgs {
     /// Where the sessions are, if not with the settings. No flag: set by the program.
     #[arg(skip)]
     pub own_folder: Option<PathBuf>,
-    /// Where failed hooks are logged and programs are pinned, if not with the settings. No flag:
-    /// set by the program.
+    /// Where failed hooks are logged, if not with the settings. No flag: set by the program.
     #[arg(skip)]
     pub state_folder: Option<PathBuf>,
     /// More settings: JSON, or a file of it

@@ -69,7 +69,7 @@ pub struct Settings {
     pub config_dir: PathBuf,
     /// Where sessions are.
     pub session_dir: PathBuf,
-    /// Where failures of hooks are logged and programs are pinned.
+    /// Where failures of hooks are logged, and what hooks export is kept for a moment.
     pub state_dir: PathBuf,
     pub cwd: PathBuf,
     /// The models, the preferred one first, and where they are.
@@ -313,6 +313,8 @@ pub struct ToolRules {
     pub directories: Vec<PathBuf>,
     /// The sandbox of commands.
     pub sandbox: SandboxSettings,
+    /// Programs of the user that run without it wherever they lie.
+    pub unconfined: Vec<String>,
     pub child_env: ChildEnvironment,
     pub pass_env: Vec<String>,
     pub bash_timeout: Duration,

@@ -422,6 +422,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         on_denied: config.on_denied,
         directories: config.additional_directories.0.clone(),
         sandbox: sandbox::resolve(config, fold, &args.flags)?,
+        unconfined: config.unconfined_programs.0.clone(),
         child_env: child_environment(config, fold),
         pass_env: config.pass_env.0.clone(),
         bash_timeout: config.bash_timeout.0,

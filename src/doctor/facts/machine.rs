@@ -10,7 +10,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, Uid, access};
 
 use super::super::DoctorContext;
-use crate::process::{Job, LandlockSupport, Supervisor, filters_system_calls};
+use crate::process::{Job, LandlockSupport, ProgramTerms, Supervisor, filters_system_calls};
 use crate::secrets::Variables;
 
 /// Limits and properties of the process.
@@ -107,6 +107,7 @@ pub async fn start_test_command(scene: &DoctorContext) -> Option<String> {
         input: false,
         memory: None,
         landlock: None,
+        terms: ProgramTerms::default(),
     };
     let mut running = match supervisor.start(&job).await {
         Ok(running) => running,

@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 use super::super::DoctorContext;
-use crate::process::{Job, Supervisor, find_program};
+use crate::process::{Job, ProgramTerms, Supervisor, find_program};
 
 /// The most bytes read of its version output.
 const VERSION_MAX: u64 = 4096;
@@ -29,6 +29,7 @@ async fn version(program: &std::path::Path, scene: &DoctorContext) -> Option<Str
         input: false,
         memory: None,
         landlock: None,
+        terms: ProgramTerms::default(),
     };
     let mut running = supervisor.start(&job).await.ok()?;
     let stdout = Receiver::from_owned_fd(running.stdout.take()?.into()).ok()?;

@@ -10,7 +10,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
 use crate::json;
-use crate::process::{Job, Supervisor, absolute_path};
+use crate::process::{Job, ProgramTerms, Supervisor, absolute_path};
 use crate::task;
 
 use super::secret::Secret;
@@ -136,6 +136,7 @@ impl HelperCommand {
             input: false,
             memory: None,
             landlock: None,
+            terms: ProgramTerms::default(),
         }
     }
 }

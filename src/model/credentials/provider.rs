@@ -89,7 +89,7 @@ impl CredentialProvider {
                 ProviderKind::Cloud { login, region }
             }
             Credential::Helper(command) => {
-                supervisor.pin(&command.job());
+                supervisor.remember(&command.job());
                 let printed = Mutex::new(None);
                 ProviderKind::Helper(KeyHelper { command, printed, known, supervisor })
             }

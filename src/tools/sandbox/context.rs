@@ -9,7 +9,8 @@ use nix::unistd::{AccessFlags, Uid, User, access};
 use super::super::paths::resolve;
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
-    CACHE_VARIABLES, CACHES, CONFIG_CREDENTIALS, CREDENTIALS, SYSTEM_CREDENTIALS, TEMPORARY,
+    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, CONFIG_CREDENTIALS, CREDENTIALS,
+    MOVED_FOLDERS, SYSTEM_CREDENTIALS, TEMPORARY,
 };
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
@@ -118,40 +119,41 @@ impl SandboxContext<'_> {
         all
     }
 
-    fn cargo_home(&self) -> Option<PathBuf> {
-        self.folder("CARGO_HOME").or_else(|| self.home_path(".cargo"))
+    /// A place in the home folder, or where a variable puts the folder that it is in.
+    fn movable_path(&self, name: &str) -> Option<PathBuf> {
+        let moved = MOVED_FOLDERS.iter().find_map(|(folder, variable)| {
+            let rest = Path::new(name).strip_prefix(folder).ok()?;
+            Some(self.folder(variable)?.join(rest))
+        });
+        moved.or_else(|| self.home_path(name))
     }
 
-    /// Caches, whether or not they exist.
+    /// Folders of caches, whether or not they exist.
     pub(super) fn caches(&self) -> Vec<PathBuf> {
         let mut caches: Vec<PathBuf> =
             CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
-        caches.extend(CACHES.iter().filter_map(|name| self.home_path(name)));
-        caches.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.home_path(".cache")));
-        let cargo = ["registry", "git", ".package-cache", ".package-cache-mutate"];
-        let cargo_home = self.cargo_home();
-        caches.extend(cargo_home.iter().flat_map(|home| cargo.map(|name| home.join(name))));
-        let go = self.folder("GOPATH").or_else(|| self.home_path("go"));
-        caches.extend(go.map(|go| go.join("pkg")));
+        caches.extend(self.home_path(".cache"));
+        let known = CACHES.iter().chain(CARGO_CACHES);
+        caches.extend(known.filter_map(|name| self.movable_path(name)));
+        caches.extend(
+            self.folder("GOPATH").or_else(|| self.home_path("go")).map(|go| go.join("pkg")),
+        );
         caches
     }
 
-    /// Caches that installed tools cannot work without.
-    pub(super) fn wanted_caches(&self) -> Vec<PathBuf> {
-        let path = self.variable("PATH");
-        let installed = |program: &str| which::which_in(program, path, self.cwd).is_ok();
-        let is_home = self.home.is_some_and(Path::is_dir);
-        let mut wanted = Vec::new();
-        if !is_home {
-            return wanted;
-        }
-        wanted.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.home_path(".cache")));
-        if let Some(cargo) = self.cargo_home().filter(|_| installed("cargo")) {
-            wanted.extend([cargo.join("registry"), cargo.join("git")]);
-        }
-        wanted.extend(self.home_path(".npm").filter(|_| installed("npm")));
-        wanted.extend(self.home_path("go/pkg").filter(|_| installed("go")));
-        wanted
+    /// Further files of caches.
+    pub(super) fn cache_locks(&self) -> impl Iterator<Item = PathBuf> {
+        CARGO_LOCKS.iter().filter_map(|name| self.movable_path(name))
+    }
+
+    /// Whether a folder of a cache may be made. Not in a missing home folder; and users see `go`, so
+    /// only where there is Go.
+    pub(super) fn may_make(&self, folder: &Path) -> bool {
+        let home = self.home.filter(|home| folder.starts_with(resolve(home)));
+        let has_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
+        home.is_none_or(|home| {
+            home.is_dir() && (!folder.starts_with(resolve(&home.join("go"))) || has_go())
+        })
     }
 
     /// Credential locations, whether or not they exist: as written, and with links resolved.

@@ -121,7 +121,7 @@ pub(super) const SYSTEM_CREDENTIALS: &[&str] = &[
     "/var/run/secrets/kubernetes.io",
 ];
 
-/// Caches, relative to the home folder.
+/// Caches, relative to the home folder: no tool keeps settings or programs for the user there.
 pub(super) const CACHES: &[&str] = &[
     ".npm",
     ".yarn",
@@ -133,25 +133,60 @@ pub(super) const CACHES: &[&str] = &[
     ".sccache",
     ".gradle/caches",
     ".gradle/daemon",
+    ".gradle/jdks",
     ".gradle/native",
+    ".gradle/notifications",
     ".gradle/wrapper",
     ".gradle/.tmp",
     ".m2/repository",
+    ".m2/wrapper",
     ".ivy2/cache",
+    ".sbt/boot",
+    ".konan",
+    ".android/cache",
     ".nuget/packages",
     ".local/share/NuGet",
+    ".local/share/uv",
     ".bundle/cache",
+    ".cocoapods/repos",
     ".composer/cache",
     ".pub-cache",
     ".stack/pantry",
+    ".stack/snapshots",
+    ".cabal/logs",
     ".cabal/packages",
+    ".cabal/store",
+    ".local/state/cabal/store",
+    ".opam/download-cache",
     ".hex/packages",
+    ".cpanm",
+    ".conan/data",
     ".conan2/p",
+    ".swiftpm/cache",
+    ".terraform.d/plugin-cache",
     ".vscode-test",
 ];
 
+/// Folders of the home folder that a variable puts elsewhere, with the caches in them.
+pub(super) const MOVED_FOLDERS: &[(&str, &str)] = &[
+    (".gradle", "GRADLE_USER_HOME"),
+    (".local/share", "XDG_DATA_HOME"),
+    (".local/state", "XDG_STATE_HOME"),
+    (".cabal", "CABAL_DIR"),
+    (".stack", "STACK_ROOT"),
+    (".hex", "HEX_HOME"),
+    (".composer", "COMPOSER_HOME"),
+    (".conan2", "CONAN_HOME"),
+    (".cargo", "CARGO_HOME"),
+];
+
+/// Caches of cargo, relative to the home folder. Its locks are files.
+pub(super) const CARGO_CACHES: &[&str] = &[".cargo/registry", ".cargo/git"];
+pub(super) const CARGO_LOCKS: &[&str] = &[".cargo/.package-cache", ".cargo/.package-cache-mutate"];
+
 /// Caches named by a variable.
 pub(super) const CACHE_VARIABLES: &[&str] = &[
+    "XDG_CACHE_HOME",
     "CARGO_TARGET_DIR",
     "CARGO_BUILD_BUILD_DIR",
     "npm_config_cache",
@@ -166,6 +201,11 @@ pub(super) const CACHE_VARIABLES: &[&str] = &[
     "GOTMPDIR",
     "CCACHE_DIR",
     "SCCACHE_DIR",
+    "COMPOSER_CACHE_DIR",
+    "BUNDLE_USER_CACHE",
+    "PUB_CACHE",
+    "COURSIER_CACHE",
+    "KONAN_DATA_DIR",
     "DENO_DIR",
     "BUN_INSTALL_CACHE_DIR",
     "NUGET_PACKAGES",

@@ -19,7 +19,7 @@ use std::sync::{Arc, Once};
 
 use serde::Serialize;
 
-use crate::process::{CallFilter, LandlockPolicy, NetworkAccess, PathRule};
+use crate::process::{CallFilter, LandlockPolicy, NetworkAccess, PathRule, looks_denied};
 use crate::types::SandboxMode;
 
 pub(super) use context::SandboxContext;
@@ -185,7 +185,7 @@ impl Sandbox {
         if !self.is_on() {
             return None;
         }
-        // A tool that cannot create its cache fails, and a fresh home folder has none.
+        // A fresh home folder has none.
         self.caches.call_once(|| self.policy.make_caches());
         Some(self.with_grants(self.policy.grants(), self.network, CallFilter::Commands))
     }
@@ -257,18 +257,4 @@ impl Sandbox {
             )
         })
     }
-}
-
-/// Whether the output of a program contains an error that the sandbox can cause.
-fn looks_denied(stderr: &str) -> bool {
-    let stderr = stderr.to_lowercase();
-    let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];
-    let more = [
-        "bad system call",
-        "cross-device link",
-        "no new privileges",
-        "permissionerror",
-        "permission error",
-    ];
-    words.iter().chain(&more).any(|words| stderr.contains(words))
 }

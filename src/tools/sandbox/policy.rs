@@ -46,7 +46,8 @@ pub(super) struct SandboxPolicy {
     denied_by_user: Vec<PathBuf>,
     /// Permission rules that the kernel does not enforce.
     rules_not_held: Vec<String>,
-    /// Caches of installed tools. Made if they are missing.
+    /// Folders of caches that are made if they are missing: the kernel grants no other, and a tool
+    /// that cannot create its cache fails.
     tool_caches: Vec<PathBuf>,
     own_temp: Option<PathBuf>,
 }
@@ -86,8 +87,14 @@ impl SandboxPolicy {
             policy.own_temp = lost.then(|| scratch.join("tmp"));
         } else {
             tree.extend(allow_write.iter().cloned());
-            policy.tool_caches = around.wanted_caches();
-            policy.roots = [&tree[..], &around.caches(), &policy.tool_caches, &temporary].concat();
+            let is_open = |place: &PathBuf| {
+                let mut denied = deny_read.iter().chain(&deny_write);
+                !denied.any(|denied| place.starts_with(denied))
+            };
+            let caches: Vec<PathBuf> = around.caches().into_iter().filter(is_open).collect();
+            policy.roots = [&tree[..], &caches, &temporary].concat();
+            policy.roots.extend(around.cache_locks().filter(is_open));
+            policy.tool_caches = caches.into_iter().filter(|it| around.may_make(it)).collect();
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
@@ -206,8 +213,7 @@ impl SandboxPolicy {
         grants
     }
 
-    /// Makes the caches of installed tools, and the temporary folder. What cannot be made is done
-    /// without.
+    /// Makes the folders of caches, and the temporary folder. What cannot be made is done without.
     pub(super) fn make_caches(&self) {
         for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err())
         {
@@ -344,6 +350,31 @@ mod tests {
         for name in ["beside", "home", "config", "home/.ssh"] {
             assert!(!roots.contains(&ground.at(name)), "{name}: {roots:?}");
         }
+    }
+
+    #[test]
+    fn missing_caches_are_made_but_not_where_they_are_denied_or_moved() {
+        let mut ground = Ground::new();
+        let moved = ground.at("data");
+        ground.environment.push(("XDG_DATA_HOME".into(), moved.clone().into()));
+        let policy = ground.made(SandboxSettings {
+            deny_read: list(&["~/.gradle"]),
+            deny_write: list(&["~/.m2"]),
+            ..SandboxSettings::default()
+        });
+        policy.make_caches();
+        for name in ["home/.npm", "home/.nuget/packages", "home/.cargo/registry", "data/uv"] {
+            assert!(ground.at(name).is_dir() && policy.roots.contains(&ground.at(name)), "{name}");
+        }
+        for name in ["home/.gradle", "home/.m2", "home/.local/share", "home/.cargo/.package-cache"]
+        {
+            assert!(!ground.at(name).exists(), "{name}");
+        }
+        assert!(!policy.roots.iter().any(|root| root.starts_with(ground.at("home/.gradle"))));
+        let read_only = SandboxSettings { mode: SandboxMode::ReadOnly, ..Default::default() };
+        let fresh = Ground::new();
+        fresh.made(read_only).make_caches();
+        assert!(!fresh.at("home/.npm").exists());
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use outlast::process::{Job, LandlockSupport, PinError, PinnedPrograms};
+use outlast::process::LandlockSupport;
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::mcp::{python, script};
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
@@ -97,6 +98,7 @@ async fn a_guard_is_known_however_the_settings_name_it() {
         "bash .claude/hooks/guard.sh",
         "sh .claude/hooks/guard --strict",
         "cd .claude/hooks && cd - > log; cd .claude/hooks && cd ../.. && ./.claude/hooks/guard.sh",
+        "cd \"$CLAUDE_PROJECT_DIR\" && ./.claude/hooks/guard.sh",
         "sh < ${CLAUDE_PROJECT_DIR:-.}/.claude/hooks/guard.sh",
         ". ./.claude/hooks/guard.sh",
         "exec env A=b timeout 60 ./.claude/hooks/guard.sh --strict",
@@ -175,8 +177,7 @@ async fn unchanged_hooks_find_what_is_beside_them_and_data_may_change() {
     let seen = fs::read_to_string(ended.work().join("../seen")).expect("the hook wrote it");
     assert_eq!(seen, "library\nsecond\n1 notes\n".repeat(2), "{ended:?}");
     assert_eq!(ended.result()["hooks"]["failed"], 0);
-    let left = fs::read_dir(ended.config().join("pinned")).expect("the folder of copies");
-    assert_eq!(left.count(), 0, "the copies are removed with the run");
+    assert!(!ended.config().join("pinned").exists(), "it runs where it lies");
 }
 
 #[tokio::test]
@@ -230,70 +231,6 @@ async fn a_server_that_a_command_changed_is_not_started_again() {
     assert_eq!(ended.stderr.matches("was changed after").count(), 1, "{}", ended.stderr);
 }
 
-/// The job of `program`, in `work`.
-fn job(work: &Path, program: &str) -> Job {
-    Job {
-        program: work.join(program),
-        arguments: Vec::new(),
-        cwd: work.to_owned(),
-        environment: Vec::new(),
-        input: false,
-        landlock: None,
-        memory: None,
-    }
-}
-
-#[test]
-fn a_link_to_a_program_elsewhere_keeps_its_place_and_may_not_lead_elsewhere() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path().canonicalize().expect("it is there");
-    let (work, safe) = (folder.join("work"), folder.join("safe"));
-    fs::create_dir_all(work.join("venv/bin")).expect("a folder");
-    fs::create_dir(&safe).expect("a folder");
-    fs::write(work.join("venv/pyvenv.cfg"), "home = /usr/bin").expect("a file");
-    let link = work.join("venv/bin/python");
-    symlink("/bin/sh", &link).expect("a link");
-    let pins = PinnedPrograms::new(vec![work.clone()], vec![safe.clone()]);
-    let job = job(&work, "venv/bin/python");
-    pins.pin(&job);
-    let runs = pins.verify(&job).expect("it is unchanged").program;
-    assert!(runs.starts_with(&safe), "{runs:?}");
-    assert_eq!(fs::canonicalize(&runs).ok(), fs::canonicalize("/bin/sh").ok());
-    let neighbour = runs.parent().expect("a folder").join("../pyvenv.cfg");
-    assert_eq!(fs::read_to_string(neighbour).expect("a neighbour"), "home = /usr/bin");
-    fs::remove_file(&link).expect("it is there");
-    symlink("/bin/true", &link).expect("a link");
-    assert!(matches!(pins.verify(&job), Err(PinError::Changed(_))));
-}
-
-#[test]
-fn a_program_that_cannot_be_copied_does_not_run() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let work = folder.path().canonicalize().expect("it is there");
-    write_program(&work.join("guard.sh"), GUARD);
-    let pins = PinnedPrograms::new(vec![work.clone()], vec![work.join("guard.sh/none")]);
-    let job = job(&work, "guard.sh");
-    pins.pin(&job);
-    assert!(matches!(pins.verify(&job), Err(PinError::Unprotected(..))));
-}
-
-#[tokio::test]
-async fn copies_in_a_folder_that_commands_write_to_are_told() {
-    if !LandlockSupport::probe().restricts_files() {
-        return;
-    }
-    let (home, server) = (non_temporary_folder(), serve(Scenario::new().reply("Done.")));
-    let own = home.path().display().to_string();
-    let mut settings = hook("Stop", "./guard.sh");
-    settings["sandbox"] = json!({ "filesystem": { "allowWrite": [own, "/var/lib"] } });
-    let trial = RunBuilder::bare(&server.base_url()).env("HOME", &own);
-    write_program(&trial.work().join("guard.sh"), "#!/bin/sh\n");
-    let trial = trial.env("OUTLAST_CONFIG_DIR", &format!("{own}/config"));
-    let ended = trial.args(["Do it.", "--settings", &settings.to_string()]).run().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.stderr.matches("there is no other folder for copies").count(), 1, "{ended:?}");
-}
-
 /// A run with the sandbox of the kernel, whose home is no temporary folder.
 async fn fenced(scenario: Scenario, home: &Path, line: &str, guard: &str) -> FinishedProcess {
     let server = serve(scenario);
@@ -311,28 +248,6 @@ async fn fenced(scenario: Scenario, home: &Path, line: &str, guard: &str) -> Fin
 }
 
 #[tokio::test]
-async fn a_command_cannot_change_the_copy_that_runs() {
-    if !LandlockSupport::probe().restricts_files() {
-        return;
-    }
-    let home = non_temporary_folder();
-    let attack = "copy=$(cat copy); chmod u+w \"$copy\"; cat evil.sh > \"$copy\"; \
-                  mv evil.sh \"$copy\"; rm -r \"$(dirname \"$copy\")\"";
-    let scenario = Scenario::new()
-        .tool("Bash", json!({ "command": "cat copy" }))
-        .tool("Bash", json!({ "command": attack }))
-        .tool("Bash", json!({ "command": "touch made" }))
-        .reply("Done.");
-    let guard = "#!/bin/sh\necho \"$0\" > copy\n";
-    let ended = fenced(scenario, home.path(), "./guard.sh", guard).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    let copy = fs::read_to_string(ended.work().join("copy")).expect("the guard wrote it");
-    assert!(copy.contains("/config/pinned/"), "{copy}");
-    assert!(ended.work().join("made").exists(), "the guard allows it: {ended:?}");
-    assert!(!home.path().join("pwned").exists());
-}
-
-#[tokio::test]
 async fn a_program_that_is_swapped_all_the_time_never_runs() {
     let home = non_temporary_folder();
     let swap = "while :; do cp evil.sh x; mv x guard.sh; cp good.sh x; mv x guard.sh; done";
@@ -345,4 +260,158 @@ async fn a_program_that_is_swapped_all_the_time_never_runs() {
     let ended = fenced(scenario, home.path(), "sleep 0.01; ./guard.sh", GUARD).await;
     assert_eq!(ended.result()["terminal_reason"], "background_pending", "{ended:?}");
     assert!(!home.path().join("pwned").exists(), "{ended:?}");
+}
+
+/// What a command puts into code that the user's programs load: it reads a key and writes into the
+/// home folder, and leaves a mark where commands may write.
+const PAYLOAD: &str = "touch ran; cat \"$HOME/.ssh/id\" > leak; touch \"$HOME/pwned\"\n";
+
+/// Runs `attack`, and a second command, with these settings. `PAYLOAD` is in the file `payload`.
+async fn poison(settings: &Value, attack: &str, extra: &[&str]) -> (FinishedProcess, TempDir) {
+    let home = non_temporary_folder();
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": attack }))
+        .tool("Bash", json!({ "command": "true" }))
+        .reply("Done.");
+    let server = serve(scenario);
+    let settings = settings.to_string();
+    let own = home.path().display().to_string();
+    let trial = RunBuilder::bare(&server.base_url())
+        .env("HOME", &own)
+        .env("OUTLAST_CONFIG_DIR", &format!("{own}/config"));
+    fs::create_dir(home.path().join(".ssh")).expect("a folder");
+    fs::write(home.path().join(".ssh/id"), "the-key").expect("a file");
+    let work = trial.work();
+    fs::write(work.join("payload"), PAYLOAD).expect("a file");
+    fs::write(work.join("lib.sh"), ":\n").expect("a file");
+    write_program(&work.join("hook.sh"), "#!/bin/sh\n. ./lib.sh\n");
+    write_program(&work.join("bin/tool"), "#!/bin/sh\n");
+    write_program(&home.path().join("hook.sh"), "#!/bin/sh\ntool\nexit 0\n");
+    write_program(&home.path().join("log.sh"), "#!/bin/sh\necho hooked >> \"$HOME/log\"\n");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let trial = if extra.contains(&"--path") {
+        trial.env("PATH", &format!("{}:{path}", work.join("bin").display()))
+    } else {
+        trial
+    };
+    let extra: Vec<&str> = extra.iter().copied().filter(|it| *it != "--path").collect();
+    let flags = ["Do it.", "--allowedTools", "Bash", "--settings", &settings];
+    (trial.args(flags).args(extra).run().await, home)
+}
+
+#[tokio::test]
+async fn code_that_a_command_changed_gains_nothing_whatever_loads_it() {
+    if !LandlockSupport::probe().restricts_files() {
+        return;
+    }
+    let rows: [(&str, &str, &[&str]); 5] = [
+        // A file that the program reads.
+        ("./hook.sh", "cat payload >> lib.sh", &[]),
+        // A module that hides one of the interpreter.
+        (
+            "python3 -c 'import json'",
+            "printf 'import os\\nos.system(open(\"payload\").read())\\n' > json.py",
+            &[],
+        ),
+        // A program that no word names, before the others in PATH.
+        ("$HOME/hook.sh", "cp payload bin/x; cat bin/x >> bin/tool", &["--path"]),
+        // What git runs by itself.
+        ("git status", "git init -q . && git config core.fsmonitor 'sh ./payload'", &[]),
+        // A program that was not there.
+        ("[ ! -e late ] || ./late", "cp payload late; chmod +x late; touch ran", &[]),
+    ];
+    for (line, attack, extra) in rows {
+        for event in ["PreToolUse", "PostToolUse"] {
+            let (ended, home) = poison(&hook(event, line), attack, extra).await;
+            let read = |name: &str| fs::read_to_string(ended.work().join(name)).unwrap_or_default();
+            assert!(
+                ended.work().join("ran").exists(),
+                "{event} {line}: the attack works: {ended:?}"
+            );
+            assert!(!home.path().join("pwned").exists(), "{event} {line}: {ended:?}");
+            assert_eq!(read("leak"), "", "{event} {line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn programs_elsewhere_keep_the_rights_of_the_user_and_others_get_them_by_a_setting() {
+    if !LandlockSupport::probe().restricts_files() {
+        return;
+    }
+    let log = "echo hooked >> \"$HOME/log\"";
+    let direct = "cat lib.sh payload >> \"$HOME/log\" || exit 1";
+    let rows: [(&str, Value, bool); 7] = [
+        (log, json!([]), true),
+        ("$HOME/log.sh", json!([]), true),
+        ("sh $HOME/log.sh", json!([]), true),
+        ("bash -c '~/log.sh'", json!([]), true),
+        (direct, json!([]), false),
+        (direct, json!(["other"]), false),
+        (direct, json!(["./lib.sh"]), true),
+    ];
+    for (line, unconfined, writes) in rows {
+        let mut settings = hook("PostToolUse", line);
+        settings["unconfinedPrograms"] = unconfined;
+        let (ended, home) = poison(&settings, "true", &[]).await;
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+        assert_eq!(home.path().join("log").exists(), writes, "{settings}: {ended:?}");
+        assert_eq!(ended.stderr.contains("unconfinedPrograms"), !writes, "{line}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_module_a_command_changed_is_confined_unless_the_user_lifts_it() {
+    if !LandlockSupport::probe().restricts_files() {
+        return;
+    }
+    for is_lifted in [false, true] {
+        let (home, server) = (non_temporary_folder(), {
+            let change = "printf 'import os\\nos.system(open(\"payload\").read())\\n' > x; \
+                          cat beside.py >> x; mv x beside.py";
+            serve(
+                Scenario::new()
+                    .tool("Bash", json!({ "command": change }))
+                    .tool("mcp__own__die", json!({}))
+                    .tool("mcp__own__echo", json!({ "text": "x" }))
+                    .reply("Done."),
+            )
+        });
+        let own = home.path().display().to_string();
+        let trial = RunBuilder::bare(&server.base_url())
+            .env("HOME", &own)
+            .env("OUTLAST_CONFIG_DIR", &format!("{own}/config"));
+        fs::write(trial.work().join("payload"), PAYLOAD).expect("a file");
+        fs::write(trial.work().join("main.py"), "import beside\n").expect("a file");
+        let beside = fs::read_to_string(script()).expect("the server of the tests");
+        fs::write(trial.work().join("beside.py"), beside).expect("a file");
+        let servers = json!({ "mcpServers": { "own": {
+            "command": python(), "args": ["./main.py"],
+            "env": { "SERVER_LOG": trial.work().join("log").display().to_string() },
+        }}});
+        let settings = if is_lifted { json!({ "unconfinedPrograms": ["own"] }) } else { json!({}) };
+        let (config, settings) = (servers.to_string(), settings.to_string());
+        let flags = ["Do it.", "--allowedTools", "Bash", "--allowedTools", "mcp__own"];
+        let more = ["--mcp-config", &config, "--settings", &settings];
+        let ended = trial.args(flags).args(more).run().await;
+        assert!(ended.work().join("ran").exists(), "the attack works: {ended:?}");
+        assert_eq!(home.path().join("pwned").exists(), is_lifted, "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_exports_lies_where_commands_cannot_write_and_is_evaluated_in_the_sandbox() {
+    if !LandlockSupport::probe().restricts_files() {
+        return;
+    }
+    let line = "echo \"$CLAUDE_ENV_FILE\" > where; cat payload >> \"$CLAUDE_ENV_FILE\"; \
+                echo 'export FOUND=it' >> \"$CLAUDE_ENV_FILE\"; head -c1 > took";
+    let settings = hook("SessionStart", line);
+    let (ended, home) = poison(&settings, "echo \"$FOUND\" > found", &[]).await;
+    let read = |name: &str| fs::read_to_string(ended.work().join(name)).unwrap_or_default();
+    let place = read("where");
+    assert!(place.starts_with(&home.path().join("config").display().to_string()), "{place}");
+    assert!(!Path::new(place.trim()).exists(), "it is removed");
+    assert_eq!((read("found").trim(), read("leak").as_str()), ("it", ""), "{ended:?}");
+    assert!(ended.work().join("ran").exists() && !home.path().join("pwned").exists());
 }

@@ -1,0 +1,65 @@
+//! Copies of hooks and servers that earlier versions made, and left when they were killed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::unistd::geteuid;
+
+use super::settings::Settings;
+use crate::config::environment;
+
+/// What the name of a folder of copies begins with.
+const PREFIX: &str = ".outlast-pinned-";
+
+/// Removes the copies of earlier versions beside the run: there may be many. What is not done when
+/// the run ends is done by the next one.
+pub(super) fn remove_copies_of_programs(settings: &Settings) {
+    let own = settings.state_dir.join("pinned");
+    let runtime = settings.variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
+    let home = environment::home(&settings.variables);
+    let others = home.into_iter().chain(runtime).chain([PathBuf::from("/var/lib")]);
+    let places: Vec<PathBuf> = [own.clone()].into_iter().chain(others).collect();
+    let work = move || {
+        places.iter().for_each(|place| remove_copies_in(place));
+        // It is there only where an earlier version was, and empty now.
+        let _ = fs::remove_dir(own);
+    };
+    // Without a thread, another run does it.
+    let _ = thread::Builder::new().name("old copies".to_owned()).spawn(work);
+}
+
+fn remove_copies_in(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let is_own = |entry: &fs::DirEntry| {
+            entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == geteuid().as_raw())
+        };
+        if is_named && is_own(&entry) {
+            // Another run may be at it.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_earlier_versions_are_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at(".outlast-pinned-a/0/bin")).expect("a folder");
+        fs::create_dir(at("kept")).expect("a folder");
+        fs::write(at("kept/file"), "x").expect("a file");
+        std::os::unix::fs::symlink(at("kept"), at(".outlast-pinned-a/0/neighbour"))
+            .expect("a link");
+        std::os::unix::fs::symlink(at("kept"), at(".outlast-pinned-link")).expect("a link");
+        remove_copies_in(folder.path());
+        assert!(!at(".outlast-pinned-a").exists());
+        assert!(at("kept/file").exists() && at(".outlast-pinned-link").exists());
+    }
+}

@@ -1,0 +1,121 @@
+//! Files of programs: what they were when the run began, and whether they still are that.
+
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::file_reads::hash_regular;
+
+/// Files that are run, wherever a command names them. Others are if they are executable.
+const SCRIPTS: [&str; 15] = [
+    "sh", "bash", "zsh", "fish", "py", "js", "mjs", "cjs", "ts", "mts", "rb", "pl", "php", "lua",
+    "jar",
+];
+
+/// Why a program is not run, or its decision does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramChange {
+    #[error("{} was changed after the run began, so it does not count", .0.display())]
+    Changed(PathBuf),
+    #[error("{} was removed after the run began", .0.display())]
+    Removed(PathBuf),
+    #[error("{} was not there when the run began, so it is not run", .0.display())]
+    Appeared(PathBuf),
+}
+
+/// What a job names where commands can write, as it was when the run began.
+#[derive(Debug)]
+pub(super) enum KnownEntry {
+    Program {
+        /// The file that the path led to.
+        real: PathBuf,
+        length: u64,
+        sha256: Vec<u8>,
+    },
+    /// A file that is not run, and may change.
+    Data,
+    Folder,
+}
+
+/// The programs of a running job, to tell whether one was replaced meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct UsedFiles(pub(super) Vec<(PathBuf, FileMark)>);
+
+/// What of a file's metadata tells whether its content was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileMark {
+    device: u64,
+    number: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl KnownEntry {
+    /// Reads what is at a path. `None`: nothing.
+    pub(super) fn read(path: &Path, is_program: bool) -> Option<Self> {
+        let real = fs::canonicalize(path).ok()?;
+        let facts = fs::metadata(&real).ok()?;
+        if facts.is_dir() {
+            return Some(Self::Folder);
+        }
+        if !is_program {
+            return Some(Self::Data);
+        }
+        // What cannot be read now is never equal to what it was.
+        let sha256 = hash_regular(&real).unwrap_or_default();
+        Some(Self::Program { real, length: facts.len(), sha256 })
+    }
+}
+
+/// Compares a program with the start of the run. Returns what tells that it is replaced later.
+pub(super) fn compare(
+    path: &Path,
+    was: &Path,
+    length: u64,
+    sha256: &[u8],
+) -> Result<FileMark, ProgramChange> {
+    let real = fs::canonicalize(path).map_err(|_| ProgramChange::Removed(path.to_owned()))?;
+    let changed = || ProgramChange::Changed(path.to_owned());
+    let mark = FileMark::of(&real).ok_or_else(changed)?;
+    let is_same =
+        real == was && mark.length == length && hash_regular(&real).is_ok_and(|now| now == sha256);
+    if is_same { Ok(mark) } else { Err(changed()) }
+}
+
+impl UsedFiles {
+    /// Checks that the files are still those that were compared. A program that was swapped for a
+    /// moment, just when it was started, is noticed by it.
+    ///
+    /// # Errors
+    /// One is not.
+    pub(super) fn check(&self) -> Result<(), ProgramChange> {
+        let changed = self.0.iter().find(|(path, mark)| {
+            let real = fs::canonicalize(path).ok();
+            real.and_then(|real| FileMark::of(&real)) != Some(*mark)
+        });
+        changed.map_or(Ok(()), |(path, _)| Err(ProgramChange::Changed(path.clone())))
+    }
+}
+
+impl FileMark {
+    fn of(path: &Path) -> Option<Self> {
+        let facts = fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
+        Some(Self {
+            device: facts.dev(),
+            number: facts.ino(),
+            length: facts.len(),
+            modified: (facts.mtime(), facts.mtime_nsec()),
+            changed: (facts.ctime(), facts.ctime_nsec()),
+        })
+    }
+}
+
+/// Whether a file is executable, or a script by its name.
+pub(super) fn is_runnable(path: &Path) -> bool {
+    let Ok(facts) = fs::metadata(path) else { return false };
+    let extension = path.extension().and_then(OsStr::to_str);
+    let is_script = extension.is_some_and(|extension| SCRIPTS.contains(&extension));
+    facts.is_file() && (is_script || facts.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,172 @@
+//! The words of a command line that may name programs. No shell is imitated: a line is cut at
+//! everything that can end a word, with its quotes and without them.
+
+use std::ffi::OsStr;
+
+use super::job::Job;
+
+/// What ends a word beside blanks.
+const SEPARATORS: &[char] =
+    &[';', '|', '&', '(', ')', '<', '>', '{', '}', '`', '=', ',', ':', '[', ']', '!', '#'];
+
+/// What stands for the value of a variable that is not known: a word that begins with it is taken
+/// for a path in the working folder.
+const UNKNOWN: &str = "\u{0}";
+
+/// The words of a job.
+#[derive(Debug, Default)]
+pub(super) struct ProgramWords {
+    /// In their order, as if there were no quotes.
+    pub(super) in_order: Vec<String>,
+    /// Further ones: whole arguments, and quoted parts with their blanks.
+    pub(super) further: Vec<String>,
+}
+
+impl ProgramWords {
+    /// The words of a job, with the variables of its environment in place of their names.
+    pub(super) fn of(job: &Job) -> Self {
+        let mut words = Self::default();
+        words.in_order.push(job.program.to_string_lossy().into_owned());
+        for argument in &job.arguments {
+            let text = argument.to_string_lossy();
+            words.in_order.extend(cut(&text, false, job));
+            words.further.extend(cut(&text, true, job));
+            // A path with blanks in it, or a line.
+            if is_path_alone(&text) || job.cwd.join(text.as_ref()).exists() {
+                words.further.push(text.into_owned());
+            }
+        }
+        words
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &String> {
+        self.in_order.iter().chain(&self.further)
+    }
+}
+
+/// Whether a text begins like a path that needs no folder before it.
+fn is_path_alone(text: &str) -> bool {
+    ["/", "~/", "./", "../"].iter().any(|begin| text.starts_with(begin))
+}
+
+/// The value of a variable in the environment of a job.
+pub(super) fn variable<'a>(job: &'a Job, wanted: &str) -> Option<&'a OsStr> {
+    let found = job.environment.iter().rev().find(|(name, _)| name == wanted);
+    found.map(|(_, value)| value.as_os_str())
+}
+
+/// Cuts a text. With `quotes`, what is quoted stays together.
+fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        rest = &rest[letter.len_utf8()..];
+        let is_inside = quotes && quote.is_some();
+        match letter {
+            '\\' => {
+                if let Some(next) = rest.chars().next() {
+                    word.push(next);
+                    rest = &rest[next.len_utf8()..];
+                }
+            }
+            '"' | '\'' if !quotes || quote.is_none() || quote == Some(letter) => {
+                quote = if quote.is_some() { None } else { Some(letter) };
+            }
+            '$' => {
+                let (value, after) = expand(rest, job);
+                word.push_str(value.as_deref().unwrap_or(UNKNOWN));
+                rest = after;
+            }
+            // The value of an option belongs to it.
+            '=' if word.starts_with('-') && !is_inside => {
+                word.push('=');
+            }
+            _ if !is_inside && (letter.is_whitespace() || SEPARATORS.contains(&letter)) => {
+                words.push(std::mem::take(&mut word));
+            }
+            _ => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The value of the variable whose name a text begins with, in braces or not, and the text after
+/// it. What shells do with a value (`${NAME:-word}`) is left to be cut.
+fn expand<'a>(text: &'a str, job: &Job) -> (Option<String>, &'a str) {
+    let braced = text.strip_prefix('{');
+    let name = braced.unwrap_or(text);
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let length = name.find(|letter| !is_part(letter)).unwrap_or(name.len());
+    let (name, after) = name.split_at(length);
+    if name.is_empty() {
+        return (Some(String::new()), text);
+    }
+    let value = match name {
+        "PWD" => job.cwd.to_str().map(str::to_owned),
+        _ => variable(job, name).and_then(OsStr::to_str).map(str::to_owned),
+    };
+    let Some(after_brace) = braced.and(after.find('}')) else { return (value, after) };
+    let is_set = value.is_some();
+    let after = if is_set || after_brace == 0 { &after[after_brace + 1..] } else { after };
+    (value, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(line: &str) -> Job {
+        let variables = [("CLAUDE_PROJECT_DIR", "/my work"), ("HOME", "/home/me")];
+        Job {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), line.into()],
+            cwd: "/my work".into(),
+            environment: variables.map(|(name, value)| (name.into(), value.into())).to_vec(),
+            input: false,
+            memory: None,
+            landlock: None,
+            terms: super::super::job::ProgramTerms::default(),
+        }
+    }
+
+    #[test]
+    fn a_program_is_among_the_words_wherever_a_shell_runs_it() {
+        let guard = "/my work/g.sh";
+        for line in [
+            "\"$CLAUDE_PROJECT_DIR\"/g.sh",
+            "\"${CLAUDE_PROJECT_DIR}/g.sh\" --strict",
+            "${CLAUDE_PROJECT_DIR:-.}/g.sh",
+            "'/my work/g.sh'",
+            "/my\\ work/g'.'sh",
+            "true&&\"$PWD/g.sh\"",
+            "A=b C=\"d e\" \"$PWD\"/g.sh;x",
+            "( cd x; \"$PWD\"/g.sh )",
+            "echo \"$($PWD/g.sh | cat)\"",
+            "x=`$PWD/g.sh`",
+            "cat <(\"$PWD\"/g.sh)",
+            "cat <<EOF\nisn't it\nEOF\n$PWD/g.sh",
+            "bash -c \"true; '$PWD/g.sh'\"",
+            "env PROGRAM=\"$PWD/g.sh\" run",
+            "run --program=\"$PWD/g.sh\"",
+        ] {
+            let words = ProgramWords::of(&job(line));
+            assert!(words.all().any(|word| word.ends_with(guard)), "{line}: {words:?}");
+        }
+        for line in ["$OTHER/g.sh", "${OTHER}/g.sh"] {
+            assert!(ProgramWords::of(&job(line)).all().any(|word| word == "\0/g.sh"), "{line}");
+        }
+        let words = ProgramWords::of(&job("node --max=4096 /opt/x.js")).in_order;
+        assert_eq!(words, ["/bin/sh", "-c", "node", "--max=4096", "/opt/x.js"]);
+    }
+
+    #[test]
+    fn broken_and_long_lines_are_cut_to_their_end() {
+        for line in ["'", "\"$(", "${", "`", "<<", "$", "\\", "a<<x\n", "é'é", "))", "`$(`", "${é"]
+        {
+            ProgramWords::of(&job(line));
+        }
+        ProgramWords::of(&job(&"`\"$(".repeat(30_000)));
+    }
+}

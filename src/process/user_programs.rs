@@ -1,0 +1,540 @@
+//! The user's own programs that lie where commands of the model can write: hooks, key helpers,
+//! servers. They run inside the sandbox of commands, so that one that a command has changed can do
+//! nothing that the command cannot, and only as long as their files are what they were when the run
+//! began.
+//!
+//! A program is also confined where it is not certain that everything it runs lies elsewhere.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::job::Job;
+use super::landlock_policy::{LandlockPolicy, PathRule};
+use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
+use super::program_words::{ProgramWords, variable};
+use super::programs::absolute_path;
+
+/// Shells: what follows their `-c` (or `-ec`) is a line of commands.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
+
+/// Programs that run the first file they are given, without versions (`python3.13`). With another
+/// first argument, or none, they may take code from the working folder.
+const INTERPRETERS: [&str; 20] = [
+    "source", "eval", "sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "pypy", "node",
+    "nodejs", "ruby", "perl", "php", "lua", "java", "pwsh", "tsx",
+];
+
+/// Programs that run what the working folder or a cache has: packages, build files, hooks of git.
+const RUNNERS: [&str; 40] = [
+    "npx",
+    "npm",
+    "pnpm",
+    "pnpx",
+    "yarn",
+    "corepack",
+    "bun",
+    "bunx",
+    "deno",
+    "uv",
+    "uvx",
+    "pipx",
+    "pip",
+    "poetry",
+    "pdm",
+    "hatch",
+    "rye",
+    "tox",
+    "nox",
+    "pytest",
+    "cargo",
+    "go",
+    "make",
+    "cmake",
+    "ninja",
+    "just",
+    "task",
+    "rake",
+    "bundle",
+    "gem",
+    "mvn",
+    "gradle",
+    "dotnet",
+    "composer",
+    "eslint",
+    "prettier",
+    "mise",
+    "pre-commit",
+    "lefthook",
+    "git",
+];
+
+/// In how many folders the words of a job are looked up.
+const STARTS_MAX: usize = 8;
+
+/// Variables that name code which programs load.
+const CODE_VARIABLES: [&str; 9] = [
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "NODE_PATH",
+    "NODE_OPTIONS",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "PERL5LIB",
+    "RUBYLIB",
+    "CLASSPATH",
+];
+
+/// Returns the sandbox of commands as it is now. `None`: commands have none.
+pub type CommandSandbox = Box<dyn Fn() -> Option<LandlockPolicy> + Send + Sync>;
+
+/// The programs of a run's user.
+pub struct UserPrograms {
+    /// Where commands can write: real paths.
+    writable: Vec<PathBuf>,
+    /// What the user lets run without the sandbox: names of servers, words and paths of commands.
+    unconfined: Vec<String>,
+    sandbox: CommandSandbox,
+    entries: Mutex<BTreeMap<PathBuf, KnownEntry>>,
+    /// The folders of a `PATH` that commands can write to.
+    open_paths: Mutex<BTreeMap<OsString, Vec<PathBuf>>>,
+}
+
+impl fmt::Debug for UserPrograms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserPrograms").field("writable", &self.writable).finish_non_exhaustive()
+    }
+}
+
+/// A job that may run.
+#[derive(Debug)]
+pub(super) struct AdmittedJob {
+    pub(super) job: Job,
+    pub(super) files: UsedFiles,
+}
+
+/// What a job is about.
+#[derive(Debug)]
+struct JobPrograms {
+    /// What it names where commands can write.
+    named: Vec<PathBuf>,
+    /// The files among them that it is sure to run, whatever they are called.
+    run: Vec<PathBuf>,
+    /// Whether it must run inside the sandbox.
+    is_confined: bool,
+}
+
+impl UserPrograms {
+    pub fn new(writable: Vec<PathBuf>, unconfined: Vec<String>, sandbox: CommandSandbox) -> Self {
+        let (entries, open_paths) = (Mutex::default(), Mutex::default());
+        Self { writable, unconfined, sandbox, entries, open_paths }
+    }
+
+    /// Remembers the programs of a job as they are now. Blocks.
+    pub fn remember(&self, job: &Job) {
+        let words = ProgramWords::of(job);
+        let folders = words.all().map(|word| absolute(&job.cwd, word, job));
+        let folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
+        let open = folders.into_iter().filter(|path| self.is_open(path));
+        self.known().extend(open.map(|path| (path, KnownEntry::Folder)));
+        let JobPrograms { named, run, .. } = self.find(&words, job);
+        let bare = self.bare_paths(&words, job);
+        let bare = bare.into_iter().filter(|path| path.is_file() && self.is_open(path));
+        let found: Vec<PathBuf> = named.into_iter().chain(bare).collect();
+        let mut known = self.known();
+        for path in found {
+            if !known.contains_key(&path) {
+                let is_program = is_runnable(&path) || run.contains(&path);
+                let entry = KnownEntry::read(&path, is_program);
+                known.extend(entry.map(|entry| (path, entry)));
+            }
+        }
+    }
+
+    /// Returns the job, inside the sandbox if it belongs there. Blocks.
+    ///
+    /// # Errors
+    /// One of its programs is not what it was when the run began.
+    pub(super) fn admit(&self, mut job: Job) -> Result<AdmittedJob, ProgramChange> {
+        let JobPrograms { named, run, is_confined } = self.find(&ProgramWords::of(&job), &job);
+        let mut files = UsedFiles::default();
+        let known = self.known();
+        for path in named {
+            match known.get(&path) {
+                Some(KnownEntry::Data | KnownEntry::Folder) => {}
+                Some(KnownEntry::Program { real, length, sha256 }) => {
+                    let mark = compare(&path, real, *length, sha256)?;
+                    files.0.push((path, mark));
+                }
+                None if is_runnable(&path) || (run.contains(&path) && path.is_file()) => {
+                    return Err(ProgramChange::Appeared(path));
+                }
+                None => {}
+            }
+        }
+        drop(known);
+        if job.landlock.is_none() && is_confined {
+            job.landlock = (self.sandbox)().map(|policy| with_grants(policy, &job.terms.grants));
+        }
+        Ok(AdmittedJob { job, files })
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<PathBuf, KnownEntry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, words: &ProgramWords, job: &Job) -> JobPrograms {
+        let starts = self.starts(words, job);
+        let mut run = run_files(words, &starts, job);
+        run.retain(|path| self.is_open(path));
+        let mut named = self.on_path(words, job);
+        for start in &starts {
+            named.extend(words.all().filter_map(|word| self.locate(start, word, job)));
+        }
+        let bare = self.bare_paths(words, job);
+        let known = self.known();
+        named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
+        let is_code = |path: &PathBuf| !matches!(known.get(path), Some(KnownEntry::Folder));
+        let names_code = named.iter().any(is_code);
+        drop(known);
+        named.extend(run.iter().cloned());
+        named.sort_unstable();
+        named.dedup();
+        let is_lifted = job.terms.name.iter().chain(words.all()).any(|word| self.lifts(word, job));
+        let is_confined = job.terms.is_confined
+            || (!is_lifted
+                && (names_code
+                    || !self.open_folders(job).is_empty()
+                    || self.loads_open_code(job)
+                    || self.may_run_open_code(words, job)));
+        JobPrograms { named, run, is_confined }
+    }
+
+    /// Where the words of a job may start from: where it starts, and the folders that it names, to
+    /// which it may change.
+    fn starts(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
+        let known = self.known();
+        let named = words.all().map(|word| absolute(&job.cwd, word, job));
+        let folders = named.filter(|path| matches!(known.get(path), Some(KnownEntry::Folder)));
+        let mut starts = vec![job.cwd.clone()];
+        for folder in folders {
+            if starts.len() < STARTS_MAX && !starts.contains(&folder) {
+                starts.push(folder);
+            }
+        }
+        starts
+    }
+
+    /// What words without a slash name in the folders where the job may be.
+    fn bare_paths(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
+        let starts = self.starts(words, job);
+        let bare = || words.all().filter(|word| !word.contains('/'));
+        starts.iter().flat_map(|start| bare().map(move |word| start.join(word))).collect()
+    }
+
+    /// Whether the user lets this word's program run without the sandbox.
+    fn lifts(&self, word: &str, job: &Job) -> bool {
+        self.unconfined.iter().any(|entry| {
+            let path = |text| absolute(&job.cwd, text, job);
+            entry == word || (entry.contains('/') && path(entry) == path(word))
+        })
+    }
+
+    /// The path that a word with a slash is, if commands can write there, or on the way to it.
+    fn locate(&self, start: &Path, word: &str, job: &Job) -> Option<PathBuf> {
+        let word = word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1);
+        if !word.contains('/') {
+            return None;
+        }
+        let path = absolute(start, word, job);
+        let is_open = self.is_open(&path) || self.leads_through_open_folder(start, word, job);
+        is_open.then_some(path)
+    }
+
+    /// Whether a path with `..` in it goes down into a folder that commands can write to.
+    fn leads_through_open_folder(&self, start: &Path, word: &str, job: &Job) -> bool {
+        let mut path = PathBuf::new();
+        word.contains("..")
+            && joined(start, word, job).components().any(|part| {
+                if part == Component::ParentDir {
+                    return !path.pop();
+                }
+                path.push(part);
+                let real = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+                let is_below = |root: &PathBuf| real != *root && real.starts_with(root);
+                self.writable.iter().any(is_below)
+            })
+    }
+
+    /// What words name in folders of `PATH` that commands can write to.
+    fn on_path(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
+        let folders = self.open_folders(job);
+        let bare = || words.in_order.iter().filter(|word| !word.contains('/'));
+        let named = folders.iter().flat_map(|folder| bare().map(|word| folder.join(word)));
+        let known = self.known();
+        named.filter(|path| path.is_file() || known.contains_key(path)).collect()
+    }
+
+    /// The folders of the job's `PATH` that commands can write to.
+    fn open_folders(&self, job: &Job) -> Vec<PathBuf> {
+        let path = absolute_path(variable(job, "PATH"));
+        let mut known = self.open_paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = || std::env::split_paths(&path).filter(|folder| self.is_open(folder)).collect();
+        known.entry(path.clone()).or_insert_with(find).clone()
+    }
+
+    /// Whether a variable makes programs load code from where commands can write.
+    fn loads_open_code(&self, job: &Job) -> bool {
+        let values = CODE_VARIABLES.iter().filter_map(|name| variable(job, name)?.to_str());
+        let mut parts = values.flat_map(|value| value.split([':', ' ', '=', ',']));
+        parts.any(|part| !part.is_empty() && self.is_open(&absolute(&job.cwd, part, job)))
+    }
+
+    /// Whether a word may run code that no word names: an interpreter without a file that lies
+    /// elsewhere, a runner of packages.
+    fn may_run_open_code(&self, words: &ProgramWords, job: &Job) -> bool {
+        let lies_elsewhere = |word: &String| {
+            let path = absolute(&job.cwd, word, job);
+            path.is_file() && !self.is_open(&path)
+        };
+        let mut names = words.in_order.iter().map(|word| program_name(word));
+        names.any(|name| RUNNERS.contains(&name.as_str()))
+            || interpreted(words).any(|script| !script.is_some_and(lies_elsewhere))
+    }
+
+    /// Whether commands can change what is found at a path: a folder or a link on the way to it is
+    /// where they can write.
+    fn is_open(&self, path: &Path) -> bool {
+        let is_inside = |path: &Path| self.writable.iter().any(|root| path.starts_with(root));
+        is_inside(path)
+            || path
+                .ancestors()
+                .filter_map(|part| fs::canonicalize(part).ok())
+                .any(|it| is_inside(&it))
+    }
+}
+
+/// The first operand of each interpreter among the words. What a shell runs as a line (`-c`) is
+/// words of their own.
+fn interpreted(words: &ProgramWords) -> impl Iterator<Item = Option<&String>> {
+    let all = &words.in_order;
+    let is_line =
+        |flag: &&String| flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('c');
+    all.iter().enumerate().filter_map(move |(place, word)| {
+        let (name, rest) = (program_name(word), &all[place + 1..]);
+        let runs_line =
+            SHELLS.contains(&name.as_str()) && rest.first().is_some_and(|it| is_line(&it));
+        (INTERPRETERS.contains(&name.as_str()) && !runs_line)
+            .then(|| rest.iter().find(|word| !word.starts_with('-')))
+    })
+}
+
+/// What interpreters are given to run, and the program itself.
+fn run_files(words: &ProgramWords, starts: &[PathBuf], job: &Job) -> Vec<PathBuf> {
+    let run = [&words.in_order[0]].into_iter().chain(interpreted(words).flatten());
+    run.flat_map(|word| starts.iter().map(|start| absolute(start, word, job))).collect()
+}
+
+/// The path of a word that is read in the folder `start`.
+fn joined(start: &Path, word: &str, job: &Job) -> PathBuf {
+    let home = word.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    match home.zip(variable(job, "HOME")) {
+        Some((rest, home)) => Path::new(home).join(rest.trim_start_matches('/')),
+        None => start.join(word),
+    }
+}
+
+/// The same without `.` and `..`.
+fn absolute(start: &Path, word: &str, job: &Job) -> PathBuf {
+    let mut path = PathBuf::new();
+    for part in joined(start, word, job).components() {
+        if part == Component::ParentDir {
+            path.pop();
+        } else {
+            path.push(part);
+        }
+    }
+    path
+}
+
+/// The name of a program, without its folder and version.
+fn program_name(text: &str) -> String {
+    let name = text.rsplit('/').next().unwrap_or_default();
+    let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    if plain.is_empty() { name.to_owned() } else { plain.to_owned() }
+}
+
+/// The policy of commands, and what else a program is given. The kernel takes real paths only.
+fn with_grants(policy: LandlockPolicy, grants: &[PathRule]) -> LandlockPolicy {
+    let real =
+        |grant: &PathRule| Some(PathRule::new(fs::canonicalize(&grant.path).ok()?, grant.access));
+    let rules = policy.rules.into_iter().chain(grants.iter().filter_map(real)).collect();
+    LandlockPolicy { rules, ..policy }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::super::job::ProgramTerms;
+    use super::*;
+
+    /// A folder where commands write, and one where they do not.
+    struct Ground(TempDir);
+
+    impl Ground {
+        fn new() -> Self {
+            let ground = Self(tempfile::tempdir().expect("a folder"));
+            for name in ["work/bin", "work/tools", "home"] {
+                fs::create_dir_all(ground.at(name)).expect("a folder");
+            }
+            for name in ["work/guard.sh", "work/tools/own", "home/guard.sh", "home/x.js"] {
+                fs::write(ground.at(name), "first").expect("a file");
+                let mode = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(ground.at(name), mode).expect("its mode");
+            }
+            fs::write(ground.at("work/notes"), "first").expect("a file");
+            ground
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.path().canonicalize().expect("it is there").join(name)
+        }
+
+        fn programs(&self, unconfined: &[&str]) -> UserPrograms {
+            let unconfined = unconfined.iter().map(|entry| (*entry).to_owned()).collect();
+            let sandbox = Box::new(|| Some(LandlockPolicy::default()));
+            UserPrograms::new(vec![self.at("work")], unconfined, sandbox)
+        }
+
+        fn job(&self, line: &str, variables: &[(&str, &str)]) -> Job {
+            let fixed = [
+                ("PATH".into(), "/usr/bin:/bin".into()),
+                ("HOME".into(), self.at("home").into()),
+                ("CLAUDE_PROJECT_DIR".into(), self.at("work").into()),
+            ];
+            let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
+            Job {
+                program: "/bin/sh".into(),
+                arguments: vec!["-c".into(), line.into()],
+                cwd: self.at("work"),
+                environment: fixed.into_iter().chain(own).collect(),
+                input: false,
+                memory: None,
+                landlock: None,
+                terms: ProgramTerms::default(),
+            }
+        }
+    }
+
+    fn confines(programs: &UserPrograms, job: &Job) -> bool {
+        programs.remember(job);
+        programs.admit(job.clone()).expect("nothing was changed").job.landlock.is_some()
+    }
+
+    #[test]
+    fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
+        let ground = Ground::new();
+        let programs = ground.programs(&[]);
+        for line in [
+            "./guard.sh",
+            "\"$CLAUDE_PROJECT_DIR\"/guard.sh --strict",
+            "cd tools && ./own",
+            "sh guard.sh",
+            "cat notes | tail -1",
+            "./late.sh",
+            "true; tools/late",
+            "/usr/bin/true $CLAUDE_PROJECT_DIR/late",
+            "python3 -c 'import json'",
+            "python3 -m guard",
+            "node",
+            "npx -y guard",
+            "git status",
+            "bash $UNKNOWN",
+            "$UNKNOWN/guard.sh",
+            "~/../work/guard.sh",
+            "tools/../../home/guard.sh",
+        ] {
+            assert!(confines(&programs, &ground.job(line, &[])), "{line}");
+        }
+        for line in [
+            "jq -r .tool_input.command >> ~/log",
+            "notify-send 'the run needs you'",
+            "~/guard.sh",
+            "\"$HOME\"/guard.sh $FILE",
+            "../home/guard.sh",
+            "sh ~/guard.sh --strict",
+            "bash -ec 'exec ~/guard.sh'",
+            "node --max-old-space-size=99 ~/x.js",
+            "test -d \"$CLAUDE_PROJECT_DIR\"",
+        ] {
+            assert!(!confines(&programs, &ground.job(line, &[])), "{line}");
+        }
+        let bin = format!("{}:/usr/bin", ground.at("work/bin").display());
+        for variable in [("PATH", bin.as_str()), ("PYTHONPATH", "lib"), ("LD_PRELOAD", "./x.so")] {
+            assert!(confines(&programs, &ground.job("~/guard.sh", &[variable])), "{variable:?}");
+        }
+    }
+
+    #[test]
+    fn the_user_lifts_the_confinement_by_name_word_or_path() {
+        let ground = Ground::new();
+        let path = ground.at("work/guard.sh").display().to_string();
+        for entry in ["./guard.sh", path.as_str(), "tracker", "guard.sh"] {
+            let mut job = ground.job("sh guard.sh", &[]);
+            job.terms.name = Some("tracker".to_owned());
+            assert!(!confines(&ground.programs(&[entry]), &job), "{entry}");
+        }
+        let other = ground.programs(&["other", "./other.sh"]);
+        assert!(confines(&other, &ground.job("sh guard.sh", &[])));
+    }
+
+    #[test]
+    fn a_program_that_was_swapped_while_it_was_started_is_noticed() {
+        let ground = Ground::new();
+        let (programs, job) = (ground.programs(&[]), ground.job("./guard.sh", &[]));
+        programs.remember(&job);
+        let (guard, aside) = (ground.at("work/guard.sh"), ground.at("work/aside"));
+        let files = programs.admit(job.clone()).expect("it is unchanged").files;
+        assert_eq!(files.check(), Ok(()));
+        fs::rename(&guard, &aside).expect("moved");
+        fs::write(&guard, "other").expect("a file");
+        assert_eq!(files.check(), Err(ProgramChange::Changed(guard.clone())));
+        fs::rename(&aside, &guard).expect("moved back");
+        assert_eq!(files.check(), Err(ProgramChange::Changed(guard.clone())), "its time tells");
+        // Its content is what it was, so the next use counts.
+        programs.admit(job).expect("it is unchanged").files.check().expect("nothing happened");
+    }
+
+    #[test]
+    fn a_program_is_known_in_the_folder_that_its_line_changes_to() {
+        let ground = Ground::new();
+        for line in ["cd tools && ./own", "cd \"$CLAUDE_PROJECT_DIR/tools\"; sh own"] {
+            let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+            let own = ground.at("work/tools/own");
+            fs::write(&own, "first").expect("a file");
+            programs.remember(&job);
+            fs::write(&own, "other").expect("a file");
+            assert_eq!(programs.admit(job).expect_err(line), ProgramChange::Changed(own));
+        }
+    }
+
+    #[test]
+    fn a_link_may_not_lead_elsewhere_and_data_may_change() {
+        let ground = Ground::new();
+        let (link, home) = (ground.at("work/link"), ground.at("home/guard.sh"));
+        std::os::unix::fs::symlink(&home, &link).expect("a link");
+        let (programs, job) = (ground.programs(&[]), ground.job("./link notes", &[]));
+        programs.remember(&job);
+        fs::write(ground.at("work/notes"), "second").expect("a file");
+        programs.admit(job.clone()).expect("notes are no program");
+        fs::remove_file(&link).expect("it is there");
+        std::os::unix::fs::symlink(ground.at("work/guard.sh"), &link).expect("a link");
+        assert_eq!(programs.admit(job).expect_err("changed"), ProgramChange::Changed(link));
+    }
+}
