@@ -144,13 +144,15 @@ impl RunWorld<'_> {
     }
 
     /// Tells the model of a resumed session which commands were lost with an earlier process.
-    pub(super) fn report_lost_work(&mut self) {
+    /// Returns whether there were any.
+    pub(super) fn report_lost_work(&mut self) -> bool {
         for agent in self.context.deps.registry.lost() {
             self.monitor.emit(&RunEvent::Agent(Box::new(agent)));
         }
         let PastBackground { commands, lost } = std::mem::take(&mut self.tools.past_background);
         self.tools.toolbox.count_tasks_from(commands);
-        if !lost.is_empty() {
+        let is_told = !lost.is_empty();
+        if is_told {
             let list = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
             self.conversation.add_user_message(
                 vec![Block::text(join_list(WORK_GONE, &list))],
@@ -160,6 +162,7 @@ impl RunWorld<'_> {
             let told = lost.iter().map(|work| work.id().to_owned()).collect();
             self.conversation.journal.background(BackgroundChanges { told, ..Default::default() });
         }
+        is_told
     }
 }
 

@@ -16,7 +16,6 @@ use crate::transcript::{
 use super::context_gauge::ContextGauge;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
-use super::final_text::FinalText;
 use super::messages::knows_call;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
@@ -37,7 +36,6 @@ pub(super) struct Conversation {
     pub(super) paused: bool,
     /// Whether thinking was removed from the history, here or in an earlier process.
     pub(super) thinking_stripped: bool,
-    pub(super) final_text: FinalText,
     /// Whether the loss of the journal was reported.
     pub(super) journal_loss_reported: bool,
     /// Shows its size to a host.
@@ -62,6 +60,7 @@ impl Conversation {
 
     /// Adds the prompt. It is not reported: the user wrote it.
     pub(super) fn add_prompt(&mut self, prompt: Prompt) {
+        self.paused = false;
         let message = Message::user(prompt.content);
         self.history.push(message.clone());
         let meta = MessageMeta { ids: prompt.id.as_slice(), ..MessageMeta::default() };

@@ -163,7 +163,7 @@ impl<'a> RunWorld<'a> {
         let event = self.hooks.closing();
         let fields = json!({
             "stop_hook_active": self.hooks.has_objection,
-            "last_assistant_message": self.conversation.final_text.text,
+            "last_assistant_message": self.conversation.journal.recorded().last_words(),
             "background_tasks": self.running(),
             "session_crons": [],
         });
@@ -221,7 +221,7 @@ impl<'a> RunWorld<'a> {
             let fields = json!({
                 "error": error,
                 "error_details": details,
-                "last_assistant_message": self.conversation.final_text.text,
+                "last_assistant_message": self.conversation.journal.recorded().last_words(),
             });
             let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
         }

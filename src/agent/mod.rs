@@ -20,7 +20,6 @@ mod drive;
 mod early_tools;
 mod emitted_blocks;
 mod failed_checks;
-mod final_text;
 mod folder_instructions;
 mod hook_runner;
 mod lifecycle_hooks;

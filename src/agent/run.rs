@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{Event, InvalidEvent, Limits, Phase, Run, StopReason};
-use crate::tools::{BackgroundKind, GENERAL_PURPOSE, Toolbox};
+use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
+use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::accounting::Accounting;
@@ -20,7 +20,6 @@ use super::drive::drive;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
-use super::final_text::FinalText;
 use super::hook_runner::HookRunner;
 use super::model_caller::{LimitsMet, ModelCaller};
 use super::run_deps::AgentSetup;
@@ -53,7 +52,8 @@ pub async fn run(
     setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
-    let finished = setup.resumed.finished;
+    let left_off = setup.resumed.left_off;
+    let finished = left_off.and_then(LeftOff::end);
     let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let setup = AgentSetup::of_run(setup, interrupts.clone());
@@ -65,22 +65,23 @@ pub async fn run(
     }
     let mut world = open(setup, monitor);
     let leftovers = Leftovers(Arc::clone(&world.tools.toolbox));
-    let state = if finished { Finished::Yes } else { Finished::No };
+    let state = if finished.is_some() { Finished::Yes } else { Finished::No };
     let init = world.complete(init, state).await;
-    let driven = if finished {
+    let driven = if let Some(reason) = finished {
         world.monitor.emit(&RunEvent::Init(Box::new(init)));
-        Ok(Ok(StopReason::Completed))
+        Ok(Ok(reason))
     } else {
         let toolbox = Arc::clone(&world.tools.toolbox);
         // In parallel with the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
-        catch_panic(Box::pin(drive_session(&mut world, init, prompt, machine, &limits))).await
+        let begun = (prompt, left_off);
+        catch_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
     };
     let broken = flatten_result(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     // If this panics, the rest is ended all the same.
     let _ = catch_panic(world.end_work(reason)).await;
-    if !finished {
+    if finished.is_none() {
         let _ = catch_panic(world.run_end_hooks(reason)).await;
     }
     let _ = catch_panic(world.end_servers(reason)).await;
@@ -144,25 +145,20 @@ pub(super) async fn run_subagent(
 fn machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
     let run = setup.resumed.run.map_or_else(fresh, Run::resumed);
-    if setup.resumed.awaits_acceptance {
-        run.awaiting_acceptance(&setup.limits)
-    } else if setup.resumed.awaits_tools {
-        run.awaiting_tools()
-    } else {
-        run
-    }
+    if setup.resumed.awaits_tools { run.awaiting_tools() } else { run }
 }
 
 async fn drive_session(
     world: &mut RunWorld<'_>,
     init: Init,
-    prompt: Prompt,
+    (prompt, left_off): (Prompt, Option<LeftOff>),
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
     world.monitor.emit(&RunEvent::Init(Box::new(init)));
     world.report_crash_log();
-    world.report_lost_work();
+    let is_told = world.report_lost_work();
+    let left_off = left_off.map(|left| if is_told { left.told() } else { left });
     let goes_on = world.is_resumed;
     if machine.phase == Phase::Working {
         let mut event = world.run_tools().await;
@@ -176,9 +172,7 @@ async fn drive_session(
     }
     let event = match world.begin(prompt, goes_on).await {
         Err(event) => event,
-        Ok(()) if machine.phase == Phase::RunningRequirement => world.check().await,
-        Ok(()) if machine.phase == Phase::RunningStopHooks => world.run_stop_hooks().await,
-        Ok(()) => Event::Begin,
+        Ok(()) => left_off.map_or(Event::Begin, Event::Resumed),
     };
     drive(machine, event, limits, world).await
 }
@@ -212,6 +206,7 @@ fn init(setup: &Setup) -> Init {
         memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
         agents,
         cost_before: setup.resumed.cost_before,
+        recorded: setup.journal.recorded().clone(),
     }
 }
 
@@ -228,7 +223,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     });
     let fixed = fixed_bytes(&setup.system, &definitions);
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let final_text = FinalText::of(&resumed);
+    let paused = resumed.left_off == Some(LeftOff::Paused);
     let thinking_stripped = !resumed.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
@@ -247,9 +242,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             redacted_secrets: 0,
             pending: None,
             emitted_blocks: ToldBlocks::default(),
-            paused: false,
+            paused,
             thinking_stripped,
-            final_text,
             journal_loss_reported: false,
             gauge: setup.gauge,
             last_usage: None,
@@ -304,11 +298,30 @@ fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
 }
 
 impl RunWorld<'_> {
+    /// The outcome of the acceptance checks, with those of earlier processes.
+    fn acceptance(&self) -> Acceptance {
+        let mut acceptance = self.tools.toolbox.acceptance();
+        let recorded = self.conversation.journal.recorded();
+        if let Some((answer, attempts)) = recorded.structured() {
+            acceptance.structured_output = Some(answer.clone());
+            let own = acceptance.schema_attempts.filter(|own| *own > 0);
+            acceptance.schema_attempts = own.or(Some(attempts));
+        }
+        if let Some(report) = acceptance.requirement.as_mut().filter(|it| it.attempts == 0) {
+            (report.attempts, report.passed) = recorded.checks();
+            report.exit_code = report.passed.then_some(0);
+        }
+        let is_finished = recorded.left_off().end().is_some();
+        acceptance.requirement.take_if(|report| is_finished && report.attempts == 0);
+        acceptance
+    }
+
     /// The outcome so far, as if the run ended now with this reason.
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
         let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
         let ledger = self.caller.accounting.ledger.ledger();
+        let recorded = self.conversation.journal.recorded();
         let denials = self.context.deps.registry.take_denials();
         self.caller.accounting.tally.denials.extend(denials);
         let mut tally = self.caller.accounting.tally.clone();
@@ -329,8 +342,9 @@ impl RunWorld<'_> {
             fault,
             error_class,
             retry_at: self.caller.retry_at.filter(|_| is_awaited),
-            text: self.conversation.final_text.text.clone(),
-            stop_reason: self.conversation.final_text.stop_reason.clone(),
+            text: recorded.answer(),
+            stop_reason: recorded.stop_reason().map(str::to_owned),
+            has_messages: !self.conversation.history.messages().is_empty(),
             deferred: self.tools.deferred.clone().filter(|_| reason == StopReason::ToolDeferred),
             spent: ledger.spent(),
             unsettled: ledger.unsettled(),
@@ -341,7 +355,7 @@ impl RunWorld<'_> {
             journal: self.conversation.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
             broken: self.broken.clone(),
-            acceptance: self.tools.toolbox.acceptance(),
+            acceptance: self.acceptance(),
             servers: self.tools.servers.stats(),
         }
     }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::delegate::{AgentIdentity, AgentTask};
 use super::setup::RunOutcome;
 use crate::hooks::{HookEvent, HookProgress};
+use crate::journal::RecordedPrompt;
 use crate::mcp::ServerReport;
 use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Spending, Transition};
 use crate::tools::{BackgroundTask, RequirementCheck, SandboxState};
@@ -126,6 +127,8 @@ pub struct Init {
     pub agents: Vec<String>,
     /// The cost of the session before what this run counts.
     pub cost_before: Money,
+    /// What the records of the prompt add up to when the run begins.
+    pub recorded: RecordedPrompt,
 }
 
 /// What the run is waiting for, and for how long.

@@ -13,7 +13,8 @@ use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits};
 use crate::recovery::{
-    ErrorClass, Fault, Ledger, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall, StopReason,
+    ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall,
+    StopReason,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
@@ -109,12 +110,10 @@ pub struct ResumedState {
     pub messages: Vec<Message>,
     /// Set when that process did not finish its prompt: its counters go on.
     pub run: Option<Run>,
-    /// Whether only the command of `--require` is left to run.
-    pub awaits_acceptance: bool,
     /// Whether the last reply has a call that a hook deferred.
     pub awaits_tools: bool,
-    /// Whether the session was completed, so that only its outcome is reported again.
-    pub finished: bool,
+    /// Where the prompt stands that goes on. `None`: there is a new one.
+    pub left_off: Option<LeftOff>,
     /// The state of the loop detector.
     pub loop_detector: LoopDetector,
     /// Learned context windows by the label of the model, in tokens.
@@ -158,6 +157,8 @@ pub struct RunOutcome {
     pub text: String,
     /// The API's own stop reason of the last reply.
     pub stop_reason: Option<String>,
+    /// Whether there is a conversation that could go on: a hook may have stopped the prompt.
+    pub has_messages: bool,
     /// The call that a hook has deferred, if the run ended because of it.
     pub deferred: Option<DeferredCall>,
     pub tally: RunStats,

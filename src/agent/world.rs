@@ -16,7 +16,7 @@ use super::delegate::AgentContext;
 use super::drive::World;
 use super::failed_checks::FailedChecks;
 use super::hook_runner::HookRunner;
-use super::messages::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
+use super::messages::{is_unsigned_thinking, open_calls, says_something, synthetic};
 use super::model_caller::ModelCaller;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
@@ -50,6 +50,7 @@ impl World for RunWorld<'_> {
 
     fn record(&mut self, transition: &Transition) {
         self.monitor.emit_inbox();
+        self.conversation.journal.begin_step();
         self.edit(transition);
         self.show_size();
         let tally = &mut self.caller.accounting.tally;
@@ -176,9 +177,6 @@ impl RunWorld<'_> {
         self.caller.accounting.tally.turns += 1;
         let model = self.caller.endpoint().label.clone();
         self.caller.accounting.tally.answered_by(&model);
-        let text = text_of(&answer.content);
-        let cut = matches!(event, Event::Replied(ReplyKind::CutShort(_)));
-        self.conversation.final_text.record_reply(&text, cut, &answer.stop_reason);
         self.conversation.paused = event == Event::Replied(ReplyKind::Paused);
         if !answer.content.iter().any(says_something) {
             self.conversation.history.observe_usage(&answer.usage);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
 use crate::process::{die_with_parent, is_shared_with_shell};
-use crate::recovery::{Interrupt, StopReason};
+use crate::recovery::{Interrupt, LeftOff, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::telemetry::TelemetryExporter;
 use crate::tools::{GrantSource, SandboxState};
@@ -322,7 +322,9 @@ impl RunJob {
             StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
                 .step("opening the session", move || job.open(&task))
                 .await?;
-        self.require_servers(&setup).await?;
+        if setup.resumed.left_off.and_then(LeftOff::end).is_none() {
+            self.require_servers(&setup).await?;
+        }
         if let Some(call) = call {
             self.fill_server_prompt(&mut setup, &call).await?;
         }

@@ -6,10 +6,11 @@ use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
 use crate::config::environment;
 use crate::journal::{
     CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession, MachineId,
-    ProcessOpening, RestoredSession, SessionFolder, SessionId, latest, prompt_title, read_session,
+    ProcessOpening, RecordedPrompt, RestoredSession, SessionFolder, SessionId, latest,
+    prompt_title, read_session,
 };
 use crate::model;
-use crate::recovery::{Fast, Limits, LoopDetector, Moment, Money, Run, StopReason};
+use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, Money, Run, StopReason};
 use crate::secrets::REDACTED;
 use crate::transcript::{Block, Role, TokenDensity, strip_thinking};
 
@@ -51,30 +52,10 @@ pub(super) struct FoundSession {
     kind: SessionOrigin,
     /// Whether the session already holds the prompt.
     has_prompt: bool,
-    /// The work that is left without a new prompt.
-    rest: RemainingWork,
+    /// Where the prompt stands that goes on. `None`: there is a new one.
+    left_off: Option<LeftOff>,
     /// The prompt to record as the session's first, unless it has one.
     first: FirstPrompt,
-    /// Whether a new message is sent to the model.
-    speech: PromptText,
-}
-
-/// Whether a resumed run has a new prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PromptText {
-    NewPrompt,
-    Nothing,
-}
-
-/// The work that a session has left without a new prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RemainingWork {
-    /// A model reply is due.
-    ModelReply,
-    /// Only the Stop hooks and the `--require` command.
-    AcceptanceChecks,
-    /// Nothing: it was completed, and its result is reported again.
-    Nothing,
 }
 
 enum SessionOrigin {
@@ -121,7 +102,7 @@ impl FoundSession {
     /// Finds and locks the session that the flags name. Changes nothing.
     ///
     /// # Errors
-    /// It is not there, is in use, cannot be read, or has nothing left to do without a prompt.
+    /// It is not there, is in use, cannot be read, or has nothing that could go on without a prompt.
     pub(super) fn find(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
         let session = Self::found(settings, task)?;
         session.check_terms(settings)?;
@@ -167,12 +148,11 @@ impl FoundSession {
                 (source, SessionOrigin::ReadOnly(Box::new(restored)))
             }
         };
-        Self::new(id, place, kind, first).prepared(&task.prompt, settings)
+        Self::new(id, place, kind, first).prepared(&task.prompt)
     }
 
     fn new(id: SessionId, place: SessionFolder, kind: SessionOrigin, first: FirstPrompt) -> Self {
-        let (rest, speech) = (RemainingWork::ModelReply, PromptText::NewPrompt);
-        Self { id, place, kind, has_prompt: false, rest, first, speech }
+        Self { id, place, kind, has_prompt: false, left_off: None, first }
     }
 
     /// Checks that the session is still what it was when the settings were read: another process
@@ -208,7 +188,7 @@ impl FoundSession {
                 }
                 let kind = SessionOrigin::Resumed(Box::new(held));
                 let session = Self { has_prompt: prompted, ..Self::new(id, place, kind, first) };
-                session.prepared(if prompted { "" } else { &task.prompt }, settings)
+                session.prepared(if prompted { "" } else { &task.prompt })
             }
             Err(JournalError::Unknown { .. }) => {
                 Ok(Self::new(id, place, SessionOrigin::New, first))
@@ -217,11 +197,18 @@ impl FoundSession {
         }
     }
 
-    /// Determines the remaining work.
-    fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
-        if prompt.is_empty() {
-            self.rest = self.rest(settings)?;
-            self.speech = PromptText::Nothing;
+    /// Determines where the prompt stands, unless there is a new one.
+    fn prepared(mut self, prompt: &str) -> Result<Self, UsageError> {
+        if prompt.is_empty()
+            && let Some(restored) = self.restored()
+        {
+            let left_off = restored.left_off.ok_or_else(|| {
+                UsageError::new(format!(
+                    "session {} has no prompt that could go on; give one",
+                    restored.id
+                ))
+            })?;
+            self.left_off = Some(left_off);
         }
         Ok(self)
     }
@@ -238,40 +225,6 @@ impl FoundSession {
     /// Returns the folder for output that is too long for the journal.
     pub(super) fn folder(&self) -> PathBuf {
         self.place.folder().join(self.id.as_str())
-    }
-
-    /// Returns the work that is left without a new prompt. Structured output is not stored apart
-    /// from the conversation, so an unfinished run asks the model for it again.
-    fn rest(&self, settings: &Settings) -> Result<RemainingWork, UsageError> {
-        let demands = &settings.demands;
-        let Some(restored) = self.restored() else { return Ok(RemainingWork::ModelReply) };
-        let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
-        if unanswered || restored.deferred || !restored.background.lost.is_empty() {
-            return Ok(RemainingWork::ModelReply);
-        }
-        let (forked, demanded) = (matches!(self.kind, SessionOrigin::Forked(_)), restored.limits);
-        let shaped = demands.schema.is_some() || demanded.is_some_and(|then| then.structured);
-        if !forked && !shaped && !restored.messages.is_empty() {
-            let (done, run) = (restored.finished, restored.run);
-            // The decision of the Stop hooks on a reported end was reported too.
-            let rejected = is_rejected(restored.ended);
-            let untold = restored.ended.is_none() || restored.check_pending || rejected;
-            let consults = settings.asks_hooks_to_stop() && untold;
-            if demands.requirement.is_some() || consults {
-                if (done || restored.check_pending || rejected) && run.is_some() {
-                    return Ok(RemainingWork::AcceptanceChecks);
-                }
-            // Without its `--require` command it is unknown whether the session is done.
-            } else if done
-                && (restored.ended.is_some() || !demanded.is_some_and(|it| it.requirement))
-            {
-                return Ok(RemainingWork::Nothing);
-            }
-        }
-        Err(UsageError::new(format!(
-            "session {} has nothing left to do; give a prompt to go on with it",
-            restored.id
-        )))
     }
 
     fn restored(&self) -> Option<&RestoredSession> {
@@ -310,34 +263,19 @@ impl FoundSession {
         Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
     }
 
-    /// Returns whether turns, money and time of the previous prompt count on: if it was
-    /// interrupted, or failed and there is no new prompt.
+    /// Returns whether the previous prompt goes on, with its turns, money and time: if there is no
+    /// new one, or if it was interrupted.
     fn carry(&self) -> CarryOver {
-        let was_cut_off = |it: &RestoredSession| it.ended.is_none() && it.run.is_some();
-        let is_reopened = |it: &RestoredSession| {
-            it.ended.is_some_and(|end| end != StopReason::Completed) && it.run.is_some()
+        let goes_on = match &self.kind {
+            SessionOrigin::New => false,
+            SessionOrigin::Resumed(held) => {
+                let before = held.restored();
+                let was_cut_off = before.ended.is_none() && before.run.is_some();
+                self.left_off.is_some() || was_cut_off
+            }
+            SessionOrigin::Forked(_) | SessionOrigin::ReadOnly(_) => self.left_off.is_some(),
         };
-        match &self.kind {
-            SessionOrigin::Resumed(held) if was_cut_off(held.restored()) => CarryOver::On,
-            SessionOrigin::Resumed(_) | SessionOrigin::ReadOnly(_)
-                if self.speech == PromptText::Nothing
-                    && self.restored().is_some_and(is_reopened) =>
-            {
-                CarryOver::On
-            }
-            SessionOrigin::New
-            | SessionOrigin::Resumed(_)
-            | SessionOrigin::Forked(_)
-            | SessionOrigin::ReadOnly(_)
-                if self.rest == RemainingWork::ModelReply =>
-            {
-                CarryOver::Fresh
-            }
-            SessionOrigin::New
-            | SessionOrigin::Resumed(_)
-            | SessionOrigin::Forked(_)
-            | SessionOrigin::ReadOnly(_) => CarryOver::On,
-        }
+        if goes_on { CarryOver::On } else { CarryOver::Fresh }
     }
 
     /// Opens the journal and hands over what an earlier process left.
@@ -362,7 +300,7 @@ impl FoundSession {
             prompt: Some(self.first),
             redact: settings.secrets(),
         };
-        let goes_on = !matches!(self.kind, SessionOrigin::Forked(_));
+        let is_forked = matches!(self.kind, SessionOrigin::Forked(_));
         let (journal, restored) = match self.kind {
             SessionOrigin::New if settings.persist => {
                 let created = Journal::create(&self.place, &self.id, &opening);
@@ -378,17 +316,21 @@ impl FoundSession {
                 (begun(forked)?, Some(*source))
             }
             SessionOrigin::Forked(source) | SessionOrigin::ReadOnly(source) => {
-                (Journal::disabled(), Some(*source))
+                let recorded = match carry {
+                    CarryOver::On => source.recorded.clone(),
+                    CarryOver::Fresh => RecordedPrompt::default(),
+                };
+                (Journal::disabled().with_recorded(recorded), Some(*source))
             }
         };
-        let legacy = restored.map(|restored| resumed_state(restored, carry, limits));
+        // The counts and costs of a forked session are reported by its source.
+        let counts = if is_forked { CarryOver::Fresh } else { carry };
+        let legacy = restored.map(|restored| resumed_state(restored, counts, limits));
         let mut legacy = legacy.unwrap_or_default();
-        if !goes_on {
-            // The cost of a forked session is reported by its source.
+        if is_forked {
             legacy.carried.cost_before = Money::ZERO;
         }
-        legacy.carried.awaits_acceptance = self.rest == RemainingWork::AcceptanceChecks;
-        legacy.carried.finished = self.rest == RemainingWork::Nothing;
+        legacy.carried.left_off = self.left_off;
         Ok((journal, legacy))
     }
 }
@@ -419,7 +361,8 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
             spiral = restored.loop_detector;
         }
         let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
-        run = run_before.map(|run| apply_limits(run, done.turns, limits));
+        let before = restored.limits.as_ref();
+        run = run_before.map(|run| apply_limits(run, done.turns, before, limits));
     }
     let carried = ResumedState {
         messages: restored.messages,
@@ -436,11 +379,19 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
     SessionHistory { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
 }
 
-/// Applies the limits of this process to a restored run, less what was used before.
-fn apply_limits(run: Run, turns: u32, limits: &Limits) -> Run {
+/// Applies the limits of this process to a restored run, less what was used before under others.
+fn apply_limits(run: Run, turns: u32, before: Option<&Limits>, limits: &Limits) -> Run {
     let mut run = Run { model_index: run.model_index.min(limits.budgets.switches), ..run };
     run.budgets.turns = limits.budgets.turns.map(|all| all.saturating_sub(turns));
     run.budgets.refreshes = limits.budgets.refreshes;
+    if let Some(before) = before {
+        let (were, are) = (&before.budgets, &limits.budgets);
+        let left = |left: u8, were: u8, are: u8| are.saturating_sub(were.saturating_sub(left));
+        let budgets = &mut run.budgets;
+        budgets.schema_tries = left(budgets.schema_tries, were.schema_tries, are.schema_tries);
+        budgets.requirement_tries =
+            left(budgets.requirement_tries, were.requirement_tries, are.requirement_tries);
+    }
     // Fast mode must be requested by this process; once given up, it stays off.
     let fast = limits.fast.is_some() && run.budgets.fast_mode > 0;
     run.fast = if fast { Fast::On } else { Fast::Off };
@@ -456,11 +407,6 @@ fn tally_of(sum: crate::journal::ModelTotals) -> ModelStats {
         context_window: facts.context_window,
         max_output: facts.max_output,
     }
-}
-
-/// Returns whether a prompt ended because its result was not accepted: the check is repeated.
-fn is_rejected(ended: Option<StopReason>) -> bool {
-    matches!(ended, Some(StopReason::RequirementFailed | StopReason::StopHookBlocked))
 }
 
 /// Returns the text of a session's first message.

@@ -288,6 +288,7 @@ impl HistoryBuilder {
             JournalRecord::Window { tokens, .. } => self.requests.window(tokens),
             JournalRecord::Contract(contract) => self.history.contract = Some(*contract),
             JournalRecord::Prompt(_)
+            | JournalRecord::Forked(_)
             | JournalRecord::Repair { .. }
             | JournalRecord::ToolCalls { .. } => {}
         }

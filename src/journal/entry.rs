@@ -10,6 +10,7 @@ use crate::recovery::{Limits, Money, RecoveryRecord, StopReason, ToolCallRecord,
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
+use super::recorded_prompt::RecordedPrompt;
 
 /// The version of our own records. A higher one is refused.
 pub(super) const VERSION: u32 = 1;
@@ -111,6 +112,8 @@ pub enum JournalRecord {
     },
     /// Changes of background work: what was started, and whose end the model was told.
     Background(BackgroundChanges),
+    /// What the records of the session add up to that this one was forked from.
+    Forked(Box<RecordedPrompt>),
     End {
         reason: StopReason,
     },

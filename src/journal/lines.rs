@@ -67,7 +67,7 @@ impl<R: BufRead> Iterator for JournalLines<R> {
         };
         let parsed = line.map_err(|TooLong| too_long()).and_then(parse_with_rest);
         let (entry, seq, mut rest) = match parsed {
-            Ok((ParsedLine { entry, seq }, rest)) => (Ok(entry), seq, rest),
+            Ok((ParsedLine { entry, seq, .. }, rest)) => (Ok(entry), seq, rest),
             Err(why) => (Err(why), None, Value::Null),
         };
         let follows_gap = seq.is_some_and(|seq| seq != self.seq + 1);

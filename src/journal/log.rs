@@ -10,21 +10,24 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::recovery::{Interrupt, Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
+use crate::recovery::{Interrupt, Money, RecoveryRecord, StopReason, ToolCallRecord};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::entry::{
-    Attachment, AttachmentLine, BackgroundChanges, Damage, JournalRecord, MessageLine, MessageMeta,
-    OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, ToolStarted, VERSION, WireMessage, seal,
+    Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, JournalRecord, MessageLine,
+    MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, ToolStarted, VERSION,
+    WireMessage,
 };
 use super::lease::{FileLock, LeaseRequest, SessionLease};
 use super::lease_claim::LeaseRefusal;
 use super::lock::{lock, locked_error};
 use super::mirror::JournalMirror;
+use super::recorded_prompt::{RecordedPrompt, STRUCTURED};
 use super::redact::Redaction;
 use super::restore::{PastBackground, RestoredSession};
 use super::session_folder::{host_name, sync_folders};
 use super::sink::{JournalHealth, JournalSink};
+use super::step_lines::StepLines;
 use super::terms::Terms;
 use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId};
@@ -50,6 +53,10 @@ pub struct Journal {
     /// Whether it is a sub-agent's journal.
     pub(super) is_sidechain: bool,
     pub(super) mirror: Option<JournalMirror>,
+    /// What the records of the prompt add up to.
+    pub(super) recorded: RecordedPrompt,
+    /// The lines of the step that is being written.
+    pub(super) step: Option<StepLines>,
 }
 
 impl Journal {
@@ -77,6 +84,8 @@ impl Journal {
             epoch: 0,
             is_sidechain: false,
             mirror: None,
+            recorded: RecordedPrompt::default(),
+            step: None,
         }
     }
 
@@ -99,8 +108,8 @@ impl Journal {
         journal.remove_if_lost()
     }
 
-    /// Creates a session that continues `source`, which stays unchanged. Its messages are copied;
-    /// its spending is not.
+    /// Creates a session that continues `source`, which stays unchanged. Its messages are copied, and
+    /// what its records add up to if its prompt goes on; its spending is not.
     ///
     /// # Errors
     /// As for [`Journal::create`].
@@ -121,6 +130,11 @@ impl Journal {
         let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
+        if opening.carry == CarryOver::On {
+            let recorded = Box::new(source.recorded.clone());
+            journal.record(&JournalRecord::Forked(recorded), Sync::Later);
+            journal.recorded = source.recorded.clone();
+        }
         if source.background != PastBackground::default() {
             let PastBackground { commands, lost: started } = source.background.clone();
             let changes = BackgroundChanges { commands, started, told: Vec::new() };
@@ -232,8 +246,12 @@ impl Journal {
     ///
     /// A reply with tool calls is synced together with their intents; everything else at once.
     pub fn message(&mut self, message: &Message, meta: &MessageMeta<'_>) -> Vec<Uuid> {
-        if message.role == Role::Assistant {
-            self.answered.clear();
+        match message.role {
+            Role::Assistant => {
+                self.answered.clear();
+                self.recorded.reply(&message.content, meta.stop_reason);
+            }
+            Role::User => self.recorded.told(&message.content, None),
         }
         let parts = message.parts();
         let written: Vec<Option<Uuid>> = parts.iter().map(|part| self.id_of(part)).collect();
@@ -268,6 +286,7 @@ impl Journal {
         }
         let detail = (!detail.is_null()).then_some(detail);
         let message = Message::user(vec![result.clone()]);
+        self.recorded.told(&message.content, detail.and_then(|detail| detail.get(STRUCTURED)));
         let meta = MessageMeta { detail, ..MessageMeta::default() };
         self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Now);
         id
@@ -298,11 +317,6 @@ impl Journal {
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
         let calls = calls.iter().map(ToolStarted::of).collect();
         self.record(&JournalRecord::Intent { calls }, Sync::Now);
-    }
-
-    /// Appends a step of the state machine.
-    pub fn transition(&mut self, transition: &Transition) {
-        self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);
     }
 
     /// Appends the cost of a call, before its reply. `None` if no price is known.
@@ -376,6 +390,9 @@ impl Journal {
 
     /// Appends the end of the prompt, with its reason.
     pub fn end(&mut self, reason: StopReason) {
+        // A step that broke down is written as far as it came.
+        self.end_step();
+        self.recorded.end(reason);
         self.record(&JournalRecord::End { reason }, Sync::Now);
     }
 
@@ -387,6 +404,10 @@ impl Journal {
         beginning: JournalStart,
     ) {
         let JournalStart { epoch, dropped, damage, forked_from } = beginning;
+        match opening.carry {
+            CarryOver::Fresh => self.recorded = RecordedPrompt::default(),
+            CarryOver::On => {}
+        }
         let of_lease =
             if let JournalSink::File(writer) = &self.sink { writer.epoch() } else { None };
         let epoch = of_lease.map_or(epoch, |own| own.max(epoch));
@@ -458,18 +479,16 @@ impl Journal {
                 seq: self.seq + 1,
             };
             match serde_json::to_vec(&line) {
-                Ok(json) => lines.push(seal(self.redaction.mask(json))),
+                Ok(json) => lines.push(self.redaction.mask(json)),
                 Err(error) => self.fail(&error.into()),
             }
             self.seq += 1;
             self.leaf = Some(uuid);
         }
-        if !lines.is_empty() {
-            self.append_lines(&lines, sync);
-        }
+        self.append_lines(lines, sync);
     }
 
-    fn record(&mut self, record: &JournalRecord, sync: Sync) {
+    pub(super) fn record(&mut self, record: &JournalRecord, sync: Sync) {
         let timestamp = timestamp();
         let (seq, timestamp) = (self.seq + 1, timestamp.as_str());
         let line = RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record };
@@ -478,14 +497,14 @@ impl Journal {
 
     fn write_json(&mut self, json: serde_json::Result<Vec<u8>>, sync: Sync) {
         match json {
-            Ok(json) => self.append_lines(&[seal(self.redaction.mask(json))], sync),
+            Ok(json) => self.append_lines(vec![self.redaction.mask(json)], sync),
             Err(error) => self.fail(&error.into()),
         }
         self.seq += 1;
     }
 
     /// Appends lines in one write.
-    fn append_lines(&mut self, lines: &[Vec<u8>], sync: Sync) {
+    pub(super) fn write_lines(&mut self, lines: &[Vec<u8>], sync: Sync) {
         self.append(&lines.concat(), sync);
         if let Some(mirror) = self.mirror.as_ref().filter(|_| self.sink.keeps_lines()) {
             for line in lines {

@@ -190,7 +190,8 @@ impl PastAgent {
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
-            | JournalRecord::Background(_) => return in_flight,
+            | JournalRecord::Background(_)
+            | JournalRecord::Forked(_) => return in_flight,
         }
         Money::ZERO
     }

@@ -12,6 +12,7 @@ use crate::json;
 use crate::transcript::{Block, Message, Role};
 
 use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, VERSION, check_seal};
+use super::recorded_prompt::STRUCTURED;
 
 /// The parsed contents of a file.
 #[derive(Debug, Default)]
@@ -58,6 +59,8 @@ pub struct MessageEntry {
     pub ours: bool,
     /// The number of the line and of all lines of its reply, if the reply has several.
     pub part: Option<(usize, usize)>,
+    /// The structured output that it accepts.
+    pub(super) structured: Option<Value>,
 }
 
 impl MessageEntry {
@@ -122,7 +125,7 @@ pub(super) fn parse_journal(bytes: &[u8]) -> Result<JournalContents, JournalRefu
                     }
                     contents.seq = seq;
                 }
-                begun = Begun::after(begun, &parsed.entry, &before);
+                begun = Begun::after(begun, parsed.group(), &before);
                 contents.intact_bytes = u64::try_from(offset).unwrap_or(u64::MAX);
                 contents.lacks_newline = !ended;
                 contents.entries.push(parsed.entry);
@@ -135,7 +138,7 @@ pub(super) fn parse_journal(bytes: &[u8]) -> Result<JournalContents, JournalRefu
     Ok(contents)
 }
 
-/// The start of a reply that is not complete yet.
+/// The start of a step, or of a reply, that is not complete yet.
 struct Begun {
     entries: usize,
     whole: u64,
@@ -143,16 +146,16 @@ struct Begun {
 }
 
 impl Begun {
-    /// Updates the incomplete reply after one more line. `before` is the state before that line.
-    fn after(begun: Option<Self>, entry: &JournalEntry, before: &Self) -> Option<Self> {
-        let JournalEntry::Message(said) = entry else { return None };
-        let (number, of) = said.part?;
+    /// Updates what is incomplete after one more line, of this number of so many. `before` is the
+    /// state before that line.
+    fn after(begun: Option<Self>, group: Option<(usize, usize)>, before: &Self) -> Option<Self> {
+        let (number, of) = group?;
         let Self { entries, whole, seq } = *before;
         let begun = if number == 1 { Some(Self { entries, whole, seq }) } else { begun };
         begun.filter(|_| number < of)
     }
 
-    /// Drops the lines of a reply whose last ones were never written: all of it is torn.
+    /// Drops the lines of a step whose last ones were never written: all of it is torn.
     fn drop_incomplete(self, contents: &mut JournalContents) {
         contents.entries.truncate(self.entries);
         (contents.intact_bytes, contents.seq, contents.lacks_newline) =
@@ -183,6 +186,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
             | JournalRecord::Background(_)
+            | JournalRecord::Forked(_)
             | JournalRecord::End { .. } => None,
         },
         JournalEntry::Message(_)
@@ -197,7 +201,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
 pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
     let mut ours = None;
     for line in tail.rsplit(|byte| *byte == b'\n') {
-        let Ok(ParsedLine { entry, seq: Some(_) }) = parse(line) else { continue };
+        let Ok(ParsedLine { entry, seq: Some(_), .. }) = parse(line) else { continue };
         ours = Some(false);
         let JournalEntry::Record(record) = entry else { continue };
         if matches!(*record, JournalRecord::End { .. } | JournalRecord::Open(_)) {
@@ -210,6 +214,22 @@ pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
 pub(super) struct ParsedLine {
     pub(super) entry: JournalEntry,
     pub(super) seq: Option<u64>,
+    /// The number of the line and of all lines of its step, if the step has several.
+    step: Option<(usize, usize)>,
+}
+
+impl ParsedLine {
+    /// The number of the line and of all lines that are valid only together.
+    fn group(&self) -> Option<(usize, usize)> {
+        let part = match &self.entry {
+            JournalEntry::Message(said) => said.part,
+            JournalEntry::Link { .. }
+            | JournalEntry::Record(_)
+            | JournalEntry::UnreadTransition
+            | JournalEntry::Other => None,
+        };
+        self.step.or(part)
+    }
 }
 
 /// The members that identify a line, ours or another program's.
@@ -231,6 +251,7 @@ struct LineHead {
     is_api_error_message: bool,
     team_name: Option<String>,
     part: Option<(usize, usize)>,
+    step: Option<(usize, usize)>,
     /// Present on lines that another program copied from one of our sessions into its own.
     forked_from: Option<IgnoredAny>,
 }
@@ -243,7 +264,8 @@ fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
 pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), RefusalReason> {
     let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     if line.trim_ascii().is_empty() {
-        return Ok((ParsedLine { entry: JournalEntry::Other, seq: None }, Value::Null));
+        let blank = ParsedLine { entry: JournalEntry::Other, seq: None, step: None };
+        return Ok((blank, Value::Null));
     }
     let seal = check_seal(line);
     if seal == LineChecksum::Broken {
@@ -263,6 +285,7 @@ pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), Refusa
             return Err(damaged("its checksum is missing"));
         }
     };
+    let step = head.step.filter(|_| seq.is_some());
     let entry = match head.kind.as_deref() {
         Some(OUR_TYPE) => our_record(&head, &value)?,
         Some("user") => message_entry(Role::User, head, &mut value),
@@ -270,7 +293,7 @@ pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), Refusa
         Some("system" | "attachment" | "progress") => link_entry(head),
         Some(_) | None => JournalEntry::Other,
     };
-    Ok((ParsedLine { entry, seq }, value))
+    Ok((ParsedLine { entry, seq, step }, value))
 }
 
 fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalReason> {
@@ -317,6 +340,10 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
         cwd: head.cwd,
         is_sidechain: head.is_sidechain || head.is_meta || head.team_name.is_some(),
         part: head.part.filter(|_| ours),
+        structured: value
+            .pointer(&format!("/toolUseResult/{STRUCTURED}"))
+            .filter(|_| ours)
+            .cloned(),
         ours,
     }))
 }

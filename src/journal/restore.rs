@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run, StopReason, Transition,
+    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
+    StopReason, Transition,
 };
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
@@ -22,11 +23,12 @@ use super::entry::{
 use super::error::JournalError;
 use super::past_agents::{self, PastAgent};
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
+use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
     answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
 };
-use super::totals::{SessionTotals, TurnCounting, finish_reason, is_check_pending, worst_case};
+use super::totals::{SessionTotals, TurnCounting, finish_reason, worst_case};
 
 /// A session as restored from its file.
 #[derive(Clone, Debug)]
@@ -39,16 +41,14 @@ pub struct RestoredSession {
     /// The state machine after its last step; `None` if there is none, or this version cannot read
     /// it.
     pub run: Option<Run>,
-    /// Whether the last answer still awaits the `--require` command, which was interrupted or never
-    /// started.
-    pub check_pending: bool,
+    /// What the records of the last prompt add up to.
+    pub recorded: RecordedPrompt,
+    /// Where the last prompt stands. `None`: it takes a new prompt to go on.
+    pub left_off: Option<LeftOff>,
     /// Whether the last message has a call that a hook deferred, and that has no result.
     pub deferred: bool,
-    /// Whether the model has completed the last prompt, even if its process was killed before it
-    /// could record that.
-    pub finished: bool,
-    /// How the last prompt ended. `None` if it did not: then turns and money of `prompt` count
-    /// towards what follows.
+    /// How the last prompt ended, or was about to. `None` if it did not: then turns and money of
+    /// `prompt` count towards what follows.
     pub ended: Option<StopReason>,
     /// Totals of the last prompt.
     pub prompt: SessionTotals,
@@ -146,7 +146,8 @@ pub(super) fn restore(
         story.cut(&id, point)?;
     }
     let chain = story.chain();
-    let (finished, leaf) = (story.finished(&chain), chain.last().map(|said| said.uuid.clone()));
+    let (leaf, is_recorded) =
+        (chain.last().map(|said| said.uuid.clone()), story.records_last_prompt(&chain));
     let answered_by = chain.iter().rev().find_map(|said| said.model.clone());
     let cwd = chain.last().and_then(|said| said.cwd.clone());
     let ours: HashSet<&str> =
@@ -165,24 +166,24 @@ pub(super) fn restore(
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, tell);
     messages.extend(held);
-    if let Some(rest) = rest {
-        append_to_user(&mut messages, rest.note_to_model());
+    if let Some(note) = rest.map(Rest::note_to_model) {
+        story.recorded.told(std::slice::from_ref(&note), None);
+        append_to_user(&mut messages, note);
     }
+    let left_off = left_off(&messages, is_recorded.then(|| story.recorded.left_off()));
     past_agents::add_spending(agents, &mut story.session, 0);
     past_agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
-    let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
-    let asked = asked.unwrap_or_else(|| "unknown".to_owned());
-    story.book_in_flight(&asked);
+    let asked = story.book_in_flight();
     let opened = story.opened;
     let restored = RestoredSession {
         id,
         messages,
         repairs,
         run: story.run,
-        check_pending: story.check_pending,
+        recorded: story.recorded,
+        left_off,
         deferred,
-        finished,
-        ended: story.ended,
+        ended: story.ended.or(story.planned_end),
         prompt: story.prompt,
         session: story.session,
         recovery: story.recovery.resumed(),
@@ -206,6 +207,20 @@ pub(super) fn restore(
         background: story.background,
     };
     Ok((restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers }))
+}
+
+/// Where the prompt stands after these messages. What the records of outlast say decides; without
+/// them, only a message that the model has not answered can be gone on with.
+fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> {
+    let is_unanswered = messages.last()?.role == Role::User;
+    match recorded {
+        None => is_unanswered.then_some(LeftOff::ReplyDue),
+        // The reply is there, and what was decided about it is not.
+        Some(LeftOff::ReplyDue) if !is_unanswered => {
+            Some(LeftOff::Incomplete(Incomplete::UnknownReason))
+        }
+        recorded @ Some(_) => recorded,
+    }
 }
 
 fn ends_with_calls(messages: &[Message]) -> bool {
@@ -238,7 +253,10 @@ struct SessionReplay {
     intents: HashMap<String, Option<Value>>,
     opened: Option<OpenRecord>,
     run: Option<Run>,
-    check_pending: bool,
+    /// What the records of the last prompt add up to.
+    recorded: RecordedPrompt,
+    /// Whether these are of the session that this one was forked from.
+    is_forked: bool,
     /// Whether a call was deferred, and nothing was done about it since.
     deferred: bool,
     ended: Option<StopReason>,
@@ -283,6 +301,7 @@ impl SessionReplay {
             JournalEntry::UnreadTransition => {
                 self.run = None;
                 self.in_flight = Money::ZERO;
+                self.recorded = RecordedPrompt::default();
             }
             JournalEntry::Other => {}
             JournalEntry::Record(record) => self.apply_record(*record),
@@ -299,6 +318,15 @@ impl SessionReplay {
         }
         if begins && !said.is_sidechain {
             self.signed_by = self.paid.take().or_else(|| said.model.clone());
+        }
+        if said.ours {
+            self.is_forked = false;
+            match said.message.role {
+                Role::Assistant => {
+                    self.recorded.reply(&said.message.content, said.stop_reason.as_deref());
+                }
+                Role::User => self.recorded.told(&said.message.content, said.structured.as_ref()),
+            }
         }
         self.links.insert(said.uuid.clone(), said.parent.clone());
         self.messages.push(said);
@@ -355,6 +383,9 @@ impl SessionReplay {
                 self.windows.push((model, tokens));
             }
             JournalRecord::Background(changes) => self.background.apply(changes),
+            JournalRecord::Forked(recorded) => {
+                (self.recorded, self.is_forked) = (*recorded, true);
+            }
             JournalRecord::Rewrite { after, messages } => {
                 self.begin_prompt_after_end();
                 let model = self.messages.iter().rev().find_map(|said| said.model.clone());
@@ -362,6 +393,7 @@ impl SessionReplay {
             }
             JournalRecord::End { reason } => {
                 self.ended = Some(reason);
+                self.recorded.end(reason);
                 self.deferred = reason == StopReason::ToolDeferred;
                 self.recovery.end(self.now, reason);
                 self.in_flight = Money::ZERO;
@@ -377,7 +409,7 @@ impl SessionReplay {
         self.recovery.observe(transition, self.prompt.turns);
         self.now = transition.at;
         self.in_flight = worst_case(self.in_flight, transition);
-        self.check_pending = is_check_pending(transition, self.check_pending);
+        self.recorded.step(transition);
         self.planned_end = finish_reason(transition.action);
         if transition.edit.reply == ReplyDisposition::Summary {
             self.loop_detector = LoopDetector::default();
@@ -385,11 +417,15 @@ impl SessionReplay {
         self.run = Some(transition.next);
     }
 
-    /// Counts what the call that was in flight may have cost.
-    fn book_in_flight(&mut self, model: &str) {
-        self.prompt.add_in_flight(self.in_flight, model);
-        self.session.add_in_flight(self.in_flight, model);
+    /// Counts what the call that was in flight may have cost. Returns the model that it is booked
+    /// under.
+    fn book_in_flight(&mut self) -> String {
+        let opened = self.opened.as_ref().map(|open| open.model.clone());
+        let model = self.charged.take().or(opened).unwrap_or_else(|| "unknown".to_owned());
+        self.prompt.add_in_flight(self.in_flight, &model);
+        self.session.add_in_flight(self.in_flight, &model);
         self.recovery.record_cost(self.in_flight, 0);
+        model
     }
 
     fn count_turn(&mut self) {
@@ -402,6 +438,7 @@ impl SessionReplay {
         (self.prompt, self.recovery) = (SessionTotals::default(), RecoveryLog::default());
         (self.loop_detector, self.planned_end) = (LoopDetector::default(), None);
         self.worked = Duration::ZERO;
+        (self.recorded, self.is_forked) = (RecordedPrompt::default(), false);
     }
 
     /// Starts a new prompt if the last one had ended: the same process went on with another one.
@@ -411,17 +448,10 @@ impl SessionReplay {
         }
     }
 
-    /// Whether the last message is an answer that completed, or would have completed, the prompt.
-    fn finished(&self, chain: &[&MessageEntry]) -> bool {
-        let Some(last) = chain.last().filter(|last| last.message.role == Role::Assistant) else {
-            return false;
-        };
-        let own = last.ours && self.messages.len() > self.old_messages;
-        let end = self.ended.or(self.planned_end);
-        let reply = chain.iter().rev().take_while(|said| said.message.role == Role::Assistant);
-        let calls = reply.flat_map(|said| call_ids(&said.message)).next().is_some();
-        let is_answer = last.ended_normally() && !calls;
-        own && end.map_or(is_answer, |reason| reason == StopReason::Completed)
+    /// Whether the last message belongs to the last prompt, and outlast has recorded it.
+    fn records_last_prompt(&self, chain: &[&MessageEntry]) -> bool {
+        let is_own = chain.last().is_some_and(|last| last.ours) && self.leaf.is_none();
+        is_own && (self.is_forked || self.messages.len() > self.old_messages)
     }
 
     /// Cuts off what follows a message. The cost stays; the state of the last prompt goes.
@@ -439,7 +469,7 @@ impl SessionReplay {
         self.leaf = Some(message.clone());
         self.begin_prompt();
         (self.run, self.ended) = (None, None);
-        (self.check_pending, self.deferred) = (false, false);
+        self.deferred = false;
         self.background.lost.clear();
         Ok(())
     }

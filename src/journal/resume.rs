@@ -163,7 +163,8 @@ impl LockedSession {
         });
         let writer = JournalWriter::new(file, end.whole).leased(lease);
         let mut journal = Journal::on_writer(writer, place, &restored.id, opening)
-            .continuing(path, end.seq, loose.leaf);
+            .continuing(path, end.seq, loose.leaf)
+            .with_recorded(restored.recorded.clone());
         let kept_in = match cut {
             Ok(kept_in) => kept_in,
             Err(cause) => {

@@ -20,7 +20,7 @@ use super::lock::is_held;
 use super::past_agents::subagent_files;
 use super::reader::{JournalEntry, RefusalReason, parse_with_rest};
 use super::session_folder::entries;
-use super::totals::TurnCounting;
+use super::totals::{TurnCounting, finish_reason};
 use super::{JournalError, SessionFolder, SessionId};
 
 /// Which sessions are listed.
@@ -265,12 +265,13 @@ impl SessionScan {
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
-            | JournalRecord::Background(_) => {}
+            | JournalRecord::Background(_)
+            | JournalRecord::Forked(_) => {}
         }
     }
 
     fn observe_step(&mut self, transition: &Transition) {
-        self.ended = None;
+        self.ended = finish_reason(transition.action);
         if self.counted.observe_step(transition) {
             self.turns = self.turns.saturating_add(1);
         }

@@ -93,6 +93,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
             | JournalRecord::Background(_)
+            | JournalRecord::Forked(_)
             | JournalRecord::End { .. } => {}
         }
     }

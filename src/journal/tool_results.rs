@@ -74,13 +74,6 @@ pub(super) fn results_off_chain(
     beside
 }
 
-impl MessageEntry {
-    /// Whether the reply ended normally.
-    pub(super) fn ended_normally(&self) -> bool {
-        matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))
-    }
-}
-
 /// The answer to a call that was never started.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 

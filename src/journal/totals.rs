@@ -1,8 +1,6 @@
 //! Totals over a prompt or a session.
 
-use crate::recovery::{
-    Action, Event, Money, ReplyDisposition, ReplyKind, Spending, StopReason, Transition,
-};
+use crate::recovery::{Action, Event, Money, ReplyDisposition, Spending, StopReason, Transition};
 use crate::transcript::Usage;
 
 /// Turns, usage and costs of replies.
@@ -112,6 +110,7 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
         ) => Money::ZERO,
         (
             Event::Begin
+            | Event::Resumed(_)
             | Event::Estimated(_)
             | Event::ToolsDone(_)
             | Event::Delivered
@@ -135,15 +134,6 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
 /// The stop reason that an action ends the prompt with, if it does.
 pub(super) fn finish_reason(action: Action) -> Option<StopReason> {
     if let Action::Finish(reason) = action { Some(reason) } else { None }
-}
-
-/// Whether an answer remains unchecked after a transition; it stays so if the check is interrupted.
-pub(super) fn is_check_pending(transition: &Transition, before: bool) -> bool {
-    use StopReason::{AbortedTools, Deadline};
-    let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
-    let answered = matches!(transition.event, Event::Replied(ReplyKind::Answer { .. }));
-    matches!(transition.action, Action::RunRequirement | Action::RunStopHooks)
-        || (cut_off && (before || answered))
 }
 
 /// Counts the turns of a journal. A turn has a step of the state machine and usually a message, in

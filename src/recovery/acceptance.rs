@@ -56,7 +56,8 @@ impl Run {
                 let outcome = if let RecoveryPlan::Stop(reason) = chosen {
                     run.stop(reason)
                 } else {
-                    run.next_turn(scene).saying(Nudge::StopHookObjection)
+                    let outcome = run.next_turn(scene).saying(Nudge::StopHookObjection);
+                    outcome.refunding(self.budgets)
                 };
                 outcome.by(chosen)
             }
@@ -73,13 +74,14 @@ impl Run {
         let (run, chosen) = self.choose_plan(SetbackKind::Idle, scene);
         if chosen == RecoveryPlan::Nudge {
             let run = Self { since_nudge: 0, ..run };
-            run.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
+            let outcome = run.next_turn(scene).saying(Nudge::MoreEffort);
+            outcome.refunding(self.budgets).by(chosen)
         } else {
             run.conclude(scene)
         }
     }
 
-    fn conclude(self, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn conclude(self, scene: StepContext<'_>) -> StepOutcome {
         if !scene.limits.requirement {
             self.stop(StopReason::Completed)
         } else if scene.is_late() {
@@ -95,7 +97,7 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            let outcome = run.next_turn(scene);
+            let outcome = run.next_turn(scene).refunding(self.budgets);
             if let Some(nudge) = nudge { outcome.saying(nudge) } else { outcome }
         };
         outcome.by(chosen)
@@ -112,7 +114,7 @@ impl Run {
         } else {
             let nudge =
                 unmet(run.budgets.requirement_tries, scene.limits.budgets.requirement_tries);
-            run.next_turn(scene).saying(nudge)
+            run.next_turn(scene).saying(nudge).refunding(self.budgets)
         };
         outcome.by(chosen)
     }

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AvailableMitigations, Failure, Interrupt, Limits, LoopStatus, Moment, Money, StopReason,
+    AvailableMitigations, Failure, Interrupt, LeftOff, Limits, LoopStatus, Moment, Money,
+    StopReason,
 };
 
 /// An event that the shell reports to the machine.
@@ -12,6 +13,8 @@ use super::{
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     Begin,
+    /// A process takes up the prompt of an earlier one, without a new one.
+    Resumed(LeftOff),
     Estimated(TokenEstimate),
     Replied(ReplyKind),
     Failed(Failure),
@@ -71,6 +74,7 @@ impl Event {
                 Probed::Answered | Probed::Failed(_) => false,
             },
             Self::Begin
+            | Self::Resumed(_)
             | Self::Estimated(_)
             | Self::Replied(_)
             | Self::Failed(_)

@@ -67,7 +67,7 @@ impl Run {
         outcome.by(chosen)
     }
 
-    fn continue_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn continue_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) if run.is_last_reply() => {
@@ -118,7 +118,7 @@ impl Run {
         outcome.by(chosen)
     }
 
-    fn request_completion(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn request_completion(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Complete(why)),

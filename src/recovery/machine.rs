@@ -9,7 +9,7 @@ use super::event::{
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
-    Budget, Limits, LoopStatus, Moment, Nudge, RecoveryPlan, SetbackKind, StopReason, plan,
+    Budget, Budgets, Limits, LoopStatus, Moment, Nudge, RecoveryPlan, SetbackKind, StopReason, plan,
 };
 
 /// A nudge that brings fewer output tokens than this counts as useless.
@@ -70,6 +70,9 @@ impl Run {
             }
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
             (Phase::Ready, Event::Begin) => self.begin_in_new_process(scene).next_turn(scene),
+            (Phase::Ready, Event::Resumed(left)) => {
+                self.begin_in_new_process(scene).take_up(left, scene)
+            }
             (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
             (Phase::Working, Event::Deferred) => self.stop(StopReason::ToolDeferred),
             (Phase::Working, Event::Delivered) => self.done(scene),
@@ -362,6 +365,15 @@ impl StepOutcome {
     pub(super) fn saying(self, nudge: Nudge) -> Self {
         let say = matches!(self.action, Action::Estimate { .. }).then_some(nudge);
         Self { edit: HistoryEdit { say, ..self.edit }, ..self }
+    }
+
+    /// Gives back what a turn was to be paid with that the run has no room for: the run may be
+    /// resumed with more.
+    pub(super) fn refunding(mut self, budgets: Budgets) -> Self {
+        if matches!(self.action, Action::Finish(_)) {
+            self.run.budgets = budgets;
+        }
+        self
     }
 
     fn noticing(self, notice: Option<Nudge>) -> Self {

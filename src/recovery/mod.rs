@@ -20,6 +20,7 @@ mod event;
 mod failure;
 mod failure_transitions;
 mod fault;
+mod left_off;
 mod limits;
 mod loop_detector;
 mod machine;
@@ -52,6 +53,7 @@ pub use failure::{
     AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,
 };
 pub use fault::{ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, Timer};
+pub use left_off::LeftOff;
 pub use limits::{FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;

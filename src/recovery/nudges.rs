@@ -47,8 +47,8 @@ pub const WORK_GONE: &str = "The process that this session ran in has ended, and
      one again.";
 
 const WORK_ENDED: &str = "Background work has ended: see below. Read the output you need with \
-                          BashOutput, and deal with what failed. When nothing is left to do, end \
-                          with your whole answer.";
+                          BashOutput, and deal with what failed. Your answer so far stays in the \
+                          result. When nothing is left to do, end with what has to be added to it.";
 
 const STILL_RUNNING: &str = "You are done, but the background commands below are not, and the run \
                              waits for them. Stop with KillShell what is no longer needed, such as \
@@ -158,7 +158,7 @@ impl Nudge {
                 "You ended well below the effort this task was given. Look again at what was \
                  asked: check the parts you have not verified, the cases you have not tried, and \
                  what you left out. Go on if anything is missing; if nothing is, say so in one \
-                 line."
+                 line. Your answer stays in the result, and what you end with is added to it."
             }
             Self::WrapUp => {
                 "Nine tenths of the time for this run are gone. Finish the step at hand, leave \

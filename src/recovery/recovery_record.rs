@@ -154,6 +154,7 @@ impl RecoveryGoal {
             (
                 _,
                 Event::Begin
+                | Event::Resumed(_)
                 | Event::Estimated(_)
                 | Event::Replied(_)
                 | Event::Failed(_)
@@ -217,6 +218,7 @@ pub fn setback(step: &Transition) -> Option<&'static str> {
         Event::Checked { .. } => Some("requirement"),
         Event::Consulted(_) => Some("stop_hook"),
         Event::Begin
+        | Event::Resumed(_)
         | Event::ToolsDone(_)
         | Event::Delivered
         | Event::DeliveredEarly

@@ -29,13 +29,14 @@ impl Run {
     }
 
     /// A run that ended without success and continues with the same prompt. The budgets of the
-    /// prompt stay spent: turns, tries at the answer and at the requirement, effort. The budgets of
-    /// recoveries are full again: a later time is another attempt.
+    /// prompt stay spent: turns, tries at the answer and at the requirement, effort, the larger
+    /// output limit. The budgets of recoveries are full again: a later time is another attempt.
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
         let Budgets {
             turns,
+            escalations,
             nudges,
             schema_tries,
             requirement_tries: amendments,
@@ -45,6 +46,7 @@ impl Run {
         } = self.budgets;
         let budgets = Budgets {
             turns,
+            escalations,
             nudges,
             schema_tries,
             requirement_tries: amendments,
@@ -52,23 +54,13 @@ impl Run {
             objections,
             ..fresh.budgets
         };
-        let (effort_left, since_nudge) = (self.effort_left, self.since_nudge);
-        Self { budgets, effort_left, since_nudge, ..fresh }
+        let Self { cap, effort_left, since_nudge, .. } = self;
+        Self { budgets, cap, effort_left, since_nudge, ..fresh }
     }
 
     /// A run that begins with the calls of the last reply, which a hook had deferred.
     #[must_use]
     pub fn awaiting_tools(self) -> Self {
         self.enter(Phase::Working)
-    }
-
-    /// A run whose answer only waits for the Stop hooks or the command of `--require`.
-    #[must_use]
-    pub fn awaiting_acceptance(self, limits: &Limits) -> Self {
-        self.enter(if limits.stop_hooks {
-            Phase::RunningStopHooks
-        } else {
-            Phase::RunningRequirement
-        })
     }
 }

@@ -254,7 +254,7 @@ async fn a_paused_turn_that_ends_counts_as_a_success_and_renews_the_count() {
         .reply("Found.");
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
-    assert_eq!(played.ending.text, "Found.");
+    assert_eq!(played.ending.text, format!("{}Found.", "Looking again.\n".repeat(8)));
     assert_eq!(played.server.unrequested_answers(), 0);
     played.assert_no_warnings_or_repairs();
 }

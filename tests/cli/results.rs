@@ -101,6 +101,7 @@ pub(super) fn ending(reason: StopReason) -> RunOutcome {
         ..RunStats::default()
     };
     RunOutcome {
+        has_messages: true,
         deferred: None,
         contributors: Vec::new(),
         thrashed: false,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use outlast::agent::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
 use outlast::cli::output::StreamJson;
+use outlast::journal::RecordedPrompt;
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, Spending,
     StopReason,
@@ -32,6 +33,7 @@ fn init() -> Init {
         memory_files: vec!["/work/CLAUDE.md".to_owned()],
         agents: vec!["general-purpose".to_owned()],
         cost_before: Money::ZERO,
+        recorded: RecordedPrompt::default(),
     }
 }
 

@@ -5,6 +5,7 @@ mod cleanup;
 mod contract;
 mod conversation_rewrites;
 mod crash;
+mod cuts;
 mod damaged;
 mod disk;
 mod foreign_sessions;

@@ -7,15 +7,16 @@ use outlast::journal::{
     RestoredSession, SessionId,
 };
 use outlast::recovery::{
-    AvailableMitigations, CallEffect, ErrorBody, ErrorClass, Event, Failure, FailureStage, Limits,
-    LoopDetector, LoopStatus, Moment, RecoveryLog, ReplyDisposition, ReplyKind, Run, Standing,
-    StopReason, ToolCallRecord,
+    AvailableMitigations, CallEffect, ErrorBody, ErrorClass, Event, Failure, FailureStage,
+    Incomplete, LeftOff, Limits, LoopDetector, LoopStatus, Moment, RecoveryLog, ReplyDisposition,
+    ReplyKind, Run, Standing, StopReason, ToolCallRecord,
 };
 use outlast::transcript::Usage;
 use serde_json::Value;
 
 use super::session_fixture::{
-    MODEL, Sandbox, TOOL_CALLS, calls, cents, opening, reply, says, tell, usage, user, weighed,
+    MODEL, Sandbox, TOOL_CALLS, calls, cents, opening, reply, says, steps, tell, usage, user,
+    weighed,
 };
 
 const OVERLOAD: Event = Event::Failed(Failure {
@@ -251,34 +252,48 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     );
 }
 
-/// Whether a prompt is done is told by its end, and where that is missing, by the last word.
+/// Whether a prompt is done is told by its records, never by who had the last word.
 #[test]
-fn a_session_is_finished_when_its_last_message_is_an_answer() {
+fn a_session_is_finished_when_its_records_say_so() {
+    use LeftOff::{Finished, ReplyDue};
     let whole = MessageMeta { stop_reason: Some("end_turn"), ..reply() };
-    let cut = MessageMeta { stop_reason: Some("max_tokens"), ..reply() };
-    let finished = |tell: &dyn Fn(&mut Journal)| {
+    let left_off = |tell: &dyn Fn(&mut Journal)| {
         let sandbox = Sandbox::new();
         let (id, mut journal) = sandbox.create();
         journal.message(&user("go"), &MessageMeta::default());
         tell(&mut journal);
-        sandbox.read(&id).finished
+        sandbox.read(&id).left_off
     };
     let answer = |journal: &mut Journal| _ = journal.message(&says("Done."), &whole);
-    assert!(finished(&answer), "it only could not say so");
-    assert!(!finished(&|_| {}), "no answer came");
-    assert!(!finished(&|journal| _ = journal.message(&says("Do"), &cut)), "it was cut off");
-    assert!(!finished(&|journal| _ = journal.message(&calls(&["t"]), &whole)), "it wants more");
-    let ended = |reason: StopReason| {
-        finished(&|journal| {
-            answer(journal);
-            journal.end(reason);
-        })
-    };
-    assert!(ended(StopReason::Completed) && !ended(StopReason::Refusal));
-    assert!(!finished(&|journal| {
+    let replies = [Event::Begin, weighed(), Event::Replied(ReplyKind::Answer { tokens: 3 })];
+    let step = steps(&replies).pop().expect("a step");
+    assert_eq!(left_off(&|_| {}), Some(ReplyDue), "no answer came");
+    let unknown = Some(LeftOff::Incomplete(Incomplete::UnknownReason));
+    assert_eq!(left_off(&answer), unknown, "nothing says what it is");
+    let calls_only = |journal: &mut Journal| _ = journal.message(&calls(&["t"]), &whole);
+    assert_eq!(left_off(&calls_only), Some(ReplyDue), "it wants more");
+    let decided = |journal: &mut Journal| {
         answer(journal);
+        journal.transition(&step);
+    };
+    assert_eq!(left_off(&decided), Some(Finished(StopReason::Completed)));
+    for (end, left) in [
+        (StopReason::Completed, Some(Finished(StopReason::Completed))),
+        (StopReason::Refusal, Some(Finished(StopReason::Refusal))),
+        (StopReason::MaxTurns, unknown),
+    ] {
+        let ended = |journal: &mut Journal| {
+            answer(journal);
+            journal.end(end);
+        };
+        assert_eq!(left_off(&ended), left);
+    }
+    let goes_on = |journal: &mut Journal| {
+        decided(journal);
+        journal.end(StopReason::Completed);
         journal.message(&user("and now"), &MessageMeta::default());
-    }));
+    };
+    assert_eq!(left_off(&goes_on), Some(ReplyDue));
 }
 
 /// A process that was killed before it could write its prompt down asked for something.
@@ -288,12 +303,12 @@ fn an_answer_to_an_earlier_prompt_does_not_finish_a_new_one() {
     let (id, mut journal) = sandbox.create();
     tell(&mut journal);
     drop(journal);
-    assert!(sandbox.read(&id).finished);
+    assert_eq!(sandbox.read(&id).left_off, Some(LeftOff::Finished(StopReason::Completed)));
     let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     drop(
         LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
             .expect("free")
             .open(&sandbox.place, &fresh),
     );
-    assert!(!sandbox.read(&id).finished);
+    assert_eq!(sandbox.read(&id).left_off, None);
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use outlast::recovery::{
     Action, Budget, Budgets, Call, CallPurpose, CutKind, ErrorBody, ErrorClass, Event, Failure,
-    FailureStage, Fast, Incomplete, Interrupt, InvalidEvent, Limits, LoopStatus, Moment, Money,
-    Pause, Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run,
-    Standing, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
+    FailureStage, Fast, Incomplete, Interrupt, InvalidEvent, LeftOff, Limits, LoopStatus, Moment,
+    Money, Pause, Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint,
+    Run, Standing, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
 };
 
 use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
@@ -48,6 +48,15 @@ fn every_event() -> Vec<Event> {
     ];
     let plain = [
         Event::Begin,
+        Event::Resumed(LeftOff::ReplyDue),
+        Event::Resumed(LeftOff::Cut(CutKind::Text)),
+        Event::Resumed(LeftOff::Incomplete(Incomplete::UnknownReason)),
+        Event::Resumed(LeftOff::Paused),
+        Event::Resumed(LeftOff::Continuing),
+        Event::Resumed(LeftOff::Answered),
+        Event::Resumed(LeftOff::Delivered),
+        Event::Resumed(LeftOff::Consented),
+        Event::Resumed(LeftOff::Finished(StopReason::Completed)),
         Event::ToolsDone(LoopStatus::Fresh),
         Event::ToolsDone(LoopStatus::Repeating),
         Event::ToolsDone(LoopStatus::Stuck),
@@ -167,7 +176,7 @@ fn fits(run: Run, event: Event) -> bool {
         Event::Interrupted(_) | Event::DeadlinePassed | Event::Denied | Event::InternalError => {
             !matches!(phase, Phase::Stopped(_))
         }
-        Event::Begin => phase == Phase::Ready,
+        Event::Begin | Event::Resumed(_) => phase == Phase::Ready,
         Event::Estimated(_) => matches!(phase, Phase::Estimating(_)),
         Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
         Event::Failed(_) => matches!(phase, Phase::Calling(_)),
@@ -445,6 +454,7 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         Event::Interrupted(by) => Some(StopReason::AbortedStreaming(by)),
         Event::Denied => Some(StopReason::Denied),
         Event::Begin
+        | Event::Resumed(_)
         | Event::Estimated(_)
         | Event::Replied(_)
         | Event::Failed(_)

@@ -55,7 +55,7 @@ const MUST: [(Nudge, &[&str]); 19] = [
         Nudge::StopHookObjection,
         &["not accepted yet", "objects", "words below", "whole answer", "out of reach"],
     ),
-    (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
+    (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "stays in the result"]),
     (
         Nudge::StillRunning,
         &["below are not", "the run waits", "KillShell", "server", "end again", "told when it has"],

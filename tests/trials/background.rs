@@ -69,7 +69,10 @@ async fn a_background_build_is_waited_for_after_the_last_reply() {
     say(&go, "now").await;
     let ended = running.end().await;
     let result = agrees(&ended);
-    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("It failed with 3.")));
+    assert_eq!(
+        (ended.code, &result["result"]),
+        (Some(0), &json!("It builds.\n\nIt failed with 3."))
+    );
     asked(&server, 3);
     let words = told(&server, 3);
     assert!(words.starts_with(Nudge::WorkEnded.text()), "{words}");
@@ -104,7 +107,11 @@ async fn the_model_is_asked_about_a_forgotten_background_server() {
     let server_pid = pid(&bell.wait_for_line().await);
     let ended = running.end().await;
     let result = agrees(&ended);
-    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Stopped, done.")), "{ended:?}");
+    assert_eq!(
+        (ended.code, &result["result"]),
+        (Some(0), &json!("Started.\n\nStopped, done.")),
+        "{ended:?}"
+    );
     asked(&server, 4);
     let words = told(&server, 3);
     assert!(words.starts_with(Nudge::StillRunning.text()), "{words}");
@@ -125,7 +132,7 @@ async fn a_background_server_that_keeps_running_ends_the_run_as_pending() {
     let server_pid = pid(&bell.wait_for_line().await);
     let ended = running.end().await;
     let result = fails_as(&ended, 9, "background_pending");
-    assert_eq!(result["partial_result"], "I leave it running.");
+    assert_eq!(result["partial_result"], "Started.\n\nI leave it running.");
     assert!(!is_alive(server_pid));
     let [task] = &background(&result)[..] else { panic!("{result}") };
     assert_eq!((&task["status"], &task["cut"]), (&json!("cut"), &json!(true)));
@@ -133,7 +140,8 @@ async fn a_background_server_that_keeps_running_ends_the_run_as_pending() {
     asked(&server, 3);
     let next = serve(Scenario::new().reply("I see."));
     let ended = ended.again(&next.base_url()).args(["--continue"]).run().await;
-    assert_eq!(ended.result()["result"], "I see.", "{ended:?}");
+    let whole = "Started.\n\nI leave it running.\n\nI see.";
+    assert_eq!(ended.result()["result"], whole, "{ended:?}");
     let words = told(&next, 1);
     assert!(words.contains(WORK_GONE), "{words}");
     assert!(words.contains("was stopped after"), "{words}");

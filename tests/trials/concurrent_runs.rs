@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 use outlast::journal::{self, OnDamage, SessionId};
+use outlast::recovery::{LeftOff, StopReason};
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario, ServerRules};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -130,7 +131,11 @@ async fn sixty_four_runs_on_one_state_folder_lose_and_corrupt_nothing() {
     for number in 0..others.end {
         let session = SessionId::parse(&id(number)).expect("an id");
         let restored = journal::read_session(&place, &session, OnDamage::Refuse).expect("whole");
-        assert!(restored.finished && restored.dropped_records == 0, "{number}: {restored:?}");
+        assert!(
+            restored.left_off == Some(LeftOff::Finished(StopReason::Completed))
+                && restored.dropped_records == 0,
+            "{number}: {restored:?}"
+        );
         assert!(files.remove(&format!("{}.jsonl", id(number))), "{number} is there");
         // What its commands said at length would be in there.
         files.remove(&id(number));

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlast::journal::{self, OnDamage, SessionFolder, SessionId};
+use outlast::recovery::{LeftOff, StopReason};
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
@@ -140,7 +141,11 @@ async fn a_suspended_owner_that_was_replaced_appends_nothing_and_says_so() {
     assert_eq!(folders.log(), ["first", "second"], "each command ran once");
     let id = SessionId::parse(SESSION).expect("an id");
     let restored = journal::read_session(&folders.place(), &id, OnDamage::Refuse).expect("whole");
-    assert!(restored.finished && restored.dropped_records == 0, "{restored:?}");
+    assert!(
+        restored.left_off == Some(LeftOff::Finished(StopReason::Completed))
+            && restored.dropped_records == 0,
+        "{restored:?}"
+    );
     assert!(!folders.session_file("lease").exists(), "no lease is left");
     let text = fs::read_to_string(folders.work().join("result.json")).expect("a result");
     assert!(text.contains("Done by second."), "{text}");

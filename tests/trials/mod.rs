@@ -46,6 +46,7 @@ mod process_cleanup;
 mod prompt_cache;
 mod rehearsals;
 mod requirements;
+mod results_kept;
 mod resume_after_kill;
 mod resumed;
 mod retry_waits;

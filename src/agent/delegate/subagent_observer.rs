@@ -45,6 +45,7 @@ impl SubagentObserver {
             Event::Replied(_) => places.answered().map(|now| format!("{now} again")),
             Event::Failed(_)
             | Event::Begin
+            | Event::Resumed(_)
             | Event::Estimated(_)
             | Event::ToolsDone(_)
             | Event::Delivered

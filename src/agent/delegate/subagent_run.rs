@@ -143,7 +143,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     cut.extend(in_background);
     SubagentReport {
         reason,
-        text: std::mem::take(&mut world.conversation.final_text.text),
+        text: world.conversation.journal.recorded().answer(),
         error,
         tally: world.caller.accounting.tally.clone(),
         finished: succeeded_calls(world.conversation.history.messages()),

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{AgentTask, HookStats, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
+use crate::journal::RecordedPrompt;
 use crate::mcp;
 use crate::recovery::{ErrorClass, Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
-use crate::transcript::Block;
 
 /// The recorded snapshot of a run. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -16,8 +16,7 @@ pub struct SnapshotRecorder(Arc<Mutex<RecordedSnapshot>>);
 struct RecordedSnapshot {
     tally: RunStats,
     spent: Money,
-    text: String,
-    stop_reason: Option<String>,
+    recorded: RecordedPrompt,
     fault: Option<Fault>,
     error_class: Option<ErrorClass>,
     begun: bool,
@@ -68,8 +67,9 @@ impl SnapshotRecorder {
             fault: seen.fault.clone(),
             error_class: seen.error_class,
             retry_at: None,
-            text: seen.text.clone(),
-            stop_reason: seen.stop_reason.clone(),
+            text: seen.recorded.answer(),
+            stop_reason: seen.recorded.stop_reason().map(str::to_owned),
+            has_messages: seen.begun,
             deferred: None,
             tally,
             spent: seen.spent,
@@ -100,6 +100,7 @@ impl Observer for SnapshotRecorder {
                 seen.fault = fault.as_deref().cloned();
                 seen.error_class = transition.event.failure().map(|failure| failure.class);
                 seen.now = transition.at;
+                seen.recorded.step(transition);
                 let turns = seen.tally.turns;
                 seen.tally.recovery.observe(transition, turns);
             }
@@ -108,8 +109,7 @@ impl Observer for SnapshotRecorder {
                 seen.spent = seen.spent.max(spent.amount);
                 seen.tally.turns += 1;
                 seen.tally.usage += *usage;
-                seen.stop_reason.clone_from(stop_reason);
-                seen.text = text_of(&message.content);
+                seen.recorded.reply(&message.content, stop_reason.as_deref());
             }
             RunEvent::Warning(warning) => seen.warnings.push(warning.clone()),
             RunEvent::Task(task) => {
@@ -126,6 +126,7 @@ impl Observer for SnapshotRecorder {
             RunEvent::Init(init) => {
                 seen.begun = true;
                 seen.cost_before = init.cost_before;
+                seen.recorded = init.recorded.clone();
             }
             RunEvent::WaitBegins { .. }
             | RunEvent::Remark(_)
@@ -145,16 +146,6 @@ impl Observer for SnapshotRecorder {
             | RunEvent::ModelSwitched { .. } => {}
         }
     }
-}
-
-fn text_of(blocks: &[Block]) -> String {
-    let texts: Vec<&str> = blocks
-        .iter()
-        .filter_map(
-            |block| if let Block::Text { text } = block { Some(text.as_str()) } else { None },
-        )
-        .collect();
-    texts.join("\n")
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ impl ResultReport<'_> {
     /// Returns the command that resumes the run, if it ended early and can be resumed.
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
-        (unfinished && self.ending.journal == JournalHealth::Durable)
-            .then(|| format!("outlast --resume {}", self.session_id))
+        let can_go_on = self.ending.has_messages && self.ending.journal == JournalHealth::Durable;
+        (unfinished && can_go_on).then(|| format!("outlast --resume {}", self.session_id))
     }
 
     /// The object.

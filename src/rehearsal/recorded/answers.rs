@@ -83,6 +83,7 @@ pub(super) fn answer(
         Event::Interrupted(_) => Err(Unanswered::Omitted("the signal that ended the run")),
         Event::InternalError => Err(Unanswered::Omitted("an internal error")),
         Event::Begin
+        | Event::Resumed(_)
         | Event::Estimated(_)
         | Event::ToolsDone(_)
         | Event::Delivered

@@ -258,6 +258,7 @@ impl Simulation {
                 assert!(self.seen.unmet <= most, "seed {}: checked for ever", self.seed);
             }
             Event::Begin
+            | Event::Resumed(_)
             | Event::Estimated(_)
             | Event::ToolsDone(_)
             | Event::Delivered

@@ -1,0 +1,278 @@
+//! What the records of a prompt add up to: its answer, and where it stands.
+//!
+//! The same fold is applied to what a run writes and to what a later process reads, so that the
+//! result of a run is what its session holds.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::recovery::{
+    Event, Incomplete, LeftOff, Nudge, ReplyDisposition, ReplyKind, StopReason, Transition,
+};
+use crate::transcript::Block;
+
+/// The member of a tool's structured result that is an accepted structured output.
+pub(super) const STRUCTURED: &str = "structured_output";
+
+/// The answer to a prompt so far, and where the prompt stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedPrompt {
+    /// The answer that stands, whatever the model adds to it.
+    standing: String,
+    /// What the model said since.
+    text: String,
+    joint: Joint,
+    stop_reason: Option<String>,
+    /// The structured output that was accepted.
+    structured: Option<Value>,
+    /// How many calls for a structured output had a result.
+    outputs: u32,
+    /// How often the command of `--require` ended, and whether it passed the last time.
+    checks: u32,
+    passed: bool,
+    left_off: LeftOff,
+    /// The reply that no step has decided about.
+    undecided: Option<UndecidedReply>,
+    calls: ReplyCalls,
+}
+
+/// The calls of the last reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct ReplyCalls {
+    /// Those that have no result yet, by id, and whether they are for a structured output.
+    open: Vec<(String, bool)>,
+    /// Whether another one failed.
+    has_failed: bool,
+    /// The structured output that fits.
+    output: Option<Value>,
+}
+
+/// How the text of the next reply is joined to the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Joint {
+    /// It replaces it.
+    #[default]
+    None,
+    /// It goes on in mid-sentence.
+    Seamless,
+    /// It is a further block of the same reply.
+    Block,
+}
+
+impl Joint {
+    fn after(event: Event) -> Self {
+        if matches!(event, Event::Replied(ReplyKind::CutShort(_))) {
+            Self::Seamless
+        } else if event == Event::Replied(ReplyKind::Paused) {
+            Self::Block
+        } else {
+            Self::None
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct UndecidedReply {
+    texts: Vec<String>,
+    has_calls: bool,
+    stop_reason: Option<String>,
+}
+
+/// The tool for structured output.
+const OUTPUT_TOOL: &str = "StructuredOutput";
+
+impl ReplyCalls {
+    fn result(&mut self, id: &str, is_error: bool, output: Option<&Value>, outputs: &mut u32) {
+        let Some(at) = self.open.iter().position(|(open, _)| open == id) else { return };
+        let (_, is_output) = self.open.remove(at);
+        if is_output {
+            *outputs = outputs.saturating_add(1);
+            self.output = output.cloned().or(self.output.take());
+        } else {
+            self.has_failed |= is_error;
+        }
+    }
+
+    /// The structured output, once every call of the reply has its result and no other one failed.
+    fn delivered(&self) -> Option<&Value> {
+        self.output.as_ref().filter(|_| self.open.is_empty() && !self.has_failed)
+    }
+}
+
+impl RecordedPrompt {
+    /// Takes in a reply, or further blocks of it.
+    pub fn reply(&mut self, blocks: &[Block], stop_reason: Option<&str>) {
+        if self.undecided.is_none() {
+            self.calls = ReplyCalls::default();
+        }
+        let reply = self.undecided.get_or_insert_default();
+        for block in blocks {
+            match block {
+                Block::Text { text } => reply.texts.push(text.clone()),
+                Block::ToolUse { id, name, .. } => {
+                    self.calls.open.push((id.clone(), name == OUTPUT_TOOL));
+                    reply.has_calls = true;
+                }
+                Block::Thinking { .. }
+                | Block::RedactedThinking { .. }
+                | Block::ToolResult { .. }
+                | Block::Image { .. }
+                | Block::Document { .. }
+                | Block::Other(_) => {}
+            }
+        }
+        reply.stop_reason = stop_reason.map(str::to_owned);
+    }
+
+    /// Takes in a message to the model, or blocks of it; with the structured output that a result
+    /// accepts.
+    pub fn told(&mut self, blocks: &[Block], output: Option<&Value>) {
+        let mut is_answer = false;
+        for block in blocks {
+            if let Block::ToolResult { tool_use_id, is_error, .. } = block {
+                is_answer = true;
+                self.calls.result(tool_use_id, *is_error, output, &mut self.outputs);
+            }
+        }
+        if !is_answer && self.left_off.told() != self.left_off {
+            self.left_off = self.left_off.told();
+            self.add_to_answer();
+        }
+    }
+
+    /// Takes in a step of the state machine, after the messages that belong to it.
+    pub fn step(&mut self, step: &Transition) {
+        let reply = self.undecided.take();
+        if step.edit.reply == ReplyDisposition::Keep {
+            self.keep(reply.unwrap_or_default(), Joint::after(step.event));
+        }
+        if matches!(step.event, Event::Delivered | Event::DeliveredEarly) {
+            self.structured = self.calls.output.take();
+        }
+        if step.event == Event::Begin {
+            // The prompt is another one.
+            self.replace_answer();
+        }
+        if let Event::Checked { passed } = step.event {
+            self.checks = self.checks.saturating_add(1);
+            self.passed = passed;
+        }
+        if let Some(nudge) = step.edit.say {
+            self.nudge(nudge);
+        }
+        self.left_off = self.left_off.after(step);
+    }
+
+    /// Takes in the end of the prompt.
+    pub fn end(&mut self, reason: StopReason) {
+        if matches!(reason, StopReason::Completed | StopReason::Refusal) {
+            self.left_off = LeftOff::Finished(reason);
+            if let Some(reply) = self.undecided.take() {
+                self.keep(reply, Joint::None);
+            }
+        }
+    }
+
+    /// Takes in the text of a reply, and how the next one will be joined to it.
+    fn keep(&mut self, reply: UndecidedReply, next: Joint) {
+        let text = reply.texts.join("\n");
+        let is_blank = text.trim().is_empty();
+        let continues = !is_blank || self.joint != Joint::None;
+        match self.joint {
+            Joint::None if is_blank => {}
+            Joint::None => self.text = text,
+            Joint::Seamless => self.text.push_str(&text),
+            Joint::Block => {
+                let is_apart = self.text.ends_with(char::is_whitespace)
+                    || text.starts_with(char::is_whitespace);
+                self.text.push_str(if is_apart || is_blank { "" } else { "\n" });
+                self.text.push_str(&text);
+            }
+        }
+        self.joint = if continues { next } else { Joint::None };
+        // A reply of nothing but thinking has no message, and was cut by the limit.
+        self.stop_reason = reply.stop_reason.or_else(|| Some("max_tokens".to_owned()));
+    }
+
+    /// Decides what the next text is: a part of the answer, an addition to it, or another one.
+    fn nudge(&mut self, nudge: Nudge) {
+        match nudge {
+            Nudge::Continue(_) | Nudge::ContinueLast => {}
+            Nudge::MoreEffort | Nudge::WorkEnded | Nudge::StillRunning => self.add_to_answer(),
+            Nudge::Complete(_)
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput
+            | Nudge::Unmet
+            | Nudge::UnmetAgain
+            | Nudge::UnmetLast
+            | Nudge::StopHookObjection => {
+                self.joint = Joint::None;
+                self.replace_answer();
+            }
+        }
+    }
+
+    /// Lets the answer stand, to which the next text is added.
+    fn add_to_answer(&mut self) {
+        self.standing = self.answer();
+        self.text.clear();
+        self.joint = Joint::None;
+    }
+
+    /// Lets the next text take the place of the answer.
+    fn replace_answer(&mut self) {
+        self.text = self.answer();
+        self.standing.clear();
+    }
+
+    /// The text of the answer so far, or the last words of the model if there is none.
+    pub fn answer(&self) -> String {
+        let (standing, added) = (self.standing.trim_end(), self.text.trim_start());
+        if standing.is_empty() || (added.starts_with(standing) && added.len() > standing.len()) {
+            return self.text.clone();
+        }
+        let added_end = added.trim_end();
+        let is_known = standing == added_end
+            || standing.strip_suffix(added_end).is_some_and(|head| head.ends_with("\n\n"));
+        if added_end.is_empty() || is_known {
+            return self.standing.clone();
+        }
+        format!("{standing}\n\n{added}")
+    }
+
+    /// What the model said last.
+    pub fn last_words(&self) -> &str {
+        if self.text.is_empty() { &self.standing } else { &self.text }
+    }
+
+    /// The API's own stop reason of the last reply.
+    pub fn stop_reason(&self) -> Option<&str> {
+        self.stop_reason.as_deref()
+    }
+
+    /// The structured output, and how many answers there were up to it.
+    pub fn structured(&self) -> Option<(&Value, u32)> {
+        let delivered = self.calls.delivered().or(self.structured.as_ref());
+        delivered.map(|answer| (answer, self.outputs))
+    }
+
+    /// How often the command of `--require` was run to its end, and whether it passed the last time.
+    pub fn checks(&self) -> (u32, bool) {
+        (self.checks, self.passed)
+    }
+
+    /// Where the prompt stands. A reply that no step has decided about does not count, unless its
+    /// calls were run.
+    pub fn left_off(&self) -> LeftOff {
+        match &self.undecided {
+            None if self.calls.delivered().is_some() => LeftOff::Delivered,
+            Some(reply) if reply.has_calls => LeftOff::ReplyDue,
+            Some(_) => LeftOff::Incomplete(Incomplete::UnknownReason),
+            None => self.left_off,
+        }
+    }
+}

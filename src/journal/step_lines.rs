@@ -1,0 +1,84 @@
+//! The lines of one step of the state machine, which are valid only together.
+//!
+//! A process that is killed while it writes them leaves some of them: the reader drops these, so
+//! that a reply and the decision about it are recorded both or not at all.
+
+use crate::recovery::Transition;
+
+use super::Journal;
+use super::entry::{JournalRecord, seal};
+use super::recorded_prompt::RecordedPrompt;
+use super::writer::Sync;
+
+/// The lines of a step that is being written, as JSON objects.
+#[derive(Debug, Default)]
+pub(super) struct StepLines {
+    objects: Vec<Vec<u8>>,
+    /// Whether one of them has to be synced.
+    is_urgent: bool,
+}
+
+impl StepLines {
+    pub(super) fn add(&mut self, objects: Vec<Vec<u8>>, sync: Sync) {
+        self.objects.extend(objects);
+        self.is_urgent |= matches!(sync, Sync::Now);
+    }
+
+    /// The lines, with their numbers within the step if there are several.
+    pub(super) fn sealed(self) -> (Vec<Vec<u8>>, Sync) {
+        let of = self.objects.len();
+        let lines = self.objects.into_iter().enumerate().map(|(index, mut object)| {
+            if of > 1 {
+                object.pop();
+                object.extend_from_slice(format!(r#","step":[{},{of}]}}"#, index + 1).as_bytes());
+            }
+            seal(object)
+        });
+        (lines.collect(), if self.is_urgent { Sync::Now } else { Sync::Later })
+    }
+}
+
+impl Journal {
+    /// Continues the prompt that these records are of, without its file.
+    #[must_use]
+    pub fn with_recorded(self, recorded: RecordedPrompt) -> Self {
+        Self { recorded, ..self }
+    }
+
+    /// What the records of the prompt add up to, those included that could not be written.
+    pub fn recorded(&self) -> &RecordedPrompt {
+        &self.recorded
+    }
+
+    /// Begins a step of the state machine: what is appended up to its transition is valid only
+    /// together.
+    pub fn begin_step(&mut self) {
+        self.end_step();
+        self.step = Some(StepLines::default());
+    }
+
+    /// Appends a step of the state machine, after what it did to the conversation.
+    pub fn transition(&mut self, transition: &Transition) {
+        self.recorded.step(transition);
+        self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);
+        self.end_step();
+    }
+
+    /// Writes the lines of the step in one write.
+    pub(super) fn end_step(&mut self) {
+        if let Some(step) = self.step.take() {
+            let (lines, sync) = step.sealed();
+            self.write_lines(&lines, sync);
+        }
+    }
+
+    /// Appends JSON objects as lines: at once, or with the step that they belong to.
+    pub(super) fn append_lines(&mut self, objects: Vec<Vec<u8>>, sync: Sync) {
+        if let Some(step) = &mut self.step {
+            step.add(objects, sync);
+        } else if !objects.is_empty() {
+            let lines: Vec<Vec<u8>> = objects.into_iter().map(seal).collect();
+            self.write_lines(&lines, sync);
+        }
+    }
+}

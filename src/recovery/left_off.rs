@@ -1,0 +1,144 @@
+//! Where a prompt stands: what a process that resumes it does first.
+
+use serde::{Deserialize, Serialize};
+
+use super::StopReason;
+use super::event::{Action, CallPurpose, CutKind, Event, Incomplete, Nudge, ReplyKind};
+use super::event::{ReplyDisposition, StopHookDecision};
+use super::state::{Call, Run};
+use super::step::{StepContext, StepOutcome, Transition};
+
+/// Where a prompt stands after its recorded steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftOff {
+    /// The model is to reply: to the prompt, to the results of tools, or to a nudge.
+    #[default]
+    ReplyDue,
+    /// The output limit cut the last reply, and the model was not told to go on.
+    Cut(CutKind),
+    /// The last reply does not count, and the model was not told so.
+    Incomplete(Incomplete),
+    /// The service paused the last reply.
+    Paused,
+    /// The model was told to complete its last reply.
+    Continuing,
+    /// The model has answered, and nothing has accepted the answer yet.
+    Answered,
+    /// The same, with the structured output that was asked for.
+    Delivered,
+    /// The Stop hooks accept the answer, and the command of `--require` has not passed yet.
+    Consented,
+    /// Nothing is left to do.
+    Finished(StopReason),
+}
+
+impl LeftOff {
+    /// Where the prompt stands after a further step.
+    #[must_use]
+    pub fn after(self, step: &Transition) -> Self {
+        if let Action::Finish(reason @ (StopReason::Completed | StopReason::Refusal)) = step.action
+        {
+            return Self::Finished(reason);
+        }
+        if let Some(nudge) = step.edit.say {
+            return Self::after_nudge(nudge);
+        }
+        match step.event {
+            Event::Replied(reply) if step.edit.reply == ReplyDisposition::Keep => {
+                Self::after_reply(reply)
+            }
+            Event::Begin | Event::ToolsDone(_) | Event::SchemaMismatch => Self::ReplyDue,
+            Event::Delivered | Event::DeliveredEarly => Self::Delivered,
+            Event::Consulted(StopHookDecision::Pass) => Self::Consented,
+            Event::Replied(_)
+            | Event::Resumed(_)
+            | Event::Estimated(_)
+            | Event::Failed(_)
+            | Event::SharedLimitMet { .. }
+            | Event::BackgroundWaited(_)
+            | Event::Checked { .. }
+            | Event::Consulted(
+                StopHookDecision::Block | StopHookDecision::BlockAgain | StopHookDecision::Halt,
+            )
+            | Event::HookStopped
+            | Event::Deferred
+            | Event::SummaryPrevented
+            | Event::Denied
+            | Event::Refreshed
+            | Event::WaitEnded
+            | Event::Probed(_)
+            | Event::Interrupted(_)
+            | Event::DeadlinePassed
+            | Event::InternalError => self,
+        }
+    }
+
+    fn after_nudge(nudge: Nudge) -> Self {
+        match nudge {
+            Nudge::Continue(_) | Nudge::ContinueLast | Nudge::Complete(_) => Self::Continuing,
+            Nudge::MoreEffort
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput
+            | Nudge::Unmet
+            | Nudge::UnmetAgain
+            | Nudge::UnmetLast
+            | Nudge::StopHookObjection
+            | Nudge::WorkEnded
+            | Nudge::StillRunning => Self::ReplyDue,
+        }
+    }
+
+    fn after_reply(reply: ReplyKind) -> Self {
+        match reply {
+            ReplyKind::Answer { .. } | ReplyKind::Early { .. } => Self::Answered,
+            ReplyKind::CutShort(cut) => Self::Cut(cut),
+            ReplyKind::Incomplete(why) => Self::Incomplete(why),
+            ReplyKind::Paused => Self::Paused,
+            ReplyKind::ToolCalls { .. } | ReplyKind::Refusal | ReplyKind::Empty => Self::ReplyDue,
+        }
+    }
+
+    /// Where the prompt stands once the model was told something outside of a step. An answer waits
+    /// for its reply to that; a reply that was not whole still has to be continued.
+    #[must_use]
+    pub fn told(self) -> Self {
+        match self {
+            Self::Answered | Self::Delivered | Self::Consented => Self::ReplyDue,
+            Self::ReplyDue
+            | Self::Cut(_)
+            | Self::Incomplete(_)
+            | Self::Paused
+            | Self::Continuing
+            | Self::Finished(_) => self,
+        }
+    }
+
+    /// The reason of the end, if nothing is left to do.
+    pub fn end(self) -> Option<StopReason> {
+        if let Self::Finished(reason) = self { Some(reason) } else { None }
+    }
+}
+
+impl Run {
+    /// Takes a prompt up where an earlier process left it.
+    pub(super) fn take_up(self, left: LeftOff, scene: StepContext<'_>) -> StepOutcome {
+        match left {
+            LeftOff::ReplyDue => self.next_turn(scene),
+            LeftOff::Cut(cut) => self.continue_reply(cut, scene),
+            LeftOff::Incomplete(why) => self.request_completion(why, scene),
+            LeftOff::Paused | LeftOff::Continuing => match self.afford_reply(scene) {
+                Err(reason) => self.stop(reason),
+                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene),
+            },
+            LeftOff::Answered if scene.limits.structured => {
+                self.next_turn(scene).saying(Nudge::UseStructuredOutput)
+            }
+            LeftOff::Answered | LeftOff::Delivered => self.done(scene),
+            LeftOff::Consented => self.conclude(scene),
+            LeftOff::Finished(reason) => self.stop(reason),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Trials of results: a run that is killed, ended by a signal or failed at any of its requests, and
+//! then resumed by the command that it printed, has the result of a run that nothing disturbed; and
+//! a finished one is printed again without a request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::support::rotation::rotating_part;
+use crate::support::{FinishedProcess, RunBuilder, serve};
+
+const SESSION: &str = "5e551011-0000-4000-8000-0000000000a1";
+/// How many trials run at once.
+const AT_ONCE: usize = 3;
+
+/// What the model says, a step for each request, and how the run is started.
+#[derive(Clone, Copy)]
+struct Story {
+    name: &'static str,
+    steps: &'static [fn(Scenario) -> Scenario],
+    args: &'static [&'static str],
+    /// The result of a run that nothing disturbs.
+    result: &'static str,
+}
+
+impl fmt::Debug for Story {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name)
+    }
+}
+
+fn cut(scenario: Scenario, text: &str) -> Scenario {
+    scenario.reply(text).stop_reason("max_tokens")
+}
+
+fn touch(scenario: Scenario) -> Scenario {
+    scenario.tool("Bash", json!({ "command": "touch mended" })).and_text("Let me see.")
+}
+
+const STOP_HOOK: &str = r#"{"hooks":{"Stop":[{"hooks":[{"type":"command","command":
+    "test -e mended || { echo not yet >&2; exit 2; }"}]}]}}"#;
+
+const STORIES: [Story; 7] = [
+    Story {
+        name: "continued",
+        // The first is asked for once more, with more room.
+        steps: &[
+            |all| cut(all, "Lost. "),
+            |all| cut(all, "One, "),
+            |all| all.empty().and_thinking("Hm.").stop_reason("max_tokens"),
+            |all| cut(all, "two, "),
+            |all| all.reply("three."),
+        ],
+        args: &[],
+        result: "One, two, three.",
+    },
+    Story {
+        name: "paused",
+        steps: &[
+            touch,
+            |all| all.reply("The search says ").stop_reason("pause_turn"),
+            |all| all.reply("I look further.").stop_reason("pause_turn"),
+            |all| all.reply("42."),
+        ],
+        args: &[],
+        result: "The search says I look further.\n42.",
+    },
+    Story {
+        name: "effort",
+        steps: &[
+            |all| cut(all, "Lost. "),
+            |all| cut(all, "The answer "),
+            |all| all.reply("is 42."),
+            touch,
+            |all| all.reply("Nothing is missing."),
+            |all| all.reply("Nothing is missing."),
+            |all| all.reply("Nothing is missing."),
+        ],
+        args: &["--token-budget", "5k"],
+        result: "The answer is 42.\n\nNothing is missing.",
+    },
+    Story {
+        name: "schema",
+        steps: &[
+            |all| all.reply("There are two."),
+            |all| all.tool("StructuredOutput", json!({ "count": 2 })),
+        ],
+        args: &["--json-schema", r#"{"type":"object","required":["count"]}"#],
+        result: r#"{"count":2}"#,
+    },
+    Story {
+        name: "requirement",
+        steps: &[|all| all.reply("Done."), touch, |all| all.reply("Now it is.")],
+        args: &["--require", "test -e mended"],
+        result: "Now it is.",
+    },
+    Story {
+        name: "stop hook",
+        steps: &[|all| all.reply("Done."), touch, |all| all.reply("Now it is.")],
+        args: &["--settings", STOP_HOOK],
+        result: "Now it is.",
+    },
+    Story {
+        name: "incomplete",
+        steps: &[
+            |all| all.reply("Half").stop_reason("odd"),
+            |all| all.reply("Half an").stop_reason("odd"),
+            |all| all.reply("A whole answer."),
+        ],
+        args: &[],
+        result: "A whole answer.",
+    },
+];
+
+/// How the first process ends.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    Kill,
+    Signal,
+    Failure,
+}
+
+impl Story {
+    /// The scenario in which the request of this number, counted from 0, is not answered as long as
+    /// the first process lives.
+    fn cut_at(self, at: usize, cut: Cut) -> Scenario {
+        let mut scenario = Scenario::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            if index == at {
+                scenario = match cut {
+                    Cut::Kill | Cut::Signal => scenario
+                        .reply("This reply is lost.")
+                        .fault(ScriptedFaultKind::Stall, FaultPosition::Request),
+                    Cut::Failure => scenario.status(403),
+                };
+            }
+            scenario = step(scenario);
+        }
+        scenario
+    }
+
+    fn run(self, server: &RehearsalServer) -> RunBuilder {
+        let args = ["--resume-or-start", SESSION, "--output-format", "json", "Do it."];
+        RunBuilder::against(server).args(args).args(self.args)
+    }
+
+    /// Runs the story, disturbed once, to its end, and prints it again.
+    async fn carry_through(self, at: usize, cut: Cut) {
+        let context = format!("{self:?}, request {at}, {cut:?}");
+        let server = serve(self.cut_at(at, cut));
+        let running = self.run(&server).start();
+        if !matches!(cut, Cut::Failure) {
+            server.wait_for_request(at + 1).await;
+            let signal = if matches!(cut, Cut::Kill) { Signal::SIGKILL } else { Signal::SIGTERM };
+            running.signal(signal);
+        }
+        let ended = running.end().await;
+        assert_ne!(ended.code, Some(0), "{context}: {ended:?}");
+        let words = if ended.code.is_none() {
+            vec!["--resume".to_owned(), SESSION.to_owned()]
+        } else {
+            let command = ended.result()["resume"]["command"].as_str().map(str::to_owned);
+            command.expect(&context).split(' ').skip(1).map(str::to_owned).collect()
+        };
+        // Settings are no part of what a session keeps.
+        let hooks = self.args.iter().filter(|_| self.args.contains(&"--settings"));
+        let again = ended.again(&server.base_url()).args(&words).args(hooks);
+        let ended = again.args(["--output-format", "json"]).run().await;
+        let first = self.judge(&ended, &context);
+        let asked = server.requests().len();
+        assert_eq!(asked, self.steps.len() + 1, "{context}");
+        let again = ended.again(&server.base_url()).args(["--resume", SESSION]);
+        let ended = again.args(["--output-format", "json"]).run().await;
+        assert_eq!(self.judge(&ended, &context), first, "{context}");
+        assert_eq!(server.requests().len(), asked, "{context}: printed again without a request");
+        assert_eq!(server.violations(), [""; 0], "{context}");
+    }
+
+    /// What must be the same however the run came to its end.
+    fn judge(self, ended: &FinishedProcess, context: &str) -> Value {
+        let result = ended.result();
+        assert_eq!(ended.code, Some(0), "{context}: {ended:?}");
+        assert_eq!(result["result"], self.result, "{context}");
+        let names = [
+            "subtype",
+            "is_error",
+            "exit_code",
+            "result",
+            "structured_output",
+            "terminal_reason",
+            "stop_reason",
+            "num_turns",
+        ];
+        names.iter().map(|name| result[*name].clone()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disturbed_run_has_the_result_of_an_undisturbed_one() {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut trials = JoinSet::new();
+    let all = STORIES.iter().flat_map(|story| {
+        let cuts = [Cut::Kill, Cut::Signal, Cut::Failure];
+        (0..story.steps.len()).flat_map(move |at| cuts.map(|cut| (*story, at, cut)))
+    });
+    for (story, at, cut) in rotating_part(all, 3) {
+        let places = Arc::clone(&places);
+        trials.spawn(async move {
+            let _place = places.acquire().await;
+            story.carry_through(at, cut).await;
+        });
+    }
+    while let Some(trial) = trials.join_next().await {
+        trial.expect("the trial holds");
+    }
+}
