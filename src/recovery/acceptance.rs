@@ -74,8 +74,7 @@ impl Run {
         let (run, chosen) = self.choose_plan(SetbackKind::Idle, scene);
         if chosen == RecoveryPlan::Nudge {
             let run = Self { since_nudge: 0, ..run };
-            let outcome = run.next_turn(scene).saying(Nudge::MoreEffort);
-            outcome.refunding(self.budgets).by(chosen)
+            run.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
         } else {
             run.conclude(scene)
         }

@@ -10,6 +10,7 @@ mod damaged;
 mod disk;
 mod foreign_sessions;
 mod owner;
+mod recorded_prompt;
 mod recoveries;
 mod restored;
 mod session_files;

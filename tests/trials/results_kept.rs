@@ -63,12 +63,12 @@ const STORIES: [Story; 7] = [
         name: "paused",
         steps: &[
             touch,
-            |all| all.reply("The search says ").stop_reason("pause_turn"),
+            |all| all.reply("The search says:").stop_reason("pause_turn"),
             |all| all.reply("I look further.").stop_reason("pause_turn"),
             |all| all.reply("42."),
         ],
         args: &[],
-        result: "The search says I look further.\n42.",
+        result: "The search says:\nI look further.\n42.",
     },
     Story {
         name: "effort",
@@ -130,11 +130,14 @@ impl Story {
     /// the first process lives.
     fn cut_at(self, at: usize, cut: Cut) -> Scenario {
         let mut scenario = Scenario::new();
+        // The server lets an assistant have the last word only after a pause.
+        let stop_reason = if self.name == "paused" { "pause_turn" } else { "end_turn" };
         for (index, step) in self.steps.iter().enumerate() {
             if index == at {
                 scenario = match cut {
                     Cut::Kill | Cut::Signal => scenario
                         .reply("This reply is lost.")
+                        .stop_reason(stop_reason)
                         .fault(ScriptedFaultKind::Stall, FaultPosition::Request),
                     Cut::Failure => scenario.status(403),
                 };
@@ -218,4 +221,78 @@ async fn a_disturbed_run_has_the_result_of_an_undisturbed_one() {
     while let Some(trial) = trials.join_next().await {
         trial.expect("the trial holds");
     }
+}
+
+/// A finished session has nothing to do, whatever is asked of it.
+#[tokio::test]
+async fn a_finished_session_is_printed_again_whatever_the_options() {
+    let server = serve(Scenario::new().reply("Done."));
+    let args = ["--session-id", SESSION, "--output-format", "json", "Do it."];
+    let mut ended = RunBuilder::against(&server).args(args).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let options: [&[&str]; 6] = [
+        &["--require", "false"],
+        &["--json-schema", r#"{"type":"object"}"#],
+        &["--max-turns", "1", "--max-budget-usd", "0.01"],
+        &["--settings", STOP_HOOK],
+        &["--token-budget", "10k"],
+        &["--fork-session"],
+    ];
+    for options in options {
+        let again = ended.again(&server.base_url()).args(["--resume", SESSION]).args(options);
+        ended = again.args(["--output-format", "json"]).run().await;
+        let result = ended.result();
+        assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+        assert_eq!(result["requirement"], Value::Null, "nothing was checked");
+        assert_eq!(server.requests().len(), 1, "{options:?}");
+    }
+}
+
+/// The model has said that it is done, and the turn limit was reached before that was accepted.
+#[tokio::test]
+async fn an_answer_that_was_not_accepted_in_time_is_checked_with_more_turns() {
+    for check in [&["--require", "test -e mended"], &["--settings", STOP_HOOK]] {
+        let server = serve(Scenario::new().reply("Done.").reply("Done again.").reply("Now it is."));
+        let args = ["--session-id", SESSION, "--output-format", "json", "--max-turns", "1", "Go."];
+        let ended = RunBuilder::against(&server).args(check).args(args).run().await;
+        assert_eq!((ended.code, &ended.result()["result"]), (Some(3), &Value::Null), "{ended:?}");
+        let resumed = ["--resume", SESSION, "--output-format", "json", "--max-turns"];
+        // Without more turns the same is said again; it is no mistake of the command line.
+        let again = ended.again(&server.base_url()).args(check).args(resumed).args(["1"]);
+        let ended = again.run().await;
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        let again = ended.again(&server.base_url()).args(check).args(resumed).args(["2"]);
+        let ended = again.run().await;
+        // A hook that objects in the same words to the same work has the last word.
+        assert!(matches!(ended.code, Some(3 | 9)), "{ended:?}");
+        assert_eq!(server.requests().len(), 2);
+        std::fs::write(ended.work().join("mended"), "").expect("written");
+        let again = ended.again(&server.base_url()).args(check).args(resumed).args(["9"]);
+        let ended = again.run().await;
+        let result = ended.result();
+        assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done again.")), "{ended:?}");
+        assert_eq!(server.requests().len(), 2, "it only had to be accepted");
+    }
+}
+
+/// A model that declined has ended the session; a prompt that a hook stopped was never recorded.
+#[tokio::test]
+async fn sessions_that_cannot_go_on_say_so() {
+    let server = serve(Scenario::new().reply("I will not.").stop_reason("refusal"));
+    let args = ["--resume-or-start", SESSION, "--output-format", "json", "Do it."];
+    let ended = RunBuilder::against(&server).args(args).run().await;
+    let first = ended.result();
+    let ended = ended.again(&server.base_url()).args(args).run().await;
+    let second = ended.result();
+    assert_eq!((ended.code, &second["terminal_reason"]), (Some(1), &json!("refusal")), "{second}");
+    assert_eq!(
+        (&second["partial_result"], &second["resume"]),
+        (&first["partial_result"], &Value::Null)
+    );
+    assert_eq!(server.requests().len(), 1, "it is not asked again");
+    let hook =
+        r#"{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"exit 2"}]}]}}"#;
+    let args = ["--settings", hook, "--output-format", "json", "Do it."];
+    let ended = RunBuilder::against(&server).args(args).run().await;
+    assert_eq!((ended.code, &ended.result()["resume"]), (Some(6), &Value::Null), "{ended:?}");
 }

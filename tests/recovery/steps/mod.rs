@@ -7,6 +7,7 @@ mod capacity;
 mod chain;
 mod context;
 mod fast;
+mod left_off;
 mod limits;
 mod media;
 mod probing;

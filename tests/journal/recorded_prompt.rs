@@ -1,0 +1,146 @@
+//! What the records of a prompt add up to: the texts that make its answer.
+
+use outlast::journal::RecordedPrompt;
+use outlast::recovery::{
+    Action, CutKind, Event, HistoryEdit, Incomplete, Limits, Moment, Nudge, ReplyDisposition,
+    ReplyKind, Run, StopReason, Transition,
+};
+use outlast::transcript::Block;
+use serde_json::{Value, json};
+
+const ANSWER: ReplyKind = ReplyKind::Answer { tokens: 3 };
+const TOOLS: ReplyKind = ReplyKind::ToolCalls { tokens: 3 };
+const CUT: ReplyKind = ReplyKind::CutShort(CutKind::Text);
+const GO_ON: Nudge = Nudge::Continue(CutKind::Text);
+
+fn step(event: Event, reply: ReplyDisposition, say: Option<Nudge>) -> Transition {
+    let (run, action) = (Run::new(1, &Limits::default()), Action::RunTools);
+    let edit = HistoryEdit { reply, say, ..HistoryEdit::default() };
+    Transition { at: Moment::default(), event, plan: None, edit, next: run, action }
+}
+
+/// A reply that is kept, and what the model is told about it.
+fn hears(prompt: &mut RecordedPrompt, texts: &[&str], kind: ReplyKind, say: Option<Nudge>) {
+    if !texts.is_empty() {
+        let blocks: Vec<Block> = texts.iter().map(|text| Block::text(*text)).collect();
+        prompt.reply(&blocks, Some("a reason"));
+    }
+    prompt.step(&step(Event::Replied(kind), ReplyDisposition::Keep, say));
+}
+
+#[test]
+fn the_answer_is_made_of_the_texts_that_were_given_as_one() {
+    type Said = (&'static [&'static str], ReplyKind, Option<Nudge>);
+    let complete = Some(Nudge::Complete(Incomplete::UnknownReason));
+    let thinking = ReplyKind::CutShort(CutKind::Thinking);
+    let table: [(&[Said], &str); 16] = [
+        (&[(&["One", "two"], ANSWER, None)], "One\ntwo"),
+        (&[(&["I look."], TOOLS, None), (&["Found."], ANSWER, None)], "Found."),
+        (&[(&["I look."], TOOLS, None), (&[], TOOLS, None)], "I look."),
+        (&[(&["Wo"], CUT, Some(GO_ON)), (&["rds"], ANSWER, None)], "Words"),
+        (
+            &[(&["I look."], TOOLS, None), (&["Wo"], CUT, Some(GO_ON)), (&["rd"], ANSWER, None)],
+            "Word",
+        ),
+        // A reply that only thinks is no part of the text before it.
+        (
+            &[
+                (&["I look."], TOOLS, None),
+                (&[], thinking, Some(GO_ON)),
+                (&["It is."], ANSWER, None),
+            ],
+            "It is.",
+        ),
+        (
+            &[(&["Wo"], CUT, Some(GO_ON)), (&[], thinking, Some(GO_ON)), (&["rd"], ANSWER, None)],
+            "Word",
+        ),
+        (&[(&["It says "], ReplyKind::Paused, None), (&["42."], ANSWER, None)], "It says 42."),
+        (&[(&["It says:"], ReplyKind::Paused, None), (&["42."], ANSWER, None)], "It says:\n42."),
+        (&[(&["42"], ANSWER, Some(Nudge::MoreEffort)), (&["Fine."], ANSWER, None)], "42\n\nFine."),
+        (
+            &[
+                (&["42"], ANSWER, Some(Nudge::MoreEffort)),
+                (&["I check."], TOOLS, None),
+                (&["Fine."], ANSWER, Some(Nudge::MoreEffort)),
+                (&["Fine."], ANSWER, None),
+            ],
+            "42\n\nFine.",
+        ),
+        (
+            &[(&["42"], ANSWER, Some(Nudge::WorkEnded)), (&["42, and 43"], ANSWER, None)],
+            "42, and 43",
+        ),
+        (&[(&["42"], ANSWER, Some(Nudge::StillRunning)), (&["42"], ANSWER, None)], "42"),
+        (&[(&["42"], ANSWER, Some(Nudge::Unmet)), (&["43"], ANSWER, None)], "43"),
+        (&[(&["42"], ANSWER, Some(Nudge::StopHookObjection)), (&[], TOOLS, None)], "42"),
+        (
+            &[
+                (&["4"], ReplyKind::Incomplete(Incomplete::UnknownReason), complete),
+                (&["42"], ANSWER, None),
+            ],
+            "42",
+        ),
+    ];
+    for (said, wanted) in table {
+        let mut prompt = RecordedPrompt::default();
+        for (texts, kind, say) in said {
+            hears(&mut prompt, texts, *kind, *say);
+        }
+        assert_eq!(prompt.answer(), wanted, "{said:?}");
+        let stored: RecordedPrompt =
+            serde_json::from_value(serde_json::to_value(&prompt).expect("JSON")).expect("the same");
+        assert_eq!(stored, prompt, "{said:?}");
+    }
+}
+
+/// Words that were dropped, and the answer to another prompt, are no part of an answer.
+#[test]
+fn dropped_replies_and_earlier_prompts_are_left_out() {
+    let mut prompt = RecordedPrompt::default();
+    prompt.reply(&[Block::text("Lost.")], Some("max_tokens"));
+    prompt.step(&step(Event::Replied(CUT), ReplyDisposition::Drop, None));
+    hears(&mut prompt, &["Kept"], CUT, Some(GO_ON));
+    assert_eq!((prompt.answer().as_str(), prompt.stop_reason()), ("Kept", Some("a reason")));
+    hears(&mut prompt, &[], ReplyKind::CutShort(CutKind::Thinking), Some(GO_ON));
+    assert_eq!(prompt.stop_reason(), Some("max_tokens"), "a reply without a message");
+    hears(&mut prompt, &[" whole."], ANSWER, Some(Nudge::MoreEffort));
+    prompt.told(&[Block::text("Something else.")], None);
+    prompt.step(&step(Event::Begin, ReplyDisposition::Absent, None));
+    assert_eq!(prompt.answer(), "Kept whole.", "until the model says more");
+    hears(&mut prompt, &["Another."], ANSWER, None);
+    assert_eq!(prompt.answer(), "Another.");
+}
+
+fn call(id: &str, name: &str) -> Block {
+    Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input: json!({}) }
+}
+
+fn result(id: &str, is_error: bool) -> Block {
+    Block::ToolResult { tool_use_id: id.to_owned(), content: vec![Block::text("x")], is_error }
+}
+
+/// A structured output counts once all calls of its reply are done, and no other one failed.
+#[test]
+fn a_structured_output_counts_with_the_calls_beside_it() {
+    let output = json!({ "a": 1 });
+    let delivered = |other_fails: bool, results: &[&str]| {
+        let mut prompt = RecordedPrompt::default();
+        let calls = [call("other", "Bash"), call("output", "StructuredOutput")];
+        prompt.reply(&calls, Some("tool_use"));
+        prompt.step(&step(Event::Replied(TOOLS), ReplyDisposition::Keep, None));
+        for id in results {
+            let is_output = *id == "output";
+            let detail: Option<&Value> = is_output.then_some(&output);
+            prompt.told(&[result(id, other_fails && !is_output)], detail);
+        }
+        prompt.structured().map(|(answer, attempts)| (answer.clone(), attempts))
+    };
+    assert_eq!(delivered(false, &["other", "output"]), Some((output.clone(), 1)));
+    assert_eq!(delivered(false, &["output", "other"]), Some((output.clone(), 1)));
+    assert_eq!(delivered(false, &["output"]), None, "the other one was cut off");
+    assert_eq!(delivered(true, &["other", "output"]), None);
+    let mut prompt = RecordedPrompt::default();
+    prompt.end(StopReason::Completed);
+    assert_eq!(prompt.structured(), None);
+}

@@ -1,0 +1,144 @@
+//! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
+
+use outlast::recovery::{
+    Action, Budgets, CutKind, Event, Incomplete, LeftOff, Limits, Nudge, ReplyKind,
+    StopHookDecision, StopReason, WorkStatus,
+};
+
+use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, limits};
+
+const CUT: Event = Event::Replied(ReplyKind::CutShort(CutKind::Text));
+const PAUSED: Event = Event::Replied(ReplyKind::Paused);
+const EARLY: Event = Event::Replied(ReplyKind::Early { tokens: 100 });
+const PASS: Event = Event::Consulted(StopHookDecision::Pass);
+const BLOCK: Event = Event::Consulted(StopHookDecision::Block);
+const UNMET: Event = Event::Checked { passed: false };
+
+fn demanding(turns: Option<u32>) -> Limits {
+    let budgets = Budgets { turns, requirement_tries: 3, objections: 2, ..limits().budgets };
+    Limits { budgets, stop_hooks: true, requirement: true, ..limits() }
+}
+
+fn structured() -> Limits {
+    Limits { structured: true, ..limits() }
+}
+
+fn turns(turns: u32) -> Limits {
+    let budgets = Budgets { turns: Some(turns), ..limits().budgets };
+    Limits { budgets, ..limits() }
+}
+
+fn left_off(story: &Story) -> LeftOff {
+    story.told.iter().fold(LeftOff::default(), |left, step| left.after(step))
+}
+
+#[test]
+fn the_steps_of_a_prompt_tell_where_it_stands() {
+    use LeftOff::{Answered, Consented, Continuing, Cut, Delivered, Finished, Paused, ReplyDue};
+    let plain = || Story::begin(limits());
+    let strict = || Story::begin(demanding(None));
+    let last = || Story::begin(demanding(Some(1)));
+    let escalated = || plain().then(CUT).then(CUT);
+    let table = [
+        ("asked", plain(), ReplyDue),
+        ("tools run", plain().then(TOOL_CALLS), ReplyDue),
+        ("tools have run", plain().then(TOOL_CALLS).then(TOOLS_DONE), ReplyDue),
+        ("dropped for more room", plain().then(CUT), ReplyDue),
+        ("told to go on", escalated(), Continuing),
+        ("cut in the last turn", Story::begin(turns(1)).then(CUT).then(CUT), Cut(CutKind::Text)),
+        ("paused", plain().then(PAUSED), Paused),
+        ("paused in the last turn", Story::begin(turns(1)).then(PAUSED), Paused),
+        ("done", plain().then(ANSWER), Finished(StopReason::Completed)),
+        (
+            "declined",
+            plain().then(Event::Replied(ReplyKind::Refusal)),
+            Finished(StopReason::Refusal),
+        ),
+        ("answered", strict().then(ANSWER), Answered),
+        ("accepted by the hooks", strict().then(ANSWER).then(PASS), Consented),
+        ("told of an objection", strict().then(ANSWER).then(BLOCK), ReplyDue),
+        ("an objection in the last turn", last().then(ANSWER).then(BLOCK), Answered),
+        ("told of a failed check", strict().then(ANSWER).then(PASS).then(UNMET), ReplyDue),
+        ("a failed check in the last turn", last().then(ANSWER).then(PASS).then(UNMET), Consented),
+        ("waits for background work", plain().then(EARLY), Answered),
+        (
+            "told of background work",
+            plain().then(EARLY).then(Event::BackgroundWaited(WorkStatus::Unreported)),
+            ReplyDue,
+        ),
+        (
+            "text where a structure is wanted",
+            Story::begin(Limits { structured: true, ..turns(1) }).then(ANSWER),
+            Answered,
+        ),
+        (
+            "delivered",
+            Story::begin(Limits { structured: true, ..demanding(None) })
+                .then(TOOL_CALLS)
+                .then(Event::Delivered),
+            Delivered,
+        ),
+    ];
+    for (what, story, wanted) in table {
+        assert_eq!(left_off(&story), wanted, "{what}");
+    }
+    let told = [(Answered, ReplyDue), (Delivered, ReplyDue), (Consented, ReplyDue)];
+    for (before, after) in told {
+        assert_eq!(before.told(), after);
+    }
+    for same in [ReplyDue, Continuing, Paused, Cut(CutKind::Text)] {
+        assert_eq!(same.told(), same);
+    }
+}
+
+#[test]
+fn a_process_that_takes_a_prompt_up_does_what_is_left() {
+    let takes_up = |limits: Limits, left| Story::unasked(limits).just(Event::Resumed(left));
+    let asks = [
+        (LeftOff::ReplyDue, None),
+        (LeftOff::Continuing, None),
+        (LeftOff::Paused, None),
+        (LeftOff::Cut(CutKind::Text), Some(Nudge::Continue(CutKind::Text))),
+        (
+            LeftOff::Incomplete(Incomplete::UnknownReason),
+            Some(Nudge::Complete(Incomplete::UnknownReason)),
+        ),
+    ];
+    for (left, nudge) in asks {
+        let story = takes_up(demanding(None), left);
+        assert!(matches!(story.last(), Action::Estimate { .. }), "{left:?}");
+        assert_eq!(story.transition().edit.say, nudge, "{left:?}");
+        takes_up(turns(0), left).ends_as(StopReason::MaxTurns);
+    }
+    let story = takes_up(structured(), LeftOff::Answered);
+    assert_eq!(story.transition().edit.say, Some(Nudge::UseStructuredOutput));
+    for left in [LeftOff::Answered, LeftOff::Delivered] {
+        assert_eq!(takes_up(demanding(None), left).last(), Action::RunStopHooks);
+        takes_up(limits(), left).ends_as(StopReason::Completed);
+    }
+    assert_eq!(takes_up(demanding(None), LeftOff::Consented).last(), Action::RunRequirement);
+    for reason in [StopReason::Completed, StopReason::Refusal] {
+        takes_up(limits(), LeftOff::Finished(reason)).ends_as(reason);
+    }
+}
+
+/// The run may be resumed with more turns: what the model was never told of is not used up.
+#[test]
+fn a_try_that_the_turn_limit_prevents_is_not_spent() {
+    let full = demanding(Some(1));
+    let unmet = Story::begin(full).then(ANSWER).then(PASS).then(UNMET);
+    assert_eq!(unmet.run.budgets.requirement_tries, 3);
+    unmet.ends_as(StopReason::MaxTurns);
+    let objected = Story::begin(full).then(ANSWER).then(BLOCK);
+    assert_eq!(objected.run.budgets.objections, 2);
+    objected.ends_as(StopReason::MaxTurns);
+}
+
+/// A larger output limit that a reply has stays with it.
+#[test]
+fn a_reopened_run_keeps_its_output_limit() {
+    let before = Story::begin(limits()).then(CUT).then(CUT).run;
+    let after = before.reopened(&limits());
+    assert_eq!((after.cap, after.budgets.escalations), (before.cap, 0));
+    assert_eq!(after.budgets.continuations, limits().budgets.continuations);
+}
