@@ -225,6 +225,7 @@ impl World for Process<'_> {
                 size: 0,
                 fixed: 0,
                 window: u32::MAX,
+                counted: false,
                 mitigations: AvailableMitigations::NONE,
             }),
             Action::Ask(_) => self.ask(),
