@@ -87,6 +87,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::process::ProgramTerms;
 
     #[test]
     fn descendants_are_own_commands_and_parents_are_not() {
@@ -118,6 +119,7 @@ mod tests {
             input: false,
             memory: None,
             landlock: None,
+            terms: ProgramTerms::default(),
         };
         assert!(KillingJob::of(&job("make test")).is_none());
         assert!(!is_own_command(sender));
