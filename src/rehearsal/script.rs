@@ -347,3 +347,32 @@ fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
         Value::Null | Value::Bool(_) | Value::Number(_) => Box::new(std::iter::empty()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rehearsal::scenario::ScriptedReply;
+
+    /// Summaries are asked for less often than in the script, or more often.
+    #[test]
+    fn compactions_that_vary_may_be_left_over_and_are_repeated() {
+        let step = || ScriptStep::new(StepAnswer::Reply(ScriptedReply::default()));
+        let request = RecordedRequest {
+            method: "POST".to_owned(),
+            path: "/v1/messages".to_owned(),
+            headers: vec![(SOURCE.to_owned(), "compact".to_owned())],
+            body: Vec::new(),
+            keep_alive: true,
+        };
+        let asked = RequestTraits { request: &request, body: &Value::Null };
+        for (compactions_vary, left_over, third) in [(true, 0, Some(1)), (false, 2, None)] {
+            let compactions = vec![step(), step()];
+            let part = ServerPart { compactions, compactions_vary, ..ServerPart::default() };
+            let mut script = ScriptState::new(&part);
+            assert_eq!(script.unrequested_answers(&part), left_over);
+            let line = ScriptLine::of(&part, &request);
+            let played = [0; 3].map(|_| script.next(&part, line, &asked));
+            assert_eq!(played, [Some(0), Some(1), third]);
+        }
+    }
+}

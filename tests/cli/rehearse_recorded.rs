@@ -177,3 +177,27 @@ fn only_journal(config: &Path) -> std::path::PathBuf {
     let mut paths = files.flatten().map(|file| file.path());
     paths.find(|path| path.extension().is_some_and(|end| end == "jsonl")).expect("a journal")
 }
+
+/// The recorded calls name a file of the user's, and are made again.
+#[tokio::test]
+async fn a_rehearsal_leaves_files_outside_of_its_folder_as_they_are() {
+    let home = tempfile::TempDir::new().expect("a folder");
+    let (plan, new) = (home.path().join("plan.md"), home.path().join("new.md"));
+    for flags in [&["--dangerously-skip-permissions"][..], &["--allowedTools", "Read,Write"]] {
+        fs::write(&plan, "v1").expect("ours");
+        let scenario = Scenario::new()
+            .tool("Read", json!({ "file_path": plan }))
+            .tool("Write", json!({ "file_path": plan, "content": "v2" }))
+            .tool("Write", json!({ "file_path": new, "content": "new" }))
+            .reply("Done.")
+            .args(flags);
+        let recorded = record(&scenario).await;
+        assert_eq!(fs::read_to_string(&plan).expect("there"), "v2", "the session wrote it");
+        fs::write(&plan, "v3").expect("ours");
+        fs::remove_file(&new).expect("the session made it");
+        let ended = rehearse(recorded, &[]).await;
+        assert!(ended.stderr.ends_with(", as expected\n"), "{flags:?}: {ended:?}");
+        assert_eq!(fs::read_to_string(&plan).expect("there"), "v3", "{flags:?}");
+        assert!(!new.exists(), "{flags:?}");
+    }
+}
