@@ -8,12 +8,14 @@ use std::time::Duration;
 pub const EVENT_LIMIT: usize = 8 * 1024 * 1024;
 
 /// One server-sent event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
     /// The `event` field, or empty: some servers send data only.
     pub event: String,
     /// The `data` lines. Invalid UTF-8 is replaced, as the standard requires.
     pub data: String,
+    /// Whether a line of the event, or of one without data before it, was not valid UTF-8.
+    pub is_damaged: bool,
 }
 
 /// An event was larger than the limit, in bytes.
@@ -30,6 +32,8 @@ pub struct SseParser {
     line: Vec<u8>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
+    /// A line since the last complete event was not valid UTF-8.
+    is_damaged: bool,
     /// The last byte was a carriage return, so a following line feed ends no further line.
     after_return: bool,
     /// The first line is complete, so a byte-order mark is no longer possible.
@@ -54,6 +58,7 @@ impl SseParser {
             line: Vec::new(),
             event: Vec::new(),
             data: None,
+            is_damaged: false,
             after_return: false,
             begun: false,
             id: String::new(),
@@ -120,6 +125,8 @@ impl SseParser {
             return self.end_event();
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        // A comment carries nothing.
+        self.is_damaged |= colon > 0 && str::from_utf8(line).is_err();
         let (field, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
@@ -153,6 +160,7 @@ impl SseParser {
         Some(SseEvent {
             event: String::from_utf8_lossy(&event).into_owned(),
             data: String::from_utf8_lossy(&data).into_owned(),
+            is_damaged: mem::take(&mut self.is_damaged),
         })
     }
 }
@@ -177,6 +185,20 @@ mod tests {
         );
         parser.push(b"id: a\0b\ndata\n\nid\ndata\n\n", &mut events).expect("short");
         assert_eq!(parser.last_id(), None, "an empty one resets it");
+    }
+
+    #[test]
+    fn an_event_reports_invalid_utf_8_in_any_of_its_lines() {
+        let damaged = |bytes: &[u8]| {
+            let (mut parser, mut events) = (SseParser::default(), Vec::new());
+            parser.push(bytes, &mut events).expect("short");
+            events.iter().map(|event| event.is_damaged).collect::<Vec<_>>()
+        };
+        assert_eq!(damaged(b"data: caf\xc3\n\ndata: caf\xc3\xa9\n\n"), [true, false]);
+        assert_eq!(damaged(b"data: a\ndata: \xed\xa0\xbd\ndata: b\n\n"), [true], "a surrogate");
+        assert_eq!(damaged(b"event: \xff\ndata: a\n\n"), [true]);
+        assert_eq!(damaged(b"dat\xe1: lost\n\ndata: next\n\n"), [true], "an event was lost");
+        assert_eq!(damaged(b": \xff\ndata: a\n\n"), [false], "a comment");
     }
 
     #[test]

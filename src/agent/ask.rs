@@ -7,7 +7,9 @@ use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, RequestContent, StopKind, StreamProgress, classify_reply};
+use crate::model::{
+    EndWords, ModelReply, RequestContent, StopKind, StreamProgress, classify_reply,
+};
 use crate::recovery::{
     CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment,
     ReplyKind, SUMMARISE,
@@ -176,7 +178,15 @@ impl RunWorld<'_> {
             };
             return self.handle_fault(Fault::new(kind, FailureStage::Block), ask).await;
         }
-        let reply = classify_reply(&answer);
+        let end_words = if self.limits.strict_stop_reasons {
+            EndWords::OfMessagesApi
+        } else {
+            EndWords::OfAnyApi
+        };
+        let mut reply = classify_reply(&answer, end_words);
+        if ask.purpose == CallPurpose::Reply {
+            reply = self.check_final_reply(&answer, reply);
+        }
         if let ReplyKind::Incomplete(why) = reply {
             let fault = ClassifiedFault::new(incomplete_reply_fault(&answer, why));
             self.caller.keep_fault(fault, self.monitor.clock);
@@ -197,10 +207,11 @@ impl RunWorld<'_> {
         self.caller.settle_broken(&mut self.conversation, &mut self.monitor);
         let fault = ClassifiedFault::new(fault);
         let mut view = self.context_view();
-        let contradicted = view.is_implausible_overflow(&fault, ask);
+        let contradicted = view.contradicts(&fault, ask);
         if !contradicted {
             view.learn_window(&fault, ask.purpose);
         }
+        view.learn_output_limit(&fault.fault, ask);
         let mitigations = view.mitigations(&fault.fault, ask);
         let standing = self.caller.endpoint().client.standing();
         let failure = Failure { mitigations, standing, contradicted, ..fault.failure };
@@ -248,6 +259,7 @@ fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
     let reason: String = answer.stop_reason.chars().take(LONGEST_REASON).collect();
     let meaning = match why {
         Incomplete::MissingCall => "but no tool call came",
+        Incomplete::CallInText => "with a tool call as plain text, which was not run",
         Incomplete::Filtered => "so a content filter stopped it",
         Incomplete::BrokenOff => "so it broke off",
         Incomplete::UnknownReason => "which is not the end of a reply in the Messages API",

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Bounds, ModelReply};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    RejectedContent, SUMMARISE, TokenEstimate, Trim,
+    RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -94,7 +94,7 @@ impl ContextView<'_> {
             input,
             token,
             left: self.caller.accounting.left(),
-            ceiling: self.caller.endpoint().facts.max_output,
+            ceiling: self.caller.output_limit(),
             size: u32::try_from(size).unwrap_or(u32::MAX),
             fixed: u32::try_from(self.conversation.history.fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.caller.window()).unwrap_or(u32::MAX),
@@ -161,7 +161,7 @@ impl ContextView<'_> {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (window, fixed) =
             (tokens(self.caller.window()), tokens(self.conversation.history.fixed()));
-        self.limits.crowded_from(window, self.caller.endpoint().facts.max_output, fixed).into()
+        self.limits.crowded_from(window, self.caller.output_limit(), fixed).into()
     }
 
     fn cut(&self) -> Option<CutPoint> {
@@ -192,12 +192,15 @@ impl ContextView<'_> {
     /// The mitigations that the conversation offers against a failure.
     pub(super) fn mitigations(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
         let output = fault.counts_output() && self.leaves_less_than(ask);
+        // A smaller limit was learned from this refusal.
+        let refused_cap = self.caller.output_limit() < ask.cap;
         match ask.purpose {
             CallPurpose::Summary(_) => {
                 let drops = self.compactor.summarising.as_ref().map_or(0, |summary| summary.drops);
                 AvailableMitigations {
                     rounds: drops < DROPS_MAX,
-                    output,
+                    output: output || refused_cap,
+                    cache_marks: self.is_refused_for_cache_marks(fault),
                     ..AvailableMitigations::NONE
                 }
             }
@@ -210,33 +213,79 @@ impl ContextView<'_> {
                 // Lowering the output cap does not help above the compaction threshold.
                 let crowded = self.conversation.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let asks =
-                    self.caller.thinking_for(self.caller.endpoint(), self.conversation).is_some();
-                let thinking = asks && fault.is_about_asking_for_thinking();
+                let thinking = self.asks_for_thinking() && fault.is_about_asking_for_thinking();
                 AvailableMitigations {
                     media: has_media(messages),
                     block,
-                    output,
+                    output: output || refused_cap,
                     thinking,
+                    cache_marks: self.is_refused_for_cache_marks(fault),
                     ..makers
                 }
             }
         }
     }
 
-    /// Whether a refusal as too long contradicts the known window: the request is far smaller, and
-    /// the request before was not refused for it. A window that the refusal does not name may be
-    /// smaller than the known one, so only a small request contradicts it.
-    pub(super) fn is_implausible_overflow(
-        &mut self,
-        fault: &ClassifiedFault,
-        ask: &ModelCall,
-    ) -> bool {
-        let too_long = |fault: &ClassifiedFault| fault.failure.class == ErrorClass::PromptTooLong;
-        if !too_long(fault) || self.caller.fault.as_ref().is_some_and(too_long) {
+    fn asks_for_thinking(&self) -> bool {
+        self.caller.thinking_for(self.caller.endpoint(), self.conversation).is_some()
+    }
+
+    fn is_refused_for_cache_marks(&self, fault: &Fault) -> bool {
+        self.caller.endpoint().client.marks_cache() && fault.is_about_cache_marks()
+    }
+
+    /// Whether the request contradicts its refusal, and the request before was not refused for the
+    /// same.
+    pub(super) fn contradicts(&mut self, fault: &ClassifiedFault, ask: &ModelCall) -> bool {
+        let class = fault.failure.class;
+        if self.caller.fault.as_ref().is_some_and(|before| before.failure.class == class) {
             return false;
         }
-        let fault = &fault.fault;
+        match class {
+            ErrorClass::PromptTooLong => self.is_implausible_overflow(&fault.fault, ask),
+            ErrorClass::RequestTooLarge => {
+                // Their bytes are not in the size in tokens.
+                let has_media = has_media(self.conversation.history.messages());
+                !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
+            }
+            ErrorClass::InvalidRequest => {
+                let messages = self.conversation.history.messages();
+                let is_thinking = |block: &Block| {
+                    matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
+                };
+                let has_thinking = self.asks_for_thinking()
+                    || messages.iter().flat_map(|message| &message.content).any(is_thinking);
+                fault.fault.is_about_asking_for_thinking() && !has_thinking
+            }
+            ErrorClass::Aborted
+            | ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::SslCertError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::ServerError
+            | ErrorClass::PdfTooLarge
+            | ErrorClass::ImageTooLarge
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::InvalidApiKey
+            | ErrorClass::TokenRevoked
+            | ErrorClass::AuthError
+            | ErrorClass::Refusal
+            | ErrorClass::BadResponse
+            | ErrorClass::EmptyResponse
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::Unknown => false,
+        }
+    }
+
+    /// Whether a refusal as too long contradicts the known window: the request is far smaller. A
+    /// window that the refusal does not name may be smaller than the known one, so only a small
+    /// request contradicts it.
+    fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
         let window =
             fault.named_window().unwrap_or_else(|| self.caller.window().min(2 * SMALL_REQUEST));
@@ -257,6 +306,22 @@ impl ContextView<'_> {
         self.caller.windows[rung] = learned;
         let label = self.caller.endpoint().label.clone();
         self.conversation.journal.window(&label, learned);
+    }
+
+    /// Learns the output limit of the model from the refusal of an output cap: the limit that the
+    /// service names or, without one, a cap that is probably accepted.
+    pub(super) fn learn_output_limit(&mut self, fault: &Fault, ask: &ModelCall) {
+        let Some(refused) = fault.refused_output_cap(ask.cap) else { return };
+        let first = self.limits.caps.first;
+        let learned = match refused {
+            RefusedCap::Named(limit) => limit,
+            RefusedCap::Unnamed if ask.cap > first => first,
+            RefusedCap::Unnamed => ask.cap / 2,
+        };
+        let rung = usize::from(self.caller.model_index).min(self.caller.output_limits.len() - 1);
+        self.caller.output_limits[rung] = learned.max(1);
+        let label = self.caller.endpoint().label.clone();
+        self.conversation.journal.output_limit(&label, learned);
     }
 
     /// The approximate size of the current request, in tokens.
@@ -362,6 +427,7 @@ impl ContextView<'_> {
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),
             Trim::ThinkingParameter => self.caller.thinking = None,
+            Trim::CacheMarks => self.caller.endpoint().client.drop_cache_marks(),
         }
     }
 

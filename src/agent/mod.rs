@@ -20,6 +20,7 @@ mod drive;
 mod early_tools;
 mod emitted_blocks;
 mod failed_checks;
+mod final_reply;
 mod folder_instructions;
 mod hook_runner;
 mod lifecycle_hooks;

@@ -40,6 +40,8 @@ pub(super) struct ModelCaller {
     pub(super) stream_events: bool,
     /// The context window of each model as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
+    /// The output limit of each model as far as it is known, in tokens.
+    pub(super) output_limits: Vec<u32>,
     /// Rate limits that are known on this host.
     pub(super) shared: Option<SharedLimits>,
     pub(super) accounting: Accounting,
@@ -90,6 +92,12 @@ impl ModelCaller {
     pub(super) fn window(&self) -> u64 {
         let rung = usize::from(self.model_index).min(self.windows.len() - 1);
         self.windows[rung]
+    }
+
+    /// The output limit of the model in use, as known or as learned from a refusal, in tokens.
+    pub(super) fn output_limit(&self) -> u32 {
+        let rung = usize::from(self.model_index).min(self.output_limits.len() - 1);
+        self.output_limits[rung]
     }
 
     /// The thinking budget for the next reply.

@@ -20,6 +20,7 @@ use super::drive::drive;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
 use super::failed_checks::FailedChecks;
+use super::final_reply::LeftOpen;
 use super::hook_runner::HookRunner;
 use super::model_caller::{LimitsMet, ModelCaller};
 use super::run_deps::AgentSetup;
@@ -214,13 +215,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
     let deps = Arc::clone(&context.deps);
     let definitions = toolbox.all_definitions();
-    let post = monitor.post.clone();
-    toolbox.report_tasks_to(move |task| {
-        if task.kind == BackgroundKind::Command {
-            // The receiver is gone once the run is over.
-            let _ = post.send(RunEvent::Task(Box::new(task)));
-        }
-    });
+    report_commands(&toolbox, &monitor);
     let fixed = fixed_bytes(&setup.system, &definitions);
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let paused = resumed.left_off == Some(LeftOff::Paused);
@@ -228,6 +223,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let full = setup.limits.budgets.objections;
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
     let windows = setup.endpoints.iter().map(|rung| window(rung, &resumed.windows)).collect();
+    let learned = &resumed.output_limits;
+    let output_limits = setup.endpoints.iter().map(|rung| output_limit(rung, learned)).collect();
     let accounting = Accounting::new(
         deps.ledger.clone(),
         context.mark.as_ref().map(|mark| mark.id.clone()),
@@ -256,6 +253,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             thinking: setup.thinking,
             stream_events: setup.stream_events,
             windows,
+            output_limits,
             shared: setup.shared_limits,
             accounting,
             cost_before: resumed.cost_before,
@@ -286,8 +284,27 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
         limits: setup.limits,
         is_resumed: thinking_stripped,
         broken: None,
+        left_open: LeftOpen::default(),
         yielded_in_turn: None,
     }
+}
+
+/// Reports the background commands of the run.
+fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
+    let post = monitor.post.clone();
+    toolbox.report_tasks_to(move |task| {
+        if task.kind == BackgroundKind::Command {
+            // The receiver is gone once the run is over.
+            let _ = post.send(RunEvent::Task(Box::new(task)));
+        }
+    });
+}
+
+/// The output limit of a model, as known or as learned.
+fn output_limit(rung: &ModelEndpoint, learned: &[(String, u32)]) -> u32 {
+    let known = rung.facts.max_output;
+    let learned = learned.iter().find(|(model, _)| *model == rung.label);
+    learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
 /// The context window of a model, as known or as learned.

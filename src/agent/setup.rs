@@ -118,6 +118,8 @@ pub struct ResumedState {
     pub loop_detector: LoopDetector,
     /// Learned context windows by the label of the model, in tokens.
     pub windows: Vec<(String, u64)>,
+    /// Learned output limits by the label of the model, in tokens.
+    pub output_limits: Vec<(String, u32)>,
     /// The sub-agents of the resumed session.
     pub agents: Vec<PastAgent>,
     /// The background work of the resumed session.

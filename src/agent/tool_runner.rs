@@ -112,7 +112,10 @@ impl ToolRunner {
     pub(super) fn check_background_work(&self, event: Event) -> Event {
         if self.toolbox.background_work() == WorkStatus::Over {
             event
-        } else if let Event::Replied(ReplyKind::Answer { tokens }) = event {
+        } else if let Event::Replied(
+            ReplyKind::Answer { tokens } | ReplyKind::LeftOpen { tokens },
+        ) = event
+        {
             Event::Replied(ReplyKind::Early { tokens })
         } else if event == Event::Delivered {
             Event::DeliveredEarly
@@ -130,6 +133,7 @@ impl ToolRunner {
             | Nudge::ContinueLast
             | Nudge::Complete(_)
             | Nudge::MoreEffort
+            | Nudge::LeftOpen
             | Nudge::WrapUp
             | Nudge::LastTurn
             | Nudge::StepBack

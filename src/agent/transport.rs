@@ -35,6 +35,12 @@ pub trait Transport: Send + Sync {
     /// Whether the endpoint has answered this process successfully.
     fn standing(&self) -> Standing;
 
+    /// Whether requests mark what the prompt cache may keep.
+    fn marks_cache(&self) -> bool;
+
+    /// Sends requests without such marks from now on.
+    fn drop_cache_marks(&self);
+
     /// The rate limits that the latest response reported.
     fn rate_limits(&self) -> Option<RateLimits>;
 
@@ -69,6 +75,14 @@ impl Transport for ModelClient {
 
     fn standing(&self) -> Standing {
         self.standing()
+    }
+
+    fn marks_cache(&self) -> bool {
+        self.marks_cache()
+    }
+
+    fn drop_cache_marks(&self) {
+        self.drop_cache_marks();
     }
 
     fn rate_limits(&self) -> Option<RateLimits> {

@@ -15,6 +15,7 @@ use super::conversation::Conversation;
 use super::delegate::AgentContext;
 use super::drive::World;
 use super::failed_checks::FailedChecks;
+use super::final_reply::LeftOpen;
 use super::hook_runner::HookRunner;
 use super::messages::{is_unsigned_thinking, open_calls, says_something, synthetic};
 use super::model_caller::ModelCaller;
@@ -39,6 +40,8 @@ pub(super) struct RunWorld<'a> {
     pub(super) is_resumed: bool,
     /// The message of an internal error.
     pub(super) broken: Option<String>,
+    /// What the last reply left open.
+    pub(super) left_open: LeftOpen,
     /// The turn whose outcome was reported before the run waited for sub-agents.
     pub(super) yielded_in_turn: Option<u32>,
 }
@@ -228,6 +231,7 @@ impl RunWorld<'_> {
             Nudge::StopHookObjection => {
                 self.hooks.objection.as_ref().map(|objection| objection.words.clone())
             }
+            Nudge::LeftOpen => Some(self.left_open.describe()),
             Nudge::Continue(_)
             | Nudge::ContinueLast
             | Nudge::Complete(_)
@@ -266,6 +270,7 @@ impl RunWorld<'_> {
 
     /// Leaves the history valid and the journal closed.
     pub(super) fn close(&mut self, reason: StopReason) {
+        self.warn_of_open_work(reason);
         self.tools.early.discard();
         self.caller.accounting.turn = None;
         let mut open = open_calls(self.conversation.history.messages());

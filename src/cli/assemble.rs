@@ -354,6 +354,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
     model::ModelService {
         kind: endpoint.service.clone(),
         extra_headers: endpoint.headers.clone(),
+        marks_cache: endpoint.marks_cache,
         timers: RequestTimers {
             connect: endpoint.connect,
             first_byte: clock.real(endpoint.first_byte),

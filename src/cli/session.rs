@@ -371,6 +371,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
         loop_detector: spiral,
         awaits_tools: restored.deferred,
         windows: restored.windows,
+        output_limits: restored.output_limits,
         agents,
         background: restored.background,
         cost_before,

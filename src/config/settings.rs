@@ -320,6 +320,10 @@ settings! {
     /// Further tries after a reply that said nothing.
     empty_reply_retries: u8 = limits().budgets.empty_replies, "emptyReplyRetries";
 
+    /// Count a reply as complete only with a stop reason of the Messages API, and not with `stop` or
+    /// another end word of other APIs that gateways pass on.
+    strict_stop_reasons: bool = false, "strictStopReasons";
+
     /// How often a reply that the service paused is resumed.
     paused_turn_resumptions: u8 = limits().budgets.resumptions, "pausedTurnResumptions";
 
@@ -409,6 +413,10 @@ settings! {
     /// summary makes room.
     max_compactions: Option<u8> = None, "maxCompactions"
         .flag("max-compactions", "N", MODEL);
+
+    /// Mark in requests what the service may keep in its prompt cache.
+    prompt_caching: bool = true, "promptCaching"
+        .variable("DISABLE_PROMPT_CACHING", "false where it is 1, true, yes or on", no);
 
     /// How many tokens of thinking a reply may hold; 0 for none.
     max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"

@@ -290,6 +290,7 @@ impl HistoryBuilder {
             JournalRecord::Prompt(_)
             | JournalRecord::Forked(_)
             | JournalRecord::Repair { .. }
+            | JournalRecord::OutputLimit { .. }
             | JournalRecord::ToolCalls { .. } => {}
         }
     }
@@ -492,6 +493,8 @@ fn setback_of(step: &Transition) -> Option<SetbackRecord> {
         | RecoveryPlan::Strip
         | RecoveryPlan::RepairBlock
         | RecoveryPlan::DropThinking
+        | RecoveryPlan::DropCacheMarks
+        | RecoveryPlan::Remind
         | RecoveryPlan::RetryOverflow
         | RecoveryPlan::CoolDown
         | RecoveryPlan::DisableFastMode

@@ -110,6 +110,11 @@ pub enum JournalRecord {
         model: String,
         tokens: u64,
     },
+    /// A model's output limit, as learned from a refusal.
+    OutputLimit {
+        model: String,
+        tokens: u32,
+    },
     /// Changes of background work: what was started, and whose end the model was told.
     Background(BackgroundChanges),
     /// What the records of the session add up to that this one was forked from.

@@ -381,6 +381,11 @@ impl Journal {
         self.record(&JournalRecord::Window { model: model.to_owned(), tokens }, Sync::Later);
     }
 
+    /// Appends the learned output limit of a model, in tokens.
+    pub fn output_limit(&mut self, model: &str, tokens: u32) {
+        self.record(&JournalRecord::OutputLimit { model: model.to_owned(), tokens }, Sync::Later);
+    }
+
     /// Appends changes of background work, if there are any.
     pub fn background(&mut self, changes: BackgroundChanges) {
         if !changes.started.is_empty() || !changes.told.is_empty() {

@@ -190,6 +190,7 @@ impl PastAgent {
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
+            | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_) => return in_flight,
         }

@@ -185,6 +185,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
+            | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_)
             | JournalRecord::End { .. } => None,

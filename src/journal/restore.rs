@@ -60,6 +60,8 @@ pub struct RestoredSession {
     pub loop_detector: LoopDetector,
     /// Learned context window sizes by model, in tokens.
     pub windows: Vec<(String, u64)>,
+    /// Learned output limits by model, in tokens.
+    pub output_limits: Vec<(String, u32)>,
     /// The worst-case cost of a call that was in flight when the process died. Whether it was
     /// billed is unknown, so the totals include it.
     pub in_flight: Money,
@@ -189,6 +191,7 @@ pub(super) fn restore(
         recovery: story.recovery.resumed(),
         loop_detector: story.loop_detector,
         windows: story.windows,
+        output_limits: story.output_limits,
         in_flight: story.in_flight,
         in_flight_model: asked,
         dropped_records: rest.map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
@@ -267,6 +270,7 @@ struct SessionReplay {
     recovery: RecoveryLog,
     loop_detector: LoopDetector,
     windows: Vec<(String, u64)>,
+    output_limits: Vec<(String, u32)>,
     background: PastBackground,
     /// The time of the current process's last step.
     now: Moment,
@@ -381,6 +385,10 @@ impl SessionReplay {
             JournalRecord::Window { model, tokens } => {
                 self.windows.retain(|(known, _)| *known != model);
                 self.windows.push((model, tokens));
+            }
+            JournalRecord::OutputLimit { model, tokens } => {
+                self.output_limits.retain(|(known, _)| *known != model);
+                self.output_limits.push((model, tokens));
             }
             JournalRecord::Background(changes) => self.background.apply(changes),
             JournalRecord::Forked(recorded) => {

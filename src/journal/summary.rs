@@ -265,6 +265,7 @@ impl SessionScan {
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
+            | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_) => {}
         }

@@ -12,7 +12,7 @@ use crate::transcript::{Block, Usage, is_portable_id};
 
 use super::headers::RateLimits;
 use super::settlement::{Counts, Received};
-use super::stop_reason::{StopKind, TrustedCalls};
+use super::stop_reason::{EndWords, StopKind, TrustedCalls};
 
 /// An event while a reply streams in.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub struct ModelReply {
     pub malformed: Vec<MalformedCall>,
     /// `end_turn`, `tool_use`, `max_tokens` and so on, as reported by the service.
     pub stop_reason: String,
+    /// Whether the service marked the end of the reply, rather than to leave its last event out.
+    pub has_end: bool,
     pub usage: Usage,
     /// Whether the reported numbers of `usage` are plausible token counts.
     pub counts: Counts,
@@ -94,6 +96,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
         cut_tool_call,
         malformed,
         stop_reason: stop_reason.to_owned(),
+        has_end: true,
         usage: received.usage,
         counts: received.counts,
         request_id: None,
@@ -271,9 +274,10 @@ pub(super) fn invalid_response(detail: String) -> FaultKind {
 ///
 /// Complete tool calls take precedence over the stop reason: running them makes progress, and some
 /// servers send `end_turn` with a call. Text without a call is an answer only if the stop reason
-/// says that the model finished.
-pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
+/// says that the model finished, in one of `end_words`.
+pub fn classify_reply(answer: &ModelReply, end_words: EndWords) -> ReplyKind {
     let kind = StopKind::classify(&answer.stop_reason);
+    let is_ended = answer.has_end && end_words == EndWords::OfAnyApi;
     let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
     let text_bytes = text_bytes(&answer.content);
     let cut = if text_bytes > 0 {
@@ -294,7 +298,9 @@ pub fn classify_reply(answer: &ModelReply) -> ReplyKind {
         _any if calls => ReplyKind::ToolCalls { tokens },
         StopKind::OutputLimit | StopKind::ContextLimit => ReplyKind::CutShort(cut),
         _any if text_bytes == 0 && !answer.cut_tool_call => ReplyKind::Empty,
+        StopKind::ForeignEnd if is_ended => ReplyKind::Answer { tokens },
         StopKind::Complete
+        | StopKind::ForeignEnd
         | StopKind::ToolUse
         | StopKind::Paused
         | StopKind::Filtered

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::json;
 use crate::recovery::FaultKind;
@@ -106,6 +106,10 @@ impl ReplyAssembly {
         frame: &SseEvent,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<AssemblyStep, FaultKind> {
+        if frame.is_damaged {
+            // A tool would run with another name or path than the model wrote.
+            return Err(invalid_response("an event is not valid UTF-8".to_owned()));
+        }
         let data = frame.data.trim();
         if data.is_empty() || data == "[DONE]" || frame.event == "ping" {
             return Ok(AssemblyStep::Idle);
@@ -136,7 +140,10 @@ impl ReplyAssembly {
             }
             "message_start" => self.start(&value["message"])?,
             "content_block_start" => self.open(&value)?,
-            "content_block_delta" => self.append_delta(&value)?,
+            "content_block_delta" => {
+                self.open_for_delta(&value)?;
+                self.append_delta(&value)?;
+            }
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
                 self.has_final_count |=
@@ -187,6 +194,7 @@ impl ReplyAssembly {
             cut_tool_call,
             malformed,
             stop_reason,
+            has_end: self.ended,
             usage: received.usage,
             counts: received.counts,
             request_id: None,
@@ -234,6 +242,20 @@ impl ReplyAssembly {
         self.slots.insert(index, BlockSlot::Open(growing));
         self.received().add_bytes(block.to_string().len());
         Ok(())
+    }
+
+    /// Opens a block for text that comes without the start of one, as some gateways send it.
+    fn open_for_delta(&mut self, delta: &Value) -> Result<(), FaultKind> {
+        let index = index_of(delta)?;
+        if self.slots.contains_key(&index) {
+            return Ok(());
+        }
+        let block = match delta["delta"]["type"].as_str() {
+            Some("text_delta") => json!({ "type": "text", "text": "" }),
+            Some("thinking_delta") => json!({ "type": "thinking", "thinking": "" }),
+            Some(_) | None => return Ok(()),
+        };
+        self.open(&json!({ "index": index, "content_block": block }))
     }
 
     fn append_delta(&mut self, event: &Value) -> Result<(), FaultKind> {

@@ -20,8 +20,9 @@ use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, RequestTimers, host};
 use super::fault::redacted;
 use super::headers::RateLimits;
+use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
-use super::request::{FAST_BETA, RequestContent, body_fields};
+use super::request::{FAST_BETA, RequestContent, body_fields, mark_cache};
 use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
 
@@ -39,6 +40,8 @@ pub struct ModelClient {
     has_succeeded: AtomicBool,
     /// Whether the endpoint refused to count the tokens of a request.
     lacks_token_count: AtomicBool,
+    /// Whether requests mark what the prompt cache may keep.
+    marks_cache: AtomicBool,
 }
 
 impl ModelClient {
@@ -53,6 +56,7 @@ impl ModelClient {
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|bad| EndpointError::CaFile { path: bad.file, reason: bad.why })?;
         let headers = fixed_headers(&endpoint)?;
+        let marks_cache = AtomicBool::new(endpoint.marks_cache);
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport =
@@ -69,6 +73,7 @@ impl ModelClient {
             account,
             has_succeeded: proven,
             lacks_token_count: AtomicBool::new(false),
+            marks_cache,
         })
     }
 
@@ -105,6 +110,7 @@ impl ModelClient {
                 Ok(answer)
             }
             Err(fault) => {
+                let fault = self.explain_other_protocol(fault, ask).await;
                 // Only the credential can be the cause.
                 let class = classify(&fault).class;
                 let blamed = matches!(class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
@@ -144,6 +150,16 @@ impl ModelClient {
         }
     }
 
+    /// Whether requests mark what the prompt cache may keep.
+    pub fn marks_cache(&self) -> bool {
+        self.marks_cache.load(Ordering::Relaxed)
+    }
+
+    /// Sends requests without such marks from now on: the service refuses them.
+    pub fn drop_cache_marks(&self) {
+        self.marks_cache.store(false, Ordering::Relaxed);
+    }
+
     /// The rate limits that the latest response reported.
     pub fn rate_limits(&self) -> Option<RateLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -175,6 +191,21 @@ impl ModelClient {
         fault
     }
 
+    /// Names HTTP/2 as the cause where an untried server twice gives no answer in HTTP/1.1.
+    async fn explain_other_protocol(&self, fault: Fault, ask: &ModelCall) -> Fault {
+        let is_unread = fault.stage == FailureStage::FreshConnection
+            && fault.timer().is_none()
+            && ask.attempt == 2;
+        let url = self.urls.base();
+        let is_direct = url.scheme() == "http" && self.transport.proxy().is_none();
+        if is_unread && is_direct && self.standing() == Standing::Untried && speaks_http2(url).await
+        {
+            http2_only(&host(url))
+        } else {
+            fault
+        }
+    }
+
     async fn request(
         &self,
         prompt: &RequestContent<'_>,
@@ -186,6 +217,9 @@ impl ModelClient {
         let fast = prompt.fast && self.urls.has_fast_mode();
         let prompt = &RequestContent { fast, ..*prompt };
         let mut body = body_fields(prompt, ask.cap, ask.mode).map_err(unsendable)?;
+        if self.marks_cache() {
+            mark_cache(&mut body, prompt.messages);
+        }
         let mut headers = self.headers.clone();
         let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());
         let usual = HeaderValue::from_static(source_header(ask.purpose));

@@ -22,6 +22,8 @@ pub struct ModelService {
     pub credential: Credential,
     pub anthropic_version: String,
     pub betas: Vec<String>,
+    /// Whether requests mark what the prompt cache may keep.
+    pub marks_cache: bool,
     /// Sent with every request; they override the default headers.
     pub extra_headers: Vec<(String, String)>,
     pub timers: RequestTimers,
@@ -43,6 +45,7 @@ impl ModelService {
             credential,
             anthropic_version: "2023-06-01".to_owned(),
             betas: Vec::new(),
+            marks_cache: true,
             extra_headers: Vec::new(),
             timers: RequestTimers::default(),
             ca_files: Vec::new(),

@@ -13,13 +13,18 @@ use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
 use super::credentials::Secret;
 use super::error_body::{parse_error, truncate_message};
 use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_id};
+use super::http2::http2_only;
 
 /// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let error = json::read::<Value>(body);
     let error = error.ok().and_then(|value| parse_error(&value, status));
-    let whose = if error.is_some() { ErrorBody::Api } else { ErrorBody::Foreign };
+    let whose = match &error {
+        Some(_) => ErrorBody::Api,
+        None if is_portal(status, headers, body) => ErrorBody::Portal,
+        None => ErrorBody::Foreign,
+    };
     let foreign = || redirection(status, headers).unwrap_or_else(|| body_text(body));
     let mut kind = error.unwrap_or_else(|| refusal_kind(status, foreign()));
     if let FaultKind::Refused { label, .. } = &mut kind
@@ -63,6 +68,16 @@ pub(super) fn body_text(body: &[u8]) -> String {
     title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
 }
 
+/// Whether the answer is the one of a captive portal or of a proxy without a login: a redirection
+/// for the time being, or a page that refuses access.
+fn is_portal(status: u16, headers: &HeaderMap, body: &[u8]) -> bool {
+    match status {
+        302 | 303 | 307 => headers.contains_key(LOCATION),
+        401 | 403 => body.trim_ascii_start().starts_with(b"<"),
+        _ => false,
+    }
+}
+
 /// Describes a redirection to another origin, which is not followed with a POST.
 fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     if !(300..400).contains(&status) {
@@ -93,6 +108,9 @@ pub(super) fn fault_without_response(
     if let Some(trouble) = certificate_error(&error) {
         let detail = format!("{to}: {trouble}");
         return Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent);
+    }
+    if refuses_http_1(&error) {
+        return http2_only(to);
     }
     if error.is_builder() {
         return Fault::new(FaultKind::Unsendable { detail }, FailureStage::Unsent);
@@ -172,6 +190,14 @@ fn certificate_error(error: &reqwest::Error) -> Option<String> {
         )
     };
     causes.find(about_certificate).map(ToString::to_string)
+}
+
+/// Whether the server refused HTTP/1.1, which was offered by ALPN.
+fn refuses_http_1(error: &reqwest::Error) -> bool {
+    use rustls::{AlertDescription, Error as Tls};
+
+    let alert = Tls::AlertReceived(AlertDescription::NoApplicationProtocol);
+    causes(error).filter_map(|cause| cause.downcast_ref::<Tls>()).any(|error| *error == alert)
 }
 
 /// The error and all its sources. The inner error of an [`io::Error`] is included, which its

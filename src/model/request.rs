@@ -40,7 +40,9 @@ pub fn build_body(
     cap: u32,
     mode: ReplyMode,
 ) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&body_fields(prompt, cap, mode)?)
+    let mut body = body_fields(prompt, cap, mode)?;
+    mark_cache(&mut body, prompt.messages);
+    serde_json::to_vec(&body)
 }
 
 /// The fields of the body, in order.
@@ -52,18 +54,13 @@ pub(super) fn body_fields(
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(prompt.model));
     if !prompt.tools.is_empty() {
-        let mut tools = serde_json::to_value(prompt.tools)?;
-        if let Some(last) = tools.as_array_mut().and_then(|tools| tools.last_mut()) {
-            set_cache_breakpoint(last);
-        }
-        body.insert("tools".to_owned(), tools);
+        body.insert("tools".to_owned(), serde_json::to_value(prompt.tools)?);
     }
     if !prompt.system.trim().is_empty() {
-        let mut system = json!({ "type": "text", "text": prompt.system });
-        set_cache_breakpoint(&mut system);
+        let system = json!({ "type": "text", "text": prompt.system });
         body.insert("system".to_owned(), json!([system]));
     }
-    body.insert("messages".to_owned(), messages(prompt.messages)?);
+    body.insert("messages".to_owned(), serde_json::to_value(prompt.messages)?);
     body.insert("max_tokens".to_owned(), json!(cap));
     body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
     if let Some(thinking) =
@@ -77,11 +74,17 @@ pub(super) fn body_fields(
     Ok(body)
 }
 
-/// Sets a cache breakpoint at the end of the last message and of the user message before it: there
-/// the previous request ended, so its cache entry is found however long this turn is.
-fn messages(messages: &[Message]) -> serde_json::Result<Value> {
-    let mut values =
-        messages.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?;
+/// Sets the cache breakpoints of a body with these messages: after the tools, after the system
+/// prompt, at the end of the last message and of the user message before it. There the previous
+/// request ended, so its cache entry is found however long this turn is.
+pub(super) fn mark_cache(body: &mut Map<String, Value>, messages: &[Message]) {
+    for field in ["tools", "system"] {
+        let list = body.get_mut(field).and_then(Value::as_array_mut);
+        if let Some(last) = list.and_then(|list| list.last_mut()) {
+            set_cache_breakpoint(last);
+        }
+    }
+    let Some(values) = body.get_mut("messages") else { return };
     if let Some((last, earlier)) = messages.split_last() {
         mark_last_block(last, &mut values[earlier.len()]);
         let before = earlier.iter().rposition(|message| message.role == Role::User);
@@ -89,7 +92,6 @@ fn messages(messages: &[Message]) -> serde_json::Result<Value> {
             mark_last_block(&messages[before], &mut values[before]);
         }
     }
-    Ok(Value::Array(values))
 }
 
 /// Sets a cache breakpoint on the last block that may carry one.

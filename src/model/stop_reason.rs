@@ -5,8 +5,10 @@ use crate::recovery::Incomplete;
 /// The meaning of a stop reason, whatever API it was copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopKind {
-    /// The model finished. Only this kind makes text a final answer.
+    /// The model finished.
     Complete,
+    /// The word for that of another API, or another spelling of it.
+    ForeignEnd,
     /// The model called a tool.
     ToolUse,
     /// The output limit truncated the reply.
@@ -21,18 +23,29 @@ pub enum StopKind {
     Filtered,
     /// The service reports that it interrupted the reply.
     BrokenOff,
-    /// Any other reason, including `stop`: services with another API send it at the end of a reply,
-    /// but the Messages API never does, so it proves nothing here.
+    /// Any other reason, which proves nothing.
     Unknown,
 }
 
 /// All known stop reasons, in snake case: the Messages API; `OpenAI` and compatible services;
 /// Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
-const KINDS: [(&str, StopKind); 56] = {
+const KINDS: [(&str, StopKind); 68] = {
     use StopKind as K;
     [
         ("end_turn", K::Complete),
         ("stop_sequence", K::Complete),
+        ("stop", K::ForeignEnd),
+        ("stop_token", K::ForeignEnd),
+        ("eos", K::ForeignEnd),
+        ("eos_token", K::ForeignEnd),
+        ("end", K::ForeignEnd),
+        ("end_of_text", K::ForeignEnd),
+        ("complete", K::ForeignEnd),
+        ("completed", K::ForeignEnd),
+        ("finish", K::ForeignEnd),
+        ("finished", K::ForeignEnd),
+        ("done", K::ForeignEnd),
+        ("finish_reason_stop", K::ForeignEnd),
         ("tool_use", K::ToolUse),
         ("tool_call", K::ToolUse),
         ("tool_calls", K::ToolUse),
@@ -91,13 +104,13 @@ const KINDS: [(&str, StopKind); 56] = {
 };
 
 impl StopKind {
-    /// Classifies a stop reason. Only the two exact values of the Messages API complete a reply;
-    /// all others are recognised in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
+    /// Classifies a stop reason. Only the two exact values of the Messages API are its own end of a
+    /// reply; all others are recognised in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
     pub fn classify(reason: &str) -> Self {
         let words = lower_snake_case(reason);
         let known = KINDS.iter().find(|(name, _)| *name == words).map(|(_, kind)| *kind);
         match known {
-            Some(Self::Complete) if words != reason => Self::Unknown,
+            Some(Self::Complete) if words != reason => Self::ForeignEnd,
             Some(kind) => kind,
             None => Self::Unknown,
         }
@@ -107,9 +120,12 @@ impl StopKind {
     /// empty input, so the last call of a truncated reply is never trusted.
     pub(super) fn trusted_calls(self) -> TrustedCalls {
         match self {
-            Self::Complete | Self::ToolUse | Self::Paused | Self::Refused | Self::Unknown => {
-                TrustedCalls::All
-            }
+            Self::Complete
+            | Self::ForeignEnd
+            | Self::ToolUse
+            | Self::Paused
+            | Self::Refused
+            | Self::Unknown => TrustedCalls::All,
             Self::OutputLimit | Self::ContextLimit => TrustedCalls::AllButLast,
             Self::Filtered | Self::BrokenOff => TrustedCalls::None,
         }
@@ -126,9 +142,17 @@ impl StopKind {
             Self::ToolUse => Some(Incomplete::MissingCall),
             Self::Filtered => Some(Incomplete::Filtered),
             Self::BrokenOff => Some(Incomplete::BrokenOff),
-            Self::Unknown => Some(Incomplete::UnknownReason),
+            Self::ForeignEnd | Self::Unknown => Some(Incomplete::UnknownReason),
         }
     }
+}
+
+/// The words for the end of a reply that make text an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndWords {
+    OfMessagesApi,
+    /// Those that gateways pass on from other APIs, too, where nothing of the reply is missing.
+    OfAnyApi,
 }
 
 /// Which tool calls of a reply are kept.

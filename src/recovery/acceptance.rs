@@ -16,6 +16,21 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
+    /// Handles an answer that leaves something open: the model is reminded of it once a run.
+    pub(super) fn remind(self, scene: StepContext<'_>) -> StepOutcome {
+        if scene.limits.structured {
+            return self.answer(scene);
+        }
+        let (run, chosen) = self.choose_plan(SetbackKind::LeftOpen, scene);
+        if chosen == RecoveryPlan::Remind {
+            let run = Self { has_answer: true, ..run };
+            let outcome = run.next_turn(scene).saying(Nudge::LeftOpen).by(chosen);
+            outcome.with(ReplyDisposition::Keep)
+        } else {
+            run.answer(scene)
+        }
+    }
+
     /// Handles an answer while background work is running or unreported.
     pub(super) fn answer_early(self, scene: StepContext<'_>) -> StepOutcome {
         let outcome = if scene.limits.structured {
@@ -117,6 +132,46 @@ impl Run {
         };
         outcome.by(chosen)
     }
+}
+
+impl StepOutcome {
+    /// Ends with the answer before a reminder where the call for the reminder failed: the run would
+    /// have been a success without it. Not where the answer has yet to be accepted and the server
+    /// allows no request in case it is not.
+    pub(super) fn keeping_answer(self, scene: StepContext<'_>) -> Self {
+        let Action::Finish(reason) = self.action else { return self };
+        let is_final = !(scene.limits.stop_hooks || scene.limits.requirement);
+        let may_go_on = is_final || self.run.not_before <= scene.at;
+        if !(self.run.has_answer && is_failed_call(reason) && may_go_on) {
+            return self;
+        }
+        let reply = match self.edit.reply {
+            ReplyDisposition::Keep => ReplyDisposition::Drop,
+            reply @ (ReplyDisposition::Absent
+            | ReplyDisposition::Drop
+            | ReplyDisposition::Summary) => reply,
+        };
+        Run { has_answer: false, quota_ended: false, effort_left: 0, ..self.run }
+            .done(scene)
+            .with(reply)
+    }
+}
+
+/// Whether a run that ends for this reason ends because a call brought no usable reply.
+fn is_failed_call(reason: StopReason) -> bool {
+    matches!(
+        reason,
+        StopReason::MaxTurns
+            | StopReason::MaxBudgetUsd
+            | StopReason::Deadline
+            | StopReason::BlockingLimit
+            | StopReason::PromptTooLong
+            | StopReason::MaxOutputTokens
+            | StopReason::ImageError
+            | StopReason::ModelError(_)
+            | StopReason::EmptyResponse
+            | StopReason::Refusal
+    )
 }
 
 /// The nudge for a failed check. Its wording changes each time, so that the model does not repeat

@@ -48,6 +48,8 @@ pub enum Budget {
     BlockRepair,
     /// The thinking parameter, which is given up once.
     Thinking,
+    /// The marks for the prompt cache, which are given up once for each endpoint.
+    CacheMarks,
     /// One repetition of a request that was called too long although it is small.
     OverflowRetry,
     /// One attempt to go back to the preferred model. Per session.
@@ -58,6 +60,8 @@ pub enum Budget {
     CoolDown,
     /// Fast mode itself, which is given up once.
     FastMode,
+    /// One reminder of what the model left open. Per run.
+    Reminder,
     /// One more try at an answer that fits the schema.
     SchemaTry,
     /// One more try after the requirement was not met.
@@ -109,6 +113,8 @@ pub struct Budgets {
     pub block_repairs: u8,
     #[serde(default = "all_thinking")]
     pub thinking: u8,
+    #[serde(default = "all_cache_marks")]
+    pub cache_marks: u8,
     #[serde(default = "all_overflow_retries")]
     pub overflow_retries: u8,
     pub probes: u8,
@@ -116,6 +122,8 @@ pub struct Budgets {
     pub preferred_retries: u8,
     pub cool_downs: u8,
     pub fast_mode: u8,
+    #[serde(default = "all_reminders")]
+    pub reminders: u8,
     pub schema_tries: u8,
     pub requirement_tries: u8,
     #[serde(default = "all_reports")]
@@ -145,6 +153,16 @@ fn all_completions() -> u8 {
 /// Default for sessions from versions that could not drop the thinking parameter.
 fn all_thinking() -> u8 {
     Budgets::DEFAULT.thinking
+}
+
+/// Default for sessions from versions that could not drop the marks for the prompt cache.
+fn all_cache_marks() -> u8 {
+    Budgets::DEFAULT.cache_marks
+}
+
+/// Default for sessions from versions without reminders.
+fn all_reminders() -> u8 {
+    Budgets::DEFAULT.reminders
 }
 
 /// Default for sessions from versions that did not doubt an overflow.
@@ -212,11 +230,13 @@ impl Budgets {
         strips: 1,
         block_repairs: 8,
         thinking: 1,
+        cache_marks: 1,
         overflow_retries: 1,
         probes: 24,
         preferred_retries: 1,
         cool_downs: 8,
         fast_mode: 1,
+        reminders: 1,
         schema_tries: 4,
         requirement_tries: 3,
         reports: 24,
@@ -266,6 +286,7 @@ impl Budgets {
             Budget::Strip => self.strips = self.strips.checked_sub(1)?,
             Budget::BlockRepair => self.block_repairs = self.block_repairs.checked_sub(1)?,
             Budget::Thinking => self.thinking = self.thinking.checked_sub(1)?,
+            Budget::CacheMarks => self.cache_marks = self.cache_marks.checked_sub(1)?,
             Budget::OverflowRetry => {
                 self.overflow_retries = self.overflow_retries.checked_sub(1)?;
             }
@@ -275,6 +296,7 @@ impl Budgets {
             }
             Budget::CoolDown => self.cool_downs = self.cool_downs.checked_sub(1)?,
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
+            Budget::Reminder => self.reminders = self.reminders.checked_sub(1)?,
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
             Budget::RequirementTry => {
                 self.requirement_tries = self.requirement_tries.checked_sub(1)?;
@@ -321,6 +343,7 @@ impl Budgets {
             strips: full.strips,
             block_repairs: full.block_repairs,
             thinking: full.thinking,
+            cache_marks: full.cache_marks,
             overflow_retries: full.overflow_retries,
             shared_limit_waits: full.shared_limit_waits,
             odd_refusals: full.odd_refusals,
@@ -399,6 +422,7 @@ impl Budgets {
             refreshes,
             shared_limit_waits: holds,
             odd_refusals: full.odd_refusals,
+            cache_marks: full.cache_marks,
             ..self
         }
         .renewed_by_another_wait(full)

@@ -1,5 +1,6 @@
 //! Classifies faults: from what the transport saw to what it means for recovery.
 
+use super::output_limit::refuses_output_cap;
 use super::{AvailableMitigations, ErrorClass, Failure, Fault, FaultKind, Standing, Timer};
 
 /// Classifies a fault. Total: every fault has exactly one meaning. The caller adds the state of the
@@ -206,6 +207,8 @@ fn classify_gateway_error(label: &str, message: &str) -> ErrorClass {
 fn classify_bad_request(message: &str) -> ErrorClass {
     if is_throttled(message) {
         ErrorClass::RateLimit
+    } else if refuses_output_cap(message) {
+        ErrorClass::InvalidRequest
     } else if is_too_long(message) {
         ErrorClass::PromptTooLong
     } else if message.contains("pdf") && is_about_size(message) {

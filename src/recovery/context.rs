@@ -100,6 +100,7 @@ impl Run {
         match reply {
             ReplyKind::Answer { .. }
             | ReplyKind::Early { .. }
+            | ReplyKind::LeftOpen { .. }
             | ReplyKind::CutShort(CutKind::Text) => {
                 let budgets = run.budgets.renewed_by_summary(&scene.limits.budgets);
                 let run = Self { budgets, compaction: Compaction::Done, ..run };

@@ -241,6 +241,10 @@ pub enum ReplyKind {
     Early {
         tokens: u32,
     },
+    /// The same, after tool work, with to-dos open or a text that announces what does not follow.
+    LeftOpen {
+        tokens: u32,
+    },
     ToolCalls {
         tokens: u32,
     },
@@ -261,6 +265,8 @@ pub enum ReplyKind {
 pub enum Incomplete {
     /// It ended with a stop reason for tool calls, but has none.
     MissingCall,
+    /// It has a tool call as text, which was not run.
+    CallInText,
     /// A content filter stopped it.
     Filtered,
     /// The service reports that it broke off.
@@ -393,6 +399,8 @@ pub enum Trim {
     Block,
     /// Stops asking for thinking.
     ThinkingParameter,
+    /// Stops marking what the prompt cache may keep.
+    CacheMarks,
 }
 
 /// What happens to the last reply.
@@ -420,6 +428,8 @@ pub enum Nudge {
     /// The reply before was incomplete and does not count.
     Complete(Incomplete),
     MoreEffort,
+    /// The model stopped with something left open. What is open follows this text.
+    LeftOpen,
     WrapUp,
     LastTurn,
     /// The loop detector's soft note.

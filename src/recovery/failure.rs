@@ -26,7 +26,8 @@ pub struct Failure {
     /// Whether the endpoint has given a good answer before.
     #[serde(default)]
     pub standing: Standing,
-    /// Whether the service refuses a request as too long that is far smaller than the window.
+    /// Whether the request contradicts the refusal: it is far smaller than any limit, or lacks what
+    /// it is refused for.
     #[serde(default)]
     pub contradicted: bool,
 }
@@ -61,6 +62,9 @@ pub struct AvailableMitigations {
     /// The thinking parameter, which the refusal is about.
     #[serde(default)]
     pub thinking: bool,
+    /// The marks for the prompt cache, which the refusal is about.
+    #[serde(default)]
+    pub cache_marks: bool,
 }
 
 impl AvailableMitigations {
@@ -71,6 +75,7 @@ impl AvailableMitigations {
         block: false,
         output: false,
         thinking: false,
+        cache_marks: false,
     };
 }
 
@@ -133,8 +138,8 @@ impl Failure {
         }
     }
 
-    /// Whether a proven endpoint refuses in a form that is not the API's: then an intermediary may
-    /// have answered, and the refusal may pass.
+    /// Whether an intermediary may have answered, so that the refusal may pass: a proven endpoint
+    /// refuses in a form that is not the API's, or a portal stands before one that is yet untried.
     pub(super) fn is_odd_refusal(self) -> bool {
         let is_final = match self.class {
             ErrorClass::InvalidApiKey
@@ -164,7 +169,27 @@ impl Failure {
             | ErrorClass::Refusal
             | ErrorClass::EmptyResponse => false,
         };
-        is_final && (self.standing, self.body) == (Standing::Proven, ErrorBody::Foreign)
+        let is_odd = match (self.standing, self.body) {
+            (Standing::Proven, ErrorBody::Foreign | ErrorBody::Portal)
+            | (Standing::Untried, ErrorBody::Portal) => true,
+            (Standing::Proven, ErrorBody::None | ErrorBody::Api)
+            | (Standing::Untried, ErrorBody::None | ErrorBody::Api | ErrorBody::Foreign) => false,
+        };
+        is_final && is_odd
+    }
+
+    /// Whether what is known contradicts a refusal of the API: the endpoint has accepted the same
+    /// credential, or the request lacks what it is refused for.
+    pub(super) fn is_doubtful_refusal(self) -> bool {
+        let is_about_request =
+            matches!(self.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
+        self.is_doubtful_rejection() || (is_about_request && self.contradicted)
+    }
+
+    /// Whether the API rejects a credential although the endpoint has accepted one.
+    pub(super) fn is_doubtful_rejection(self) -> bool {
+        self.class == ErrorClass::InvalidApiKey
+            && (self.standing, self.body) == (Standing::Proven, ErrorBody::Api)
     }
 
     /// The failure of a call over `connection`, without contradictions: a retry-after of zero, and

@@ -15,31 +15,43 @@ use super::{
 
 impl Run {
     pub(super) fn handle_reply(self, reply: ReplyKind, scene: StepContext<'_>) -> StepOutcome {
+        let resumes_work = matches!(
+            reply,
+            ReplyKind::CutShort(_)
+                | ReplyKind::Paused
+                | ReplyKind::Incomplete(Incomplete::CallInText)
+        );
+        let run = Self { has_answer: self.has_answer && !resumes_work, ..self };
         match reply {
-            ReplyKind::Answer { tokens } => self
+            ReplyKind::Answer { tokens } => run
                 .settle(scene)
                 .record_reply_ended(scene)
                 .count_output_tokens(tokens, scene)
                 .answer(scene),
-            ReplyKind::Early { tokens } => self
+            ReplyKind::Early { tokens } => run
                 .settle(scene)
                 .record_reply_ended(scene)
                 .count_output_tokens(tokens, scene)
                 .answer_early(scene),
-            ReplyKind::ToolCalls { tokens } => self
+            ReplyKind::LeftOpen { tokens } => run
+                .settle(scene)
+                .record_reply_ended(scene)
+                .count_output_tokens(tokens, scene)
+                .remind(scene),
+            ReplyKind::ToolCalls { tokens } => run
                 .settle(scene)
                 .record_reply_ended(scene)
                 .count_output_tokens(tokens, scene)
                 .work(scene),
             ReplyKind::Refusal => {
-                self.settle(scene).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
+                run.settle(scene).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
             }
-            ReplyKind::CutShort(cut) => self.settle(scene).recover_cut_reply(cut, scene),
+            ReplyKind::CutShort(cut) => run.settle(scene).recover_cut_reply(cut, scene),
             ReplyKind::Incomplete(why) => {
-                self.count_unusable_reply(scene).recover_incomplete_reply(why, scene)
+                run.count_unusable_reply(scene).recover_incomplete_reply(why, scene)
             }
-            ReplyKind::Paused => self.settle(scene).resume(scene),
-            ReplyKind::Empty => self.count_unusable_reply(scene).ask_again(scene),
+            ReplyKind::Paused => run.settle(scene).resume(scene),
+            ReplyKind::Empty => run.count_unusable_reply(scene).ask_again(scene),
         }
     }
 
@@ -98,7 +110,14 @@ impl Run {
         if scene.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let (run, chosen) = self.choose_plan(SetbackKind::Incomplete, scene);
+        let setback = match why {
+            Incomplete::CallInText => SetbackKind::CallInText,
+            Incomplete::MissingCall
+            | Incomplete::Filtered
+            | Incomplete::BrokenOff
+            | Incomplete::UnknownReason => SetbackKind::Incomplete,
+        };
+        let (run, chosen) = self.choose_plan(setback, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::SwitchModel {
@@ -160,6 +179,7 @@ impl Run {
         let failure = failure.normalized_for(self.connection);
         let counted = self.count(call, failure, scene);
         let (run, chosen) = counted.choose_plan(SetbackKind::Failed(failure), scene);
+        let without = |trim| run.retry_without(trim, failure, call, scene);
         let outcome = match chosen {
             RecoveryPlan::Stop(reason) => {
                 let quota_ended = counted.needs_quota(failure, scene);
@@ -189,15 +209,14 @@ impl Run {
                 run.call_from(until, why, Call::Ask(call.purpose()), scene)
             }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
-            RecoveryPlan::CommitFolds => run.retry_without(Trim::Folds, failure, call, scene),
+            RecoveryPlan::CommitFolds => without(Trim::Folds),
             RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, scene),
-            RecoveryPlan::Strip => run.retry_without(Trim::Media, failure, call, scene),
-            RecoveryPlan::RepairBlock => run.retry_without(Trim::Block, failure, call, scene),
-            RecoveryPlan::DropThinking => {
-                run.retry_without(Trim::ThinkingParameter, failure, call, scene)
-            }
+            RecoveryPlan::Strip => without(Trim::Media),
+            RecoveryPlan::RepairBlock => without(Trim::Block),
+            RecoveryPlan::DropThinking => without(Trim::ThinkingParameter),
+            RecoveryPlan::DropCacheMarks => without(Trim::CacheMarks),
             RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, scene),
-            RecoveryPlan::Trim => run.retry_without(Trim::OldestRounds, failure, call, scene),
+            RecoveryPlan::Trim => without(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
                 let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
                 run.compacting(scene).retry_changed_request(failure, call, scene)
@@ -215,6 +234,7 @@ impl Run {
             | RecoveryPlan::ReturnEarly
             | RecoveryPlan::Compact
             | RecoveryPlan::ReturnToPreferredModel
+            | RecoveryPlan::Remind
             | RecoveryPlan::Restructure
             | RecoveryPlan::RetryRequirement
             | RecoveryPlan::RetryStopHook
@@ -238,7 +258,7 @@ impl Run {
         matches!(chosen, RecoveryPlan::Retry { .. } | RecoveryPlan::RetryAtOnce { .. })
     }
 
-    /// Repeats, after a pause, a request that was refused as too long although it is short.
+    /// Repeats, after a pause, a request that was refused as too long although it is small.
     fn retry_overflow(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: Some(1) };
         let pause = scene.limits.backoff.pause(self.seed, 1);

@@ -32,6 +32,9 @@ pub enum ErrorBody {
     Api,
     /// Not an error object: a page, plain text, nothing. An intermediary may have answered.
     Foreign,
+    /// A redirection to another address, or a page that asks for a login: a captive portal or a
+    /// proxy has answered.
+    Portal,
 }
 
 /// The code of a refusal for want of a key: the command that prints it failed.
@@ -62,7 +65,8 @@ pub enum FaultKind {
     InvalidContent { detail: String },
     /// A success status with an HTML page: an intermediary answered instead of the service.
     HtmlPage { detail: String },
-    /// A request that could not be built or sent at all: a bug of outlast.
+    /// A request that could not be built, which is a bug of outlast, or that the server cannot read
+    /// at all.
     Unsendable { detail: String },
 }
 

@@ -56,6 +56,9 @@ pub struct Limits {
     pub endpoint_changes: u32,
     /// `--require`: whether a command decides that the work is done.
     pub requirement: bool,
+    /// Whether only the stop reasons of the Messages API end a reply.
+    #[serde(default)]
+    pub strict_stop_reasons: bool,
     /// Whether there are hooks of Stop.
     #[serde(default)]
     pub stop_hooks: bool,
@@ -232,6 +235,7 @@ impl Default for Limits {
             fallback_return: None,
             endpoint_changes: 0,
             requirement: false,
+            strict_stop_reasons: false,
             stop_hooks: false,
             structured: false,
             loops: LoopLimits::default(),

@@ -42,6 +42,7 @@ impl Run {
             asked_about_work: false,
             wrapping_up: false,
             quota_ended: false,
+            has_answer: false,
             seed,
         }
     }
@@ -57,7 +58,7 @@ impl Run {
         limits: &Limits,
     ) -> Result<Transition, InvalidEvent> {
         let scene = StepContext { at, limits };
-        let StepOutcome { run: next, plan, edit, action } = match (self.phase, event) {
+        let outcome = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(InvalidEvent { phase: self.phase, event }),
             (phase, Event::Interrupted(by)) if phase.is_at_work() => {
                 self.stop(StopReason::AbortedTools(by))
@@ -126,6 +127,7 @@ impl Run {
             }
             (phase, event) => return Err(InvalidEvent { phase, event }),
         };
+        let StepOutcome { run: next, plan, edit, action } = outcome.keeping_answer(scene);
         Ok(Transition { at, event, plan, edit, next, action })
     }
 
@@ -300,7 +302,8 @@ impl Run {
 
     /// Records that the reply ended normally.
     pub(super) fn record_reply_ended(self, scene: StepContext<'_>) -> Self {
-        Self { budgets: self.budgets.renewed_by_turn(&scene.limits.budgets), ..self }
+        let budgets = self.budgets.renewed_by_turn(&scene.limits.budgets);
+        Self { budgets, has_answer: false, ..self }
     }
 
     /// Counts output tokens towards the token budget. Enough of them show that nudges help.

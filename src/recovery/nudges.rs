@@ -46,6 +46,14 @@ pub const WORK_GONE: &str = "The process that this session ran in has ended, and
      those below is running any more, and how far they came is unknown: check before you start \
      one again.";
 
+const CALL_IN_TEXT: &str = "Your reply has a tool call as plain text. It was not run, and nothing in your reply came from \
+     it. Make the call now, as a tool call. If it was meant as an example, give your whole answer \
+     again with the example in a code block.";
+
+const LEFT_OPEN: &str = "You ended your turn with something left open: see below. Go on with the work now. What needs no \
+     more work, mark as completed or leave out of your list of to-dos. When nothing is left to do, \
+     end with your whole answer.";
+
 const WORK_ENDED: &str = "Background work has ended: see below. Read the output you need with \
                           BashOutput, and deal with what failed. Your answer so far stays in the \
                           result. When nothing is left to do, end with what has to be added to it.";
@@ -83,16 +91,18 @@ const UNMET_LAST: &str = "One check is left, and the command still does not pass
 
 impl Nudge {
     /// All texts.
-    pub const TEXTS: [&'static str; 22] = [
+    pub const TEXTS: [&'static str; 24] = [
         Self::Continue(CutKind::Text).text(),
         Self::Continue(CutKind::ToolCall).text(),
         Self::Continue(CutKind::Thinking).text(),
         Self::ContinueLast.text(),
         Self::Complete(Incomplete::MissingCall).text(),
+        Self::Complete(Incomplete::CallInText).text(),
         Self::Complete(Incomplete::Filtered).text(),
         Self::Complete(Incomplete::BrokenOff).text(),
         Self::Complete(Incomplete::UnknownReason).text(),
         Self::MoreEffort.text(),
+        Self::LeftOpen.text(),
         Self::WrapUp.text(),
         Self::LastTurn.text(),
         Self::StepBack.text(),
@@ -140,6 +150,7 @@ impl Nudge {
                  nothing was run. Make the call now. If nothing is left to do, end with your \
                  whole answer."
             }
+            Self::Complete(Incomplete::CallInText) => CALL_IN_TEXT,
             Self::Complete(Incomplete::Filtered) => {
                 "A content filter of the service stopped your reply, so it does not count. Say it \
                  again from the beginning, in other words and without what the filter may object \
@@ -160,6 +171,7 @@ impl Nudge {
                  what you left out. Go on if anything is missing; if nothing is, say so in one \
                  line. Your answer stays in the result, and what you end with is added to it."
             }
+            Self::LeftOpen => LEFT_OPEN,
             Self::WrapUp => {
                 "Nine tenths of the time for this run are gone. Finish the step at hand, leave \
                  the work in a consistent state, and end with what is done and what is not."

@@ -17,6 +17,10 @@ pub enum SetbackKind {
     Incomplete,
     /// The service paused a long turn and expects a request to resume it.
     Paused,
+    /// The reply has a tool call as text.
+    CallInText,
+    /// The model stopped after tool work with something left open.
+    LeftOpen,
     /// The model stopped below the token budget.
     Idle,
     /// The conversation is about to fill the context window.
@@ -48,8 +52,8 @@ pub enum RecoveryPlan {
     /// Send the same request again after a pause. It takes no tokens when the bucket is empty and
     /// the pause has its maximum length (persistent mode).
     Retry { tokens: u16 },
-    /// Ask again after a pause despite a refusal: the endpoint has answered before, and this
-    /// refusal is odd.
+    /// Ask again after a pause despite a refusal, which is odd: the endpoint has answered before, a
+    /// portal stands before it, or the request contradicts the refusal.
     RetryOddRefusal,
     /// Wait for capacity, at no cost but time.
     WaitForCapacity,
@@ -89,7 +93,9 @@ pub enum RecoveryPlan {
     RepairBlock,
     /// Ask again without thinking.
     DropThinking,
-    /// Repeat the small request that was refused as too long.
+    /// Ask again without marks for the prompt cache.
+    DropCacheMarks,
+    /// Repeat the small request that was refused as too long or too large.
     RetryOverflow,
     /// Continue at normal speed for a while.
     CoolDown,
@@ -99,6 +105,8 @@ pub enum RecoveryPlan {
     ReturnToPreferredModel,
     /// Ask the preferred model once more, before a fallback model ends the run.
     RetryPreferredModel,
+    /// Keep the answer and remind the model of what is open.
+    Remind,
     /// Ask for the answer in the form that its schema requires.
     Restructure,
     /// Tell the model that its work is not accepted yet.
@@ -139,11 +147,13 @@ impl RecoveryPlan {
             Self::Strip => Some(Budget::Strip),
             Self::RepairBlock => Some(Budget::BlockRepair),
             Self::DropThinking => Some(Budget::Thinking),
+            Self::DropCacheMarks => Some(Budget::CacheMarks),
             Self::RetryOverflow => Some(Budget::OverflowRetry),
             Self::CoolDown => Some(Budget::CoolDown),
             Self::DisableFastMode => Some(Budget::FastMode),
             Self::ReturnToPreferredModel => Some(Budget::Probe),
             Self::RetryPreferredModel => Some(Budget::PreferredRetry),
+            Self::Remind => Some(Budget::Reminder),
             Self::Restructure => Some(Budget::SchemaTry),
             Self::RetryRequirement => Some(Budget::RequirementTry),
             Self::RetryStopHook => Some(Budget::Objection),
@@ -193,11 +203,13 @@ impl RecoveryPlan {
             Self::Strip => "media_strip_retry",
             Self::RepairBlock => "block_repair_retry",
             Self::DropThinking => "thinking_off_retry",
+            Self::DropCacheMarks => "cache_marks_off_retry",
             Self::RetryOverflow => "overflow_retry",
             Self::CoolDown => "fast_mode_cool_down",
             Self::DisableFastMode => "fast_mode_off",
             Self::ReturnToPreferredModel => "fallback_return",
             Self::RetryPreferredModel => "preferred_model_retry",
+            Self::Remind => "reminder",
             Self::Restructure => "structured_output_retry",
             Self::RetryRequirement => "requirement_retry",
             Self::RetryStopHook => "stop_hook_blocking",
@@ -233,6 +245,8 @@ impl RecoveryPlan {
             | Self::Trim
             | Self::RepairBlock
             | Self::DropThinking
+            | Self::DropCacheMarks
+            | Self::Remind
             | Self::RetryOverflow
             | Self::LowerCap
             | Self::CoolDown
@@ -276,6 +290,8 @@ impl RecoveryPlan {
             | Self::Strip
             | Self::RepairBlock
             | Self::DropThinking
+            | Self::DropCacheMarks
+            | Self::Remind
             | Self::LowerCap
             | Self::CoolDown
             | Self::DisableFastMode

@@ -292,7 +292,9 @@ impl OpenRecovery {
     fn has_come(&self, step: &Transition) -> bool {
         let answered = matches!(
             step.event,
-            Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })
+            Event::Replied(
+                ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. }
+            )
         );
         let whole = step.edit.reply == ReplyDisposition::Keep
             && (answered

@@ -138,14 +138,15 @@ impl RecoveryGoal {
     pub(super) fn of(step: &Transition) -> Self {
         match (step.plan, step.event) {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
-            (Some(RecoveryPlan::Nudge), _) | (_, Event::Consulted(StopHookDecision::Pass)) => {
-                Self::Effort
-            }
+            (Some(RecoveryPlan::Nudge | RecoveryPlan::Remind), _)
+            | (_, Event::Consulted(StopHookDecision::Pass)) => Self::Effort,
             (Some(RecoveryPlan::Restructure), _)
             | (
                 _,
                 Event::SchemaMismatch
-                | Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }),
+                | Event::Replied(
+                    ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. },
+                ),
             ) => Self::Shape,
             (Some(RecoveryPlan::RetryStopHook), _) | (_, Event::Consulted(_)) => Self::Consent,
             (Some(RecoveryPlan::RetryRequirement), _) | (_, Event::Checked { .. }) => {
@@ -192,7 +193,10 @@ pub fn setback(step: &Transition) -> Option<&'static str> {
         Event::Replied(ReplyKind::Empty) => Some("empty_response"),
         Event::Replied(ReplyKind::Incomplete(_)) => Some("incomplete_response"),
         Event::Replied(ReplyKind::Paused) => Some("pause_turn"),
-        Event::Replied(ReplyKind::Answer { .. })
+        Event::Replied(ReplyKind::LeftOpen { .. }) if plan == RecoveryPlan::Remind => {
+            Some("left_open")
+        }
+        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. })
         | Event::Delivered
         | Event::BackgroundWaited(_)
             if plan == RecoveryPlan::Nudge =>
@@ -200,7 +204,9 @@ pub fn setback(step: &Transition) -> Option<&'static str> {
             Some("token_budget")
         }
         Event::Consulted(StopHookDecision::Pass) => Some("token_budget"),
-        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })
+        Event::Replied(
+            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. },
+        )
         | Event::SchemaMismatch => Some("structured_output"),
         Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal) => Some("no_summary"),
         Event::Estimated(_)

@@ -28,7 +28,16 @@ pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
         }
         SetbackKind::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
+        // The model is told once.
+        SetbackKind::CallInText if run.budgets.completions >= limits.budgets.completions => {
+            (&[P::RequestCompletion], INCOMPLETE)
+        }
+        SetbackKind::CallInText => (&[], INCOMPLETE),
         SetbackKind::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
+        SetbackKind::LeftOpen if has_room_for_effort(run, at, limits) => {
+            (&[P::Remind], StopReason::Completed)
+        }
+        SetbackKind::LeftOpen => (&[], StopReason::Completed),
         SetbackKind::Idle if has_room_for_effort(run, at, limits) => {
             (&[P::Nudge], StopReason::Completed)
         }
@@ -106,7 +115,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
         return switch.or(preferred).unwrap_or(RecoveryPlan::Stop(end));
     }
     let cures = plans_for_class(failure, run, limits).into_iter().flatten();
-    let cures = with_odd_retry(cures.collect(), failure).into_iter().filter(payable);
+    let cures = with_odd_retry(cures.collect(), failure, run, limits).into_iter().filter(payable);
     // Plans that ask the same model, or refresh a key for it, respect its retry-after.
     let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
     let waits_only = cures.clone().any(|cure| may_wait(&cure));
@@ -147,11 +156,12 @@ fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
         .then_some(RecoveryPlan::SwitchModel)
 }
 
-/// Repeats a small request that was refused as too long, before anything is removed from it: some
-/// gateways report this for requests that they lost, or count the tokens of another one.
+/// Repeats a small request that was refused as too long or too large, before anything is removed
+/// from it: some gateways report this for requests that they lost, or count those of another one.
 fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
-    let too_long = failure.class == ErrorClass::PromptTooLong && failure.contradicted;
-    (too_long && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
+    let too_long = failure.is_overflow() && failure.contradicted;
+    let is_doubtful = too_long && failure.retry_hint.is_none();
+    (is_doubtful && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
 }
 
 /// The plans for each class, best first.
@@ -181,6 +191,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let strip = failure.mitigations.media.then_some(P::Strip);
     let heal = failure.mitigations.block.then_some(P::RepairBlock);
     let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
+    let unmarked = failure.mitigations.cache_marks.then_some(P::DropCacheMarks);
     match failure.class {
         C::ConnectionError => [retry_stale_connection(failure), for_all, switch, None],
         C::ApiTimeout | C::StreamStalled => [for_all, switch, None, None],
@@ -202,13 +213,14 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         },
         C::InvalidModel => [if_told_to, switch, None, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch, None],
-        C::AuthError => [if_told_to, switch, None, None],
+        C::AuthError => [unmarked, if_told_to, switch, None],
         C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_told_to],
         C::RequestTooLarge => [strip, drain, compact, if_told_to],
         // Services name one oversized document at a time: the others are removed as blocks.
         C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_told_to, None],
-        C::ToolUseMismatch | C::InvalidRequest => [heal, unthinking, if_told_to, None],
+        C::ToolUseMismatch => [heal, unthinking, if_told_to, None],
+        C::InvalidRequest => [heal, lower.or(unmarked), unthinking, if_told_to],
         C::Unknown => [if_told_to, None, None, None],
         // Classes made by outlast, not by a server.
         C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
@@ -217,10 +229,21 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     }
 }
 
-/// Adds one more attempt where a proven endpoint refuses in an odd way: after plans that repair the
-/// request or the credential, and before a model switch.
-fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<RecoveryPlan> {
-    if failure.is_odd_refusal() && failure.retry_hint.is_none() {
+/// Adds one more attempt where an endpoint refuses in an odd way: after plans that repair the
+/// request or the credential, and before a model switch. A doubtful refusal by the API itself is
+/// doubted once; that of a credential only where no other was fetched meanwhile.
+fn with_odd_retry(
+    mut cures: Vec<RecoveryPlan>,
+    failure: Failure,
+    run: &Run,
+    limits: &Limits,
+) -> Vec<RecoveryPlan> {
+    let is_first = run.budgets.odd_refusals >= limits.budgets.odd_refusals;
+    let is_same_credential = limits.budgets.refreshes == 0 || is_refreshing(run);
+    let is_doubtful =
+        failure.is_doubtful_refusal() && (is_same_credential || !failure.is_doubtful_rejection());
+    let is_odd = failure.is_odd_refusal() || (is_doubtful && is_first);
+    if is_odd && failure.retry_hint.is_none() {
         let switch = cures.iter().position(|cure| *cure == RecoveryPlan::SwitchModel);
         cures.insert(switch.unwrap_or(cures.len()), RecoveryPlan::RetryOddRefusal);
     }
@@ -236,14 +259,16 @@ fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
 
 /// Plans for a refused summarising request: a smaller one, or none if it can wait.
 fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
-    let lower = failure.class == ErrorClass::PromptTooLong && failure.mitigations.output;
+    let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
+    let lower = of_cap && failure.mitigations.output;
+    let unmark = failure.class == ErrorClass::InvalidRequest && failure.mitigations.cache_marks;
     let trim = failure.is_overflow() && failure.mitigations.rounds;
     let forgo = occasion == CompactionTrigger::Threshold;
     [
         lower.then_some(RecoveryPlan::LowerCap),
+        unmark.then_some(RecoveryPlan::DropCacheMarks),
         trim.then_some(RecoveryPlan::Trim),
         forgo.then_some(RecoveryPlan::SkipCompaction),
-        None,
     ]
 }
 

@@ -140,6 +140,17 @@ impl Fault {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
+    /// Whether a request without marks for the prompt cache may be accepted instead.
+    pub fn is_about_cache_marks(&self) -> bool {
+        let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.kind else {
+            return false;
+        };
+        let words = message.to_ascii_lowercase();
+        ["cache_control", "cachecontrol", "cachepoint", "prompt caching"]
+            .iter()
+            .any(|sign| words.contains(sign))
+    }
+
     /// The message of a refusal that may be about the conversation, in lower case.
     fn rejection_text(&self) -> Option<String> {
         let FaultKind::Refused { status: 200 | 400 | 413 | 422, message, .. } = &self.kind else {

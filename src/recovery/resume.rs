@@ -24,6 +24,7 @@ impl Run {
             asked_about_work: false,
             wrapping_up: false,
             quota_ended: false,
+            has_answer: false,
             ..self
         }
     }
@@ -42,6 +43,7 @@ impl Run {
             requirement_tries: amendments,
             reports,
             objections,
+            reminders,
             ..
         } = self.budgets;
         let budgets = Budgets {
@@ -52,6 +54,7 @@ impl Run {
             requirement_tries: amendments,
             reports,
             objections,
+            reminders,
             ..fresh.budgets
         };
         let Self { cap, effort_left, since_nudge, .. } = self;

@@ -64,6 +64,9 @@ pub struct Run {
     /// Whether the run ended because its retry quota did not allow one more retry.
     #[serde(default)]
     pub quota_ended: bool,
+    /// Whether the current call is for a reminder only: the answer before it stands if it fails.
+    #[serde(default)]
+    pub has_answer: bool,
     /// The seed of the jitter.
     pub seed: u64,
 }

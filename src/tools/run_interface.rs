@@ -23,6 +23,11 @@ impl Toolbox {
         self.tools.shell.dropped()
     }
 
+    /// The steps of the model's list that are not completed.
+    pub fn open_todos(&self) -> Vec<String> {
+        self.tools.todos.open()
+    }
+
     /// The effective sandbox of commands.
     pub fn sandbox(&self) -> &SandboxState {
         self.tools.shell.sandbox().state()

@@ -13,6 +13,14 @@ pub(super) struct TodoList {
 }
 
 impl TodoList {
+    /// The steps that are not completed.
+    pub(super) fn open(&self) -> Vec<String> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let items = list.as_array().map_or(&[][..], Vec::as_slice);
+        let open = items.iter().filter(|item| item["status"] != "completed");
+        open.filter_map(|item| Some(item["content"].as_str()?.to_owned())).collect()
+    }
+
     pub(super) fn replace(&self, input: TodoInput) -> ToolOutcome {
         let count = |status: &str| {
             let items = input.todos.as_array().map_or(&[][..], Vec::as_slice);

@@ -63,7 +63,7 @@ pub(super) struct ToolSet {
     pub(super) seen: FilesRead,
     /// Keeps what files held before they are changed.
     history: Option<FileHistory>,
-    todos: TodoList,
+    pub(super) todos: TodoList,
     pub(super) output_limit: usize,
     pub(super) foreign_output_limit: usize,
 }

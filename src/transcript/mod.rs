@@ -2,6 +2,7 @@
 //! I/O, no clock.
 
 mod block_repair;
+mod call_in_text;
 pub mod compaction;
 mod contributors;
 mod excerpt;
@@ -19,6 +20,7 @@ mod validity;
 pub use block_repair::{
     RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
 };
+pub use call_in_text::find_call_in_text;
 pub use contributors::{Contributor, largest_parts};
 pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
 pub use measure::{History, Meter, TokenDensity, fixed_bytes, min_tokens};

@@ -3,10 +3,12 @@
 mod acceptance_checks;
 mod context_windows;
 mod drive;
+mod final_replies;
 mod kept_servers;
 mod lease;
 mod paused_time;
 mod probing;
+mod refusals;
 mod run_events;
 mod run_fixture;
 mod scripted_transport;

@@ -86,6 +86,7 @@ fn reply(content: Vec<Block>, stop_reason: &str) -> ModelReply {
         content,
         cut_tool_call: false,
         malformed: Vec::new(),
+        has_end: true,
         stop_reason: stop_reason.to_owned(),
         usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
         counts: Counts::Possible,
@@ -137,6 +138,12 @@ impl Transport for ScriptedTransport {
     fn standing(&self) -> Standing {
         Standing::Proven
     }
+
+    fn marks_cache(&self) -> bool {
+        true
+    }
+
+    fn drop_cache_marks(&self) {}
 
     fn rate_limits(&self) -> Option<RateLimits> {
         None

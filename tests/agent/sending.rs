@@ -56,7 +56,7 @@ async fn reply_content_outranks_its_stop_reason() {
 /// far as it came, and no tool call that might have been cut.
 #[tokio::test]
 async fn text_without_a_completing_stop_reason_is_never_a_success() {
-    for reason in ["tool_use", "stop", "error", "content_filter", "cancelled"] {
+    for reason in ["tool_use", "other", "error", "content_filter", "cancelled"] {
         let scenario = Scenario::new()
             .reply("Now I run the tests.")
             .and_tool("Bash", json!({ "command": "echo ran >> log" }))
@@ -71,6 +71,21 @@ async fn text_without_a_completing_stop_reason_is_never_a_success() {
         assert_eq!(played.ending.text, "Now I run the tests.");
         assert_eq!(played.server.requests().len(), 4, "{reason}");
         assert!(!played.folder.path().join("log").exists(), "a call of a broken reply was run");
+        played.assert_no_warnings_or_repairs();
+    }
+}
+
+/// Gateways pass on the end words of other APIs.
+#[tokio::test]
+async fn an_end_word_of_another_api_completes_a_reply_unless_the_run_is_strict() {
+    for (is_strict, end) in
+        [(false, StopReason::Completed), (true, StopReason::ModelError(ErrorClass::BadResponse))]
+    {
+        let scenario = Scenario::new().reply("All tests pass.").stop_reason("stop");
+        let play = RunFixture::of(scenario.after(AfterLast::RepeatLast));
+        let played = play.limits(|limits| limits.strict_stop_reasons = is_strict).run().await;
+        assert_eq!(played.ending.reason, end);
+        assert_eq!(played.ending.text, "All tests pass.");
         played.assert_no_warnings_or_repairs();
     }
 }

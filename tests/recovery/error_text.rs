@@ -1,6 +1,6 @@
 //! Parsing of error texts: the context window, the block index and its error.
 
-use outlast::recovery::{BlockIndex, FailureStage, Fault, FaultKind, RejectedContent};
+use outlast::recovery::{BlockIndex, FailureStage, Fault, FaultKind, RefusedCap, RejectedContent};
 use proptest::prelude::*;
 
 fn said(status: u16, message: &str) -> Fault {
@@ -122,6 +122,108 @@ fn a_context_window_is_parsed_wherever_the_error_names_it() {
         assert_eq!(said(400, message).named_window(), window, "{message}");
     }
     assert_eq!(said(429, cases[0].0).named_window(), None, "no overflow");
+}
+
+#[test]
+fn a_refusal_of_cache_marks_is_recognised_by_its_text() {
+    for (status, message, expected) in [
+        (400, "messages.0.content.0.text.cache_control: Extra inputs are not permitted", true),
+        (400, "tools.3.cache_control: Extra inputs are not permitted", true),
+        (422, "[{'loc': ('body', 'system', 0, 'cache_control'), 'msg': 'extra fields'}]", true),
+        (400, "Prompt caching is not supported for this model", true),
+        (403, "You do not have access to explicit prompt caching", true),
+        (400, "tools.0.name: too long", false),
+        (500, "cache_control", false),
+    ] {
+        assert_eq!(said(status, message).is_about_cache_marks(), expected, "{message}");
+        assert_eq!(said(status, message).rejected_content(), None, "{message}");
+    }
+}
+
+#[test]
+fn the_output_limit_is_read_from_every_wording_of_its_refusal() {
+    let named = [
+        (
+            64_000,
+            8_192,
+            "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet-20241022",
+        ),
+        (
+            64_000,
+            16_384,
+            "max_tokens is too large: 64000. This model supports at most 16384 completion tokens, whereas you provided 64000.",
+        ),
+        (
+            64_000,
+            8_192,
+            "The maximum tokens you requested exceeds the model limit of 8192. Try again with a maximum tokens value that is lower than 8192.",
+        ),
+        (
+            64_000,
+            8_192,
+            "Malformed input request: #/max_tokens: 64000 is not less or equal to 8192, please reformat your input and try again.",
+        ),
+        (
+            64_000,
+            8_192,
+            "Unable to submit request because it has a maxOutputTokens value of 64000 but the supported range is from 1 (inclusive) to 8193 (exclusive).",
+        ),
+        (
+            64_000,
+            8_192,
+            "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model",
+        ),
+        (64_000, 8_192, "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]"),
+        (
+            64_000,
+            8_192,
+            "<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1,8192]",
+        ),
+        (
+            64_000,
+            4_096,
+            "too many tokens: max tokens must be less than or equal to 4096, the max output for this model",
+        ),
+        (64_000, 8_192, "max_tokens: Input should be less than or equal to 8192"),
+        (64_000, 8_192, "max_completion_tokens must be between 1-8192"),
+        (64_000, 8_192, "The model supports up to 8,192 output tokens; max_tokens was 64,000"),
+        (64_000, 8_192, "max_tokens of 64000 is not supported by the model 'x-16k'; limit: 8192."),
+        (64_000, 8_192, "max_tokens: 64000 \\u003e 8192"),
+        (64_000, 8_192, "max_tokens 64000 exceeds the maximum number of tokens allowed (8192)"),
+        (8_192, 3_096, "max_tokens=8192 cannot be greater than max_model_len=3096"),
+    ];
+    for (cap, limit, message) in named {
+        assert_eq!(
+            said(400, message).refused_output_cap(cap),
+            Some(RefusedCap::Named(limit)),
+            "{message}"
+        );
+        assert_eq!(said(400, message).named_window(), None, "{message}");
+    }
+    let unnamed = ["max_tokens is too large", "max_tokens exceeds the limit of claude-3-5-haiku"];
+    for message in unnamed {
+        assert_eq!(
+            said(400, message).refused_output_cap(64_000),
+            Some(RefusedCap::Unnamed),
+            "{message}"
+        );
+    }
+    let others = [
+        (400, "max_tokens: Field required"),
+        (400, "max_tokens must be greater than thinking.budget_tokens (1024)"),
+        (400, "input length and `max_tokens` exceed context limit: 190000 + 21333 > 200000"),
+        (400, "max_tokens must be at least 1, got -5"),
+        (
+            400,
+            "This model's maximum context length is 32768 tokens, but you requested 64000 output tokens",
+        ),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum"),
+        (400, "messages.1.content.0: 5 > 3"),
+        (429, "max_tokens exceeds the limit of 8192 output tokens per minute"),
+    ];
+    for (status, message) in others {
+        assert_eq!(said(status, message).refused_output_cap(64_000), None, "{message}");
+    }
 }
 
 #[test]

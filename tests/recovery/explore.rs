@@ -5,10 +5,11 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Budget, Budgets, Call, CallPurpose, CutKind, ErrorBody, ErrorClass, Event, Failure,
-    FailureStage, Fast, Incomplete, Interrupt, InvalidEvent, LeftOff, Limits, LoopStatus, Moment,
-    Money, Pause, Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint,
-    Run, Standing, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
+    Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, ErrorBody,
+    ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent, LeftOff,
+    Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed, RecoveryPlan,
+    ReplyDisposition, ReplyKind, RetryHint, Run, Standing, StopHookDecision, StopReason,
+    TokenEstimate, Transition, WorkStatus,
 };
 
 use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
@@ -23,12 +24,14 @@ fn every_event() -> Vec<Event> {
         ReplyKind::Answer { tokens: 0 },
         ReplyKind::Answer { tokens: 500 },
         ReplyKind::Early { tokens: 500 },
+        ReplyKind::LeftOpen { tokens: 500 },
         ReplyKind::ToolCalls { tokens: 0 },
         ReplyKind::CutShort(CutKind::Text),
         ReplyKind::CutShort(CutKind::ToolCall),
         ReplyKind::CutShort(CutKind::Thinking),
         ReplyKind::Incomplete(Incomplete::MissingCall),
         ReplyKind::Incomplete(Incomplete::UnknownReason),
+        ReplyKind::Incomplete(Incomplete::CallInText),
         ReplyKind::Refusal,
         ReplyKind::Empty,
         ReplyKind::Paused,
@@ -123,6 +126,15 @@ fn every_failure() -> Vec<Failure> {
     let (body, standing) = (ErrorBody::Foreign, Standing::Proven);
     let odd = [ErrorClass::InvalidApiKey, ErrorClass::AuthError, ErrorClass::InvalidRequest];
     all.extend(odd.map(|class| Failure { body, standing, ..failure(class) }));
+    let portal = failure(ErrorClass::Unknown);
+    all.push(Failure { body: ErrorBody::Portal, ..portal });
+    let (body, standing) = (ErrorBody::Api, Standing::Proven);
+    all.push(Failure { body, standing, ..failure(ErrorClass::InvalidApiKey) });
+    let marked = AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE };
+    all.extend([
+        Failure { contradicted: true, ..failure(ErrorClass::InvalidRequest) },
+        Failure { mitigations: marked, ..failure(ErrorClass::InvalidRequest) },
+    ]);
     let too_long = failure(ErrorClass::PromptTooLong);
     all.extend([
         Failure { contradicted: true, ..too_long },
@@ -439,6 +451,8 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         Event::DeadlinePassed if matches!(run.phase, Phase::Awaiting { .. }) => {
             Some(StopReason::BackgroundPending)
         }
+        // The answer before a reminder stands, where nothing has to accept it.
+        Event::DeadlinePassed if run.has_answer => None,
         Event::DeadlinePassed => Some(StopReason::Deadline),
         Event::Interrupted(by)
             if matches!(
@@ -544,7 +558,11 @@ fn check_rejected_request_not_repeated(step: &Transition) {
                     | RecoveryPlan::LowerCap
             )
         )
-        || (failure.contradicted && step.plan == Some(RecoveryPlan::RetryOverflow));
+        || (failure.contradicted
+            && matches!(
+                step.plan,
+                Some(RecoveryPlan::RetryOverflow | RecoveryPlan::RetryOddRefusal)
+            ));
     assert!(!refused || ends || told_to || another || foreign, "the same request again: {step:?}");
 }
 
@@ -593,6 +611,8 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Strip) => after.strips + 1 == before.strips,
         Some(Budget::BlockRepair) => after.block_repairs + 1 == before.block_repairs,
         Some(Budget::Thinking) => after.thinking + 1 == before.thinking,
+        Some(Budget::CacheMarks) => after.cache_marks + 1 == before.cache_marks,
+        Some(Budget::Reminder) => after.reminders + 1 == before.reminders,
         Some(Budget::OverflowRetry) => after.overflow_retries + 1 == before.overflow_retries,
         Some(Budget::CoolDown) => after.cool_downs + 1 == before.cool_downs,
         Some(Budget::FastMode) => after.fast_mode + 1 == before.fast_mode,

@@ -56,6 +56,7 @@ pub(super) fn replying() -> Limits {
 fn unfinished() -> Limits {
     let budgets = Budgets { turns: Some(3), retries: 1, bucket: 10, ..NOTHING };
     let budgets = Budgets { incomplete_retries: 1, completions: 2, switches: 1, ..budgets };
+    let budgets = Budgets { reminders: 1, ..budgets };
     Limits {
         budgets: Budgets { probes: 1, ..budgets },
         fallback_return: Some(secs(600)),
@@ -72,6 +73,7 @@ fn broken_streams() -> Limits {
 /// Small requests that are called too long, and thinking that is not wanted.
 fn wrong_rejections() -> Limits {
     let budgets = Budgets { overflow_retries: 1, thinking: 1, ..filling().budgets };
+    let budgets = Budgets { cache_marks: 1, odd_refusals: 1, ..budgets };
     Limits { budgets: Budgets { compactions: Some(1), ..budgets }, ..small() }
 }
 

@@ -75,11 +75,13 @@ const NOTHING: Budgets = Budgets {
     strips: 0,
     block_repairs: 0,
     thinking: 0,
+    cache_marks: 0,
     overflow_retries: 0,
     probes: 0,
     preferred_retries: 0,
     cool_downs: 0,
     fast_mode: 0,
+    reminders: 0,
     schema_tries: 0,
     requirement_tries: 0,
     reports: 0,
@@ -115,6 +117,7 @@ const ANYTHING: AvailableMitigations = AvailableMitigations {
     block: true,
     output: true,
     thinking: true,
+    cache_marks: true,
 };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.

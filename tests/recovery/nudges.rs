@@ -5,16 +5,18 @@ use std::path::Path;
 
 use outlast::recovery::{CutKind, Incomplete, Nudge, SUMMARISE};
 
-const ALL: [Nudge; 19] = [
+const ALL: [Nudge; 21] = [
     Nudge::Continue(CutKind::Text),
     Nudge::Continue(CutKind::ToolCall),
     Nudge::Continue(CutKind::Thinking),
     Nudge::ContinueLast,
     Nudge::Complete(Incomplete::MissingCall),
+    Nudge::Complete(Incomplete::CallInText),
     Nudge::Complete(Incomplete::Filtered),
     Nudge::Complete(Incomplete::BrokenOff),
     Nudge::Complete(Incomplete::UnknownReason),
     Nudge::MoreEffort,
+    Nudge::LeftOpen,
     Nudge::WrapUp,
     Nudge::LastTurn,
     Nudge::StepBack,
@@ -28,7 +30,7 @@ const ALL: [Nudge; 19] = [
 ];
 
 /// Each nudge, and the phrases that it must contain.
-const MUST: [(Nudge, &[&str]); 19] = [
+const MUST: [(Nudge, &[&str]); 21] = [
     (
         Nudge::UnmetAgain,
         &[
@@ -82,6 +84,11 @@ const MUST: [(Nudge, &[&str]); 19] = [
         Nudge::Complete(Incomplete::MissingCall),
         &["no tool call arrived", "nothing was run", "Make the call now", "whole answer"],
     ),
+    (
+        Nudge::Complete(Incomplete::CallInText),
+        &["plain text", "not run", "Make the call now", "example", "whole answer again"],
+    ),
+    (Nudge::LeftOpen, &["left open", "below", "Go on", "completed", "whole answer"]),
     (
         Nudge::Complete(Incomplete::Filtered),
         &["content filter", "does not count", "in other words", "end and say what is missing"],

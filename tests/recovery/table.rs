@@ -84,6 +84,8 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Strip
         | RecoveryPlan::RepairBlock
         | RecoveryPlan::DropThinking
+        | RecoveryPlan::DropCacheMarks
+        | RecoveryPlan::Remind
         | RecoveryPlan::RetryOverflow
         | RecoveryPlan::CoolDown
         | RecoveryPlan::DisableFastMode
@@ -236,6 +238,17 @@ fn by_what_can_be_taken_out() -> String {
         })
         .with(Budgets { thinking: 0, ..RICH }),
     ];
+    let marks = [
+        Case::after("rich", |failure| Failure {
+            mitigations: AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE },
+            ..failure
+        }),
+        Case::after("given up already", |failure| Failure {
+            mitigations: AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE },
+            ..failure
+        })
+        .with(Budgets { cache_marks: 0, ..RICH }),
+    ];
     let anything: fn(Failure) -> Failure = |failure| Failure { mitigations: ANYTHING, ..failure };
     let far: fn(Failure) -> Failure = |failure| {
         let wish = Some(RetryAfter { wait: secs(3_600), source: RetryAfterSource::RetryAfter });
@@ -249,7 +262,8 @@ fn by_what_can_be_taken_out() -> String {
     failures("What the conversation could do without", &remedies)
         + &failures("It could do without all of that", &all)
         + &failures("It asks for thinking", &thinking)
-        + &failures("A small request is called too long", &contradicted)
+        + &failures("It marks what the prompt cache may keep", &marks)
+        + &failures("The request contradicts the refusal", &contradicted)
 }
 
 fn by_what_is_called() -> String {
@@ -333,8 +347,12 @@ fn by_standing() -> String {
     let refreshing: Change =
         |run| Run { phase: Phase::Calling(Call::Refresh(CallPurpose::Reply)), ..run };
     let spent = Budgets { odd_refusals: 0, ..RICH };
+    let doubted: Change =
+        |run| Run { budgets: Budgets { odd_refusals: 3, refreshes: 0, ..run.budgets }, ..run };
     let cases = [
         Case::after("an API error", api),
+        Case { failure: api, ..Case::of("an API error, refreshing", refreshing) },
+        Case { failure: api, ..Case::of("an API error again", doubted) },
         Case::after("something else", foreign),
         Case { failure: foreign, ..Case::of("something else, refreshing", refreshing) },
         Case::after("something else, spent", foreign).with(spent),
@@ -355,7 +373,8 @@ fn other_setbacks() -> String {
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
     let asked_again: Change =
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
-    let setbacks: [(&str, SetbackKind, Change); 21] = [
+    let asked: Change = |run| Run { budgets: Budgets { completions: 1, ..run.budgets }, ..run };
+    let setbacks: [(&str, SetbackKind, Change); 25] = [
         ("cut, more room", SetbackKind::CutShort, escalate),
         ("cut", SetbackKind::CutShort, room),
         ("empty", SetbackKind::Empty, room),
@@ -363,7 +382,11 @@ fn other_setbacks() -> String {
         ("incomplete", SetbackKind::Incomplete, room),
         ("incomplete again", SetbackKind::Incomplete, asked_again),
         ("incomplete, home", SetbackKind::Incomplete, home),
+        ("a call in the text", SetbackKind::CallInText, room),
+        ("a call, told of", SetbackKind::CallInText, asked),
         ("paused", SetbackKind::Paused, room),
+        ("left open", SetbackKind::LeftOpen, room),
+        ("left open, late", SetbackKind::LeftOpen, hurried),
         ("idle", SetbackKind::Idle, room),
         ("idle, wrapping up", SetbackKind::Idle, hurried),
         ("crowded", SetbackKind::Crowded, room),

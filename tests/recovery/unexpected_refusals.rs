@@ -28,6 +28,7 @@ fn expected(status: u16, body: ErrorBody, standing: Standing) -> Met {
     match status {
         408 | 409 | 429 | 500..=599 => Met::Retried,
         401 => Met::Refreshed,
+        403 if body == ErrorBody::Portal => Met::OddRetried,
         // What no client ever sees as a refusal: a success with a body that is none.
         200 => Met::Retried,
         100..=499 if odd && body == ErrorBody::Foreign => Met::OddRetried,
@@ -75,6 +76,9 @@ fn every_status_is_handled_before_and_after_a_good_reply() {
         for (body, bytes) in bodies.chain([(ErrorBody::Api, &api[..])]) {
             let fault = fault_of_response(status, &HeaderMap::new(), bytes, SystemTime::UNIX_EPOCH);
             let text = String::from_utf8_lossy(bytes);
+            // A page that refuses access may be that of a portal.
+            let is_portal = matches!(status, 401 | 403) && bytes.starts_with(b"<");
+            let body = if is_portal { ErrorBody::Portal } else { body };
             assert_eq!(fault.body, body, "{status}: {text}");
             for standing in [Standing::Untried, Standing::Proven] {
                 let failure = Failure { standing, ..classify(&fault) };

@@ -137,17 +137,18 @@ fn every_failure_class_alone_ends_within_its_budgets() {
             ErrorClass::BadResponse => 3 * 11,
             // A refresh that fails the same way is the end of its model.
             ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked => 3,
-            ErrorClass::InvalidModel
-            | ErrorClass::AuthError
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::SslCertError => 3,
+            ErrorClass::InvalidModel | ErrorClass::CreditBalanceLow | ErrorClass::SslCertError => 3,
+            // Each model with marks for the cache and without.
+            ErrorClass::AuthError => 3 * 2,
             // The request, a smaller cap, the drain, and a summary with three trims.
             ErrorClass::PromptTooLong => 1 + 1 + 1 + 1 + 3,
             ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3,
             // The request, one without what is named first, and without what is named then.
             ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1 + 8,
             // The request, eight with a block repaired, and one without thinking.
-            ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8 + 1,
+            ErrorClass::ToolUseMismatch => 1 + 8 + 1,
+            // One more with a smaller cap.
+            ErrorClass::InvalidRequest => 1 + 8 + 1 + 1,
             ErrorClass::Aborted
             | ErrorClass::Repeated529
             | ErrorClass::Refusal

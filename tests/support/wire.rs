@@ -44,15 +44,21 @@ pub(crate) fn tls(name: &str) -> PathBuf {
 
 /// A session of a server that claims to be `host`. The key in `tests/data/tls` opens nothing else.
 pub(crate) fn session_as(host: &str) -> ServerConnection {
+    session_offering(host, &[])
+}
+
+/// The same, with the application protocols that it accepts, if it names any.
+pub(crate) fn session_offering(host: &str, protocols: &[&str]) -> ServerConnection {
     let file = |end| std::fs::read(tls(&format!("{host}.{end}"))).expect("the file is there");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::try_from(file("key.der")).expect("a key");
     let chain = vec![CertificateDer::from(file("der"))];
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("ring speaks them")
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .expect("they belong together");
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     ServerConnection::new(Arc::new(config)).expect("the settings are right")
 }

@@ -145,8 +145,9 @@ fn falls() -> Vec<Fall> {
         fall("HTML", Next::Here, 3, "after server_error", |scenario| {
             scenario.status(200).body("text/html", "<html><title>Log in</title></html>").times(3)
         }),
-        fall("invalid key", Next::There, 1, "after invalid_api_key", |scenario| {
-            scenario.status(401)
+        // A key that has worked is tried once more.
+        fall("invalid key", Next::There, 2, "after invalid_api_key", |scenario| {
+            scenario.status(401).times(2)
         }),
         fall("revoked token", Next::There, 1, "after token_revoked", |scenario| {
             scenario.status(403).error("permission_error", "token has been revoked", None)

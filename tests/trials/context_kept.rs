@@ -52,7 +52,8 @@ fn eventful() -> Scenario {
         .tool("Write", json!({ "file_path": "lexer.rs", "content": "fn lex() {}\n" }))
         .tool("Bash", json!({ "command": fails }))
         .tool("Bash", json!({ "command": later }));
-    summing_up(reading(start, 5, 250).reply("Mended."))
+    // The to-dos that are still open are recalled to the model once.
+    summing_up(reading(start, 5, 250).reply("Mended.").reply("Mended."))
 }
 
 #[tokio::test]

@@ -94,3 +94,15 @@ async fn each_request_starts_with_the_bytes_of_the_previous_one() {
     assert!(read[1].1 > 1024, "tools, system prompt and the first words: {read:?}");
     assert!(read.windows(2).all(|pair| pair[0].1 < pair[1].1), "it grows: {read:?}");
 }
+
+#[tokio::test]
+async fn the_prompt_cache_is_not_marked_where_a_variable_switches_it_off() {
+    for (value, marks) in [("1", false), ("0", true)] {
+        let server = serve(Scenario::new().reply("Done."));
+        let run = RunBuilder::against(&server).env("DISABLE_PROMPT_CACHING", value);
+        let ended = run.args(["Begin."]).run().await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let body = String::from_utf8_lossy(&server.requests()[0].raw).into_owned();
+        assert_eq!(body.contains("cache_control"), marks, "{value}: {body}");
+    }
+}

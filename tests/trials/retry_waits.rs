@@ -163,7 +163,7 @@ async fn an_unreachable_server_is_named_and_retried_as_often() {
 
 #[tokio::test]
 async fn a_permanent_failure_is_not_retried() {
-    let cases = [(400, 1), (401, 77), (403, 77), (404, 1), (413, 7), (422, 1)];
+    let cases = [(400, 1), (401, 77), (403, 77), (404, 1), (422, 1)];
     for (status, exit) in cases {
         let server = serve(Scenario::new().status(status).after(AfterLast::RepeatLast));
         let ended = hasty(&server).args(["go"]).run().await;

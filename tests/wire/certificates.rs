@@ -6,19 +6,23 @@ use std::thread::JoinHandle;
 
 use outlast::model::{ModelClient, ModelService};
 use outlast::recovery::{ErrorClass, FailureStage, ModelCall, classify};
-use rustls::StreamOwned;
+use rustls::{ServerConnection, StreamOwned};
 
 use super::server::stream;
 use super::{FRESH, STREAMING, ask, data, endpoint, recorded};
-use crate::support::wire::session_as;
+use crate::support::wire::{session_as, session_offering};
 
 /// Serves one TLS connection, whether or not a request comes over it.
 pub(super) fn serve_once(reply: Vec<u8>) -> (String, JoinHandle<()>) {
+    serve_session(session_as("localhost"), reply)
+}
+
+fn serve_session(session: ServerConnection, reply: Vec<u8>) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let port = listener.local_addr().expect("bound").port();
     let serving = std::thread::spawn(move || {
         let (socket, _) = listener.accept().expect("the client comes");
-        let mut tls = StreamOwned::new(session_as("localhost"), socket);
+        let mut tls = StreamOwned::new(session, socket);
         let mut request = vec![0; 64 * 1024];
         if tls.read(&mut request).is_ok_and(|count| count > 0) {
             let _ = tls.write_all(&reply);
@@ -68,4 +72,17 @@ async fn an_authority_of_ones_own_is_trusted_beside_the_others() {
     for asked in [STREAMING, FRESH] {
         assert_eq!(class_of(asked, trust_the_test_authority).await, None);
     }
+}
+
+/// No retry changes what the server accepts.
+#[tokio::test]
+async fn a_tls_server_that_accepts_only_http_2_is_named_at_once() {
+    let (url, serving) = serve_session(session_offering("localhost", &["h2"]), Vec::new());
+    let mut endpoint = endpoint(&url);
+    trust_the_test_authority(&mut endpoint);
+    let client = ModelClient::new(endpoint).expect("the endpoint is right");
+    let fault = ask(&client, STREAMING).await.expect_err("no common protocol");
+    serving.join().expect("the server ended well");
+    assert_eq!(classify(&fault).class, ErrorClass::InvalidRequest, "{fault:?}");
+    assert!(fault.detail().contains("speaks only HTTP/2"), "{fault:?}");
 }

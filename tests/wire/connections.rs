@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast::model::StreamProgress;
-use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, classify};
+use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, ModelCall, classify};
 
 use super::server::{Act, Server, answer, chunk, stream, stream_part};
 use super::{FRESH, STREAMING, WHOLE, ask, ask_watched, client, recorded};
@@ -221,6 +221,20 @@ async fn informational_responses_are_skipped() {
     ];
     let server = Server::answering(reply.concat()).await;
     ask(&client(&server.url), STREAMING).await.expect("a reply");
+}
+
+/// No retry changes the protocol of a server.
+#[tokio::test]
+async fn a_server_that_speaks_only_http_2_is_named_at_once() {
+    let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64".to_vec();
+    let server = Server::start(vec![vec![Act::Send(settings), Act::Hang]]).await;
+    let second = ModelCall { attempt: 2, ..STREAMING };
+    let fault = ask(&client(&server.url), second).await.expect_err("no reply");
+    assert!(fault.detail().contains("speaks only HTTP/2"), "{fault:?}");
+    assert_eq!(classify(&fault).class, ErrorClass::InvalidRequest);
+    let other = Server::start(vec![vec![Act::Read, Act::Send(b"SSH-2.0-x\r\n".to_vec())]]).await;
+    let fault = ask(&client(&other.url), second).await.expect_err("no reply");
+    assert_eq!(classify(&fault).class, ErrorClass::BadResponse, "{fault:?}");
 }
 
 #[tokio::test]

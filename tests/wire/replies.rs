@@ -111,13 +111,14 @@ async fn an_error_inside_a_success_is_the_error_it_says() {
 
 #[tokio::test]
 async fn a_body_that_is_neither_reply_nor_error_is_a_bad_response() {
-    let bodies: [(&str, &[u8]); 6] = [
+    let bodies: [(&str, &[u8]); 7] = [
         (JSON, b"{\"choices\":[]}"),
         (JSON, b"{\"type\":\"message\""),
         (JSON, b"[]"),
         (JSON, b"{\"content\":[],\"stop_reason\":null}"),
         (JSON, b"{\"content\":[],\"stop_reason\":\" \"}"),
         (JSON, b"\xef\xbb\xbf {\"content\":3}"),
+        (JSON, b"{\"content\":[{\"type\":\"text\",\"text\":\"caf\xc3\"}],\"stop_reason\":\"end_turn\"}"),
     ];
     for (headers, body) in bodies {
         let fault = fault_of(answer(200, headers, body)).await;

@@ -2,14 +2,14 @@
 
 use outlast::model::answer::parse_message;
 use outlast::model::assemble::ReplyAssembly;
-use outlast::model::{ModelReply, StopKind, classify_reply};
+use outlast::model::{EndWords, ModelReply, StopKind, classify_reply};
 use outlast::recovery::{CutKind, FaultKind, Incomplete, ReplyKind};
 use outlast::sse::SseEvent;
 use serde_json::{Value, json};
 
 /// The reasons of each kind: the Messages API, Bedrock, `OpenAI` and its imitators, Gemini and
 /// Vertex, Cohere, Mistral, Ollama, TGI, GLM, `DeepSeek`.
-const REASONS: [(StopKind, &[&str]); 9] = [
+const REASONS: [(StopKind, &[&str]); 10] = [
     (StopKind::Complete, &["end_turn", "stop_sequence"]),
     (
         StopKind::ToolUse,
@@ -92,15 +92,28 @@ const REASONS: [(StopKind, &[&str]); 9] = [
         ],
     ),
     (
-        StopKind::Unknown,
+        StopKind::ForeignEnd,
         &[
             "stop",
             "STOP",
+            "Stop",
             "eos",
             "eos_token",
             "COMPLETE",
             "completed",
             "done",
+            "finished",
+            "END_TURN",
+            "endTurn",
+            "end-turn",
+            "End_turn",
+            "end_turn ",
+            "STOP_SEQUENCE",
+        ],
+    ),
+    (
+        StopKind::Unknown,
+        &[
             "OTHER",
             "other",
             "FINISH_REASON_UNSPECIFIED",
@@ -108,12 +121,7 @@ const REASONS: [(StopKind, &[&str]); 9] = [
             "none",
             "unknown",
             "a_reason_of_next_year",
-            "END_TURN",
-            "endTurn",
-            "end-turn",
-            "End_turn",
-            "end_turn ",
-            "STOP_SEQUENCE",
+            "unstoppable",
             "0",
             "\u{fffd}",
         ],
@@ -150,7 +158,7 @@ impl Content {
 }
 
 /// Reference implementation: only a reply with a completing stop reason is a success.
-fn expected(kind: StopKind, content: Content) -> ReplyKind {
+fn expected(kind: StopKind, content: Content, end_words: EndWords) -> ReplyKind {
     use Content::{Call, Nothing, Text, TextAndCall, Thinking};
 
     let tokens = 9;
@@ -172,14 +180,23 @@ fn expected(kind: StopKind, content: Content) -> ReplyKind {
             ReplyKind::Incomplete(Incomplete::BrokenOff)
         }
         (
-            StopKind::Complete | StopKind::ToolUse | StopKind::Paused | StopKind::Unknown,
+            StopKind::Complete
+            | StopKind::ForeignEnd
+            | StopKind::ToolUse
+            | StopKind::Paused
+            | StopKind::Unknown,
             Call | TextAndCall,
         ) => ReplyKind::ToolCalls { tokens },
         (StopKind::Paused, Text | Thinking | Nothing) => ReplyKind::Paused,
         (_, Thinking | Nothing) => ReplyKind::Empty,
         (StopKind::Complete, Text) => ReplyKind::Answer { tokens },
+        (StopKind::ForeignEnd, Text) if end_words == EndWords::OfAnyApi => {
+            ReplyKind::Answer { tokens }
+        }
         (StopKind::ToolUse, Text) => ReplyKind::Incomplete(Incomplete::MissingCall),
-        (StopKind::Unknown, Text) => ReplyKind::Incomplete(Incomplete::UnknownReason),
+        (StopKind::ForeignEnd | StopKind::Unknown, Text) => {
+            ReplyKind::Incomplete(Incomplete::UnknownReason)
+        }
     }
 }
 
@@ -202,7 +219,7 @@ fn streamed(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
     events.push(json!({ "type": "message_stop" }));
     let mut assembly = ReplyAssembly::default();
     for event in events {
-        let frame = SseEvent { event: String::new(), data: event.to_string() };
+        let frame = SseEvent { data: event.to_string(), ..SseEvent::default() };
         assembly.process_event(&frame, &mut |_| {})?;
     }
     assembly.finish()
@@ -217,10 +234,13 @@ fn only_completing_stop_reasons_make_an_answer() {
                 let given = json!(reason);
                 for answer in [in_one_piece(content, &given), streamed(content, &given)] {
                     let answer = answer.unwrap_or_else(|kind| panic!("{reason}: {kind:?}"));
-                    let reply = classify_reply(&answer);
-                    assert_eq!(reply, expected(kind, content), "{reason} with {content:?}");
-                    let answered =
-                        matches!(reply, ReplyKind::Answer { .. } | ReplyKind::Early { .. });
+                    for words in [EndWords::OfMessagesApi, EndWords::OfAnyApi] {
+                        let reply = classify_reply(&answer, words);
+                        let expected = expected(kind, content, words);
+                        assert_eq!(reply, expected, "{reason} with {content:?}, {words:?}");
+                    }
+                    let reply = classify_reply(&answer, EndWords::OfMessagesApi);
+                    let answered = matches!(reply, ReplyKind::Answer { .. });
                     let complete = ["end_turn", "stop_sequence"].contains(reason);
                     assert_eq!(
                         answered,
@@ -264,5 +284,28 @@ fn a_call_in_a_reply_that_was_cut_is_never_kept() {
                 assert_eq!(answer.content.len(), blocks, "{reason}: {answer:?}");
             }
         }
+    }
+}
+
+/// The last event of a stream may be missing, but then only a word of the Messages API itself shows
+/// that nothing else is.
+#[test]
+fn a_word_of_another_api_ends_only_a_reply_with_its_last_event() {
+    for (reason, is_answer) in [("end_turn", true), ("stop", false)] {
+        let events = [
+            json!({ "type": "content_block_start", "index": 0,
+                "content_block": { "type": "text", "text": "Now I run the tests." } }),
+            json!({ "type": "content_block_stop", "index": 0 }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": reason },
+                "usage": { "output_tokens": 9 } }),
+        ];
+        let mut assembly = ReplyAssembly::default();
+        for event in events {
+            let frame = SseEvent { data: event.to_string(), ..SseEvent::default() };
+            assembly.process_event(&frame, &mut |_| {}).expect("an event");
+        }
+        let answer = assembly.finish().expect("all but the last event came");
+        let reply = classify_reply(&answer, EndWords::OfAnyApi);
+        assert_eq!(matches!(reply, ReplyKind::Answer { .. }), is_answer, "{reason}: {reply:?}");
     }
 }

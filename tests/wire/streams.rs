@@ -52,8 +52,9 @@ fn recordings(folder: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Ids that we make up differ each time.
+/// Ids that we make up differ each time. The last event may be missing.
 fn without_made_up_ids(mut answer: ModelReply) -> ModelReply {
+    answer.has_end = true;
     for block in &mut answer.content {
         if let Block::ToolUse { id, .. } = block
             && id.len() > "toolu_".len() + 30
@@ -257,6 +258,28 @@ fn interleaved_blocks_without_input_or_stops_come_out_whole() {
     assert_eq!((answer.usage.input_tokens, answer.usage.output_tokens), (312, 19));
     let expected = [Block::text("hi"), tool_use("toolu_01", "Bash", ls)];
     assert_eq!(reply("no_block_stop").content, expected);
+}
+
+#[test]
+fn text_without_the_start_of_a_block_is_text() {
+    let answer = reply("no_block_start");
+    let thinking = Block::Thinking { thinking: "Hm.".to_owned(), signature: String::new() };
+    assert_eq!(answer.content, [thinking, Block::text("no start")]);
+}
+
+/// Arguments with another byte than the model wrote must not reach a tool.
+#[test]
+fn a_stream_with_a_damaged_byte_is_no_reply() {
+    for name in ["thinking_and_tools", "no_space_split_data", "no_message_stop", "text"] {
+        let mut bytes = recorded(&format!("streams/{name}.sse"));
+        let whole = replay([&bytes[..]]).0.map(without_made_up_ids);
+        for at in 0..bytes.len() {
+            let intact = std::mem::replace(&mut bytes[at], 0xff);
+            let result = replay([&bytes[..]]).0.map(without_made_up_ids);
+            assert!(result.is_err() || result == whole, "{name} damaged at {at}: {result:?}");
+            bytes[at] = intact;
+        }
+    }
 }
 
 #[test]

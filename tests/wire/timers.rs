@@ -149,8 +149,8 @@ async fn every_kind_of_content_is_progress() {
     ];
     for (start, delta) in cases {
         let (mut assembly, frame) = (ReplyAssembly::default(), |data: &str| SseEvent {
-            event: String::new(),
             data: data.trim_start_matches("data: ").trim().to_owned(),
+            ..SseEvent::default()
         });
         assembly.process_event(&frame(&start), &mut |_| {}).expect("a block begins");
         let before = assembly.written();

@@ -33,13 +33,17 @@ pub(super) fn action(plan: RecoveryPlan) -> Option<&'static str> {
             "the request for a summary did not fit: asking again without the oldest messages"
         }
         RecoveryPlan::LowerCap => {
-            "request and reply did not fit: asking again with a smaller limit for the reply"
+            "the length limit for the reply was refused: asking again with a smaller one"
         }
         RecoveryPlan::Strip => "images were too large: asking again without them",
         RecoveryPlan::RepairBlock => "a block was refused: asking again with it repaired",
         RecoveryPlan::DropThinking => "thinking was refused: asking again without it",
+        RecoveryPlan::DropCacheMarks => {
+            "marks for the prompt cache were refused: asking again without them"
+        }
+        RecoveryPlan::Remind => "something was left open: reminding the model of it",
         RecoveryPlan::RetryOverflow => {
-            "a small request was refused as too long: sending it once more"
+            "a small request was refused as too large: sending it once more"
         }
         RecoveryPlan::ReturnToPreferredModel => "asking the preferred model again",
         RecoveryPlan::RetryPreferredModel => {

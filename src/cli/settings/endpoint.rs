@@ -80,6 +80,7 @@ impl<'a> EndpointSources<'a> {
             base_url,
             credential,
             headers: with_betas(env.custom_headers.clone(), &config.betas.0),
+            marks_cache: config.prompt_caching,
             ca_files: [&args.network.ca_file[..], &env.ca_files].concat(),
             proxies: env.proxies.clone(),
             connect: config.connect_timeout.0,

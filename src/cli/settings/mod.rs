@@ -216,6 +216,8 @@ pub struct EndpointSettings {
     pub base_url: String,
     pub credential: CredentialSource,
     pub headers: Vec<(String, String)>,
+    /// Whether requests mark what the prompt cache may keep.
+    pub marks_cache: bool,
     /// Certificates to trust beside the system's.
     pub ca_files: Vec<PathBuf>,
     pub proxies: Proxies,

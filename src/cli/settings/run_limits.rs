@@ -45,6 +45,7 @@ pub(super) fn limits(
             hard: config.loop_stop_at.or_never(),
         },
         overload_limit: config.overload_limit,
+        strict_stop_reasons: config.strict_stop_reasons,
         headroom: config.compact_headroom.get(),
         effort: config.token_budget.map(Tokens::get),
         account: config.account_kind.unwrap_or(account),

@@ -86,7 +86,7 @@ fn event_of(message: &Message) -> Result<Option<SseEvent>, DamagedFrame> {
             let bytes = body["bytes"].as_str().and_then(|text| STANDARD.decode(text).ok());
             let data = String::from_utf8(bytes.ok_or(DamagedFrame::Content)?);
             let data = data.map_err(|_| DamagedFrame::Content)?;
-            Ok(Some(SseEvent { event: String::new(), data }))
+            Ok(Some(SseEvent { data, ..SseEvent::default() }))
         }
         Some(_) | None => Ok(None),
     }
@@ -95,7 +95,7 @@ fn event_of(message: &Message) -> Result<Option<SseEvent>, DamagedFrame> {
 /// An exception in the form in which the Messages API reports errors within a stream.
 fn error_event(kind: &str, message: &str) -> SseEvent {
     let error = json!({ "type": "error", "error": { "type": kind, "message": message } });
-    SseEvent { event: "error".to_owned(), data: error.to_string() }
+    SseEvent { event: "error".to_owned(), data: error.to_string(), is_damaged: false }
 }
 
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {

@@ -147,7 +147,7 @@ fn dropped(end: &CallEnd, kind: ReplyKind, paths: &PathMask<'_>) -> RecordedAnsw
     let summary = end.summary.as_deref().filter(|_| end.reply == ReplyDisposition::Summary);
     let mut remark = "A reply that was dropped.";
     match kind {
-        ReplyKind::Answer { .. } | ReplyKind::Early { .. } => {
+        ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. } => {
             reply.text = summary.map(|it| paths.hide(it)).or_else(|| text(NOT_RECORDED));
             if end.reply == ReplyDisposition::Summary {
                 remark = "A summary.";
@@ -174,7 +174,7 @@ fn dropped(end: &CallEnd, kind: ReplyKind, paths: &PathMask<'_>) -> RecordedAnsw
                 Incomplete::MissingCall => "tool_use",
                 Incomplete::Filtered => "content_filter",
                 Incomplete::BrokenOff => "error",
-                Incomplete::UnknownReason => "not_recorded",
+                Incomplete::CallInText | Incomplete::UnknownReason => "not_recorded",
             });
         }
         ReplyKind::Refusal => {
@@ -360,7 +360,7 @@ fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnsw
         return RecordedAnswer { step, remark: String::new(), omission };
     }
     let http = match failure.body {
-        ErrorBody::Foreign => ScriptedHttp {
+        ErrorBody::Foreign | ErrorBody::Portal => ScriptedHttp {
             status,
             content_type: "text/html".to_owned(),
             body: "<html><title>Not recorded</title></html>".to_owned(),
@@ -402,6 +402,10 @@ fn error_of(
         ErrorClass::InvalidRequest => match end.plan {
             Some(RecoveryPlan::DropThinking) => {
                 (400, invalid("Expected `thinking`, but found `text`"))
+            }
+            Some(RecoveryPlan::LowerCap) => (400, invalid("max_tokens is too large")),
+            Some(RecoveryPlan::DropCacheMarks) => {
+                (400, invalid("cache_control: Extra inputs are not permitted"))
             }
             Some(RecoveryPlan::RepairBlock) => {
                 let omission = "which block of the conversation was refused";

@@ -116,7 +116,7 @@ fuzz_target!(|data: &[u8]| {
             let mut tape = Tape(rest);
             let mut frames = Vec::new();
             while !tape.is_over() {
-                frames.push(SseEvent { event: String::new(), data: event(&mut tape).to_string() });
+                frames.push(SseEvent { data: event(&mut tape).to_string(), ..SseEvent::default() });
             }
             assemble(&frames);
         }

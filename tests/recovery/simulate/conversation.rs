@@ -26,6 +26,8 @@ pub(super) struct Conversation {
     pub(super) curable: bool,
     /// Whether thinking is asked for, and refused.
     pub(super) thinking: bool,
+    /// Whether the prompt cache is marked, and the marks are refused.
+    pub(super) cache_marks: bool,
     /// Counts every change, so that two requests are the same only if they are.
     pub(super) revision: u64,
     /// How many tokens the next summary will take.
@@ -46,6 +48,7 @@ impl Conversation {
             poison: 0,
             curable: true,
             thinking: false,
+            cache_marks: false,
             revision: 0,
             summary_size: 1_500,
         }
@@ -73,6 +76,7 @@ impl Conversation {
             block: self.poison > 0 && self.curable,
             output: false,
             thinking: self.thinking && purpose == CallPurpose::Reply,
+            cache_marks: self.cache_marks && !self.thinking,
         }
     }
 
@@ -140,6 +144,10 @@ impl Conversation {
             Trim::ThinkingParameter => {
                 assert!(self.thinking, "thinking was not asked for");
                 self.thinking = false;
+            }
+            Trim::CacheMarks => {
+                assert!(self.cache_marks, "the cache was not marked");
+                self.cache_marks = false;
             }
             Trim::Block => {
                 assert!(self.poison > 0 && self.curable, "there is no block to repair");

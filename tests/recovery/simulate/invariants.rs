@@ -6,14 +6,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, CallPurpose, CompactionTrigger, ErrorBody, ErrorClass, Event, Failure, LoopStatus,
-    ModelCall, Moment, Nudge, Persistence, Phase, Probed, QuerySource, RecoveryPlan,
-    ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run, Standing, StopHookDecision, StopReason,
-    TokenEstimate, Transition, Trim,
+    Action, CallPurpose, CompactionTrigger, ErrorClass, Event, Failure, LoopStatus, ModelCall,
+    Moment, Nudge, Persistence, Phase, Probed, QuerySource, RecoveryPlan, ReplyDisposition,
+    ReplyKind, ReplyMode, RetryHint, Run, StopHookDecision, StopReason, TokenEstimate, Transition,
+    Trim,
 };
 
 use super::super::secs;
 use super::environment::Simulation;
+use super::refusals::{is_final, is_odd, is_shortage};
 use super::streams::Streams;
 
 /// What tells one request from another.
@@ -63,6 +64,8 @@ pub(super) struct Seen {
     streams: Streams,
     unmet: u8,
     tries: u8,
+    /// Whether the model was reminded of what is open.
+    reminded: bool,
     delivered: bool,
 }
 
@@ -148,30 +151,6 @@ impl Seen {
     }
 }
 
-fn is_shortage(failure: Failure) -> bool {
-    matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload)
-}
-
-/// Whether the request was at fault, so that it can only be refused again.
-fn is_final(class: ErrorClass) -> bool {
-    !matches!(
-        class,
-        ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::ServerError
-            | ErrorClass::BadResponse
-    )
-}
-
-/// Whether an endpoint that succeeded before refuses in an unexpected way.
-fn is_odd(failure: Failure) -> bool {
-    let foreign = failure.body == ErrorBody::Foreign && is_final(failure.class);
-    foreign && failure.standing == Standing::Proven
-}
-
 /// From the window, less what a first reply takes, less the headroom; half of it at least.
 fn is_over_threshold(weight: TokenEstimate) -> bool {
     let reserved = 8_192.min(weight.ceiling) + 13_000;
@@ -212,7 +191,8 @@ impl Simulation {
 
     /// A turn begins with everything that a model is asked anew after.
     fn begin_turn(&mut self, event: Event) {
-        let answered = matches!(event, Event::Replied(ReplyKind::Answer { .. }));
+        let answered =
+            matches!(event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. }));
         let begins = matches!(
             event,
             Event::Begin
@@ -385,11 +365,15 @@ impl Simulation {
                 let most = u32::from(self.limits.budgets.empty_replies) + 2;
                 assert!(self.seen.empty <= most, "seed {}: empty for ever", self.seed);
             }
-            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::ToolCalls { .. } => {
+            ReplyKind::Answer { .. }
+            | ReplyKind::Early { .. }
+            | ReplyKind::LeftOpen { .. }
+            | ReplyKind::ToolCalls { .. } => {
                 let compacted = self.seen.turn.compacted;
                 self.seen.turn = Counts { compacted, ..Counts::default() };
                 self.seen.empty = 0;
-                self.seen.turn.compacted &= !matches!(reply, ReplyKind::Answer { .. });
+                self.seen.turn.compacted &=
+                    !matches!(reply, ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. });
             }
             ReplyKind::Incomplete(_) => self.seen.turn.troubled = true,
             ReplyKind::CutShort(_) | ReplyKind::Refusal | ReplyKind::Paused => {}
@@ -529,7 +513,7 @@ impl Simulation {
             Some(Trim::OldestRounds) => turn.trims += 1,
             Some(Trim::Media) => turn.strips += 1,
             Some(Trim::Block) => turn.heals += 1,
-            Some(Trim::ThinkingParameter) | None => {}
+            Some(Trim::ThinkingParameter | Trim::CacheMarks) | None => {}
         }
         let is = |plan| u8::from(step.plan == Some(plan));
         turn.escalations += is(RecoveryPlan::Escalate);
@@ -545,6 +529,9 @@ impl Simulation {
         }
         self.seen.compactions += u32::from(begun);
         self.seen.tries += is(RecoveryPlan::Restructure);
+        let reminds = step.plan == Some(RecoveryPlan::Remind);
+        assert!(!(reminds && self.seen.reminded), "seed {seed}: reminded twice");
+        self.seen.reminded |= reminds;
         let turn = &self.seen.turn;
         let bounds = [
             ("drains", turn.drains, full.fold_commits),
@@ -637,7 +624,9 @@ impl Simulation {
             assert!(self.seen.odd <= most, "seed {seed}: odd refusal {}", self.seen.odd);
             return;
         }
-        let doubtful = failed.contradicted && failed.class == ErrorClass::PromptTooLong;
+        let overflow =
+            matches!(failed.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge);
+        let doubtful = failed.contradicted && overflow;
         let refused = is_final(failed.class) && self.seen.failed_asking && !told_to && !doubtful;
         assert!(!refused, "seed {seed}: the same request after {}", failed.class);
         let overload = failed.class == ErrorClass::ServerOverload;
@@ -759,13 +748,20 @@ impl Simulation {
         } else if limits.structured {
             event == Event::Delivered
         } else {
-            matches!(event, Event::Replied(ReplyKind::Answer { .. }))
+            matches!(event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. }))
                 || (event == Event::Delivered && limits.structured)
         };
+        // The answer before a reminder stands, however its call ends.
+        let said = said || self.seen.reminded;
         assert!(said, "seed {seed}: completed by {event:?}");
         assert!(!limits.structured || self.seen.delivered, "seed {seed}: nothing was delivered");
         let last = self.seen.last_reply;
-        let whole = matches!(last, Some(ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. }));
-        assert!(whole, "seed {seed}: completed after {last:?}");
+        let whole = matches!(
+            last,
+            Some(
+                ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. } | ReplyKind::ToolCalls { .. }
+            )
+        );
+        assert!(whole || self.seen.reminded, "seed {seed}: completed after {last:?}");
     }
 }

@@ -10,6 +10,7 @@ mod invariants;
 mod many_runs;
 mod paced;
 mod records;
+mod refusals;
 mod scenarios;
 mod streams;
 
@@ -163,7 +164,7 @@ impl Tally {
 }
 
 /// Every recovery there is, by its name.
-const PLANS: [&str; 31] = [
+const PLANS: [&str; 33] = [
     "retry_at_once",
     "retry",
     "odd_refusal_retry",
@@ -185,6 +186,8 @@ const PLANS: [&str; 31] = [
     "media_strip_retry",
     "block_repair_retry",
     "thinking_off_retry",
+    "cache_marks_off_retry",
+    "reminder",
     "overflow_retry",
     "fast_mode_cool_down",
     "fast_mode_off",

@@ -473,7 +473,7 @@ impl Simulation {
             let contradicted = !self.seen.is_unexpected_after_success();
             return Some(Failure { contradicted, ..failure(ErrorClass::PromptTooLong) });
         }
-        if self.talk.thinking && !of_a_summary {
+        if self.talk.cache_marks || (self.talk.thinking && !of_a_summary) {
             return Some(failure(ErrorClass::InvalidRequest));
         }
         if of_a_summary && self.day == ServiceScenario::NoSummaries && self.dice.one_in(4) {
@@ -522,7 +522,10 @@ impl Simulation {
         };
         match self.dice.roll(11 + answers + odd) {
             0..=10 => ReplyKind::ToolCalls { tokens },
-            nth if nth < 11 + answers => ReplyKind::Answer { tokens },
+            nth if nth < 11 + answers => {
+                let kinds = [ReplyKind::Answer { tokens }, ReplyKind::LeftOpen { tokens }];
+                kinds[usize::from(self.dice.one_in(4))]
+            }
             nth => match nth - 11 - answers {
                 0 => ReplyKind::CutShort(self.any_cut()),
                 1 => ReplyKind::Empty,
@@ -540,6 +543,7 @@ impl Simulation {
     fn any_lack(&mut self) -> Incomplete {
         self.dice.pick(&[
             Incomplete::MissingCall,
+            Incomplete::CallInText,
             Incomplete::Filtered,
             Incomplete::BrokenOff,
             Incomplete::UnknownReason,
@@ -570,7 +574,12 @@ impl Simulation {
             stage: self.dice.pick(&reaches),
             mitigations: AvailableMitigations::NONE,
             fast_denied: self.dice.one_in(20),
-            body: self.dice.pick(&[ErrorBody::None, ErrorBody::Api, ErrorBody::Foreign]),
+            body: self.dice.pick(&[
+                ErrorBody::None,
+                ErrorBody::Api,
+                ErrorBody::Foreign,
+                ErrorBody::Portal,
+            ]),
             standing: self.standing,
             contradicted: self.dice.one_in(4),
         }

@@ -397,7 +397,9 @@ fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
     ];
     for class in classes {
         for ruling in [None, Some(RetryHint::Stop), Some(RetryHint::Retry)] {
-            let refused = Failure { retry_hint: ruling, mitigations: ANYTHING, ..failure(class) };
+            let mitigations =
+                AvailableMitigations { output: false, cache_marks: false, ..ANYTHING };
+            let refused = Failure { retry_hint: ruling, mitigations, ..failure(class) };
             let story = begin(CROWDED, limits()).then(Event::Failed(refused));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction), "{class}");
             assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);

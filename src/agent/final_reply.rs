@@ -1,0 +1,168 @@
+//! Checks a reply that would end the run: a tool call that was left as text, and work that was left
+//! open.
+
+use crate::model::ModelReply;
+use crate::recovery::{Incomplete, ReplyKind, StopReason};
+use crate::transcript::{Block, Message, find_call_in_text};
+
+use super::messages::text_of;
+use super::run_event::RunEvent;
+use super::world::RunWorld;
+
+/// How many open to-dos are named, and how long each text may be, in bytes.
+const NAMED: usize = 5;
+const TEXT_MAX: usize = 120;
+
+/// What the last reply left open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOpen {
+    todos: Vec<String>,
+    announcement: Option<String>,
+}
+
+impl LeftOpen {
+    fn is_nothing(&self) -> bool {
+        self.todos.is_empty() && self.announcement.is_none()
+    }
+
+    /// What is open, for the model and for the user.
+    pub(super) fn describe(&self) -> String {
+        let todos = (!self.todos.is_empty()).then(|| {
+            let named = self.todos.iter().take(NAMED).map(|todo| quoted(todo));
+            let more = self.todos.len().saturating_sub(NAMED);
+            let more = (more > 0).then(|| format!("{more} more"));
+            let list = named.chain(more).collect::<Vec<_>>().join(", ");
+            format!("to-dos are open: {list}")
+        });
+        let announced = self.announcement.as_deref();
+        let announced = announced.map(|text| format!("its text announces more: {}", quoted(text)));
+        todos.into_iter().chain(announced).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = text.floor_char_boundary(TEXT_MAX);
+    if end < text.len() { format!("\"{} ...\"", &text[..end]) } else { format!("\"{text}\"") }
+}
+
+impl RunWorld<'_> {
+    /// The kind of a reply, after a look at its text if it would end the run.
+    pub(super) fn check_final_reply(&mut self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
+        if matches!(reply, ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. }) {
+            self.left_open = LeftOpen::default();
+        }
+        let ReplyKind::Answer { tokens } = reply else { return reply };
+        let text = text_of(&answer.content);
+        let tools = self.caller.definitions.iter().map(|tool| tool.name.as_str());
+        if find_call_in_text(&text, &tools.collect::<Vec<_>>()).is_some() {
+            return ReplyKind::Incomplete(Incomplete::CallInText);
+        }
+        let has_worked = self.caller.accounting.tally.tools.calls > 0
+            && has_worked(self.conversation.history.messages());
+        if has_worked {
+            self.left_open = LeftOpen {
+                todos: self.tools.toolbox.open_todos(),
+                announcement: announcement(&text).map(str::to_owned),
+            };
+        }
+        if self.left_open.is_nothing() { reply } else { ReplyKind::LeftOpen { tokens } }
+    }
+
+    /// Warns of what the last reply of a successful run left open.
+    pub(super) fn warn_of_open_work(&mut self, reason: StopReason) {
+        if reason == StopReason::Completed && !self.left_open.is_nothing() {
+            let what = self.left_open.describe();
+            self.monitor.emit(&RunEvent::Warning(format!("the model ended although {what}")));
+        }
+    }
+}
+
+/// Whether a tool was called for the work itself, and not only to plan it.
+fn has_worked(messages: &[Message]) -> bool {
+    let is_work =
+        |block: &Block| matches!(block, Block::ToolUse { name, .. } if name != "TodoWrite");
+    messages.iter().flat_map(|message| &message.content).any(is_work)
+}
+
+/// Beginnings of a sentence that announces the next step, in lower case.
+const ANNOUNCING: [&str; 13] = [
+    "let me ",
+    "let's ",
+    "i'll now ",
+    "i will now ",
+    "i'm now going to ",
+    "i am now going to ",
+    "now i'll ",
+    "now i will ",
+    "now i'm going to ",
+    "now let me ",
+    "next, i'll ",
+    "next, i will ",
+    "next, let me ",
+];
+
+/// The last line of a text, if it announces what does not follow: it ends with a colon or an
+/// ellipsis, or its last sentence says what the model does next.
+fn announcement(text: &str) -> Option<&str> {
+    let line = text.trim_end().lines().next_back()?.trim();
+    let bare = line.trim_end_matches(['*', '_', ' ']);
+    if bare.ends_with([':', '\u{ff1a}', '\u{2026}']) || bare.ends_with("...") {
+        return Some(line);
+    }
+    let bare = bare.trim_end_matches(['.', '!']);
+    let last_sentence = [". ", "! ", "? "].iter().filter_map(|end| bare.rfind(end)).max();
+    let last = last_sentence.map_or(bare, |end| &bare[end + 2..]);
+    let last = last.to_lowercase().replace('\u{2019}', "'");
+    let last = last.trim_start_matches(['*', '_', '-', ' ']);
+    let begins = ANNOUNCING.iter().any(|words| last.starts_with(words));
+    (begins && !last.contains("let me know")).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_announces_a_next_step_is_told_from_an_answer() {
+        for text in [
+            "The parser is fixed. Now let me run the tests:",
+            "Done so far:\n\n**Next steps:**",
+            "Now running the tests...",
+            "Found it\u{2026}",
+            "The file is there. Let me fix it.",
+            "I see the cause. Now I\u{2019}ll change the parser.",
+            "\u{4e0b}\u{4e00}\u{6b65}\u{ff1a}",
+        ] {
+            assert!(announcement(text).is_some(), "{text}");
+        }
+        for text in [
+            "All tests pass.",
+            "Fixed in src/a.rs:12",
+            "Summary:\n- one\n- two",
+            "The result is:\n\n```\n42\n```",
+            "Done. Let me know if anything is missing.",
+            "I will not change the tests.",
+            "Let me explain: the cache was stale. It is cleared now.",
+            "",
+        ] {
+            assert_eq!(announcement(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_open_is_named_and_cut_to_a_length() {
+        let mut open = LeftOpen {
+            todos: vec!["Run the tests".to_owned()],
+            announcement: Some("Now let me see:".to_owned()),
+        };
+        let all =
+            "to-dos are open: \"Run the tests\"; its text announces more: \"Now let me see:\"";
+        assert_eq!(open.describe(), all);
+        open.todos = (0..8).map(|nth| format!("step {nth}\n{}", "x".repeat(200))).collect();
+        open.announcement = None;
+        let text = open.describe();
+        assert!(text.contains("\"step 4 xx") && text.ends_with(", 3 more"), "{text}");
+        assert!(text.len() < 800, "{text}");
+    }
+}

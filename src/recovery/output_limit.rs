@@ -1,0 +1,114 @@
+//! Parses refusals of an output cap: the output limit of the model.
+//!
+//! Every service has its own wording, so the limit is the largest number of the message below the
+//! cap that was refused, where the message is about nothing else.
+
+use super::{ErrorClass, Fault, classify};
+
+/// Names of the output cap, in lower case: the Messages API, `OpenAI`, TGI, Gemini, Bedrock.
+const CAP_NAMES: [&str; 10] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_new_tokens",
+    "max_output_tokens",
+    "maxtokens",
+    "maxoutputtokens",
+    "max tokens",
+    "maximum tokens",
+    "output tokens",
+    "completion tokens",
+];
+
+/// Signs that the cap is too large, rather than missing or of a wrong type.
+const TOO_LARGE: [&str; 23] = [
+    ">",
+    "above",
+    "maximum of",
+    "support",
+    "exceed",
+    "too large",
+    "too high",
+    "too big",
+    "at most",
+    "maximum allowed",
+    "maximum value",
+    "less than",
+    "lower than",
+    "less or equal",
+    "smaller",
+    "greater than",
+    "no more than",
+    "between",
+    "range",
+    "up to",
+    "<=",
+    "\u{2264}",
+    "limit",
+];
+
+/// Signs that the message is about the input as well, or about another parameter.
+const OTHERWISE: [&str; 6] =
+    ["input", "prompt", "context", "thinking", "budget_tokens", "at least"];
+
+/// Words of such messages that are no such signs.
+const NOT_OTHERWISE: [&str; 5] =
+    ["input should be", "malformed input request", "your input", "context_window", "max_model_len"];
+
+/// The output limit in a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedCap {
+    /// The service names its limit, in tokens.
+    Named(u32),
+    /// It does not.
+    Unnamed,
+}
+
+/// Whether a message, in lower case, refuses an output cap as too large for the model.
+pub(super) fn refuses_output_cap(message: &str) -> bool {
+    let has = |signs: &[&str]| signs.iter().any(|sign| message.contains(sign));
+    let rest = NOT_OTHERWISE.iter().fold(message.to_owned(), |rest, words| rest.replace(words, ""));
+    let is_otherwise = OTHERWISE.iter().any(|sign| rest.contains(sign));
+    has(&CAP_NAMES) && has(&TOO_LARGE) && !is_otherwise
+}
+
+impl Fault {
+    /// The output limit of the model, if this is a refusal of an output cap of `cap` tokens.
+    pub fn refused_output_cap(&self, cap: u32) -> Option<RefusedCap> {
+        if classify(self).class != ErrorClass::InvalidRequest {
+            return None;
+        }
+        // Some encoders escape `>`, and gateways quote their output.
+        let message = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
+        if !refuses_output_cap(&message) {
+            return None;
+        }
+        let limit = numbers(&message).filter(|number| *number < cap).max();
+        let excess = u32::from(message.contains("(exclusive)"));
+        let limit = limit.map(|limit| limit.saturating_sub(excess));
+        let limit = limit.filter(|limit| *limit >= LIMIT_MIN);
+        Some(limit.map_or(RefusedCap::Unnamed, RefusedCap::Named))
+    }
+}
+
+/// The smallest plausible output limit of a model, in tokens.
+const LIMIT_MIN: u32 = 64;
+
+/// The numbers of a text that are no part of a name: `8192`, `8,192`, both of `1-8192`; not those of
+/// `claude-3-5`.
+fn numbers(text: &str) -> impl Iterator<Item = u32> {
+    let ends_word = |letter: char| letter.is_whitespace() || "()[]{}<>\"'`:;=".contains(letter);
+    text.split(ends_word).flat_map(|word| {
+        let word = word.trim_matches(['.', ',', '!', '?']);
+        let is_numeric = |letter: char| letter.is_ascii_digit() || "-,.\u{2013}".contains(letter);
+        let parts = if word.chars().all(is_numeric) { word } else { "" };
+        let parts = parts.split(['-', '\u{2013}']).map(without_thousands_separators);
+        parts.flat_map(|part| part.split(',').flat_map(str::parse).collect::<Vec<_>>())
+    })
+}
+
+/// `8,192` as `8192`; other lists, such as `1,8192`, as they are.
+fn without_thousands_separators(text: &str) -> String {
+    let is_group = |group: &str| group.len() == 3;
+    let is_separated = text.split(',').skip(1).all(is_group);
+    if is_separated { text.replace(',', "") } else { text.to_owned() }
+}

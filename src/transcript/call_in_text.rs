@@ -1,0 +1,287 @@
+//! Finds tool calls that a model left as text: the call syntaxes of several vendors.
+//!
+//! Code blocks, code spans and quotations do not count: there a call is an example.
+
+use serde_json::Value;
+
+/// Signs that begin a call, with the call after them, in lower case. Tags with a name space, such as
+/// `<minimax:tool_call>`, are read without it.
+const OPENERS: [&str; 24] = [
+    // Hermes, Qwen, GLM, Granite, Nemotron, Jamba, and older Claude.
+    "<tool_call>",
+    "<tool_calls>",
+    "<toolcall>",
+    "<tool_use>",
+    "<tool_code>",
+    "<function_call>",
+    "<function_calls>",
+    "<tool_name>",
+    // Mistral, LM Studio.
+    "[tool_calls]",
+    "[tool_call]",
+    "[tool_request]",
+    "[function_call]",
+    // Llama, Phi, Granite, InternLM, Cohere, Kimi, gpt-oss.
+    "<|python_tag|>",
+    "<|tool_call|>",
+    "<|tool_calls|>",
+    "<|plugin|>",
+    "<|start_action|>",
+    "<|tool_call_begin|>",
+    "<|tool_calls_section_begin|>",
+    "commentary to=",
+    // DeepSeek.
+    "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>",
+    "<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>",
+    "<\u{ff5c}tool\u{2581}sep\u{ff5c}>",
+    REACT,
+];
+
+/// The call of agents that are prompted for it in words; its input follows on a line of its own.
+const REACT: &str = "\naction: ";
+
+/// Tags that name the tool themselves, in lower case: Claude, `MiniMax`; Llama, Qwen.
+const NAMING_TAGS: [&str; 8] = [
+    "<invoke name=",
+    "<function name=",
+    "<function_call name=",
+    "<tool name=",
+    "<tool_call name=",
+    "<tool_use name=",
+    "<function=",
+    "<tool=",
+];
+
+/// Languages of code blocks that are calls.
+const CALL_LANGUAGES: [&str; 6] =
+    ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call", "function_calls"];
+
+/// Words between the sign that begins a call and the name of its tool.
+const BEFORE_NAME: [&str; 6] = ["print(", "functions.", "function", "default_api.", "(", "["];
+
+/// How much of a call is searched for its name, in bytes.
+const CALL_HEAD: usize = 4_000;
+
+/// Finds a call of one of these tools that stands in the text of a reply, and returns its tool.
+pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
+    let offered = |name: &str| tools.iter().copied().find(|tool| tool.eq_ignore_ascii_case(name));
+    let mut prose = String::with_capacity(text.len() + 1);
+    prose.push('\n');
+    for (language, part) in split_code(text) {
+        match language {
+            None => prose.push_str(&without_quotations(part)),
+            Some(language) => {
+                let is_call = CALL_LANGUAGES.contains(&language.to_ascii_lowercase().as_str());
+                if let Some(tool) = tool_at(part).filter(|_| is_call).and_then(offered) {
+                    return Some(tool);
+                }
+                prose.push('\n');
+            }
+        }
+    }
+    // Offsets stay the same.
+    let lower = prose.to_ascii_lowercase();
+    let of_opener = OPENERS.iter().find_map(|opener| {
+        let has_input = *opener != REACT || lower.contains("\naction input:");
+        let mut calls = places(&lower, opener).filter(|_| has_input);
+        calls.find_map(|at| tool_at(&prose[at + opener.len()..]).and_then(offered))
+    });
+    let of_tag = || {
+        NAMING_TAGS.iter().find_map(|tag| {
+            places(&lower, tag)
+                .find_map(|at| tool_of_tag(&prose[at + tag.len()..]).and_then(offered))
+        })
+    };
+    of_opener.or_else(of_tag).or_else(|| whole_call(text.trim()).and_then(offered))
+}
+
+/// The offsets of a sign, without those right after a quotation mark. A tag is also found with a
+/// name space.
+fn places<'a>(text: &'a str, sign: &'a str) -> impl Iterator<Item = usize> {
+    let (tag, is_tag) = match sign.strip_prefix('<') {
+        Some(tag) if tag.starts_with(|one: char| one.is_ascii_alphabetic()) => (tag, true),
+        Some(_) | None => (sign, false),
+    };
+    text.match_indices(tag).filter_map(move |(at, _)| {
+        let before = &text[..at];
+        let before = if is_tag {
+            let space = before.strip_suffix(':').map(|before| {
+                before.trim_end_matches(|one: char| one.is_ascii_alphanumeric() || one == '_')
+            });
+            space.unwrap_or(before).strip_suffix('<')?
+        } else {
+            before
+        };
+        let is_quoted = before.ends_with(['"', '\'', '\u{201c}', '\u{2018}', '\u{ab}']);
+        // From the sign itself, which a name space moves.
+        (!is_quoted).then(|| if is_tag { at.saturating_sub(1) } else { at })
+    })
+}
+
+/// The tool that the call at the beginning of `text` names.
+fn tool_at(text: &str) -> Option<&str> {
+    let text = &text[..text.floor_char_boundary(CALL_HEAD)];
+    let mut rest = text.trim_start();
+    while let Some(shorter) = BEFORE_NAME.iter().find_map(|word| rest.strip_prefix(word)) {
+        rest = shorter.trim_start();
+    }
+    if rest.starts_with('{') { name_in_object(rest) } else { Some(leading_name(rest)) }
+}
+
+/// The tool in the rest of a tag: `"Bash">`, `Bash>`. A tag that is only mentioned has nothing of a
+/// call after it.
+fn tool_of_tag(text: &str) -> Option<&str> {
+    let name = leading_name(text.trim_start_matches(['"', '\'']));
+    let (_, body) = text.split_once('>')?;
+    let body = body.trim_start();
+    (body.is_empty() || body.starts_with(['<', '{'])).then_some(name)
+}
+
+/// A name such as `Bash`, `functions.Bash:0` or `mcp__files__read`, without what surrounds it.
+fn leading_name(text: &str) -> &str {
+    let text = text.strip_prefix("functions.").unwrap_or(text);
+    let is_part = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
+    &text[..text.find(|one| !is_part(one)).unwrap_or(text.len())]
+}
+
+/// The value of the first field with a name in an object, which may be cut off.
+fn name_in_object(text: &str) -> Option<&str> {
+    let fields = ["\"name\"", "\"tool_name\"", "\"tool\"", "\"function\"", "\"action\""];
+    let mut found: Vec<usize> =
+        fields.iter().flat_map(|field| text.match_indices(field)).map(|(at, _)| at).collect();
+    found.sort_unstable();
+    found.into_iter().find_map(|at| {
+        let value = text[at + 1..].split_once('"')?.1.trim_start().strip_prefix(':')?;
+        let name = value.trim_start().strip_prefix('"')?;
+        Some(leading_name(name)).filter(|name| !name.is_empty())
+    })
+}
+
+/// The tool of a reply that is nothing but a call: `{"name": "Bash", "parameters": {...}}`, or
+/// `[Bash(command="ls")]`.
+fn whole_call(text: &str) -> Option<&str> {
+    if let Some(inside) = text.strip_prefix('[').and_then(|text| text.strip_suffix(")]")) {
+        let name = leading_name(inside);
+        return inside[name.len()..].starts_with('(').then_some(name);
+    }
+    let value: Value = serde_json::from_str(text).ok()?;
+    let object = value.as_array().and_then(|list| list.first()).unwrap_or(&value).as_object()?;
+    let is_of_a_call = |key: &String| {
+        matches!(key.as_str(), "type" | "id" | "name" | "arguments" | "parameters" | "input")
+    };
+    let has_input =
+        ["arguments", "parameters", "input"].iter().any(|key| object.contains_key(*key));
+    (has_input && object.keys().all(is_of_a_call)).then(|| name_in_object(text)).flatten()
+}
+
+/// Splits a text at its fenced code blocks: parts with the language of their block, or `None`.
+fn split_code(text: &str) -> Vec<(Option<&str>, &str)> {
+    let mut parts = Vec::new();
+    let (mut language, mut fence, mut begin, mut at) = (None, "", 0, 0);
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim();
+        let is_mark = trimmed.starts_with("```") || trimmed.starts_with("~~~");
+        let is_end = language.is_some() && trimmed == fence;
+        if is_mark && (language.is_none() || is_end) {
+            parts.push((language, &text[begin..at]));
+            let word = trimmed.trim_start_matches(['`', '~']);
+            fence = &trimmed[..trimmed.len() - word.len()];
+            // A block that ends on its own line is a code span.
+            language = (!is_end && !word.contains('`')).then(|| word.trim());
+            begin = at + if language.is_some() || is_end { line.len() } else { 0 };
+        }
+        at += line.len();
+    }
+    parts.push((language, &text[begin..]));
+    parts
+}
+
+/// The text without lines that quote and without code spans.
+fn without_quotations(text: &str) -> String {
+    let mut rest = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with('>') {
+            rest.push('\n');
+            continue;
+        }
+        // Of an odd number of marks the last begins no span.
+        let pieces: Vec<&str> = line.split('`').collect();
+        let spans = (pieces.len() - 1) / 2;
+        for (nth, piece) in pieces.into_iter().enumerate() {
+            if nth % 2 == 0 || nth > 2 * spans {
+                rest.push_str(piece);
+            } else {
+                rest.push_str(" `` ");
+            }
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find_call_in_text;
+
+    const TOOLS: [&str; 3] = ["Bash", "Read", "mcp__files__list"];
+
+    #[test]
+    fn a_call_in_the_syntax_of_any_vendor_is_found() {
+        let calls = [
+            "<function_calls>\n<invoke name=\"Bash\">\n<parameter name=\"command\">make</parameter>",
+            "I run the tests.<invoke name=\"Bash\"><parameter name=\"command\">make</parameter></invoke>",
+            "<minimax:tool_call>\n<invoke name=\"Bash\">\n<parameter name=\"command\">ls</parameter>",
+            "<function_calls><invoke><tool_name>Bash</tool_name><parameters>",
+            "<tool_call>\n{\"name\": \"Bash\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>",
+            "<tool_call>{\"arguments\": {\"command\": \"ls\"}, \"name\": \"Bash\"}",
+            "<tool_call>Bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value></tool_call>",
+            "<tool_call>\n<function=Bash>\n<parameter=command>\nls\n</parameter>",
+            "<function=Bash>{\"command\": \"ls\"}</function>",
+            "<TOOLCALL>[{\"name\": \"Bash\", \"arguments\": {}}]</TOOLCALL>",
+            "<tool_calls>[{\"name\": \"bash\", \"arguments\": {}}]</tool_calls>",
+            "Let me look.\n```tool_call\n{\"name\": \"Bash\", \"arguments\": {}}\n```\n",
+            "```tool_code\nprint(default_api.Bash(command=\"ls\"))\n```",
+            "[TOOL_CALLS][{\"name\": \"Bash\", \"arguments\": {\"command\": \"ls\"}}]",
+            "[TOOL_CALLS]Bash[ARGS]{\"command\": \"ls\"}",
+            "[TOOL_REQUEST]{\"name\": \"Bash\", \"arguments\": {}}[END_TOOL_REQUEST]",
+            "<|python_tag|>{\"name\": \"Bash\", \"parameters\": {}}",
+            "<|python_tag|>Bash.call(command=\"ls\")",
+            "<|tool_call|>[{\"name\": \"Bash\", \"arguments\": {}}]<|/tool_call|>",
+            "<|action_start|><|plugin|>{\"name\": \"Bash\", \"parameters\": {}}<|action_end|>",
+            "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"Bash\", \"parameters\": {}}]",
+            "<|tool_call_begin|>functions.Bash:0<|tool_call_argument_begin|>{}",
+            "<|channel|>commentary to=functions.Bash <|constrain|>json<|message|>{}",
+            "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>function<\u{ff5c}tool\u{2581}sep\u{ff5c}>Bash\n```json\n{}\n```",
+            "Thought: I list.\nAction: Bash\nAction Input: {\"command\": \"ls\"}",
+            "{\"name\": \"Bash\", \"parameters\": {\"command\": \"ls\"}}",
+            "{\"type\": \"tool_use\", \"id\": \"1\", \"name\": \"Bash\", \"input\": {}}",
+            "[Bash(command=\"ls -l\")]",
+        ];
+        for call in calls {
+            assert_eq!(find_call_in_text(call, &TOOLS), Some("Bash"), "{call}");
+        }
+        let other = "<invoke name=\"mcp__files__list\"></invoke>";
+        assert_eq!(find_call_in_text(other, &TOOLS), Some("mcp__files__list"));
+    }
+
+    #[test]
+    fn an_example_or_another_tool_is_no_call() {
+        let texts = [
+            "All tests pass.",
+            "Example:\n```xml\n<invoke name=\"Bash\">\n<parameter name=\"command\">ls</parameter>\n```",
+            "~~~\n<tool_call>{\"name\": \"Bash\"}</tool_call>\n~~~\nThat is the form.",
+            "```\n<invoke name=\"Bash\"><parameter name=\"command\">",
+            "The form `<invoke name=\"Bash\"></invoke>` is old.",
+            "The model wrote \"<tool_call>{\"name\": \"Bash\"}\".",
+            "> <invoke name=\"Bash\"></invoke>\n\nThat was in the log.",
+            "Each <invoke name=\"Bash\"> tag names a tool.",
+            "<invoke name=\"deploy\"><parameter name=\"to\">prod</parameter></invoke>",
+            "<tool_call>{\"name\": \"search\", \"arguments\": {}}</tool_call>",
+            "{\"name\": \"Bash\", \"version\": \"5.2\"}",
+            "[Bash](https://www.gnu.org/software/bash/)",
+            "The next action: Bash is to be updated.",
+        ];
+        for text in texts {
+            assert_eq!(find_call_in_text(text, &TOOLS), None, "{text}");
+        }
+    }
+}

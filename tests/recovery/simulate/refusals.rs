@@ -1,0 +1,38 @@
+//! Kinds of refusals, as a reader of the manual knows them.
+
+use outlast::recovery::{ErrorBody, ErrorClass, Failure, Standing};
+
+/// Whether the service has no capacity for the request.
+pub(super) fn is_shortage(failure: Failure) -> bool {
+    matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload)
+}
+
+/// Whether the request was at fault, so that it can only be refused again.
+pub(super) fn is_final(class: ErrorClass) -> bool {
+    !matches!(
+        class,
+        ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::ServerError
+            | ErrorClass::BadResponse
+    )
+}
+
+/// Whether an endpoint that succeeded before refuses in an unexpected way.
+pub(super) fn is_odd(failure: Failure) -> bool {
+    let foreign = failure.body == ErrorBody::Foreign && is_final(failure.class);
+    let portal = failure.body == ErrorBody::Portal && is_final(failure.class);
+    portal || (foreign && failure.standing == Standing::Proven) || is_doubtful(failure)
+}
+
+/// Whether what is known contradicts a refusal.
+fn is_doubtful(failure: Failure) -> bool {
+    let of_key = failure.class == ErrorClass::InvalidApiKey;
+    let of_request =
+        matches!(failure.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
+    let proven = failure.body == ErrorBody::Api && failure.standing == Standing::Proven;
+    (of_key && proven) || (of_request && failure.contradicted)
+}
