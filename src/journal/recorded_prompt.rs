@@ -200,7 +200,9 @@ impl RecordedPrompt {
     fn nudge(&mut self, nudge: Nudge) {
         match nudge {
             Nudge::Continue(_) | Nudge::ContinueLast => {}
-            Nudge::MoreEffort | Nudge::WorkEnded | Nudge::StillRunning => self.add_to_answer(),
+            Nudge::MoreEffort | Nudge::LeftOpen | Nudge::WorkEnded | Nudge::StillRunning => {
+                self.add_to_answer();
+            }
             Nudge::Complete(_)
             | Nudge::WrapUp
             | Nudge::LastTurn

@@ -78,6 +78,7 @@ impl LeftOff {
         match nudge {
             Nudge::Continue(_) | Nudge::ContinueLast | Nudge::Complete(_) => Self::Continuing,
             Nudge::MoreEffort
+            | Nudge::LeftOpen
             | Nudge::WrapUp
             | Nudge::LastTurn
             | Nudge::StepBack
@@ -93,7 +94,9 @@ impl LeftOff {
 
     fn after_reply(reply: ReplyKind) -> Self {
         match reply {
-            ReplyKind::Answer { .. } | ReplyKind::Early { .. } => Self::Answered,
+            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. } => {
+                Self::Answered
+            }
             ReplyKind::CutShort(cut) => Self::Cut(cut),
             ReplyKind::Incomplete(why) => Self::Incomplete(why),
             ReplyKind::Paused => Self::Paused,

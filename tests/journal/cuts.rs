@@ -8,7 +8,7 @@ use std::path::Path;
 
 use outlast::agent::{World, drive};
 use outlast::journal::{Journal, JournalError, LockedSession, MessageMeta, OnDamage, SessionId};
-use outlast::model::{Counts, ModelReply, classify_reply};
+use outlast::model::{Counts, EndWords, ModelReply, classify_reply};
 use outlast::recovery::{
     Action, AvailableMitigations, CutKind, Event, FailureStage, Fault, FaultKind, Interrupt,
     LeftOff, Limits, LoopStatus, Moment, Money, Nudge, ReplyDisposition, Run, StopHookDecision,
@@ -115,6 +115,7 @@ impl Story {
             content,
             cut_tool_call: false,
             malformed: Vec::new(),
+            has_end: true,
             stop_reason: stop_reason.to_owned(),
             usage,
             counts: Counts::Possible,
@@ -294,7 +295,7 @@ impl Process<'_> {
         }
         let reply = self.story.reply(&self.messages);
         self.journal.spend(Some(Money::ZERO), &reply.usage, MODEL);
-        let kind = classify_reply(&reply);
+        let kind = classify_reply(&reply, EndWords::OfAnyApi);
         self.pending = Some(reply);
         Event::Replied(kind)
     }
