@@ -152,8 +152,8 @@ impl ServerClient {
     pub(super) fn classify_refusal(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
         // What gateways say of servers behind them is of no use.
-        let said = if refusal.is_before_begin() { &*text } else { "" };
-        classify_status(refusal.status, said, refusal.retry_after.as_deref(), &self.mask)
+        let quoted = if refusal.is_before_begin() { &*text } else { "" };
+        classify_status(refusal.status, quoted, refusal.retry_after.as_deref(), &self.mask)
     }
 
     /// The same, of a session that the server does not know any more.

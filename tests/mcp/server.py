@@ -412,7 +412,7 @@ def serve_http():
                 token = str(self.headers.get("Authorization"))
                 if method == "tools/call":
                     calls.append(token)
-                    if len(calls) == 2:
+                    if calls.count(token) == 2:
                         once.add(token)
                 if not token.startswith("Bearer token-number-") or token in once:
                     return self.reply(401, {"error": "invalid_token"})
