@@ -105,12 +105,12 @@ fn first_beyond_ascii(file: &mut impl Read) -> io::Result<(Vec<u8>, u64)> {
         }
         consumed += length;
         let read = &chunk[..length];
-        if !sample.is_empty() {
-            sample.extend_from_slice(read);
-        } else if !read.is_ascii() {
-            let at = read.iter().position(|byte| !byte.is_ascii()).unwrap_or_default();
-            sample.extend_from_slice(&read[at..]);
-        }
+        let from = match (sample.is_empty(), read.is_ascii()) {
+            (false, _) => 0,
+            (true, true) => length,
+            (true, false) => read.iter().position(|byte| !byte.is_ascii()).unwrap_or(length),
+        };
+        sample.extend_from_slice(&read[from..]);
     }
     sample.truncate(SAMPLE_BYTES);
     Ok((sample, consumed as u64))

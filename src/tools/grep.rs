@@ -81,7 +81,7 @@ fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, S
 pub(super) fn run(
     input: &GrepInput,
     matcher: &RegexMatcher,
-    scope: SearchScope,
+    scope: &SearchScope,
     base: &Path,
     output_limit: usize,
     bounds: &SearchBounds,
@@ -102,7 +102,7 @@ pub(super) fn run(
     let mut found = SearchResults::new(input, entries, output_limit);
     let mut search = FileSearch::new(input, matcher, bounds);
     let is_regular = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
-    for entry in files(&scope, bounds.clone()).filter(is_regular) {
+    for entry in files(scope, bounds.clone()).filter(is_regular) {
         if found.more {
             break;
         }
@@ -122,7 +122,7 @@ pub(super) fn run(
     }
     let is_unfit = found.searched == 0 && (input.glob.is_some() || input.kind.is_some());
     let unfit = is_unfit.then(|| "[no file fits the glob or the type]".to_owned());
-    let notes = [unfit, explain_nothing_found(&scope, base, bounds)];
+    let notes = [unfit, explain_nothing_found(scope, base, bounds)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     Ok(found.outcome(bounds, Some(notes.join("\n")).filter(|notes| !notes.is_empty())))
 }

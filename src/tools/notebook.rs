@@ -143,8 +143,9 @@ fn show_output(output: &Object<'_>) -> String {
     let plain = data.filter(|data| data.get("text/plain").is_some());
     let shown = plain.map_or_else(|| joined(output, "text"), |data| joined(data, "text/plain"));
     let shown = text::readable(&shown);
-    let kinds = data.into_iter().flat_map(|data| &data.properties).map(|field| field.name.as_str());
-    match kinds.into_iter().find(|kind| kind.starts_with("image/")) {
+    let mut kinds =
+        data.into_iter().flat_map(|data| &data.properties).map(|field| field.name.as_str());
+    match kinds.find(|kind| kind.starts_with("image/")) {
         Some(kind) => format!("{shown}\n({kind} not shown)"),
         None => shown,
     }

@@ -1,4 +1,4 @@
-//! The NotebookEdit tool: changes one cell of a notebook, and no byte beside it.
+//! The `NotebookEdit` tool: changes one cell of a notebook, and no byte beside it.
 
 use std::fs;
 use std::io::{self, Read};
@@ -193,7 +193,7 @@ fn new_id() -> String {
 
 /// The bytes to remove with a cell: a comma belongs to it.
 fn deleted(cells: &Array<'_>, index: usize) -> Range<usize> {
-    let range = |index: usize| cells.elements.get(index).map(|cell| cell.range());
+    let range = |index: usize| cells.elements.get(index).map(Ranged::range);
     let of = cells.elements[index].range();
     match (index.checked_sub(1).and_then(range), range(index + 1)) {
         (Some(before), _) => before.end..of.end,
