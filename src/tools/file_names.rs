@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(find(&unclear).file_name(), unclear.file_name());
         assert_eq!(find(Path::new(&shown(&twin))), twin);
         // A name that is there as it is written is that one.
-        let literal = odd.join("\\xFF.txt");
+        let literal = odd.join(Path::new("\\xFF.txt"));
         fs::write(&literal, "").unwrap();
         assert_eq!(find(&literal), literal);
         assert_eq!(find(Path::new("/a/\u{fffd}")), Path::new("/a/\u{fffd}"));

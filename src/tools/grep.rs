@@ -186,12 +186,11 @@ impl<'a> FileSearch<'a> {
         };
         let format = start.format;
         let mut matches = FileMatches::new(found, self.matcher, name, binary);
-        let searched = match format {
-            Some(format) => self.text(start, file, format, &mut matches),
-            None => {
-                let bytes = Cursor::new(start.head).chain(file).take(BINARY_BYTES_MAX);
-                self.binary.search_reader(self.matcher, bytes, &mut matches)
-            }
+        let searched = if let Some(format) = format {
+            self.text(start, file, format, &mut matches)
+        } else {
+            let bytes = Cursor::new(start.head).chain(file).take(BINARY_BYTES_MAX);
+            self.binary.search_reader(self.matcher, bytes, &mut matches)
         };
         matches.close();
         found.cut_binaries += usize::from(binary.is_some() && length > BINARY_BYTES_MAX);

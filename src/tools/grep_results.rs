@@ -122,13 +122,13 @@ impl SearchResults {
         }
         parts.extend(bounds.skipped_note());
         parts.extend(why);
-        let mode = match self.mode {
+        let mode_name = match self.mode {
             GrepMode::FilesWithMatches => "files_with_matches",
             GrepMode::Content => "content",
             GrepMode::Count => "count",
         };
         let detail = json!({
-            "mode": mode,
+            "mode": mode_name,
             "numFiles": self.files,
             "numMatches": self.matches,
             "truncated": self.more,

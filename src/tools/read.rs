@@ -62,18 +62,11 @@ pub(super) fn run(
         } else {
             None
         };
-        match notebook {
-            Some(cells) => cells,
-            None => {
-                let reader = start.text(file, format).map_err(cannot)?;
-                show_lines(
-                    input,
-                    BufReader::with_capacity(64 << 10, reader),
-                    format,
-                    place,
-                    cancel,
-                )?
-            }
+        if let Some(cells) = notebook {
+            cells
+        } else {
+            let reader = start.text(file, format).map_err(cannot)?;
+            show_lines(input, BufReader::with_capacity(64 << 10, reader), format, place, cancel)?
         }
     } else {
         return Err(binary_message(&start.head, metadata.len(), place).into());
@@ -240,7 +233,7 @@ fn show_lines(
         let keep = if number + 1 < first { 0 } else { LINE_CHARACTERS_MAX };
         match next_line(&mut reader, keep, &mut ends, cancel).map_err(cannot)? {
             ShownLine::End => break false,
-            line => {
+            line @ (ShownLine::Text(_) | ShownLine::Binary) => {
                 number += 1;
                 if number >= first {
                     taken += 1;
