@@ -23,7 +23,9 @@ pub(super) fn remove_copies_of_programs(settings: &Settings) {
     let others = home.into_iter().chain(runtime).chain([PathBuf::from("/var/lib")]);
     let places: Vec<PathBuf> = [own.clone()].into_iter().chain(others).collect();
     let work = move || {
-        places.iter().for_each(|place| remove_copies_in(place));
+        for place in &places {
+            remove_copies_in(place);
+        }
         // It is there only where an earlier version was, and empty now.
         let _ = fs::remove_dir(own);
     };

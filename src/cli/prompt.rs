@@ -58,9 +58,8 @@ pub struct AddedInput {
 
 impl AddedInput {
     fn of(input: &[u8]) -> Self {
-        let ends = input.iter().filter(|byte| **byte == b'\n').count();
-        let is_open = input.last().is_some_and(|byte| *byte != b'\n');
-        Self { lines: ends + usize::from(is_open), bytes: input.len() }
+        let lines = input.split_inclusive(|byte| *byte == b'\n').count();
+        Self { lines, bytes: input.len() }
     }
 }
 

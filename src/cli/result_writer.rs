@@ -295,11 +295,12 @@ impl RunJob {
         };
         tokio::select! {
             biased;
-            drained = drain.finish(SLOW_READER) => drained.map_err(|error| match error.kind() {
-                io::ErrorKind::BrokenPipe | io::ErrorKind::TimedOut => {
+            drained = drain.finish(SLOW_READER) => drained.map_err(|error| {
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::TimedOut) {
                     DeliveryFailure::Unread(interrupt())
+                } else {
+                    DeliveryFailure::Unwritable(error)
                 }
-                _ => DeliveryFailure::Unwritable(error),
             }),
             () = self.signals.reader_patience() => Err(DeliveryFailure::Unread(interrupt())),
             _ = deadline => Err(DeliveryFailure::Late),

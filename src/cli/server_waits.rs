@@ -49,8 +49,8 @@ impl RunJob {
             | Block::Document { .. }
             | Block::Other(_) => None,
         };
-        let place = setup.prompt.content.iter().enumerate();
-        let place = place.filter_map(|(index, block)| Some((index, text(block)?))).next();
+        let mut blocks = setup.prompt.content.iter().enumerate();
+        let place = blocks.find_map(|(index, block)| Some((index, text(block)?)));
         let Some((index, before)) = place else { return Ok(()) };
         let failed = |why: String| {
             let what = format!("{}: {why}", call.command);

@@ -143,12 +143,11 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             break;
         }
         if is_prose(word) {
-            match even.last_mut().filter(|flag| needs_value(flag)) {
-                Some(flag) => *flag = format!("{flag}={word}"),
-                None => {
-                    has_prompt = true;
-                    prose.push(word.clone());
-                }
+            if let Some(flag) = even.last_mut().filter(|flag| needs_value(flag)) {
+                *flag = format!("{flag}={word}");
+            } else {
+                has_prompt = true;
+                prose.push(word.clone());
             }
             continue;
         }

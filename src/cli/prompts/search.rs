@@ -98,7 +98,10 @@ fn select_entries(
 
 /// The name with that of its plugin before it.
 fn qualified(namespace: Option<&str>, name: String) -> String {
-    namespace.map_or(name.clone(), |namespace| format!("{namespace}:{name}"))
+    match namespace {
+        Some(namespace) => format!("{namespace}:{name}"),
+        None => name,
+    }
 }
 
 /// Warns that a file is shadowed by another of the same name, unless that is expected.

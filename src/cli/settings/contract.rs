@@ -309,9 +309,9 @@ impl<'a> Held<'a> {
         match term.reach {
             Reach::Everywhere => latest,
             Reach::OwnFolder(strictest) => {
-                let is_strictest = |value: &Value| match value {
-                    Value::String(text) => Some(text.as_str()) == strictest,
-                    other => Some(other.to_string().as_str()) == strictest,
+                let is_strictest = |value: &Value| {
+                    let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                    Some(text.as_str()) == strictest
                 };
                 let here = self.here.and_then(value_in);
                 here.or(latest.filter(|(_, value)| is_strictest(value)))

@@ -58,7 +58,7 @@ pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
                 warnings.push(format!("--tools: outlast has no tool {name}; it is left out"));
             }
             ToolName::Unknown("default") | ToolName::Known | ToolName::McpServer(_) => {
-                names.push(name.to_owned())
+                names.push(name.to_owned());
             }
             ToolName::Unknown(_) => {
                 let why = check_rule_name(name).map_or(String::new(), |bad| bad.why);
