@@ -34,10 +34,10 @@ impl Opening {
     /// Classifies the beginning of the output of a hook that was given `input`: a request that it only
     /// repeats is not its own.
     pub(super) fn of_hook(output: &[u8], input: &Value) -> Self {
-        match Self::classify(output) {
-            Self::Release(_) if GivenText::of(input).has_background_request() => Self::Other,
-            opening => opening,
-        }
+        let opening = Self::classify(output);
+        let is_repeated =
+            matches!(opening, Self::Release(_)) && GivenText::of(input).has_background_request();
+        if is_repeated { Self::Other } else { opening }
     }
 
     /// Classifies the beginning of a hook's output.

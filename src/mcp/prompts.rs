@@ -1,5 +1,6 @@
 //! Prompts of servers. The user calls them like commands: `/mcp__SERVER__PROMPT` and arguments.
 
+use std::slice;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -122,11 +123,8 @@ impl Servers {
 fn text_of(result: &Value) -> String {
     let mut texts = Vec::new();
     for message in result["messages"].as_array().into_iter().flatten() {
-        let content = match &message["content"] {
-            Value::Array(items) => items.iter().collect(),
-            one => vec![one],
-        };
-        for item in content {
+        let content = &message["content"];
+        for item in content.as_array().map_or(slice::from_ref(content), Vec::as_slice) {
             let text = match convert_item(item) {
                 ContentPart::Block(Block::Text { text }) => text,
                 ContentPart::Block(_) => "[an image is left out]".to_owned(),

@@ -91,11 +91,11 @@ impl ServerClient {
         own: &HeaderMap,
         body: Option<&str>,
     ) -> Result<Response, ExchangeFault> {
-        let mut helped = self.helper_headers().await?;
+        let mut latest = self.helper_headers().await?;
         let (mut url, mut redirects, mut renewed) = (url.clone(), 0, false);
         loop {
             let request = self.client.request(method.clone(), url.clone());
-            let request = request.headers(self.headers.clone()).headers(helped.headers.clone());
+            let request = request.headers(self.headers.clone()).headers(latest.headers.clone());
             let request = request.headers(own.clone());
             let request = match body {
                 Some(body) => request.body(body.to_owned()),
@@ -113,8 +113,8 @@ impl ServerClient {
             else {
                 return Ok(response);
             };
-            match helper.renew(helped.version).await {
-                Ok(headers) => (helped, renewed) = (headers, true),
+            match helper.renew(latest.version).await {
+                Ok(headers) => (latest, renewed) = (headers, true),
                 Err(error) => return Err(ExchangeFault::NeedsAuth(error.to_string())),
             }
         }

@@ -85,13 +85,11 @@ impl EventStream {
             }
             for event in events.drain(..) {
                 if event.event == "endpoint" {
-                    match self.endpoint(&event) {
-                        Some(url) => named.send_replace(Some(Ok(url))),
-                        None => {
-                            let why = "it named an address of another server for messages";
-                            return ExchangeFault::InvalidAnswer(why.to_owned());
-                        }
+                    let Some(url) = self.endpoint(&event) else {
+                        let why = "it named an address of another server for messages";
+                        return ExchangeFault::InvalidAnswer(why.to_owned());
                     };
+                    named.send_replace(Some(Ok(url)));
                     continue;
                 }
                 let permit = self.inbox.reserve(event.data.len()).await;
