@@ -1,5 +1,7 @@
 //! Rewrites what programs write in place of JSON as JSON: linear in its input, and without recursion.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// How many levels of nesting are read as they are. What lies deeper is read as text that holds its JSON:
@@ -93,17 +95,11 @@ fn repair_string(string: &str, repaired: &mut String) {
         rest = &rest[at..];
         let unit = escaped_unit(rest);
         let taken = match unit {
-            Some(0xd800..=0xdbff) => match escaped_unit(&rest[6..]) {
-                Some(0xdc00..=0xdfff) => {
-                    repaired.push_str(&rest[..12]);
-                    12
-                }
-                _ => {
-                    repaired.push_str("\\ufffd");
-                    6
-                }
-            },
-            Some(0xdc00..=0xdfff) => {
+            Some(0xd800..=0xdbff) if matches!(escaped_unit(&rest[6..]), Some(0xdc00..=0xdfff)) => {
+                repaired.push_str(&rest[..12]);
+                12
+            }
+            Some(0xd800..=0xdfff) => {
                 repaired.push_str("\\ufffd");
                 6
             }
@@ -115,7 +111,7 @@ fn repair_string(string: &str, repaired: &mut String) {
             }
             _ => {
                 let control = rest.bytes().next().unwrap_or_default();
-                repaired.push_str(&format!("\\u{control:04x}"));
+                let _ = write!(repaired, "\\u{control:04x}");
                 1
             }
         };
