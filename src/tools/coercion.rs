@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    fn coerced(property: Value, value: Value) -> Value {
+    fn coerced(property: &Value, value: &Value) -> Value {
         let mut input = json!({ "it": value });
         coerce(&mut input, &json!({ "type": "object", "properties": { "it": property } }));
         input["it"].take()
@@ -216,7 +216,7 @@ mod tests {
                 json!(4),
             ),
         ] {
-            assert_eq!(coerced(property.clone(), given.clone()), wanted, "{property} {given}");
+            assert_eq!(coerced(property, &given), wanted, "{property} {given}");
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
             (&json!({}), json!("7")),
             (&json!({ "enum": [7] }), json!("7")),
         ] {
-            assert_eq!(coerced(property.clone(), given.clone()), given, "{property} {given}");
+            assert_eq!(coerced(property, &given), given, "{property} {given}");
         }
     }
 

@@ -286,7 +286,7 @@ impl ToolSet {
         let tool = BuiltinTool::named(&call.name)?;
         let field = tool.path_field()?;
         let request = input::parse(tool, &call.input).ok()?.request;
-        self.check(tool, &request).ok()?;
+        Self::check(tool, &request).ok()?;
         let changed = change(self, &path(&request)?)?;
         let mut call = call.clone();
         call.input.as_object_mut()?.insert(field.to_owned(), file_names::shown(&changed).into());
@@ -314,7 +314,7 @@ impl ToolSet {
         if let ToolRequest::Bash(bash) = &mut request {
             notes.extend(self.shell.lower_timeout(bash));
         }
-        self.check(tool, &request)?;
+        Self::check(tool, &request)?;
         let cwd = self.shell.cwd();
         let place = self.place(&request, &cwd);
         let find = |path: &str, base: &Path| self.places.resolve(path, base);
@@ -342,12 +342,12 @@ impl ToolSet {
 
     /// Checks that are specific to the tool. They compile patterns of the model with parsers that
     /// are not ours, so a panic refuses the call.
-    fn check(&self, tool: BuiltinTool, request: &ToolRequest) -> Result<(), ToolError> {
-        catch_panic(tool.name(), || self.check_input(request))
+    fn check(tool: BuiltinTool, request: &ToolRequest) -> Result<(), ToolError> {
+        catch_panic(tool.name(), || Self::check_input(request))
             .unwrap_or_else(|panicked| Err(panicked.to_string().into()))
     }
 
-    fn check_input(&self, request: &ToolRequest) -> Result<(), ToolError> {
+    fn check_input(request: &ToolRequest) -> Result<(), ToolError> {
         if path(request).is_some_and(|path| path.contains('\0')) {
             return Err("the path contains a NUL character".into());
         }
