@@ -58,13 +58,15 @@ impl Dice {
 
 impl Story {
     fn of(dice: &mut Dice) -> Self {
-        let mut limits = Limits::default();
-        limits.structured = dice.below(4) == 0;
-        limits.stop_hooks = dice.below(3) == 0;
-        limits.requirement = dice.below(3) == 0;
-        limits.effort = (dice.below(3) == 0).then_some(10_000);
+        let limits = Limits {
+            structured: dice.below(4) == 0,
+            stop_hooks: dice.below(3) == 0,
+            requirement: dice.below(3) == 0,
+            effort: (dice.below(3) == 0).then_some(10_000),
+            ..Limits::default()
+        };
         let mut replies = Vec::new();
-        for _part in 0..1 + dice.below(3) {
+        for _part in 0..=dice.below(3) {
             for _ in 0..dice.below(3) {
                 replies.push(Scripted::Tool);
             }

@@ -4,13 +4,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use outlast::journal::{
     Journal, JournalError, JournalHealth, MessageMeta, OnDamage, SessionFolder, SessionId,
 };
 use outlast::transcript::Block;
+use tokio::time::Instant;
 
 use super::session_fixture::{Sandbox, calls, opening, reply, result, says, tell, user};
 
