@@ -4,6 +4,7 @@ use outlast::recovery::{AvailableMitigations, CallPurpose, HistoryEdit, ReplyDis
 
 /// What stands in the window, in tokens.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
 pub(super) struct Conversation {
     /// Instructions, tools, the task.
     head: u32,

@@ -72,7 +72,7 @@ impl Simulation {
         let worse = [ErrorClass::ServerOverload, ErrorClass::ServerError, ErrorClass::ApiTimeout];
         let mut talk = Conversation::new(dice.between(1_000, 8_000));
         talk.thinking = day == ServiceScenario::Unthinking;
-        talk.cache_marks = talk.thinking && seed % 2 == 0;
+        talk.cache_marks = talk.thinking && seed.is_multiple_of(2);
         Self {
             seed,
             day,
@@ -165,7 +165,7 @@ impl Simulation {
         self.interrupted = None;
         self.standing = Standing::Untried;
         self.talk.thinking = self.day == ServiceScenario::Unthinking;
-        self.talk.cache_marks = self.talk.thinking && self.seed % 2 == 0;
+        self.talk.cache_marks = self.talk.thinking && self.seed.is_multiple_of(2);
         self.seen.begin_again();
         self.records.begin_again();
     }

@@ -29,7 +29,7 @@ fn turns(turns: u32) -> Limits {
 }
 
 fn left_off(story: &Story) -> LeftOff {
-    story.told.iter().fold(LeftOff::default(), |left, step| left.after(step))
+    story.told.iter().fold(LeftOff::default(), LeftOff::after)
 }
 
 #[test]
