@@ -160,12 +160,12 @@ async fn without_a_prompt_argument_stdin_is_the_prompt() {
 
 #[tokio::test]
 async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
-    let rows: [(&[u8], &str, (usize, usize), Option<&str>); 5] = [
-        (b"caf\xe9\nb", "caf\u{fffd}\nb", (2, 6), Some("line 1, byte 4")),
-        (b"ok\n\xc3\n", "ok\n\u{fffd}\n", (2, 5), Some("line 2, byte 4")),
-        (b"\xff\xfeh\x00i\x00", "hi", (1, 6), None),
+    let rows = [
+        (b"caf\xe9\nb".as_slice(), "caf\u{fffd}\nb", (2, 6), Some("line 1, byte 4")),
+        (b"ok\n\xc3\n".as_slice(), "ok\n\u{fffd}\n", (2, 5), Some("line 2, byte 4")),
+        (b"\xff\xfeh\x00i\x00".as_slice(), "hi", (1, 6), None),
         ("\u{fffd}".as_bytes(), "\u{fffd}", (1, 3), None),
-        (b"a", "a", (1, 1), None),
+        (b"a".as_slice(), "a", (1, 1), None),
     ];
     for (input, wanted, (lines, bytes), invalid) in rows {
         let (send, receive) = mpsc::channel(1);

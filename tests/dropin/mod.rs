@@ -96,6 +96,7 @@ fn is_there(program: &str) -> bool {
 }
 
 /// Runs each script; its standard output, without the newline at its end, must be as expected.
+#[expect(clippy::print_stdout, reason = "a script that is left out must not pass in silence")]
 fn judge(caller: &Caller, table: &[(&str, &str)]) {
     for (script, expected) in table {
         let missing = ["jq", "node", "python3"]
@@ -125,7 +126,7 @@ fn the_shell_captures_the_answer_alone() {
             (r#"git diff --no-index /dev/null README.md | claude -p "review""#, "feat: add parser"),
             (r#"cat README.md | claude -p "review" | head -n 1"#, "feat: add parser"),
             (r#"echo "write a message" | claude -p"#, "feat: add parser"),
-            (r#"claude -p < README.md"#, "feat: add parser"),
+            ("claude -p < README.md", "feat: add parser"),
             (r#"claude -p "$(cat README.md)""#, "feat: add parser"),
             (r#"claude -p "write" --model sonnet"#, "feat: add parser"),
             (r#"claude -p "write" --model claude-sonnet-4-5 --max-turns 3"#, "feat: add parser"),
@@ -274,7 +275,7 @@ fn failures_are_told_by_exit_code_and_field() {
             (r#"out=$(claude -p "w" 2>/dev/null) || echo "failed [$out]""#, "failed []"),
             (r#"claude -p "w" --output-format json 2>/dev/null | jq -r .is_error"#, "true"),
             (r#"set -o pipefail; claude -p "w" 2>/dev/null | cat || echo failed"#, "failed"),
-            (r#"claude -p 2>/dev/null </dev/null; echo $?"#, "2"),
+            ("claude -p 2>/dev/null </dev/null; echo $?", "2"),
             (r#"claude -p "w" --no-such-flag 2>/dev/null; echo $?"#, "2"),
         ],
     );
@@ -285,13 +286,13 @@ fn wrappers_find_the_version_and_the_flags() {
     judge(
         &Caller::new(),
         &[
-            (r#"claude --version | grep -oE '^[0-9]+\.[0-9]+\.[0-9]+'"#, "2.1.332"),
-            (r#"claude -v | cut -d' ' -f1"#, "2.1.332"),
-            (r#"command -v claude >/dev/null && echo found"#, "found"),
-            (r#"claude --help | grep -q -- --effort && echo there"#, "there"),
-            (r#"claude --help | grep -q -- --bare && echo there"#, "there"),
-            (r#"claude --help | grep -q -- --include-partial-messages && echo there"#, "there"),
-            (r#"claude --help | grep -q -- --plugin-dir && echo there"#, "there"),
+            (r"claude --version | grep -oE '^[0-9]+\.[0-9]+\.[0-9]+'", "2.1.332"),
+            ("claude -v | cut -d' ' -f1", "2.1.332"),
+            ("command -v claude >/dev/null && echo found", "found"),
+            ("claude --help | grep -q -- --effort && echo there", "there"),
+            ("claude --help | grep -q -- --bare && echo there", "there"),
+            ("claude --help | grep -q -- --include-partial-messages && echo there", "there"),
+            ("claude --help | grep -q -- --plugin-dir && echo there", "there"),
         ],
     );
 }

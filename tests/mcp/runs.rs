@@ -167,7 +167,7 @@ async fn an_input_is_repaired_by_the_schema_and_only_the_server_refuses_it() {
     ] {
         let server = serve(Scenario::new().tool("mcp__test__typed", input).reply("Done."));
         succeeded(&trial(&server, &["typed"]).run().await);
-        let told = told(&server).replace("\\", "");
+        let told = told(&server).replace('\\', "");
         let given = told.split("given: ").nth(1).and_then(|it| it.split_inclusive('}').next());
         let given: Value = serde_json::from_str(given.expect("the server got it")).expect("JSON");
         assert_eq!(given, wanted);
