@@ -121,13 +121,16 @@ impl RunJob {
     /// Writes the result everywhere, and returns the exit code that agrees with it.
     pub(super) async fn deliver_result(
         &self,
-        ending: RunOutcome,
+        mut ending: RunOutcome,
         subject: &ResultSubject,
         watchers: RunObservers,
         out: &PipeSender,
         drain: OutputDrain,
     ) -> u8 {
         let RunObservers { witness, people, programs, .. } = watchers;
+        if let Some(programs) = &programs {
+            ending.text = programs.undelivered(&ending.text);
+        }
         if !self.settings.persist {
             // The folder usually does not exist.
             let _none = std::fs::remove_dir_all(temporary_folder(&subject.session_id));

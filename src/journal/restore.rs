@@ -175,8 +175,7 @@ pub(super) fn restore(
     let left_off = left_off(&messages, is_recorded.then(|| story.recorded.left_off()));
     past_agents::add_spending(agents, &mut story.session, 0);
     past_agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
-    let asked = story.book_in_flight();
-    let opened = story.opened;
+    let (asked, opened) = (story.book_in_flight(), story.opened);
     let restored = RestoredSession {
         id,
         messages,

@@ -51,8 +51,8 @@ const CALL_IN_TEXT: &str = "Your reply has a tool call as plain text. It was not
      again with the example in a code block.";
 
 const LEFT_OPEN: &str = "You ended your turn with something left open: see below. Go on with the work now. What needs no \
-     more work, mark as completed or leave out of your list of to-dos. When nothing is left to do, \
-     end with your whole answer.";
+     more work, mark as completed or leave out of your list of to-dos. Your answer so \
+     far stays in the result. When nothing is left to do, end with what has to be added to it.";
 
 const WORK_ENDED: &str = "Background work has ended: see below. Read the output you need with \
                           BashOutput, and deal with what failed. Your answer so far stays in the \

@@ -70,10 +70,10 @@ async fn open_to_dos_are_reminded_of_once_and_then_a_warning() {
         .tool("TodoWrite", todos("pending"))
         .reply("The parser is fixed.")
         .tool("Bash", json!({ "command": "echo more" }))
-        .reply("The parser is fixed, really.");
+        .reply("It is tested.");
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
-    assert_eq!(played.ending.text, "The parser is fixed, really.");
+    assert_eq!(played.ending.text, "The parser is fixed.\n\nIt is tested.");
     assert_eq!(told(&played, Nudge::LeftOpen.text()), 1);
     assert_eq!(told(&played, "to-dos are open: \"Run the tests\""), 1);
     let warnings = warnings(&played);

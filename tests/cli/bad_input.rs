@@ -87,7 +87,7 @@ fn mistakes_in_flags() {
         ),
         (&["--setting-sources", "user,moon", "hi"], &["--setting-sources", "\"moon\""]),
         (&["--max-thinking-tokens", "5", "hi"], &["--max-thinking-tokens", "1024"]),
-        (&["--print=3", "hi"], &["--print", "no value"]),
+        (&["--no-stdin=3", "hi"], &["--no-stdin", "no value"]),
         (&["rehearse", "nonesuch"], &["nonesuch", "--list"]),
         (&["rehearse", "hopelss"], &["hopelss", "did you mean hopeless?"]),
         (&["rehearse", "--from", "0199"], &["no session 0199", "outlast sessions --all-projects"]),

@@ -221,7 +221,8 @@ async fn variables_of_secrets_are_dropped_and_others_stay() {
     ];
     let command = json!({ "command": "env | sed 's/=.*//' > names" });
     let server = serve(Scenario::new().tool("Bash", command).reply("Done."));
-    let mut run = RunBuilder::against(&server).args(["Do it.", "--output-format", "stream-json"]);
+    let flags = ["Do it.", "--output-format", "stream-json", "--child-env", "scrub"];
+    let mut run = RunBuilder::against(&server).args(flags);
     for (name, value) in SECRET.iter().chain(&OPEN) {
         run = run.env(name, value);
     }

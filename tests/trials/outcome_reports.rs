@@ -204,7 +204,7 @@ async fn a_result_file_that_cannot_be_written_fails_a_completed_run() {
 #[tokio::test]
 async fn an_unwritable_result_file_is_a_warning_after_another_failure() {
     let lose = json!({ "command": "rm -r results && touch results" });
-    let server = serve(Scenario::new().tool("Bash", lose).status(401));
+    let server = serve(Scenario::new().tool("Bash", lose).status(401).times(2));
     let trial =
         RunBuilder::against(&server).args(["do it", "--result-file", "results/result.json"]);
     std::fs::create_dir(trial.work().join("results")).expect("a new folder");

@@ -188,7 +188,7 @@ async fn commands_hide_the_runs_key_and_the_jobs_token_from_the_model() {
             .tool("Bash", json!({ "command": "cat token; base64 token; cat .env" }))
             .reply("Done."),
     );
-    let flags = ["Do it.", "--output-format", "stream-json"];
+    let flags = ["Do it.", "--output-format", "stream-json", "--child-env", "scrub"];
     let names = ["GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "CI_JOB_TOKEN", "CI_JOB_JWT"];
     let mut trial = RunBuilder::against(&server).args(flags);
     for (index, name) in names.iter().enumerate() {

@@ -89,7 +89,7 @@ async fn a_run_is_exported_as_one_trace_and_metrics_without_its_texts() {
             .reply("Another private-word."),
     );
     let ended = RunBuilder::against(&server)
-        .args(["-p", "Say the private-word."])
+        .args(["Say the private-word."])
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
         .env("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))
         .env("OTEL_SERVICE_NAME", "nightly")
@@ -139,7 +139,7 @@ async fn a_collector_that_cannot_be_reached_or_hangs_changes_nothing_but_a_warni
     for (address, why) in [(nowhere, "cannot be reached"), (silent.0, "within 2s 500ms")] {
         let server = serve(Scenario::new().reply("Done."));
         let run = RunBuilder::against(&server)
-            .args(["-p", "go"])
+            .args(["go now"])
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"))
             .run();
         let ended = with_time_limit("the end of the run", run).await;
@@ -156,10 +156,10 @@ async fn what_is_not_supported_is_named_and_nothing_is_exported_unasked() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
     ];
-    let run = RunBuilder::against(&server).args(["-p", "go"]);
+    let run = RunBuilder::against(&server).args(["go now"]);
     let ended = grpc.into_iter().fold(run, |run, (name, value)| run.env(name, value)).run().await;
     let warnings = ended.result()["warnings"].to_string();
     assert!(warnings.contains("grpc") && warnings.contains("http/json"), "{warnings}");
-    let ended = RunBuilder::against(&server).args(["-p", "go"]).run().await;
+    let ended = RunBuilder::against(&server).args(["go now"]).run().await;
     assert_eq!((ended.stderr.as_str(), &ended.result()["warnings"]), ("", &json!([])));
 }

@@ -131,6 +131,12 @@ pub(super) fn has_optional_value(flag: &str) -> bool {
     flag == "--debug" || of_table.is_some_and(|ignored| ignored.values == Values::Optional)
 }
 
+/// The line of the help that names the flags without an effect: callers look there for what is accepted.
+pub(super) fn help_line() -> String {
+    let flags = IGNORED.map(|ignored| ignored.flag).join(", ");
+    format!("Accepted without an effect: {flags}")
+}
+
 /// The name of a flag for the parser: without the dashes.
 fn id(flag: &'static str) -> &'static str {
     flag.trim_start_matches('-')
@@ -138,13 +144,8 @@ fn id(flag: &'static str) -> &'static str {
 
 fn argument(ignored: &Ignored) -> Arg {
     let id = id(ignored.flag);
-    let arg = Arg::new(id).long(id).help_heading(HEADING);
+    let arg = Arg::new(id).long(id).hide(true);
     let arg = if id == "name" { arg.short('n') } else { arg };
-    let arg = arg.help(if ignored.is_named {
-        "Accepted without effect"
-    } else {
-        "Accepted; nothing differs in a run without a user"
-    });
     match ignored.values {
         Values::None => arg.action(ArgAction::SetTrue),
         Values::Optional => arg.num_args(0..=1).require_equals(true).default_missing_value(""),

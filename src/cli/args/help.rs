@@ -6,6 +6,7 @@ use clap::builder::Styles;
 use clap::builder::styling::Style;
 use clap::{Arg, Command};
 
+use super::compatibility;
 use crate::cli::output::{Paragraph, Styling};
 
 /// The options of a run that the summary shows, by their long names.
@@ -124,9 +125,10 @@ const BOLD: Style = Style::new().bold();
 /// Adds examples and layout to the commands.
 pub(super) fn complete(cli: Command) -> Command {
     let styles = Styles::plain().header(BOLD).usage(BOLD).literal(BOLD);
-    let cli = cli.styles(styles).help_template(TEMPLATE).after_help(MORE);
+    let more = format!("{}\n\n{MORE}", compatibility::help_line());
+    let cli = cli.styles(styles).help_template(TEMPLATE).after_help(&more);
     let cli = cli.before_help(examples(EXAMPLES));
-    let cli = cli.mut_subcommand("run", |run| run.help_template(TEMPLATE).after_help(MORE));
+    let cli = cli.mut_subcommand("run", |run| run.help_template(TEMPLATE).after_help(more));
     OF_COMMANDS.iter().fold(cli, |cli, (path, text)| {
         let mut path = path.split(' ');
         let add = |command: Command| command.help_template(TEMPLATE).before_help(examples(text));

@@ -60,6 +60,8 @@ struct InterimResults {
     init: Option<Box<Init>>,
     /// Whether a result was the last message of the turn.
     is_last: bool,
+    /// The answer in the last of these results.
+    delivered: String,
 }
 
 /// The streamed reply in progress, if raw events are reported.
@@ -211,10 +213,17 @@ impl StreamJson {
         }
     }
 
+    /// What of the answer no earlier result of the turn held: a host has those results.
+    pub fn undelivered(&self, answer: &str) -> String {
+        let added = answer.strip_prefix(self.interim.delivered.trim_end());
+        added.filter(|_| !self.interim.delivered.is_empty()).map_or(answer, str::trim_start).into()
+    }
+
     fn interim_result(&mut self, outcome: &RunOutcome) {
         let Some(build) = &self.interim.build else { return };
         self.send(build(outcome));
         self.interim.is_last = true;
+        self.interim.delivered.clone_from(&outcome.text);
     }
 
     /// Begins the next part of a turn that had a result already.
