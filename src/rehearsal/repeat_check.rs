@@ -1,5 +1,5 @@
 //! Detects repeated requests after a 400. A rejected request must not be sent again, except once
-//! for a small request that a script rejects as too long.
+//! where a script rejects a small request as too long, or one without thinking for its thinking.
 
 use serde_json::Value;
 
@@ -28,7 +28,9 @@ impl LastRefusal {
     pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
         let body = comparable_request(body);
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
-        let doubtful = rule.is_none() && !known && words.contains("too long");
+        let is_contradicted = words.contains("thinking") && body.get("thinking").is_none();
+        let is_implausible = words.contains("too long") || is_contradicted;
+        let doubtful = rule.is_none() && !known && is_implausible;
         let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
         self.0 = Some(RefusedRequest { body, rule, repeat });
     }

@@ -186,13 +186,18 @@ async fn a_rehearsal_leaves_files_outside_of_its_folder_as_they_are() {
     for flags in [&["--dangerously-skip-permissions"][..], &["--allowedTools", "Read,Write"]] {
         fs::write(&plan, "v1").expect("ours");
         let scenario = Scenario::new()
+            .prompt("Change the plan.")
             .tool("Read", json!({ "file_path": plan }))
             .tool("Write", json!({ "file_path": plan, "content": "v2" }))
             .tool("Write", json!({ "file_path": new, "content": "new" }))
             .reply("Done.")
             .args(flags);
         let recorded = record(&scenario).await;
-        assert_eq!(fs::read_to_string(&plan).expect("there"), "v2", "the session wrote it");
+        assert_eq!(
+            fs::read_to_string(&plan).expect("there"),
+            "v2",
+            "the session wrote it: {recorded:?}"
+        );
         fs::write(&plan, "v3").expect("ours");
         fs::remove_file(&new).expect("the session made it");
         let ended = rehearse(recorded, &[]).await;

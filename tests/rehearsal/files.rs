@@ -239,6 +239,7 @@ fn a_scenario_file_equals_the_same_scenario_from_the_builder() {
 const REST: &str = r#"
 name = "rest"
 summary = ""
+compactions_vary = true
 step = [{ text = "", tool = [{ name = "B", input_json = "{\"a\": null}" }] }]
 env = { A = "b" }
 expect = { terminal_reason = "completed", absent = ["a"], stderr = ["b"] }

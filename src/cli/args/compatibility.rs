@@ -20,19 +20,18 @@ pub struct CompatibilityArgs {
     /// Run no hooks but managed ones, and read no memory files
     #[arg(long)]
     pub bare: bool,
-    /// Use no hooks, memory files, skills, commands, agents and MCP servers that flags do not name
+    /// Like --bare, and with no skills, commands and servers but those of flags
     #[arg(long)]
     pub safe_mode: bool,
-    /// Read no settings files but managed ones, and offer no tools that run commands or fetch pages
-    /// unless --tools names them
+    /// Read managed settings only; no Bash and WebFetch unless --tools names them
     #[arg(long)]
     pub restricted: bool,
-    /// Report details on standard error, like --log-detail; a filter has no effect
+    /// Like --log-detail; a filter has no effect
     #[arg(long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     debug: Option<String>,
     #[arg(long, hide = true)]
     debug_to_stderr: bool,
-    /// With none, calls that need a question are denied and no question is asked
+    /// With none, calls that need a question are denied
     #[arg(long, value_name = "TARGET")]
     pub permission_prompts: Option<String>,
     /// Send a host copies of the session's journals

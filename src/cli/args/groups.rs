@@ -141,8 +141,7 @@ pub struct PromptArgs {
     /// Take /NAME at the beginning of the prompt as it is, and tell the model of no skills
     #[arg(long)]
     pub disable_slash_commands: bool,
-    /// Use the commands, agents, skills, hooks and servers of the plugin in this folder, or of each
-    /// plugin in it; may be repeated
+    /// Use the plugin in this folder, or each plugin in it; may be repeated
     #[arg(long, value_name = "DIR")]
     pub plugin_dir: Vec<PathBuf>,
 }
