@@ -7,4 +7,16 @@ use libfuzzer_sys::fuzz_target;
 #[expect(dead_code, unused_imports, reason = "the tests of it are not run here")]
 mod recovery;
 
+#[path = "../../support"]
+mod support {
+    #[expect(dead_code, reason = "the tests of the core use a part of it")]
+    pub(crate) mod rotation;
+}
+
+#[path = "../../cli"]
+mod cli {
+    #[expect(dead_code, reason = "the tests of the core use a part of it")]
+    pub(crate) mod golden;
+}
+
 fuzz_target!(|data: &[u8]| recovery::arbitrary::play(data));
