@@ -301,11 +301,19 @@ impl ContextView<'_> {
         let size = self.size_of(purpose);
         let known = self.caller.window();
         let rung = usize::from(self.caller.model_index).min(self.caller.windows.len() - 1);
-        let told = fault.fault.named_window().unwrap_or(size / 10 * 9);
+        let named = fault.fault.named_window().filter(|&window| !self.contradicts_window(window));
+        let told = named.unwrap_or(size / 10 * 9);
         let learned = told.min(known).max(1);
         self.caller.windows[rung] = learned;
         let label = self.caller.endpoint().label.clone();
         self.conversation.journal.window(&label, learned);
+    }
+
+    /// Whether a window contradicts an earlier answer: it has no room for the system prompt and the
+    /// tools, and the model has read more than it holds.
+    fn contradicts_window(&self, window: u64) -> bool {
+        let history = &self.conversation.history;
+        window <= history.fixed() && history.counted().is_some_and(|tokens| tokens > window)
     }
 
     /// Learns the output limit of the model from the refusal of an output cap: the limit that the

@@ -88,6 +88,11 @@ impl History {
         self.meter.record_usage(&Usage { input_tokens, ..Usage::default() });
     }
 
+    /// The last token count of the service, of these messages or of all but the latest.
+    pub fn counted(&self) -> Option<u64> {
+        self.meter.counted
+    }
+
     /// Whether the service has counted exactly these messages.
     pub fn is_counted(&self) -> bool {
         self.meter.counted.is_some() && self.meter.since == ContentSize::default()

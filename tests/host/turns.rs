@@ -244,7 +244,7 @@ async fn an_api_failure_and_a_spent_budget_are_told_in_the_host_s_terms() {
     assert_eq!(ended.code, Some(1));
 
     let command = json!({ "command": "true" });
-    let server = serve(Scenario::new().tool("Bash", command).usage(1_000_000, 10).reply("no"));
+    let server = serve(Scenario::new().tool("Bash", command).usage(500_000, 10).reply("no"));
     let mut host = HostDriver::start(&server, &["--max-budget-usd", "0.5"]);
     host.prompt("go").await;
     let result = host.result().await;

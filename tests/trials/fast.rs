@@ -232,7 +232,7 @@ async fn a_budget_counts_the_price_of_fast_mode() {
         assert_eq!(caps[1], 8_192, "{model}");
     }
     // So little that speed leaves no room for a whole reply, and then for none at all.
-    for (ceiling, code) in [("1.3", 0), ("0.4", 4)] {
+    for (ceiling, code) in [("1.3", 0), ("0.2", 4)] {
         let server = serve(Scenario::new().reply("Done.").usage(1000, 100));
         let flags = ["--output-format=json", "--model=claude-opus-4-6", "--fast"];
         let trial = RunBuilder::against(&server).args(flags).args(["--max-budget-usd", ceiling]);

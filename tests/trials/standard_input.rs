@@ -200,7 +200,8 @@ const TEN_MEGABYTES: usize = 10 * 1024 * 1024;
 async fn ten_megabytes_of_input_are_accepted_and_one_byte_more_is_refused() {
     let server = server();
     let input = "0123456789abcde\n".repeat(TEN_MEGABYTES / 16);
-    let ended = fed(RunBuilder::against(&server).args(["-"]), input.as_bytes()).await;
+    let wide = RunBuilder::against(&server).args(["--context-window", "8000000", "-"]);
+    let ended = fed(wide, input.as_bytes()).await;
     assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
     assert_eq!(server.violations(), Vec::<String>::new());
     assert!(prompt(&server) == input, "not a byte is lost");
