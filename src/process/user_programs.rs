@@ -456,6 +456,7 @@ mod tests {
             "npx -y guard",
             "git status",
             "bash $UNKNOWN",
+            "bash -ec 'exec ~/guard.sh'",
             "$UNKNOWN/guard.sh",
             "~/../work/guard.sh",
             "tools/../../home/guard.sh",
@@ -469,7 +470,6 @@ mod tests {
             "\"$HOME\"/guard.sh $FILE",
             "../home/guard.sh",
             "sh ~/guard.sh --strict",
-            "bash -ec 'exec ~/guard.sh'",
             "node --max-old-space-size=99 ~/x.js",
             "test -d \"$CLAUDE_PROJECT_DIR\"",
         ] {
