@@ -195,7 +195,7 @@ fn programs_read_fields_of_the_json_result() {
 #[test]
 fn flags_of_the_reference_do_not_keep_a_run_from_its_answer() {
     let caller = Caller::new();
-    for flags in [
+    let lists = [
         "--allowedTools Read Edit",
         "--allowedTools 'Read,Edit,Bash(git *)'",
         "--allowedTools Read ReportFindings KillBash",
@@ -241,11 +241,15 @@ fn flags_of_the_reference_do_not_keep_a_run_from_its_answer() {
         "--disable-slash-commands",
         "--remote-control-session-name-prefix x",
         "--verbose",
-    ] {
-        let (code, stdout, stderr) = caller.shell(&format!("claude -p 'hi' {flags}"));
-        assert_eq!((code, stdout.as_str()), (0, "feat: add parser\n"), "{flags}: {stderr}");
-        let (code, stdout, stderr) = caller.shell(&format!("claude {flags} -p 'say hi'"));
-        assert_eq!((code, stdout.as_str()), (0, "feat: add parser\n"), "{flags}: {stderr}");
+    ];
+    for (number, flags) in lists.into_iter().enumerate() {
+        let line = if number % 2 == 0 {
+            format!("claude -p 'hi' {flags}")
+        } else {
+            format!("claude {flags} -p 'say hi'")
+        };
+        let (code, stdout, stderr) = caller.shell(&line);
+        assert_eq!((code, stdout.as_str()), (0, "feat: add parser\n"), "{line}: {stderr}");
     }
 }
 
