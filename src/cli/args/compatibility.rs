@@ -24,6 +24,7 @@ pub struct CompatibilityArgs {
     #[arg(long)]
     pub safe_mode: bool,
     /// Read managed settings only; no Bash and WebFetch unless --tools names them
+    #[expect(clippy::doc_markdown, reason = "the comment is printed as plain text")]
     #[arg(long)]
     pub restricted: bool,
     /// Like --log-detail; a filter has no effect
