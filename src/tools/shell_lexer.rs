@@ -4,7 +4,6 @@
 //! commands, and redirections to named files. Everything else is [`NotPlain`], and no rule for
 //! single commands covers it.
 
-use std::iter::Peekable;
 use std::str::Chars;
 
 /// A word of a command.
@@ -111,13 +110,13 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
         return Err(NotPlain::ControlCharacter);
     }
     let mut lexer = Lexer {
-        letters: command.chars().peekable(),
+        letters: command.chars(),
         word: None,
         command: SimpleCommand::default(),
         target: None,
         commands: Vec::new(),
     };
-    while let Some(letter) = lexer.letters.next() {
+    while let Some(letter) = lexer.next() {
         lexer.take(letter)?;
     }
     lexer.end_command(Separator::Unconditional)?;
@@ -142,7 +141,7 @@ enum Quotes {
 }
 
 struct Lexer<'a> {
-    letters: Peekable<Chars<'a>>,
+    letters: Chars<'a>,
     word: Option<ShellWord>,
     command: SimpleCommand,
     /// The kind of redirection that the next word is the target of.
@@ -151,8 +150,30 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
+    /// Removes line continuations. The shell does so before it reads an operator or an expansion, so
+    /// that `$` and `(` on two lines are a command substitution.
+    fn join_lines(&mut self) {
+        while let Some(rest) = self.letters.as_str().strip_prefix("\\\n") {
+            self.letters = rest.chars();
+        }
+    }
+
+    fn next(&mut self) -> Option<char> {
+        self.join_lines();
+        self.letters.next()
+    }
+
+    fn peek(&mut self) -> Option<char> {
+        self.join_lines();
+        self.letters.clone().next()
+    }
+
+    fn next_if(&mut self, fits: impl Fn(char) -> bool) -> Option<char> {
+        self.peek().filter(|letter| fits(*letter)).and_then(|_| self.next())
+    }
+
     fn eat(&mut self, wanted: char) -> bool {
-        self.letters.next_if_eq(&wanted).is_some()
+        self.next_if(|letter| letter == wanted).is_some()
     }
 
     fn take(&mut self, letter: char) -> Result<(), NotPlain> {
@@ -164,12 +185,15 @@ impl Lexer<'_> {
                 self.eat('&');
                 self.end_command(Separator::Pipe)
             }
-            '&' if self.letters.peek() == Some(&'>') => self.redirect('&'),
+            '&' if self.peek() == Some('>') => self.redirect('&'),
             '&' if self.eat('&') => self.end_command(Separator::And),
             '&' => self.end_command(Separator::Unconditional),
             '<' | '>' => self.redirect(letter),
             '#' if self.word.is_none() => {
-                while self.letters.next_if(|letter| *letter != '\n').is_some() {}
+                // A comment has no continuation, and the line feed ends the command.
+                let comment = self.letters.as_str();
+                let end = comment.find('\n').unwrap_or(comment.len());
+                self.letters = comment[end..].chars();
                 Ok(())
             }
             '(' | ')' => Err(NotPlain::Parentheses),
@@ -179,19 +203,23 @@ impl Lexer<'_> {
             '$' => self.dollar(Quotes::None),
             '\\' => {
                 let escaped = self.letters.next().ok_or(NotPlain::Unclosed)?;
-                if escaped != '\n' {
-                    self.push(escaped, &['\\', escaped]);
-                }
+                self.push(escaped, &['\\', escaped]);
                 Ok(())
             }
             _ => {
                 let expands = matches!(letter, '*' | '?' | '{')
-                    || letter == '~' && self.word.is_none()
+                    || letter == '~' && self.may_expand_tilde()
                     || letter == ']' && self.word.as_ref().is_some_and(|it| it.raw.contains('['));
                 self.push(letter, &[letter]).is_literal &= !expands;
                 Ok(())
             }
         }
+    }
+
+    /// Whether the shell replaces a tilde here: at the beginning of a word, and, where the word looks like
+    /// an assignment, behind `=` and `:`.
+    fn may_expand_tilde(&self) -> bool {
+        self.word.as_ref().is_none_or(|word| word.raw.ends_with(['=', ':']))
     }
 
     /// Adds a character to the current word, and its spelling. Returns the word.
@@ -222,12 +250,11 @@ impl Lexer<'_> {
     fn double_quotes(&mut self) -> Result<(), NotPlain> {
         self.push_quote('"');
         loop {
-            match self.letters.next().ok_or(NotPlain::Unclosed)? {
+            match self.next().ok_or(NotPlain::Unclosed)? {
                 '"' => break,
                 '`' => return Err(NotPlain::Substitution),
                 '$' => self.dollar(Quotes::Double)?,
                 '\\' => match self.letters.next().ok_or(NotPlain::Unclosed)? {
-                    '\n' => {}
                     escaped @ ('$' | '`' | '"' | '\\') => {
                         self.push(escaped, &['\\', escaped]);
                     }
@@ -247,21 +274,23 @@ impl Lexer<'_> {
 
     /// Takes `$NAME`, `${NAME}` or a single `$`. Other expansions may run commands, or decode text.
     fn dollar(&mut self, quotes: Quotes) -> Result<(), NotPlain> {
-        let is_name = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
-        let is_parameter = |letter: &char| is_name(letter) || "@*#?!$-".contains(*letter);
-        match (self.letters.peek(), quotes) {
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let is_parameter = |letter: char| is_name(letter) || "@*#?!$-".contains(letter);
+        match (self.peek(), quotes) {
             (Some('('), _) => return Err(NotPlain::Substitution),
             (Some('['), _) | (Some('\'' | '"'), Quotes::None) => return Err(NotPlain::Expansion),
             _ => {}
         }
-        let expands = self.letters.peek().is_some_and(is_parameter);
+        let expands = self.peek().is_some_and(is_parameter);
         self.push('$', &['$']).is_literal &= !expands;
-        if self.letters.next_if_eq(&'{').is_some() {
+        if self.eat('{') {
             self.push('{', &['{']).is_literal = false;
-            while let Some(letter) = self.letters.next_if(is_name) {
+            while let Some(letter) = self.next_if(is_name) {
                 self.push(letter, &[letter]);
             }
-            self.letters.next_if_eq(&'}').ok_or(NotPlain::Expansion)?;
+            if !self.eat('}') {
+                return Err(NotPlain::Expansion);
+            }
             self.push('}', &['}']);
         }
         Ok(())

@@ -24,7 +24,9 @@ pub(super) fn inner_command(mut words: &[ShellWord]) -> &[ShellWord] {
             (None, "stdbuf") => 1 + (1..words.len()).take_while(|at| is_flag(*at, words)).count(),
             (None, _) => 0,
         };
-        if skipped == 0 || skipped >= words.len() {
+        // A word that the shell expands may become several, and the command begins elsewhere.
+        let is_certain = words.iter().take(skipped).all(|word| word.is_literal);
+        if skipped == 0 || skipped >= words.len() || !is_certain {
             return words;
         }
         words = &words[skipped..];

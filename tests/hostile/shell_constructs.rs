@@ -55,6 +55,11 @@ const CONSTRUCTS: &[&str] = &[
     "ls\nRUN",
     "ls # x\nRUN",
     "l\\\ns; RUN",
+    "ls |\\\n| RUN",
+    "ls # \\\nRUN",
+    "echo \"$\\\n(RUN)\"",
+    "echo $\\\n(RUN)",
+    "echo \"$\\\n\\\n{X:-$(RUN)}\"",
     // Compound commands.
     "(RUN)",
     "{ RUN; }",

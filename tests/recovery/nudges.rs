@@ -88,7 +88,7 @@ const MUST: [(Nudge, &[&str]); 21] = [
         Nudge::Complete(Incomplete::CallInText),
         &["plain text", "not run", "Make the call now", "example", "whole answer again"],
     ),
-    (Nudge::LeftOpen, &["left open", "below", "Go on", "completed", "whole answer"]),
+    (Nudge::LeftOpen, &["left open", "below", "Go on", "completed", "stays in the result"]),
     (
         Nudge::Complete(Incomplete::Filtered),
         &["content filter", "does not count", "in other words", "end and say what is missing"],
