@@ -439,8 +439,16 @@ fn cut_everywhere(seed: u64, runtime: &tokio::runtime::Runtime) -> usize {
         // Most are resumed at once; some are cut again, or end early, before they are.
         match dice.below(4) {
             0 => {
-                trial.work(fate(&mut dice, &story));
+                let fate = fate(&mut dice, &story);
+                let ended = trial.work(fate);
                 cuts += 1;
+                // Near a limit the model is asked for no more effort, and the session is finished.
+                let is_limited = matches!(fate, Fate::Turns(_) | Fate::Deadline(_));
+                if is_limited && story.limits.effort.is_some() && ended.reason == whole.reason {
+                    let again = trial.work(Fate::None);
+                    assert_eq!(again, ended, "seed {seed}, {fate:?}, cut at byte {at}: {story:?}");
+                    continue;
+                }
             }
             1 => {
                 trial.work(Fate::None);
