@@ -9,11 +9,11 @@ use super::messages::text_of;
 use super::run_event::RunEvent;
 use super::world::RunWorld;
 
-/// How many open to-dos are named, and how long each text may be, in bytes.
+/// The maximum number of open to-dos that are named, and the maximum length of each text, in bytes.
 const NAMED: usize = 5;
 const TEXT_MAX: usize = 120;
 
-/// What the last reply left open.
+/// Work that the last reply left open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOpen {
     todos: Vec<String>,
@@ -25,7 +25,7 @@ impl LeftOpen {
         self.todos.is_empty() && self.announcement.is_none()
     }
 
-    /// What is open, for the model and for the user.
+    /// A description of the open work, for the model and for the user.
     pub(super) fn describe(&self) -> String {
         let todos = (!self.todos.is_empty()).then(|| {
             let named = self.todos.iter().take(NAMED).map(|todo| quoted(todo));

@@ -59,7 +59,7 @@ pub(super) struct ModelCaller {
 pub(super) struct LimitsMet {
     /// Whether the run ended because its retry quota did not allow one more retry.
     pub(super) quota_ended: bool,
-    /// What was missing in the budget, if the request could not be paid.
+    /// The amount that the budget lacked, if the request could not be paid.
     pub(super) shortfall: Option<Shortfall>,
 }
 

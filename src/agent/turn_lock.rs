@@ -41,7 +41,7 @@ impl ModelCaller {
     }
 }
 
-/// How long the service may take to count tokens.
+/// The time limit of a token count.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
 
 impl RunWorld<'_> {

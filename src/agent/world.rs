@@ -40,7 +40,7 @@ pub(super) struct RunWorld<'a> {
     pub(super) is_resumed: bool,
     /// The message of an internal error.
     pub(super) broken: Option<String>,
-    /// What the last reply left open.
+    /// Work that the last reply left open.
     pub(super) left_open: LeftOpen,
     /// The turn whose outcome was reported before the run waited for sub-agents.
     pub(super) yielded_in_turn: Option<u32>,

@@ -22,10 +22,10 @@ use crate::recovery::Interrupt;
 use super::signals::SignalState;
 use crate::types::exit_code;
 
-/// How long a slow reader of standard output may take to read the result.
+/// The time limit for a slow reader of standard output to read the result.
 pub(super) const SLOW_READER: Duration = Duration::from_mins(10);
 
-/// How long a slow disk may take to write the result file.
+/// The time limit for a slow disk to write the result file.
 pub(super) const SLOW_DISK: Duration = Duration::from_secs(5);
 
 /// How long writing the result may take: the time for a slow reader and a slow disk, and a margin.

@@ -11,7 +11,7 @@ use nix::unistd::geteuid;
 use super::settings::Settings;
 use crate::config::environment;
 
-/// What the name of a folder of copies begins with.
+/// The prefix of the names of folders of copies.
 const PREFIX: &str = ".outlast-pinned-";
 
 /// Removes the copies of earlier versions beside the run: there may be many. What is not done when

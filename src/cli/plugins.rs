@@ -95,15 +95,16 @@ impl Plugin {
 
     fn file(&self, name: &str) -> Result<Option<(String, String)>, UsageError> {
         let path = self.folder.join(name);
-        let quoted = json!(self.folder).to_string();
-        let root = quoted.trim_matches('"');
+        // The files are JSON, so the folder is written as in a JSON string, without its quotes.
+        let quoted = json!(self.folder.to_string_lossy()).to_string();
+        let root = &quoted[1..quoted.len() - 1];
         let text = read(&path)?.map(|text| text.replace("${CLAUDE_PLUGIN_ROOT}", root));
         Ok(text.map(|text| (path.display().to_string(), text)))
     }
 
     /// Its entry in the init message.
     pub fn as_json(&self) -> Value {
-        let mut entry = json!({ "name": self.name, "path": self.folder });
+        let mut entry = json!({ "name": self.name, "path": self.folder.to_string_lossy() });
         if let Some(version) = &self.version {
             entry["version"] = json!(version);
         }

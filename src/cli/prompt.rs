@@ -49,7 +49,7 @@ impl GatheredPrompt {
     }
 }
 
-/// How much standard input added to the prompt.
+/// The amount of standard input that was added to the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddedInput {
     pub lines: usize,

@@ -387,7 +387,7 @@ impl RunJob {
     }
 }
 
-/// Why a result did not reach the reader of standard output.
+/// The reason that a result did not reach the reader of standard output.
 #[derive(Debug)]
 enum DeliveryFailure {
     /// The reader is gone, did not read for too long, or the run was interrupted meanwhile.

@@ -50,7 +50,7 @@ fn next_object(text: &str) -> Option<&str> {
     }
 }
 
-/// What one object forbids.
+/// The prohibitions in one object.
 fn denial_of(event: HookEvent, object: &str, mask: &Redactor) -> HookOutput {
     match parse_output(event, object, mask) {
         Ok(say) => say,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::output::{HookOutput, HookPermission};
 
-/// How much of a value is compared, in letters and digits.
+/// The maximum length of a value that is compared, in letters and digits.
 const COMPARED_MAX: usize = 32;
 
 /// The ways to write that a call is allowed.

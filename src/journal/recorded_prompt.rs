@@ -20,7 +20,7 @@ pub(super) const STRUCTURED: &str = "structured_output";
 pub struct RecordedPrompt {
     /// The answer that stands, whatever the model adds to it.
     standing: String,
-    /// What the model said since.
+    /// The text of the model since then.
     text: String,
     joint: Joint,
     stop_reason: Option<String>,
@@ -48,7 +48,7 @@ struct ReplyCalls {
     output: Option<Value>,
 }
 
-/// How the text of the next reply is joined to the one before.
+/// The joint between the text of the next reply and the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Joint {
@@ -246,7 +246,7 @@ impl RecordedPrompt {
         format!("{standing}\n\n{added}")
     }
 
-    /// What the model said last.
+    /// The last text of the model.
     pub fn last_words(&self) -> &str {
         if self.text.is_empty() { &self.standing } else { &self.text }
     }

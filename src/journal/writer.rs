@@ -14,7 +14,7 @@ use super::session_folder::sync_folders;
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
 /// How much another process may have added between two of our lines.
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
-/// How much is kept in memory of what the disk did not take.
+/// The maximum size of the lines that are kept in memory while the disk takes none, in bytes.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 
 /// When a line must be on disk.
@@ -33,7 +33,7 @@ pub(super) struct JournalWriter {
     file: File,
     /// The expected length of the file, if no other process has written to it.
     len: u64,
-    /// How much of the file was synced.
+    /// The synced length of the file, in bytes.
     synced: u64,
     /// The lines after that, also those that could not be written.
     unsynced: Vec<u8>,

@@ -46,7 +46,7 @@ pub struct HttpAddress {
     pub kind: HttpKind,
 }
 
-/// How messages are exchanged over HTTP.
+/// The form of the exchange of messages over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpKind {
     /// Each message is a request, and the response holds the answer.

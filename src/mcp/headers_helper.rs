@@ -19,7 +19,7 @@ use crate::task;
 use super::environment::ServerEnvironment;
 use super::server_client::header_map;
 
-/// How long the command may take.
+/// The time limit of the command.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The most that it may print, in bytes.
@@ -44,7 +44,7 @@ pub(super) struct HeadersHelper {
     last: Mutex<Option<HelperHeaders>>,
 }
 
-/// Why there are no headers.
+/// The reason that there are no headers.
 #[derive(Debug, thiserror::Error)]
 #[error("its \"headersHelper\" {0}")]
 pub(super) struct HelperError(String);

@@ -43,7 +43,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 /// used again.
 const STREAM_END_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a server has to answer whether it knows the session.
+/// The time limit of the question whether a server knows the session.
 const SESSION_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

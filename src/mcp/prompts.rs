@@ -27,7 +27,7 @@ pub(super) struct RemotePrompt {
     arguments: Vec<String>,
 }
 
-/// Why a prompt cannot be used.
+/// The reason that a prompt cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     #[error("no MCP server has a prompt {command}; there are: {}", known.join(", "))]

@@ -32,7 +32,7 @@ pub(super) const JSON: &str = "application/json";
 /// The content type of streams.
 pub(super) const EVENTS: &str = "text/event-stream";
 
-/// Why a server cannot be asked at all.
+/// The reason that a server cannot be asked at all.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error("one of its \"headers\" is not a valid HTTP header")]

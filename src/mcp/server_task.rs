@@ -22,7 +22,7 @@ use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus}
 /// The shortest interval between two listings of a server's tools.
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the list of a server's prompts may delay its tools.
+/// The time for which the list of a server's prompts may delay its tools.
 const PROMPTS_MAX: Duration = Duration::from_secs(5);
 
 /// The most warnings about a server's tools.

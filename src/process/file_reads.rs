@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::trusted_owners::TrustedOwners;
 
-/// How much of a file is hashed at a time, in bytes.
+/// The size of the pieces in which a file is hashed, in bytes.
 const HASH_CHUNK: usize = 64 << 10;
 
 /// The files that are being read now, the oldest first.

@@ -13,7 +13,7 @@ const SCRIPTS: [&str; 15] = [
     "jar",
 ];
 
-/// Why a program is not run, or its decision does not count.
+/// The reason that a program is not run, or that its decision does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramChange {
     #[error("{} was changed after the run began, so it does not count", .0.display())]

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 
 use super::job::Job;
 
-/// What ends a word beside blanks.
+/// Characters that end a word, beside blanks.
 const SEPARATORS: &[char] =
     &[';', '|', '&', '(', ')', '<', '>', '{', '}', '`', '=', ',', ':', '[', ']', '!', '#'];
 

@@ -199,7 +199,7 @@ impl TokenEstimate {
 pub struct Shortfall {
     /// The least that the request can be made for, in the worst case.
     pub needed: Money,
-    /// What the budget has left.
+    /// The amount that the budget has left.
     pub left: Money,
 }
 

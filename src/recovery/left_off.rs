@@ -8,7 +8,7 @@ use super::event::{ReplyDisposition, StopHookDecision};
 use super::state::{Call, Run};
 use super::step::{StepContext, StepOutcome, Transition};
 
-/// Where a prompt stands after its recorded steps.
+/// The position of a prompt after its recorded steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftOff {

@@ -27,7 +27,7 @@ pub struct ServerOptions {
     pub time_scale: Option<f64>,
     /// The value of `${cwd}`.
     pub cwd: Option<PathBuf>,
-    /// What is kept of each request.
+    /// The kept part of each request.
     pub retention: RequestRetention,
 }
 

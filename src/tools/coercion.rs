@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 /// value.
 const INDIRECTIONS_MAX: usize = 8;
 
-/// How deep a value is repaired, in JSON levels.
+/// The maximum depth to which a value is repaired, in JSON levels.
 const DEPTH_MAX: usize = 32;
 
 /// The whole numbers that a double represents exactly end here.

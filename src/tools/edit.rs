@@ -45,7 +45,7 @@ pub(super) fn check_input(input: &EditInput) -> Result<(), ToolError> {
 /// Edits a file. Blocks.
 ///
 /// # Errors
-/// Why the file was not changed.
+/// The reason that the file was not changed.
 pub(super) fn run(
     input: &EditInput,
     place: &ResolvedPath,

@@ -12,7 +12,7 @@ use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
 
 use super::text;
 
-/// How much of a text is looked at to guess its encoding, in bytes.
+/// The size of the sample from which an encoding is guessed, in bytes.
 const SAMPLE_BYTES: usize = 64 << 10;
 
 /// How far into a file its first character beyond ASCII is looked for, in bytes.
@@ -21,7 +21,7 @@ const ASCII_BYTES_MAX: usize = 16 << 20;
 /// How many control characters a text in a guessed encoding may have: one in so many bytes.
 const BYTES_PER_CONTROL: usize = 5_000;
 
-/// How the characters of a file are stored.
+/// The encoding of the characters of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextFormat {
     pub(super) encoding: &'static Encoding,
@@ -52,7 +52,7 @@ pub(super) struct FileStart {
     pub(super) head: Vec<u8>,
     /// `None`: the file does not begin as text.
     pub(super) format: Option<TextFormat>,
-    /// How much of the file was read.
+    /// The length of the part of the file that was read.
     pub(super) consumed: u64,
 }
 

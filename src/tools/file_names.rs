@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How many names of a folder are compared.
+/// The maximum number of names in a folder that are compared.
 const NAMES_MAX: usize = 100_000;
 
 /// A path as text, from which [`find`] finds the file again.

@@ -21,7 +21,7 @@ const ENTRIES_DEFAULT: usize = 250;
 /// The longest line, or in multi-line mode file, that is searched, in bytes.
 const HEAP_MAX: usize = 32 << 20;
 
-/// How much of a file that is no text is searched, in bytes.
+/// The maximum length of the searched part of a file that is no text, in bytes.
 pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
@@ -49,7 +49,7 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
 /// Compiles a regular expression that matches within lines.
 ///
 /// # Errors
-/// Why it is not valid.
+/// The reason that it is not valid.
 pub(super) fn compile_for_lines(pattern: &str) -> Result<RegexMatcher, String> {
     build(&line_regex(), pattern)
 }

@@ -13,16 +13,16 @@ use super::outcome::ToolOutcome;
 use super::text;
 use super::walk::SearchBounds;
 
-/// How much of a line is shown, in characters.
+/// The maximum length of a line that is shown, in characters.
 const LINE_CHARACTERS_MAX: usize = 500;
 
 /// How much of it before the match, in characters.
 const BEFORE_CHARACTERS: usize = 100;
 
-/// How many binary files with a match are named.
+/// The maximum number of binary files with a match that are named.
 const BINARIES_NAMED: usize = 5;
 
-/// How a file that is no text is reported.
+/// The form in which a file that is no text is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BinaryFile {
     /// In a note, by its name alone.
@@ -38,7 +38,7 @@ pub(super) struct SearchResults {
     lines: Vec<String>,
     files: usize,
     matches: u64,
-    /// How many characters may still be shown.
+    /// The number of characters that may still be shown.
     room: usize,
     entries: usize,
     /// More was found than may be shown.

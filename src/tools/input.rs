@@ -14,7 +14,7 @@ use super::coercion::coerce;
 use super::outcome::ToolError;
 use super::text::truncated;
 
-/// How much of the name of an unknown field is shown, in characters.
+/// The maximum length of the name of an unknown field that is shown, in characters.
 const NAME_CHARS_MAX: usize = 60;
 
 /// A validated tool input.

@@ -20,7 +20,7 @@ const SHOWN_MAX: usize = 100_000;
 /// How much of one output is shown, in characters.
 const OUTPUT_MAX: usize = 5_000;
 
-/// How many cells are shown unless the call says how many.
+/// The default number of cells that are shown.
 const CELLS_DEFAULT: u64 = 1_000;
 
 /// Shows the cells from `offset` on, counted from 1. `None`: the file is no notebook that can be

@@ -20,10 +20,10 @@ use super::read::{check_regular, is_notebook, missing_message};
 use super::text;
 use super::write::{record_written, replace_atomically};
 
-/// How much of the new source a result shows, in characters.
+/// The maximum length of the new source in a result, in characters.
 const SHOWN_MAX: usize = 2_000;
 
-/// How many ids an error names.
+/// The maximum number of ids in an error.
 const IDS_NAMED: usize = 20;
 
 /// Checks what does not depend on the file.
@@ -45,7 +45,7 @@ pub(super) fn check_input(input: &NotebookEditInput) -> Result<(), ToolError> {
 /// Changes a cell. Blocks.
 ///
 /// # Errors
-/// Why the file was not changed.
+/// The reason that the file was not changed.
 pub(super) fn run(
     input: &NotebookEditInput,
     place: &ResolvedPath,
@@ -116,7 +116,7 @@ struct Change {
     id: String,
 }
 
-/// Why a cell is not changed.
+/// The reason that a cell is not changed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum BadCell {
     #[error("it is no notebook: no JSON object with a list of cells")]
@@ -202,7 +202,7 @@ fn deleted(cells: &Array<'_>, index: usize) -> Range<usize> {
     }
 }
 
-/// How the fields of an object are set apart.
+/// The separators between the fields of an object.
 struct Layout {
     /// From its brace to the first field.
     lead: String,

@@ -28,7 +28,7 @@ const TEXT_BYTES_MAX: usize = 100_000;
 /// The minimum similarity of a name to be suggested.
 const LIKENESS_MIN: f64 = 0.5;
 
-/// How many names of a folder are compared.
+/// The maximum number of names in a folder that are compared.
 const NAMES_MAX: usize = 2_000;
 
 /// Reads a file. Blocks.

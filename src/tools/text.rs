@@ -16,7 +16,7 @@ pub(super) fn tail(text: &str, limit: usize) -> &str {
     text.char_indices().rev().nth(limit - 1).map_or(text, |(start, _)| &text[start..])
 }
 
-/// How a NUL character is shown.
+/// The character that is shown for NUL.
 pub(super) const NUL_SIGN: &str = "\u{2400}";
 
 /// Whether these bytes are binary: more than a tenth is control characters or invalid UTF-8. A

@@ -14,7 +14,7 @@ pub(super) struct TextFile {
     lines: Vec<(usize, usize)>,
 }
 
-/// Why a change cannot be written in the encoding of a file.
+/// The reason that a change cannot be written in the encoding of a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unwritable {
     #[error("{0}. Leave it out, or convert the file first, for example with iconv in Bash")]
@@ -120,7 +120,7 @@ fn line_end(bytes: &[u8], from: usize, format: TextFormat) -> usize {
     at.map_or(bytes.len(), |at| from + at * 2 + 2)
 }
 
-/// How the lines of a file end, unless with a line feed alone.
+/// The line ends of a file, unless they are line feeds alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineEnds {
     CarriageReturnLineFeed,

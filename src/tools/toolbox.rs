@@ -74,7 +74,7 @@ type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<Confin
 /// A call with valid input and permission.
 struct ValidatedCall {
     request: ToolRequest,
-    /// What was changed in the input, for the model.
+    /// The changes of the input, for the model.
     notes: Vec<String>,
     /// The resolved path, if the call has one.
     place: Option<ResolvedPath>,

@@ -29,10 +29,10 @@ const SEARCH_MAX: Duration = Duration::from_mins(1);
 /// The largest ignore file that is read, in bytes.
 const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How many files a search looks at to explain an empty result.
+/// The maximum number of files that are looked at to explain an empty result.
 const EXPLAINED_MAX: usize = 20_000;
 
-/// How many paths such an explanation names.
+/// The maximum number of paths in such an explanation.
 const NAMED_MAX: usize = 5;
 
 const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that is too long or \

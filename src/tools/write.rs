@@ -22,7 +22,7 @@ use super::text_file::TextFile;
 /// Writes a file. Blocks.
 ///
 /// # Errors
-/// Why the file was not changed.
+/// The reason that the file was not changed.
 pub(super) fn run(
     input: &WriteInput,
     place: &ResolvedPath,

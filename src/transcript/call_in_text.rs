@@ -59,7 +59,7 @@ const CALL_LANGUAGES: [&str; 6] =
 /// Words between the sign that begins a call and the name of its tool.
 const BEFORE_NAME: [&str; 6] = ["print(", "functions.", "function", "default_api.", "(", "["];
 
-/// How much of a call is searched for its name, in bytes.
+/// The length of the part of a call that is searched for its name, in bytes.
 const CALL_HEAD: usize = 4_000;
 
 /// Finds a call of one of these tools that stands in the text of a reply, and returns its tool.

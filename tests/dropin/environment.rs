@@ -75,18 +75,18 @@ fn bypassing_permissions_passes_everything_but_the_models_credentials() {
 #[test]
 fn a_plugin_brings_commands_hooks_and_agents() {
     let caller = Caller::new();
-    caller.file("kit/.claude-plugin/plugin.json", r#"{"name": "kit", "version": "1.0.0"}"#);
-    caller.file("kit/commands/hello.md", "Do the kit thing");
-    caller.file("kit/agents/helper.md", "---\nname: helper\ndescription: Helps\n---\nYou help.");
-    let hook = json!({ "type": "command", "command": "touch \"${CLAUDE_PLUGIN_ROOT}/ran\"" });
+    caller.file("kit\"/.claude-plugin/plugin.json", r#"{"name": "kit", "version": "1.0.0"}"#);
+    caller.file("kit\"/commands/hello.md", "Do the kit thing");
+    caller.file("kit\"/agents/helper.md", "---\nname: helper\ndescription: Helps\n---\nYou help.");
+    let hook = json!({ "type": "command", "command": "touch '${CLAUDE_PLUGIN_ROOT}/ran'" });
     let hooks = json!({ "hooks": { "SessionStart": [{ "hooks": [hook] }] } }).to_string();
-    caller.file("kit/hooks/hooks.json", &hooks);
-    let line = "claude -p /kit:hello --plugin-dir ../kit --output-format stream-json --verbose";
+    caller.file("kit\"/hooks/hooks.json", &hooks);
+    let line = "claude -p /kit:hello --plugin-dir '../kit\"' --output-format stream-json --verbose";
     let (code, stdout, stderr) = caller.shell(line);
     assert_eq!(code, 0, "{stderr}");
     let sent = caller.server().requests()[0].body["messages"].to_string();
     assert!(sent.contains("Do the kit thing"), "{sent}");
-    assert!(caller.path("kit/ran").exists(), "the plugin's hook ran");
+    assert!(caller.path("kit\"/ran").exists(), "the plugin's hook ran");
     assert!(stdout.contains(r#""plugins":[{"name":"kit""#), "{stdout}");
     assert!(stdout.contains("kit:helper"), "{stdout}");
     let (code, _, stderr) = caller.shell("claude -p hi --plugin-dir nope");

@@ -61,7 +61,7 @@ impl CompatibilityArgs {
     }
 }
 
-/// How many values a flag without an effect takes.
+/// The number of values that a flag without an effect takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Values {
     None,

@@ -60,7 +60,7 @@ struct PipeBacklog {
     closed: AtomicBool,
     /// Called once when the reader is gone.
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// Why the sink failed.
+    /// The reason of the sink's failure.
     failure: OnceLock<(io::ErrorKind, String)>,
 }
 

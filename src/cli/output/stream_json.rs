@@ -213,10 +213,12 @@ impl StreamJson {
         }
     }
 
-    /// What of the answer no earlier result of the turn held: a host has those results.
+    /// The part of the answer that follows the text of an earlier result of the turn: a host has that
+    /// result. The whole answer if nothing follows it.
     pub fn undelivered(&self, answer: &str) -> String {
-        let added = answer.strip_prefix(self.interim.delivered.trim_end());
-        added.filter(|_| !self.interim.delivered.is_empty()).map_or(answer, str::trim_start).into()
+        let delivered = self.interim.delivered.trim_end();
+        let added = answer.strip_prefix(delivered).and_then(|rest| rest.strip_prefix("\n\n"));
+        added.filter(|_| !delivered.is_empty()).unwrap_or(answer).to_owned()
     }
 
     fn interim_result(&mut self, outcome: &RunOutcome) {

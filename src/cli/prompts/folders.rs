@@ -51,7 +51,7 @@ struct PromptFolder {
     whose: FolderOwner,
     /// Its distance from the working folder.
     distance: usize,
-    /// What the names of its files begin with: the name of a plugin.
+    /// The prefix of the names of its files: the name of a plugin.
     namespace: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct PromptFile {
     /// The path relative to the folder of its kind.
     pub(super) relative: PathBuf,
     pub(super) text: String,
-    /// What its name begins with: the name of a plugin.
+    /// The prefix of its name: the name of a plugin.
     pub(super) namespace: Option<String>,
     pub(super) trusted: bool,
     /// Of several with the same name, the lowest rank wins.

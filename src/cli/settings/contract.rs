@@ -56,7 +56,7 @@ enum Loss {
     ReadAgain,
 }
 
-/// Where a term counts.
+/// The folders in which a term counts.
 #[derive(Clone, Copy)]
 enum Reach {
     Everywhere,

@@ -46,7 +46,7 @@ pub struct SharedPace {
     pub room: Option<RequestWindow>,
     /// Time between two requests, in microseconds; 0 until a limit is hit.
     pub gap_us: u64,
-    /// When the last request was permitted.
+    /// The time at which the last request was permitted.
     sent_at: u64,
     /// Runs that wait, in their order: the id, and when each asks again.
     queue: Vec<(u64, u64)>,
