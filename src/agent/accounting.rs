@@ -2,9 +2,8 @@
 
 use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, settle};
 use crate::recovery::{Money, Reservation, Spending};
-use crate::transcript::ToolCall;
 
-use super::setup::{Denial, ModelEndpoint, RunStats};
+use super::setup::{ModelEndpoint, RunStats};
 use super::shared_ledger::{ReservationTurn, SharedLedger, bill};
 
 /// The shared ledger, the totals, and the reservation for the current call.
@@ -202,16 +201,6 @@ impl Accounting {
             ),
         );
         remarks
-    }
-
-    pub(super) fn count_denial(&mut self, call: &ToolCall, reason: &str) {
-        self.tally.tools.denied += 1;
-        self.tally.denials.push(Denial {
-            tool_name: call.name.clone(),
-            tool_use_id: call.id.clone(),
-            tool_input: call.input.clone(),
-            reason: reason.to_owned(),
-        });
     }
 }
 

@@ -58,7 +58,7 @@ impl RunWorld<'_> {
         if find_call_in_text(&text, &tools.collect::<Vec<_>>()).is_some() {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
-        let has_worked = self.caller.accounting.tally.tools.calls > 0
+        let has_worked = self.conversation.journal.recorded().tools().calls > 0
             && has_worked(self.conversation.history.messages());
         if has_worked {
             self.left_open = LeftOpen {

@@ -180,7 +180,7 @@ impl<'a> RunWorld<'a> {
         let words =
             words.into_iter().map(|text| self.conversation.hook_words(text)).collect::<Vec<_>>();
         let said = (!words.is_empty()).then(|| words.join("\n\n"));
-        let tool_calls = self.caller.accounting.tally.tools.calls;
+        let tool_calls = self.conversation.journal.recorded().tools().calls;
         Event::Consulted(self.hooks.record_objection(said, tool_calls))
     }
 

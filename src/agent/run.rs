@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use crate::journal::UndoneCalls;
 use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
 use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
@@ -27,7 +28,7 @@ use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::Finished;
-use super::setup::{ModelEndpoint, ModelStats, Prompt, RunOutcome, Setup};
+use super::setup::{ModelEndpoint, ModelStats, Prompt, RunOutcome, RunStats, Setup};
 use super::signals::InterruptReceiver;
 use super::tool_batches::SIDE_BY_SIDE;
 use super::tool_runner::ToolRunner;
@@ -333,15 +334,27 @@ impl RunWorld<'_> {
         acceptance
     }
 
+    /// The totals of the run so far.
+    pub(super) fn stats(&self) -> RunStats {
+        let recorded = self.conversation.journal.recorded();
+        let (tools, denials) = (recorded.tools(), recorded.denials().to_vec());
+        RunStats { tools, denials, ..self.caller.accounting.tally.clone() }
+    }
+
+    /// Records the calls of sub-agents that were denied since the last time.
+    pub(super) fn record_agents_denials(&mut self) {
+        let denied = self.context.deps.registry.take_denials();
+        self.conversation.journal.undone_calls(UndoneCalls { denied, ..UndoneCalls::default() });
+    }
+
     /// The outcome so far, as if the run ended now with this reason.
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
         let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
         let ledger = self.caller.accounting.ledger.ledger();
+        self.record_agents_denials();
         let recorded = self.conversation.journal.recorded();
-        let denials = self.context.deps.registry.take_denials();
-        self.caller.accounting.tally.denials.extend(denials);
-        let mut tally = self.caller.accounting.tally.clone();
+        let mut tally = self.stats();
         tally.duration = self.monitor.clock.elapsed();
         ModelStats::merge(&mut tally.by_model, self.caller.accounting.ledger.of_agents());
         let last = self.caller.fault.as_ref().filter(|_| reason.info().reports_last_fault);

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::hooks::Hooks;
-use crate::journal::{Journal, JournalHealth, ModelSpan, PastAgent, PastBackground};
+use crate::journal::{
+    Denial, Journal, JournalHealth, ModelSpan, PastAgent, PastBackground, ToolStats,
+};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits};
@@ -266,15 +267,6 @@ impl RunStats {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToolStats {
-    pub calls: u32,
-    pub failed: u32,
-    pub denied: u32,
-    /// Started, but answered with a synthetic result.
-    pub abandoned: u32,
-}
-
 /// Statistics of hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookStats {
@@ -291,14 +283,4 @@ pub struct HookStats {
     pub why: Option<String>,
     /// The crash log, if it holds failures of this run or earlier ones.
     pub log: Option<PathBuf>,
-}
-
-/// A tool call that was refused.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Denial {
-    pub tool_name: String,
-    pub tool_use_id: String,
-    pub tool_input: Value,
-    /// The reason that the model read.
-    pub reason: String,
 }

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::task;
 use crate::tools::{
@@ -324,7 +325,6 @@ impl RunWorld<'_> {
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        self.caller.accounting.tally.tools.calls += 1;
         let early = self.tools.early.take(&call.id);
         let delegated =
             is_agent_tool(&call.name).then(|| self.as_parent().perform(&call, cancel.clone()));
@@ -364,8 +364,6 @@ impl RunWorld<'_> {
     fn finish(&mut self, slot: &ResultSlot, outcome: ToolOutcome) -> (Block, Value) {
         if let Some(reason) = &outcome.denied {
             self.note_denial(slot, reason);
-        } else if outcome.is_error {
-            self.caller.accounting.tally.tools.failed += 1;
         }
         let block = Block::ToolResult {
             tool_use_id: slot.call.id.clone(),
@@ -377,12 +375,8 @@ impl RunWorld<'_> {
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
-        self.caller.accounting.tally.tools.calls += 1;
         let outcome = match refusal {
-            ToolRefusal::Invalid(outcome) => {
-                self.caller.accounting.tally.tools.failed += 1;
-                outcome
-            }
+            ToolRefusal::Invalid(outcome) => outcome,
             ToolRefusal::Denied { outcome, reason } => {
                 self.note_denial(slot, &reason);
                 outcome
@@ -402,8 +396,15 @@ impl RunWorld<'_> {
         if self.context.mark.is_some() && self.fails_for_denial() {
             self.context.deps.registry.raise_alarm();
         }
-        self.caller.accounting.count_denial(call, reason);
-        let ToolCall { name: tool, id, .. } = call.clone();
+        let ToolCall { name: tool, id, input } = call.clone();
+        let denial = Denial {
+            tool_name: tool.clone(),
+            tool_use_id: id.clone(),
+            tool_input: input,
+            reason: reason.to_owned(),
+        };
+        let denied = UndoneCalls { denied: vec![denial], ..UndoneCalls::default() };
+        self.conversation.journal.undone_calls(denied);
         self.monitor.emit(&RunEvent::Denied { tool, id, reason: reason.to_owned() });
     }
 
@@ -422,11 +423,14 @@ impl RunWorld<'_> {
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
         };
+        let without_result = slots.iter().filter(|slot| slot.result.is_none());
+        let abandoned = without_result.map(|slot| slot.call.id.clone()).collect();
+        self.conversation.journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
+        self.record_agents_denials();
         let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
-                    self.caller.accounting.tally.tools.abandoned += 1;
                     self.caller
                         .accounting
                         .tally

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::journal::MessageMeta;
+use crate::journal::{MessageMeta, UndoneCalls};
 use crate::recovery::{
     Action, CallPurpose, Event, Interrupt, Limits, LoopDetector, Moment, Nudge, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition,
@@ -272,6 +272,7 @@ impl RunWorld<'_> {
     pub(super) fn close(&mut self, reason: StopReason) {
         self.warn_of_open_work(reason);
         self.tools.early.discard();
+        self.record_agents_denials();
         self.caller.accounting.turn = None;
         let mut open = open_calls(self.conversation.history.messages());
         if reason == StopReason::ToolDeferred {
@@ -279,8 +280,9 @@ impl RunWorld<'_> {
             open.clear();
         }
         if !open.is_empty() {
-            self.caller.accounting.tally.tools.abandoned +=
-                u32::try_from(open.len()).unwrap_or(u32::MAX);
+            let abandoned = open.iter().map(|call| call.id.clone()).collect();
+            let undone = UndoneCalls { abandoned, ..UndoneCalls::default() };
+            self.conversation.journal.undone_calls(undone);
             let text = if reason == StopReason::InternalError {
                 // They may have begun: the internal error does not tell.
                 self.caller.accounting.tally.cut.extend(open.iter().map(describe_unknown_outcome));

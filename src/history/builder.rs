@@ -291,7 +291,8 @@ impl HistoryBuilder {
             | JournalRecord::Forked(_)
             | JournalRecord::Repair { .. }
             | JournalRecord::OutputLimit { .. }
-            | JournalRecord::ToolCalls { .. } => {}
+            | JournalRecord::ToolCalls { .. }
+            | JournalRecord::UndoneCalls(_) => {}
         }
     }
 

@@ -10,6 +10,7 @@ use crate::recovery::{Limits, Money, RecoveryRecord, StopReason, ToolCallRecord,
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
+use super::ended_calls::UndoneCalls;
 use super::recorded_prompt::RecordedPrompt;
 
 /// The version of our own records. A higher one is refused.
@@ -105,6 +106,8 @@ pub enum JournalRecord {
     ToolCalls {
         calls: Vec<ToolCallRecord>,
     },
+    /// Calls that end without having done their work, for the counts of the result.
+    UndoneCalls(UndoneCalls),
     /// A model's context window, as learned from an error.
     Window {
         model: String,

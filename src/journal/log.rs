@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::recovery::{Interrupt, Money, RecoveryRecord, StopReason, ToolCallRecord};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
+use super::ended_calls::UndoneCalls;
 use super::entry::{
     Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, JournalRecord, MessageLine,
     MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, ToolStarted, VERSION,
@@ -131,9 +132,10 @@ impl Journal {
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
         if opening.carry == CarryOver::On {
-            let recorded = Box::new(source.recorded.clone());
-            journal.record(&JournalRecord::Forked(recorded), Sync::Later);
             journal.recorded = source.recorded.clone();
+            journal.recorded.forget_calls();
+            let recorded = Box::new(journal.recorded.clone());
+            journal.record(&JournalRecord::Forked(recorded), Sync::Later);
         }
         if source.background != PastBackground::default() {
             let PastBackground { commands, lost: started } = source.background.clone();
@@ -373,6 +375,14 @@ impl Journal {
     pub fn tool_calls(&mut self, deeds: &[ToolCallRecord]) {
         if !deeds.is_empty() {
             self.record(&JournalRecord::ToolCalls { calls: deeds.to_vec() }, Sync::Later);
+        }
+    }
+
+    /// Appends the calls that end without having done their work, before their results.
+    pub fn undone_calls(&mut self, calls: UndoneCalls) {
+        if calls != UndoneCalls::default() {
+            self.recorded.undone(&calls);
+            self.record(&JournalRecord::UndoneCalls(calls), Sync::Later);
         }
     }
 

@@ -13,6 +13,7 @@
 mod cleanup;
 mod contract;
 mod damage;
+mod ended_calls;
 mod entry;
 mod error;
 mod lease;
@@ -44,6 +45,7 @@ mod writer;
 pub use cleanup::{CleanupReport, delete_old_sessions};
 pub use contract::{Contract, FirstPrompt, prompt_title};
 pub use damage::OnDamage;
+pub use ended_calls::{Denial, ToolStats, UndoneCalls};
 pub use entry::{
     BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, MessageMeta, OpenRecord,
     ProcessOpening, ToolStarted,

@@ -189,6 +189,7 @@ impl PastAgent {
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
+            | JournalRecord::UndoneCalls(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

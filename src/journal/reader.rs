@@ -184,6 +184,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
+            | JournalRecord::UndoneCalls(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

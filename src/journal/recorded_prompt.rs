@@ -11,6 +11,8 @@ use crate::recovery::{
 };
 use crate::transcript::Block;
 
+use super::ended_calls::{Denial, ToolStats, UndoneCalls};
+
 /// The member of a tool's structured result that is an accepted structured output.
 pub(super) const STRUCTURED: &str = "structured_output";
 
@@ -31,6 +33,8 @@ pub struct RecordedPrompt {
     /// How often the command of `--require` ended, and whether it passed the last time.
     checks: u32,
     passed: bool,
+    tools: ToolStats,
+    denials: Vec<Denial>,
     left_off: LeftOff,
     /// The reply that no step has decided about.
     undecided: Option<UndecidedReply>,
@@ -39,6 +43,7 @@ pub struct RecordedPrompt {
 
 /// The calls of the last reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct ReplyCalls {
     /// Those that have no result yet, by id, and whether they are for a structured output.
     open: Vec<(String, bool)>,
@@ -46,6 +51,9 @@ struct ReplyCalls {
     has_failed: bool,
     /// The structured output that fits.
     output: Option<Value>,
+    /// The ids of those that were denied, and of those that get a synthetic result.
+    denied: Vec<String>,
+    abandoned: Vec<String>,
 }
 
 /// The joint between the text of the next reply and the one before.
@@ -84,15 +92,10 @@ struct UndecidedReply {
 const OUTPUT_TOOL: &str = "StructuredOutput";
 
 impl ReplyCalls {
-    fn result(&mut self, id: &str, is_error: bool, output: Option<&Value>, outputs: &mut u32) {
-        let Some(at) = self.open.iter().position(|(open, _)| open == id) else { return };
-        let (_, is_output) = self.open.remove(at);
-        if is_output {
-            *outputs = outputs.saturating_add(1);
-            self.output = output.cloned().or(self.output.take());
-        } else {
-            self.has_failed |= is_error;
-        }
+    /// Closes a call that is open. Returns whether it is for a structured output.
+    fn close(&mut self, id: &str) -> Option<bool> {
+        let at = self.open.iter().position(|(open, _)| open == id)?;
+        Some(self.open.remove(at).1)
     }
 
     /// The structured output, once every call of the reply has its result and no other one failed.
@@ -133,13 +136,37 @@ impl RecordedPrompt {
         for block in blocks {
             if let Block::ToolResult { tool_use_id, is_error, .. } = block {
                 is_answer = true;
-                self.calls.result(tool_use_id, *is_error, output, &mut self.outputs);
+                self.result(tool_use_id, *is_error, output);
             }
         }
         if !is_answer && self.left_off.told() != self.left_off {
             self.left_off = self.left_off.told();
             self.add_to_answer();
         }
+    }
+
+    fn result(&mut self, id: &str, is_error: bool, output: Option<&Value>) {
+        let Some(is_output) = self.calls.close(id) else { return };
+        if is_output {
+            self.outputs = self.outputs.saturating_add(1);
+            self.calls.output = output.cloned().or(self.calls.output.take());
+        } else {
+            self.calls.has_failed |= is_error;
+        }
+        let is_one_of = |ids: &[String]| ids.iter().any(|one| one == id);
+        self.tools.calls += 1;
+        self.tools.denied += u32::from(is_one_of(&self.calls.denied));
+        self.tools.abandoned += u32::from(is_one_of(&self.calls.abandoned));
+        let is_undone = is_one_of(&self.calls.denied) || is_one_of(&self.calls.abandoned);
+        self.tools.failed += u32::from(is_error && !is_undone);
+    }
+
+    /// Takes in calls that end without having done their work, before their results.
+    pub fn undone(&mut self, calls: &UndoneCalls) {
+        let UndoneCalls { denied, abandoned } = calls;
+        self.calls.denied.extend(denied.iter().map(|denial| denial.tool_use_id.clone()));
+        self.calls.abandoned.extend(abandoned.iter().cloned());
+        self.denials.extend(denied.iter().cloned());
     }
 
     /// Takes in a step of the state machine, after the messages that belong to it.
@@ -154,6 +181,7 @@ impl RecordedPrompt {
         if step.event == Event::Begin {
             // The prompt is another one.
             self.replace_answer();
+            self.forget_calls();
         }
         if let Event::Checked { passed } = step.event {
             self.checks = self.checks.saturating_add(1);
@@ -260,6 +288,21 @@ impl RecordedPrompt {
     pub fn structured(&self) -> Option<(&Value, u32)> {
         let delivered = self.calls.delivered().or(self.structured.as_ref());
         delivered.map(|answer| (answer, self.outputs))
+    }
+
+    /// The outcomes of the tool calls so far.
+    pub fn tools(&self) -> ToolStats {
+        self.tools
+    }
+
+    /// The calls that were refused, those of sub-agents included.
+    pub fn denials(&self) -> &[Denial] {
+        &self.denials
+    }
+
+    /// Forgets the counts of calls: those of a forked session are reported by its source.
+    pub(super) fn forget_calls(&mut self) {
+        (self.tools, self.denials) = (ToolStats::default(), Vec::new());
     }
 
     /// How often the command of `--require` was run to its end, and whether it passed the last time.

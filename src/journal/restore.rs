@@ -381,6 +381,7 @@ impl SessionReplay {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);
                 self.loop_detector.observe(&deeds, limits.unwrap_or_default());
             }
+            JournalRecord::UndoneCalls(calls) => self.recorded.undone(&calls),
             JournalRecord::Window { model, tokens } => {
                 self.windows.retain(|(known, _)| *known != model);
                 self.windows.push((model, tokens));

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::recovery::Money;
-use crate::transcript::{Message, Usage};
+use crate::transcript::{Block, Message, Usage};
 
 use super::damage::{OnDamage, Rest};
+use super::ended_calls::UndoneCalls;
 use super::entry::{MessageMeta, ProcessOpening};
 use super::lease::{FileLock, LeaseRequest, SessionLease, Takeover};
 use super::lease_claim::LeaseRefusal;
@@ -191,6 +192,12 @@ impl LockedSession {
         let beginning =
             JournalStart { epoch: loose.epoch + 1, dropped, damage, ..JournalStart::default() };
         journal.open(opening, &restored.terms, beginning);
+        let abandoned = loose.answers.iter().filter_map(|answer| match answer {
+            Block::ToolResult { tool_use_id, .. } => Some(tool_use_id.clone()),
+            _other => None,
+        });
+        let abandoned = abandoned.collect();
+        journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
         for answer in &loose.answers {
             journal.outcome(answer, &Value::Null);
         }

@@ -264,6 +264,7 @@ impl SessionScan {
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
+            | JournalRecord::UndoneCalls(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

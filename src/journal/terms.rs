@@ -91,6 +91,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
             | JournalRecord::Rewrite { .. }
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
+            | JournalRecord::UndoneCalls(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

@@ -4,14 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
-use outlast::agent::{
-    Denial, HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats, ToolStats,
-};
+use outlast::agent::{HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats};
 use outlast::cli::output::{ResultReport, Resumption, shrink, usage_error_result};
 use outlast::cli::output_file::{OutputFile, ResultRetention};
 use outlast::cli::timestamps::WallTime;
 use outlast::cli::usage::UsageError;
 use outlast::cli::{advice, exit};
+use outlast::journal::{Denial, ToolStats};
 use outlast::recovery::{
     AvailableMitigations, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt,
     Limits, Moment, Money, RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer,

@@ -1,6 +1,6 @@
 //! What the records of a prompt add up to: the texts that make its answer.
 
-use outlast::journal::RecordedPrompt;
+use outlast::journal::{Denial, RecordedPrompt, ToolStats, UndoneCalls};
 use outlast::recovery::{
     Action, CutKind, Event, HistoryEdit, Incomplete, Limits, Moment, Nudge, ReplyDisposition,
     ReplyKind, Run, StopReason, Transition,
@@ -118,6 +118,41 @@ fn call(id: &str, name: &str) -> Block {
 
 fn result(id: &str, is_error: bool) -> Block {
     Block::ToolResult { tool_use_id: id.to_owned(), content: vec![Block::text("x")], is_error }
+}
+
+/// Every call counts once, when its result comes, by what was recorded of it before.
+#[test]
+fn calls_are_counted_by_their_outcome() {
+    let denial = |id: &str| Denial {
+        tool_name: "Bash".to_owned(),
+        tool_use_id: id.to_owned(),
+        tool_input: json!({}),
+        reason: "not allowed".to_owned(),
+    };
+    let mut prompt = RecordedPrompt::default();
+    let names = ["done", "failed", "denied", "abandoned", "open"];
+    prompt.reply(&names.map(|name| call(name, "Bash")), Some("tool_use"));
+    prompt.step(&step(Event::Replied(TOOLS), ReplyDisposition::Keep, None));
+    prompt.undone(&UndoneCalls {
+        denied: vec![denial("denied"), denial("of an agent")],
+        abandoned: vec!["abandoned".to_owned()],
+    });
+    assert_eq!(prompt.tools(), ToolStats::default(), "they have no results");
+    for _again in 0..2 {
+        prompt.told(
+            &names[..4].iter().map(|name| result(name, *name != "done")).collect::<Vec<_>>(),
+            None,
+        );
+        let counts = ToolStats { calls: 4, failed: 1, denied: 1, abandoned: 1 };
+        assert_eq!(prompt.tools(), counts);
+    }
+    assert_eq!(prompt.denials(), [denial("denied"), denial("of an agent")]);
+    prompt.step(&step(Event::Begin, ReplyDisposition::Absent, None));
+    assert_eq!(
+        (prompt.tools(), prompt.denials()),
+        (ToolStats::default(), &[][..]),
+        "another prompt"
+    );
 }
 
 /// A structured output counts once all calls of its reply are done, and no other one failed.

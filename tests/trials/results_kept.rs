@@ -42,10 +42,25 @@ fn touch(scenario: Scenario) -> Scenario {
     scenario.tool("Bash", json!({ "command": "touch mended" })).and_text("Let me see.")
 }
 
+fn refused(scenario: Scenario) -> Scenario {
+    let input = json!({ "file_path": "/etc/outlast-test", "content": "x" });
+    scenario.tool("Write", input).and_text("Let me write.")
+}
+
+fn failing(scenario: Scenario) -> Scenario {
+    scenario.tool("Read", json!({ "file_path": "is-not-there" })).and_text("Let me read.")
+}
+
 const STOP_HOOK: &str = r#"{"hooks":{"Stop":[{"hooks":[{"type":"command","command":
     "test -e mended || { echo not yet >&2; exit 2; }"}]}]}}"#;
 
-const STORIES: [Story; 7] = [
+const STORIES: [Story; 8] = [
+    Story {
+        name: "tools",
+        steps: &[touch, refused, failing, refused, |all| all.reply("Done.")],
+        args: &[],
+        result: "Done.",
+    },
     Story {
         name: "continued",
         // The first is asked for once more, with more room.
@@ -182,6 +197,11 @@ impl Story {
         assert_eq!(self.judge(&ended, &context), first, "{context}");
         assert_eq!(server.requests().len(), asked, "{context}: printed again without a request");
         assert_eq!(server.violations(), [""; 0], "{context}");
+        if at + 1 == self.steps.len() {
+            let server = serve(self.steps.iter().fold(Scenario::new(), |all, step| step(all)));
+            let undisturbed = self.run(&server).run().await;
+            assert_eq!(self.judge(&undisturbed, &context), first, "{context}");
+        }
     }
 
     /// What must be the same however the run came to its end.
@@ -198,8 +218,11 @@ impl Story {
             "terminal_reason",
             "stop_reason",
             "num_turns",
+            "tools",
         ];
-        names.iter().map(|name| result[*name].clone()).collect()
+        let denials = result["permission_denials"].as_array().expect("a list");
+        let denials = denials.iter().map(|denial| json!([denial["tool_name"], denial["reason"]]));
+        names.iter().map(|name| result[*name].clone()).chain(denials).collect()
     }
 }
 

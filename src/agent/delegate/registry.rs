@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::journal::Denial;
 use crate::journal::{PastAgent, SubagentJournal};
 use crate::recovery::Moment;
 use crate::tools::{AgentCall, AgentDefinition, TaskStops};
 
-use super::super::setup::Denial;
 use super::super::shared_ledger::SharedLedger;
 use super::super::signals::{DenialReceiver, InterruptReceiver};
 use super::Delegation;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::journal::Denial;
 use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::ToolOutcome;
@@ -11,7 +12,7 @@ use crate::transcript::Block;
 
 use super::super::messages;
 use super::super::run_monitor::CancelReason;
-use super::super::setup::{Denial, RunStats};
+use super::super::setup::RunStats;
 use super::task::AgentTask;
 
 /// Most characters of its final text in the report of a failure.

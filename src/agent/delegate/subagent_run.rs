@@ -145,7 +145,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
         reason,
         text: world.conversation.journal.recorded().answer(),
         error,
-        tally: world.caller.accounting.tally.clone(),
+        tally: world.stats(),
         finished: succeeded_calls(world.conversation.history.messages()),
         cut,
         objection: world.hooks.tally.why.take(),
