@@ -1,5 +1,6 @@
 //! Reads settings files.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
@@ -98,12 +99,21 @@ fn rules(name: &str, text: &str) -> Vec<(String, String)> {
 /// What is wrong with it, one line each.
 pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     let shown = path.display().to_string();
+    read_content(path)?.map(|bytes| parse_bytes(&shown, bytes)).transpose()
+}
+
+/// Reads the bytes of one file. `None`: it is missing. Does not block on a pipe.
+///
+/// # Errors
+/// One line: why it cannot be read.
+pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
     match file_reads::read_regular(path, FILE_BYTES_MAX) {
-        Ok(bytes) => parse_bytes(&shown, bytes).map(Some),
+        Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
         Err(error) => Err(vec![format!(
-            "{shown}: cannot be read: {error}; make it a readable file, or take it away"
+            "{}: cannot be read: {error}; make it a readable file, or take it away",
+            path.display()
         )]),
     }
 }
@@ -115,7 +125,7 @@ pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
 /// What is wrong with it, one line each.
 pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>> {
     if given.trim_start().starts_with('{') {
-        return text(flag, given);
+        return parse_text(flag, given);
     }
     let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
         vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
@@ -128,11 +138,15 @@ pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>
 /// # Errors
 /// What is wrong with it, one line each.
 pub fn parse_bytes(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<String>> {
-    let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
-    text(name, &decoded)
+    let decoded = utf8(name, &bytes).map_err(|error| vec![error.to_string()])?;
+    parse_text(name, decoded)
 }
 
-fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
+/// Reads the text of a file.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub fn parse_text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
     let text = blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     // The positions of its values are found by another parser, which is strict.
     let text = &*json::to_strict(&text);
@@ -142,17 +156,29 @@ fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
     Ok(ParsedSettings { name, value, values, text, warnings, rules })
 }
 
-/// Reads a text.
+/// Reads the text of a file that the user wrote for outlast.
 ///
 /// # Errors
-/// The position of the first invalid byte.
-pub fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, ConfigError> {
+/// The position of the first byte that is not UTF-8.
+pub fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, ConfigError> {
     let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let before = String::from_utf8_lossy(error.as_bytes().get(..at).unwrap_or_default());
+    str::from_utf8(bytes).map_err(|error| {
+        let before = String::from_utf8_lossy(bytes.get(..error.valid_up_to()).unwrap_or_default());
         let (line, column) = spans::line_and_column(&before, before.len());
         let what = if wide { "this is UTF-16, and not UTF-8" } else { "not valid UTF-8" };
         ConfigError::new(format!("{name}:{line}:{column}: {what}; save the file as UTF-8"))
     })
+}
+
+/// Reads the text of a file that was written for another program. Bytes that are not UTF-8 become
+/// U+FFFD, so that the rest of the file holds, such as its deny rules; the second value is a warning
+/// that names the first of them.
+pub fn decode_lossy<'a>(name: &str, bytes: &'a [u8]) -> (Cow<'a, str>, Option<String>) {
+    match utf8(name, bytes) {
+        Ok(text) => (Cow::Borrowed(text), None),
+        Err(error) => {
+            let warning = format!("{error} (until then such bytes are read as U+FFFD)");
+            (json::decode(bytes), Some(warning))
+        }
+    }
 }

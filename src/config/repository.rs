@@ -209,9 +209,7 @@ impl IgnoredSettings {
     }
 
     fn object(&mut self, file: &str, content: &[u8]) -> Option<Map<String, Value>> {
-        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
-        // What is no UTF-8 is no JSON either.
-        let text = str::from_utf8(content).map(blank_comments).unwrap_or_default();
+        let text = blank_comments(&json::decode(content));
         let text = json::to_strict(&text);
         let why = match serde_json::from_str(&text) {
             Ok(Value::Object(members)) => return Some(members),

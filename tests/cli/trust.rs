@@ -382,10 +382,9 @@ fn mistakes_in_trusted_repository_paths_are_reported() {
 #[test]
 fn a_broken_project_file_stops_a_run_only_if_trusted() {
     let deep = "[".repeat(100_000);
-    let table: [(&[u8], &str, &str); 6] = [
+    let table: [(&[u8], &str, &str); 5] = [
         (b"{ broken", "it is no valid JSON", "settings.json:1:3: not valid JSON"),
         (b"[1]", "it is no JSON object", "settings.json:1:1: settings are a JSON object"),
-        (b"{\"a\": \"\xff\"}", "it is no valid JSON", "settings.json:1:8: not valid UTF-8"),
         (deep.as_bytes(), "it is no valid JSON", "not valid JSON"),
         (b"{\"maxTurns\": \"hush\"}", "the repository is not trusted", ":1:14: \"maxTurns\" takes"),
         (b"", "it is no valid JSON", "settings.json:1:1: not valid JSON"),
@@ -400,6 +399,33 @@ fn a_broken_project_file_stops_a_run_only_if_trusted() {
         let told = resolve(&world, &world.work(), &["--trust-project"], &[]).unwrap_err();
         assert!(told.contains(error), "{told}");
     }
+}
+
+/// The rest of a file that another program wrote holds, such as its deny rules.
+#[test]
+fn settings_of_other_programs_are_read_in_spite_of_invalid_utf_8() {
+    let rules = b"{\"a\": \"\xff\", \"permissions\": {\"deny\": [\"WebFetch\"]}}";
+    let servers = b"{\"mcpServers\": {\"a\": {\"command\": \"true\", \"x\": \"\xe9\"}}}";
+    let told = |file: &str, settings: &Settings| {
+        let place = format!("{file}:1:");
+        let warning = settings.warnings.iter().find(|warning| warning.contains(&place));
+        assert!(warning.is_some_and(|it| it.contains("U+FFFD")), "{:?}", settings.warnings);
+    };
+    for (file, is_users) in
+        [("home/.claude/settings.json", true), ("work/.claude/settings.json", false)]
+    {
+        let world = BinaryFixture::new().file(file, rules);
+        for flags in [&[][..], &["--trust-project"]] {
+            let settings = at_work(&world, flags);
+            assert_eq!(settings.tools.deny, ["WebFetch"], "{file} {flags:?}");
+            told("settings.json", &settings);
+            assert!(is_users || settings.ignored.is_empty() == flags.contains(&"--trust-project"));
+        }
+    }
+    let world = BinaryFixture::new().file("work/.mcp.json", servers);
+    let settings = at_work(&world, &["--trust-project"]);
+    assert_eq!(settings.mcp.servers.len(), 1);
+    told(".mcp.json", &settings);
 }
 
 #[test]

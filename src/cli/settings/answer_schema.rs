@@ -36,7 +36,7 @@ pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageE
              that holds one"
         ))
     })?;
-    check(name, &utf8(name, bytes)?, "the file")
+    check(name, utf8(name, &bytes)?, "the file")
 }
 
 /// Returns whether a text is meant as JSON rather than as a file name.

@@ -131,19 +131,15 @@ fn named(
     servers.iter().map(one).collect()
 }
 
-/// Reads the content of a file such as `.mcp.json`.
+/// Reads the text of a file such as `.mcp.json`.
 ///
 /// # Errors
 /// It is no JSON, or holds no servers, and where.
-pub(super) fn parse_bytes(
+pub(super) fn parse(
     name: &str,
-    bytes: Vec<u8>,
+    text: &str,
     author: ServerAuthor,
 ) -> Result<Vec<NamedServer>, UsageError> {
-    parse(name, &utf8(name, bytes)?, author)
-}
-
-fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer>, UsageError> {
     // The positions of its values are found by another parser, which is strict.
     let text = &*json::to_strict(text.strip_prefix('\u{feff}').unwrap_or(text));
     let value: Value = serde_json::from_str(text)
@@ -200,7 +196,7 @@ pub(super) fn parse_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
     let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
         UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
     })?;
-    parse_bytes(given, bytes, ServerAuthor::Flag)
+    parse(given, utf8(given, &bytes)?, ServerAuthor::Flag)
 }
 
 /// The maximum edit distance of a mistyped `mcpServers` key.

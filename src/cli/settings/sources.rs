@@ -188,6 +188,13 @@ impl SourceReader {
         read.map_err(|error| self.mistakes.push(error.to_string())).ok()
     }
 
+    /// Decodes a file that was written for another program, and warns of invalid UTF-8 in it.
+    fn decode(&mut self, name: &str, bytes: &[u8]) -> String {
+        let (text, warning) = file::decode_lossy(name, bytes);
+        self.fold.warnings.extend(warning);
+        text.into_owned()
+    }
+
     fn read_user_file(&mut self, path: &Path) -> Option<ParsedSettings> {
         self.add_file(path.display().to_string(), file::read_file(path))
     }
@@ -231,9 +238,17 @@ impl SourceReader {
             return None;
         }
         let is_default = home.is_some_and(|home| config_dir == home.join(CONFIG_FOLDER));
-        let (state, parsed) = match is_default.then(|| file::read_file(&path)) {
+        if is_default && !is_wanted {
+            return None;
+        }
+        let shown = path.display().to_string();
+        let outcome = is_default.then(|| {
+            let content = file::read_content(&path)?;
+            let text = content.map(|content| self.decode(&shown, &content));
+            text.map(|text| file::parse_text(&shown, &text)).transpose()
+        });
+        let (state, parsed) = match outcome {
             None => (FileState::Foreign, None),
-            Some(_) if !is_wanted => return None,
             Some(Ok(parsed)) => (FileState::Used, parsed),
             Some(Err(mistakes)) => {
                 let first = mistakes.into_iter().next().unwrap_or_default();
@@ -247,8 +262,7 @@ impl SourceReader {
             parsed.anchored(path.parent().unwrap_or(config_dir))
         });
         let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
-        let path = path.display().to_string();
-        self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default() });
+        self.files.push(SettingsFile { path: shown, state, hooks: hooks.unwrap_or_default() });
         parsed
     }
 
@@ -265,7 +279,7 @@ impl SourceReader {
     /// Adds the hooks and servers of a plugin.
     fn plugin(&mut self, plugin: &Plugin, with_hooks: bool) {
         if with_hooks && let Some(Some((name, text))) = self.take(plugin.hooks()) {
-            let read = file::parse_bytes(&name, text.into_bytes());
+            let read = file::parse_text(&name, &text);
             if let Some(parsed) = self.add_file(name, read.map(Some)) {
                 self.fold.add_file(&parsed);
             }
@@ -273,7 +287,7 @@ impl SourceReader {
         if !self.strict
             && let Some(Some((name, text))) = self.take(plugin.servers())
         {
-            let servers = servers::parse_bytes(&name, text.into_bytes(), ServerAuthor::User);
+            let servers = servers::parse(&name, &text, ServerAuthor::User);
             let servers = self.take(servers).unwrap_or_default();
             self.servers.extend(servers);
         }
@@ -284,7 +298,8 @@ impl SourceReader {
         let (read, trusted) = match read_file(paths.cwd, path, trust) {
             RepositoryFile::Nothing => (Ok(None), true),
             RepositoryFile::Content(content) if trust.covers(&content) => {
-                let read = file::parse_bytes(&name, content).map(|mut parsed| {
+                let text = self.decode(&name, &content);
+                let read = file::parse_text(&name, &text).map(|mut parsed| {
                     self.ignored.strip_never_trusted(path, &mut parsed);
                     Some(parsed)
                 });
@@ -292,7 +307,7 @@ impl SourceReader {
             }
             RepositoryFile::Content(content) => {
                 let value = self.ignored.strip_untrusted(path, &content, paths);
-                let text = String::from_utf8_lossy(&content);
+                let text = self.decode(&name, &content);
                 let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
                 let warnings = Vec::from_iter(rule_names::untrusted_rule_warning(&name, &text));
                 let mut parsed = ParsedSettings::new(name.clone(), value, text);
@@ -321,7 +336,8 @@ impl SourceReader {
         let state = match read_file(cwd, MCP_FILE, trust) {
             RepositoryFile::Nothing => FileState::Absent,
             RepositoryFile::Content(content) if trust.covers(&content) => {
-                let servers = servers::parse_bytes(&name, content, ServerAuthor::Project);
+                let text = self.decode(&name, &content);
+                let servers = servers::parse(&name, &text, ServerAuthor::Project);
                 match self.take(servers) {
                     Some(servers) => {
                         self.servers.extend(servers);
