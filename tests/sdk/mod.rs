@@ -1,5 +1,6 @@
 //! The public agent SDKs, unmodified, drive the binary: `run.py` and `run.mjs` run the scenarios.
-//! `clouds.py` compares requests with those of the cloud clients of the public model SDK.
+//! `clouds.py` compares requests with those of the cloud clients of the public model SDK. `ci/sdk`
+//! installs the packages and runs these tests; `cargo test` leaves them out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-/// An installation downloads and builds packages; it happens once for each set of versions.
+/// An installation that `ci/sdk` has not made before downloads and builds packages.
 const INSTALLATION_MAX: Duration = Duration::from_mins(10);
 /// All scenarios of one SDK. Each has a limit of its own; this one ends a runner that hangs.
 const SCENARIOS_MAX: Duration = Duration::from_mins(5);
@@ -48,6 +49,7 @@ async fn play(mut runner: Command) {
 }
 
 #[tokio::test]
+#[ignore = "installs packages from the network: ci/sdk runs it"]
 async fn python() {
     let mut runner = in_repository(&prepared("python").await.join("bin/python"));
     runner.arg("-B").arg("tests/sdk/run.py");
@@ -55,6 +57,7 @@ async fn python() {
 }
 
 #[tokio::test]
+#[ignore = "installs packages from the network: ci/sdk runs it"]
 async fn typescript() {
     let mut runner = in_repository(Path::new("node"));
     let packages = prepared("typescript").await.join("node_modules");
@@ -63,6 +66,7 @@ async fn typescript() {
 }
 
 #[tokio::test]
+#[ignore = "installs packages from the network: ci/sdk runs it"]
 async fn clouds() {
     let mut runner = in_repository(&prepared("clouds").await.join("bin/python"));
     runner.arg("-B").arg("tests/sdk/clouds.py");
