@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::journal::{BackgroundChanges, BackgroundWork, PastBackground};
-use crate::recovery::{Event, Moment, StopReason, WORK_GONE, WorkStatus};
+use crate::recovery::{Event, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus};
 use crate::tools::{BackgroundKind, BackgroundTask};
 use crate::transcript::Block;
 
@@ -112,12 +112,14 @@ impl RunWorld<'_> {
         );
         let limit = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
         Arc::clone(&self.tools.toolbox).stop_and_wait(limit).await;
+        self.tools.toolbox.end_task_reports();
         self.monitor.emit_inbox();
     }
 
     /// Adds a last message about background commands that were cut.
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
+            && !self.tools.toolbox.keeps_commands()
             && let Some(news) = self.tools.toolbox.take_background_news()
         {
             self.conversation.add_user_message(
@@ -143,14 +145,27 @@ impl RunWorld<'_> {
         self.conversation.journal.background(BackgroundChanges { told, ..Default::default() });
     }
 
+    /// Tells the model which background commands of earlier runs have ended since.
+    pub(super) fn report_ended_work(&mut self) {
+        if let Some(ended) = self.tools.toolbox.take_background_news() {
+            self.conversation.add_user_message(
+                vec![Block::text(join_list(WORK_ENDED_SINCE, &ended))],
+                Vec::new(),
+                &mut self.monitor,
+            );
+            self.record_told_ends();
+        }
+    }
+
     /// Tells the model of a resumed session which commands were lost with an earlier process.
     /// Returns whether there were any.
     pub(super) fn report_lost_work(&mut self) -> bool {
         for agent in self.context.deps.registry.lost() {
             self.monitor.emit(&RunEvent::Agent(Box::new(agent)));
         }
-        let PastBackground { commands, lost } = std::mem::take(&mut self.tools.past_background);
+        let PastBackground { commands, mut lost } = std::mem::take(&mut self.tools.past_background);
         self.tools.toolbox.count_tasks_from(commands);
+        lost.retain(|work| !self.tools.toolbox.knows_command(work.id()));
         let is_told = !lost.is_empty();
         if is_told {
             let list = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));

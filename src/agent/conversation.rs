@@ -63,7 +63,8 @@ impl Conversation {
         self.paused = false;
         let message = Message::user(prompt.content);
         self.history.push(message.clone());
-        let meta = MessageMeta { ids: prompt.id.as_slice(), ..MessageMeta::default() };
+        let (ids, form) = (prompt.id.as_slice(), prompt.form);
+        let meta = MessageMeta { ids, form, ..MessageMeta::default() };
         self.journal.message(&message, &meta);
         for (path, text) in &prompt.files {
             self.journal.attachment(path, text);

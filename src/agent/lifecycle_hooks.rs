@@ -33,7 +33,7 @@ impl<'a> RunWorld<'a> {
     pub(super) async fn begin(&mut self, prompt: Prompt, goes_on: bool) -> Result<(), Event> {
         let source = if goes_on { "resume" } else { "startup" };
         let mut blocks = self.session_starts(source).await?;
-        let Prompt { content: prompt, id, files } = prompt;
+        let Prompt { content: prompt, id, files, form } = prompt;
         if !prompt.is_empty() {
             // Files that the prompt names follow it, in blocks of their own.
             let text = text_of(&prompt[..1]);
@@ -48,7 +48,7 @@ impl<'a> RunWorld<'a> {
             let hidden = verdict.hides_prompt && !blocks.is_empty();
             let prompt = if hidden { Vec::new() } else { prompt };
             let content = prompt.into_iter().chain(blocks).collect();
-            self.conversation.add_prompt(Prompt { content, id, files });
+            self.conversation.add_prompt(Prompt { content, id, files, form });
         } else if !blocks.is_empty() && self.conversation.waits_for_model() {
             self.conversation.add_user_message(blocks, Vec::new(), &mut self.monitor);
         }

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::journal::UndoneCalls;
 use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
 use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
-use crate::transcript::{Block, History, fixed_bytes};
+use crate::transcript::{History, fixed_bytes};
 
 use super::accounting::Accounting;
 use super::compactor::Compactor;
@@ -130,12 +130,12 @@ async fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> 
 /// Runs a sub-agent's session to its end. What it shares with the run is left open.
 pub(super) async fn run_subagent(
     world: &mut RunWorld<'_>,
-    prompt: Vec<Block>,
+    prompt: Prompt,
     machine: Run,
     limits: &Limits,
 ) -> StopReason {
     let run = async {
-        let event = world.begin(prompt.into(), false).await.err().unwrap_or(Event::Begin);
+        let event = world.begin(prompt, false).await.err().unwrap_or(Event::Begin);
         drive(machine, event, limits, world).await
     };
     let broken = flatten_result(catch_panic(Box::pin(run)).await);
@@ -160,6 +160,7 @@ async fn drive_session(
     world.monitor.emit(&RunEvent::Init(Box::new(init)));
     world.report_crash_log();
     let is_told = world.report_lost_work();
+    world.report_ended_work();
     let left_off = left_off.map(|left| if is_told { left.told() } else { left });
     let goes_on = world.is_resumed;
     if machine.phase == Phase::Working {

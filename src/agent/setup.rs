@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::hooks::Hooks;
 use crate::journal::{
-    Denial, Journal, JournalHealth, ModelSpan, PastAgent, PastBackground, ToolStats,
+    ContentForm, Denial, Journal, JournalHealth, ModelSpan, PastAgent, PastBackground, ToolStats,
 };
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
@@ -35,11 +35,14 @@ pub struct Prompt {
     pub id: Option<Uuid>,
     /// The files that it names and that `content` holds: their paths, and their text.
     pub files: Vec<(String, String)>,
+    /// How it was given.
+    pub form: ContentForm,
 }
 
-impl From<Vec<Block>> for Prompt {
-    fn from(content: Vec<Block>) -> Self {
-        Self { content, ..Self::default() }
+impl Prompt {
+    /// A prompt that is a text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Block::text(text)], form: ContentForm::Text, ..Self::default() }
     }
 }
 

@@ -154,6 +154,11 @@ impl ToolRunner {
     /// Begins to end background commands: the run was cut off.
     pub(super) fn start_shutdown(&mut self, cut: CancelReason, monitor: &mut RunMonitor<'_>) {
         monitor.emit_inbox();
+        if let CancelReason::Interrupt(by) = cut
+            && by != Interrupt::HostRequest
+        {
+            self.toolbox.end_commands_with_run();
+        }
         let running = self.toolbox.list_running();
         self.toolbox.request_stop();
         let CancelReason::Interrupt(by) = cut else { return };

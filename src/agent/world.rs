@@ -199,8 +199,8 @@ impl RunWorld<'_> {
                 stop_reason: Some(&answer.stop_reason),
                 usage: Some(answer.usage),
                 request_id: answer.request_id.as_deref(),
-                detail: None,
                 ids: &ids,
+                ..MessageMeta::default()
             },
         );
         self.monitor.emit(&RunEvent::Assistant {

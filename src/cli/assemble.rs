@@ -12,7 +12,7 @@ use crate::agent::{
     agent_kinds, with_mcp_tools,
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
-use crate::journal::Damage;
+use crate::journal::{ContentForm, Damage};
 use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
@@ -195,7 +195,9 @@ fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let text = (!text.is_empty()).then(|| Block::text(text));
     let attachments = host.into_iter().flat_map(|host| host.prompt.attachments.iter().cloned());
     let id = host.and_then(|host| Uuid::try_parse(host.prompt.uuid.as_deref()?).ok());
-    Prompt { content: text.into_iter().chain(attachments).collect(), id, ..Prompt::default() }
+    let is_text = host.is_none_or(|host| host.prompt.is_text());
+    let form = if is_text { ContentForm::Text } else { ContentForm::Blocks };
+    Prompt { content: text.into_iter().chain(attachments).collect(), id, form, ..Prompt::default() }
 }
 
 /// Describes where a session file was damaged, and what became of the rest, in one line.

@@ -7,6 +7,7 @@ use std::thread;
 use uuid::Uuid;
 
 use crate::config::environment::annotates_errors;
+use crate::host::translate_exit_code;
 use crate::json::to_line;
 use crate::secrets::{KnownSecrets, Redactor, Variables};
 use crate::tools::secret_values;
@@ -23,6 +24,9 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     let variables: Variables = env::vars_os().collect();
     let mask = Redactor::new(KnownSecrets::new(secret_values(&variables, &[])));
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
+    if wanted.is_for_host {
+        translate_exit_code(&mut object);
+    }
     mask.redact_json(&mut object);
     let object = to_line(&object);
     // The file is written on its own thread, so that a blocked reader and a hanging disk do not
@@ -51,5 +55,5 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();
     }
-    error.verdict().exit_code()
+    wanted.exit_code_terms()(error.verdict().exit_code())
 }

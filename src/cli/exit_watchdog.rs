@@ -146,16 +146,20 @@ impl ExitWatchdog {
     }
 
     /// Waits on the main thread for the end of the run, and returns the exit code. If the run is
-    /// overdue, writes the result in its place and ends the process.
+    /// overdue, writes the result in its place and ends the process. `terms` converts exit codes to
+    /// those of the reader of the result.
     pub(super) fn watch(
         &self,
         runtime: &Runtime,
         signals: &SignalState,
         outcome: oneshot::Receiver<u8>,
+        terms: fn(u8) -> u8,
     ) -> u8 {
         match runtime.block_on(self.end_of_run(signals, outcome)) {
-            Ok(code) => code,
-            Err(overdue) => process::exit_without_cleanup(self.write_in_place_of_run(overdue)),
+            Ok(code) => terms(code),
+            Err(overdue) => {
+                process::exit_without_cleanup(terms(self.write_in_place_of_run(overdue)))
+            }
         }
     }
 

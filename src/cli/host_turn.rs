@@ -8,7 +8,7 @@ use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
 use crate::mcp::Servers;
-use crate::tools::{FileHistory, LivePermissions, TaskStops};
+use crate::tools::{FileHistory, KeptCommands, LivePermissions, TaskStops};
 use crate::types::HostChannel;
 
 use super::output::PipeSender;
@@ -24,6 +24,8 @@ pub(super) struct HostTurn {
     pub live: LivePermissions,
     /// The tasks that the host can stop.
     pub stops: TaskStops,
+    /// The background commands of all turns.
+    pub commands: KeptCommands,
     /// Whether former contents of files are kept, so that the host can restore them.
     pub keeps_files: bool,
     /// Shows the size of the conversation to the host.

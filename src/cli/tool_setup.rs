@@ -37,6 +37,7 @@ pub(super) fn tool_settings(
         mode: rules.mode,
         live: host.map(|host| host.live.clone()).unwrap_or_default(),
         stops: host.map(|host| host.stops.clone()).unwrap_or_default(),
+        kept_commands: host.map(|host| host.commands.clone()),
         history: host.and_then(|host| host.file_history(&scratch)),
         on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),

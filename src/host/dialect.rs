@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::types::StopReason;
+use crate::types::{StopReason, exit_code};
 
 /// The subtype of a result that ended normally.
 const SUCCESS: &str = "success";
@@ -66,10 +66,25 @@ pub fn ends_as_asked(reason: StopReason) -> bool {
     terms(reason).is_some_and(|terms| terms.ends_as_asked)
 }
 
+/// The exit code towards a host. Its programs know success and failure, and read the cause in the
+/// result; a signal that ended the process stays what it is.
+pub const fn exit_code_for_hosts(code: u8) -> u8 {
+    if code == exit_code::SUCCESS || code >= exit_code::SIGHUP { code } else { exit_code::FAILED }
+}
+
+/// Sets the exit code of a result object to the one towards a host.
+pub fn translate_exit_code(result: &mut Value) {
+    let code = result["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
+    if let Some(code) = code {
+        result["exit_code"] = json!(exit_code_for_hosts(code));
+    }
+}
+
 /// Changes a result object to the terms of hosts. Except for turns that ended as asked, `is_error`
-/// and the exit code stay. Results of the subtype `success` have the text of their errors in
+/// stays. Results of the subtype `success` have the text of their errors in
 /// `result`: there the SDKs look for it.
 pub fn translate_result(result: &mut Value, reason: StopReason) {
+    translate_exit_code(result);
     let Some(terms) = terms(reason) else { return };
     result["terminal_reason"] = json!(terms.terminal_reason);
     let Some(subtype) = terms.subtype else { return };
@@ -104,4 +119,23 @@ pub fn api_error_message(result: &Value, reason: StopReason) -> Option<Value> {
         },
         "error": class.info().category,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_towards_hosts_are_success_failure_and_signals() {
+        for code in 0..=u8::MAX {
+            let wanted = match code {
+                0 | 129.. => code,
+                1..=128 => 1,
+            };
+            assert_eq!(exit_code_for_hosts(code), wanted);
+            let mut result = json!({ "exit_code": code });
+            translate_exit_code(&mut result);
+            assert_eq!(result["exit_code"], wanted);
+        }
+    }
 }

@@ -9,7 +9,9 @@ mod input;
 mod prompt;
 
 pub use channel::{FrameWriter, PendingRequests, SessionState, StateReporter};
-pub use dialect::{api_error_message, ends_as_asked, translate_result};
+pub use dialect::{
+    api_error_message, ends_as_asked, exit_code_for_hosts, translate_exit_code, translate_result,
+};
 pub use frame::{ControlRequest, FrameError, HostFrame, control_error, control_success, parse};
 pub use initialize::Initialize;
 pub use input::{HostInput, LINE_BYTES_MAX, read_lines};

@@ -29,10 +29,34 @@ pub struct UserPrompt {
 /// The command that begins a new conversation.
 const CLEAR: &str = "/clear";
 
+/// The text of a turn about background commands, whose list precedes it.
+const COMMANDS_ENDED: &str = "Background commands have ended; see above. Go on with the work that \
+                              they were for, or say in short what came of them.";
+
 impl UserPrompt {
+    /// The prompt of a turn that the host has not asked for: background commands have ended.
+    pub fn about_background_commands() -> Self {
+        Self {
+            text: COMMANDS_ENDED.to_owned(),
+            is_verbatim: true,
+            origin: Some(json!({ "kind": "task-notification" })),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the host has sent it.
+    pub fn is_of_host(&self) -> bool {
+        !self.message.is_null()
+    }
+
     /// Whether it asks for a new conversation.
     pub fn clears(&self) -> bool {
         !self.is_verbatim && self.before.is_empty() && self.text.trim() == CLEAR
+    }
+
+    /// Whether its content is a text rather than blocks.
+    pub fn is_text(&self) -> bool {
+        !self.message["content"].is_array()
     }
 
     /// Repeats in a result which prompt it answers.

@@ -63,6 +63,18 @@ pub struct MessageMeta<'a> {
     pub detail: Option<&'a Value>,
     /// The ids of its parts that were assigned before it was complete.
     pub ids: &'a [Uuid],
+    pub form: ContentForm,
+}
+
+/// The form in which a message of nothing but one text is written. Readers of transcripts tell
+/// prompts that were given as a text from those that were given as content blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentForm {
+    /// A list with one block.
+    #[default]
+    Blocks,
+    /// A string.
+    Text,
 }
 
 /// One of our own records.
@@ -279,7 +291,7 @@ pub(super) struct Attachment<'a> {
 pub(super) enum WireMessage<'a> {
     User {
         role: Role,
-        content: &'a [Block],
+        content: WireContent<'a>,
     },
     Assistant {
         id: &'a str,
@@ -294,10 +306,29 @@ pub(super) enum WireMessage<'a> {
     },
 }
 
+/// The content of a user message.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum WireContent<'a> {
+    Text(&'a str),
+    Blocks(&'a [Block]),
+}
+
+impl<'a> WireContent<'a> {
+    fn new(content: &'a [Block], form: ContentForm) -> Self {
+        match (form, content) {
+            (ContentForm::Text, [Block::Text { text }]) => Self::Text(text),
+            (ContentForm::Text | ContentForm::Blocks, _) => Self::Blocks(content),
+        }
+    }
+}
+
 impl<'a> WireMessage<'a> {
     pub(super) fn new(message: &'a Message, content: &'a [Block], meta: &MessageMeta<'a>) -> Self {
         match message.role {
-            Role::User => Self::User { role: Role::User, content },
+            Role::User => {
+                Self::User { role: Role::User, content: WireContent::new(content, meta.form) }
+            }
             Role::Assistant => Self::Assistant {
                 id: meta.id.unwrap_or_default(),
                 kind: "message",

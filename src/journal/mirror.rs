@@ -32,6 +32,14 @@ impl JournalMirror {
         }
         (self.0)(path, Value::Object(entry));
     }
+
+    /// Passes the metadata of a sub-agent on, as a line of its journal: a copy has no file beside it
+    /// (PROTOCOL 9).
+    pub(super) fn copy_metadata(&self, journal: &Path, metadata: &[u8]) {
+        let Ok(Value::Object(mut entry)) = json::read(metadata) else { return };
+        entry.insert("type".to_owned(), Value::from("agent_metadata"));
+        (self.0)(journal, Value::Object(entry));
+    }
 }
 
 impl fmt::Debug for JournalMirror {

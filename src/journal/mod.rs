@@ -47,8 +47,8 @@ pub use contract::{Contract, FirstPrompt, prompt_title};
 pub use damage::OnDamage;
 pub use ended_calls::{Denial, ToolStats, UndoneCalls};
 pub use entry::{
-    BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, MessageMeta, OpenRecord,
-    ProcessOpening, ToolStarted,
+    BackgroundChanges, BackgroundWork, CarryOver, ContentForm, Damage, JournalRecord, MessageMeta,
+    OpenRecord, ProcessOpening, ToolStarted,
 };
 pub use error::{JournalError, LockHolder};
 pub use lines::{JournalLine, JournalLines};

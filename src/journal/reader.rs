@@ -327,7 +327,7 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
     let Some(content) = value.pointer_mut("/message/content").map(Value::take) else {
         return link_entry(head);
     };
-    let content = if ours { content } else { normalize_content(content) };
+    let content = if ours && content.is_array() { content } else { normalize_content(content) };
     let (Ok(content), false) = (serde_json::from_value(content), head.is_api_error_message) else {
         return link_entry(head);
     };
@@ -350,7 +350,7 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
     }))
 }
 
-/// Other programs write a single text as a string, in messages and in tool results.
+/// A single text may be a string: in prompts, and in messages and tool results of other programs.
 fn normalize_content(content: Value) -> Value {
     match content {
         Value::String(text) => serde_json::json!([{ "type": "text", "text": text }]),

@@ -149,5 +149,8 @@ fn create_files(
     file.sync_data()?;
     let journal = JournalWriter::create(path)?;
     sync_folders(&nest.folder)?;
+    if let Some(mirror) = &nest.mirror {
+        mirror.copy_metadata(path, &json);
+    }
     Ok(journal)
 }

@@ -46,6 +46,11 @@ pub const WORK_GONE: &str = "The process that this session ran in has ended, and
      those below is running any more, and how far they came is unknown: check before you start \
      one again.";
 
+/// The message to the model about background commands that ended between two prompts. Their list
+/// follows this text.
+pub const WORK_ENDED_SINCE: &str = "Background commands have ended since your last answer. \
+     BashOutput reads their output. How they ended:";
+
 const CALL_IN_TEXT: &str = "Your reply has a tool call as plain text. It was not run, and nothing in your reply came from \
      it. Make the call now, as a tool call. If it was meant as an example, give your whole answer \
      again with the example in a code block.";

@@ -259,6 +259,7 @@ impl Toolbox {
         settings.requirement = None;
         // Only the run's own commands are reported with their ids: those of sub-agents repeat them.
         settings.stops = TaskStops::default();
+        settings.kept_commands = None;
         if let Some(mode) = wanted.mode {
             settings.mode = settings.mode.restricted_to(mode);
             settings.live = settings.live.without_mode();

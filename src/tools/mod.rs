@@ -72,7 +72,7 @@ pub use agents::{
 pub use attach::{LineRange, NotAttached};
 pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
-    NoSuchTask, StoppableTask, TaskStops,
+    KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
 pub use catalog::{AGENT, TASK, built_in_names, is_agent_tool};
 pub use domain::InvalidHost;

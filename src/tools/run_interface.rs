@@ -71,9 +71,10 @@ impl Toolbox {
     }
 
     /// Kills every process started in this run that is still running, in any process group. Does
-    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run.
+    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run. While
+    /// a background command outlives the run, they end with that command.
     pub async fn kill_remaining_processes(&self) {
-        if !self.is_root {
+        if !self.is_root || self.tools.shell.background.keeps_command() {
             return;
         }
         let supervisor = self.tools.shell.supervisor().clone();
@@ -83,7 +84,9 @@ impl Toolbox {
 
     /// Like [`Self::kill_remaining_processes`], outside async code. Blocks for at most a second.
     pub fn kill_remaining_processes_blocking(&self) {
-        self.tools.shell.supervisor().close();
+        if !self.tools.shell.background.keeps_command() {
+            self.tools.shell.supervisor().close();
+        }
     }
 
     /// The environment of commands.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
-use super::background::TaskStops;
+use super::background::{KeptCommands, TaskStops};
 use super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::InvalidHost;
 use super::file_history::FileHistory;
@@ -24,8 +24,10 @@ use crate::types::{ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt}
 pub enum Offered {
     #[default]
     All,
-    /// Exactly these, by name. None when empty.
+    /// These, by name, with those that belong to them. None when empty.
     Only(Vec<String>),
+    /// Exactly these: the tools of a sub-agent that lists them.
+    Exactly(Vec<String>),
 }
 
 impl Offered {
@@ -43,7 +45,9 @@ impl Offered {
     pub(super) fn names_agents(&self) -> bool {
         match self {
             Self::All => true,
-            Self::Only(names) => names.iter().any(|name| is_agent_tool(name)),
+            Self::Only(names) | Self::Exactly(names) => {
+                names.iter().any(|name| is_agent_tool(name))
+            }
         }
     }
 
@@ -56,15 +60,26 @@ impl Offered {
         if !names.is_empty() && !names.iter().any(|name| is_known(&name)) {
             return None;
         }
-        let has = |name: &str| match self {
-            Self::All => true,
-            Self::Only(own) => {
-                own.iter().any(|own| own == name || is_agent_tool(own) && is_agent_tool(name))
-            }
+        let has = |name: &str| match (self, BuiltinTool::named(name)) {
+            (Self::All, _) => true,
+            (Self::Only(_) | Self::Exactly(_), Some(tool)) => self.includes(tool),
+            (Self::Only(_) | Self::Exactly(_), None) => self.names_agents(),
         };
         let built_in = |name: &&String| BuiltinTool::named(name).is_some() || is_agent_tool(name);
         let both = names.iter().filter(built_in).filter(|name| has(name));
-        Some(Self::Only(both.cloned().collect()))
+        Some(Self::Exactly(both.cloned().collect()))
+    }
+
+    /// Whether a built-in tool is offered.
+    pub(super) fn includes(&self, tool: BuiltinTool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => {
+                let listed = tool.belongs_to().unwrap_or(tool).name();
+                names.iter().any(|name| name == listed)
+            }
+            Self::Exactly(names) => names.iter().any(|name| name == tool.name()),
+        }
     }
 }
 
@@ -85,6 +100,8 @@ pub struct ToolSettings {
     pub live: LivePermissions,
     /// The tasks that a host can stop.
     pub stops: TaskStops,
+    /// Background commands that outlive the run. `None`: they end with it.
+    pub kept_commands: Option<KeptCommands>,
     /// Keeps what files held before the file tools change them.
     pub history: Option<FileHistory>,
     /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
@@ -142,6 +159,7 @@ impl ToolSettings {
             mode: PermissionMode::Default,
             live: LivePermissions::default(),
             stops: TaskStops::default(),
+            kept_commands: None,
             history: None,
             allow: Vec::new(),
             deny: Vec::new(),

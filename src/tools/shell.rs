@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
 use crate::transcript::{Block, exit_note};
 
-use super::background::{BackgroundTasks, TaskStart, TaskStops};
+use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::environment::CommandEnv;
@@ -83,8 +83,7 @@ pub(super) struct ShellParts {
     pub(super) cwd: PathBuf,
     pub(super) supervisor: Supervisor,
     pub(super) sandbox: Arc<Sandbox>,
-    /// The background commands that a host can stop.
-    pub(super) stops: TaskStops,
+    pub(super) background: Arc<BackgroundTasks>,
 }
 
 impl ShellSession {
@@ -99,7 +98,7 @@ impl ShellSession {
             output_limit: parts.output_limit,
             scratch: parts.scratch,
             supervisor: parts.supervisor,
-            background: BackgroundTasks::new(parts.stops),
+            background: parts.background,
             cwd: Mutex::new(parts.cwd),
             sandbox: parts.sandbox,
         }
@@ -224,6 +223,10 @@ impl ShellSession {
                 lifetime: input.timeout.map_or(self.lifetime, Duration::from_millis),
                 output_limit: self.output_limit,
                 scratch: Arc::clone(&self.scratch),
+                keeper: CommandKeeper {
+                    _supervisor: self.supervisor.clone(),
+                    _sandbox: Arc::clone(&self.sandbox),
+                },
             },
         );
         notes.insert(0, format!("{STARTED_IN_BACKGROUND}{id}."));

@@ -32,7 +32,7 @@ use super::settings::{BadSettings, ToolSettings};
 use super::shell::{ShellParts, ShellSession, check_command};
 use super::todo::TodoList;
 use super::toolbox_setup::{
-    build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
+    background_tasks, build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
 };
 use super::walk::{self, SearchBounds};
 use super::web::{self, WebFetcher};
@@ -125,7 +125,7 @@ impl Toolbox {
             cwd: places.cwd().to_path_buf(),
             supervisor: settings.supervisor.clone(),
             sandbox,
-            stops: settings.stops.clone(),
+            background: background_tasks(settings),
         });
         let kit = ToolSet {
             offered,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::background::BackgroundTasks;
 use super::catalog::BuiltinTool;
 use super::environment::CommandEnv;
 use super::permission::{Permissions, RuleList};
@@ -30,10 +31,7 @@ pub(super) fn sandbox(
 
 /// The requested tools. Other names offer nothing.
 pub(super) fn offered_tools(wanted: &Offered) -> Vec<BuiltinTool> {
-    let Offered::Only(names) = wanted else { return BuiltinTool::ALL.to_vec() };
-    let listed = |tool: BuiltinTool| names.iter().any(|name| name == tool.name());
-    let wanted = |tool: &BuiltinTool| listed(tool.belongs_to().unwrap_or(*tool));
-    BuiltinTool::ALL.into_iter().filter(wanted).collect()
+    BuiltinTool::ALL.into_iter().filter(|tool| wanted.includes(*tool)).collect()
 }
 
 /// The permission rules and the mode.
@@ -71,4 +69,12 @@ pub(super) fn environment(settings: &ToolSettings) -> CommandEnv {
         &settings.credentials,
         &settings.session_id,
     )
+}
+
+/// The table of background tasks: of this run, or shared with the runs before and after it.
+pub(super) fn background_tasks(settings: &ToolSettings) -> Arc<BackgroundTasks> {
+    match &settings.kept_commands {
+        Some(kept) => kept.for_next_run(),
+        None => BackgroundTasks::new(settings.stops.clone()),
+    }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState,
-    RunEvent, RunOutcome, Setup, Transport, WaitingFor,
+    self, Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, Prompt,
+    ResumedState, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening};
 use outlast::model::{self, Credential, ModelClient, ModelService, Secret};
@@ -274,7 +274,7 @@ pub(super) fn opening() -> ProcessOpening {
 pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
     Setup {
         session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
-        prompt: vec![Block::text("Do it.")].into(),
+        prompt: Prompt::text("Do it."),
         system: "Be brief.".to_owned(),
         cwd: folder.path().to_owned(),
         endpoints: vec![model_endpoint("sonnet", client)],

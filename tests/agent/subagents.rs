@@ -125,6 +125,22 @@ async fn an_agent_definition_can_narrow_permissions_but_never_widen_them() {
 }
 
 #[tokio::test]
+async fn an_agent_has_exactly_the_tools_that_it_lists() {
+    for tools in [&["Bash"][..], &["Bash", "BashOutput"], &["Read", "KillShell"], &["Grep"]] {
+        let listed = tools.iter().map(|name| (*name).to_owned()).collect();
+        let definition = AgentDefinition { tools: Some(listed), ..reviewer() };
+        let script = scenario(json!({})).reply("Seen.").when(of_agent()).reply("Done.");
+        let played = play(definition, script).run().await;
+        let requests = played.server.requests();
+        let mut offered = names(asked_by_agent(&requests));
+        offered.sort_unstable();
+        let mut wanted = tools.to_vec();
+        wanted.sort_unstable();
+        assert_eq!(offered, wanted);
+    }
+}
+
+#[tokio::test]
 async fn an_agent_with_unknown_tools_is_not_started() {
     let definition = AgentDefinition { tools: Some(vec!["Telepathy".to_owned()]), ..reviewer() };
     let played = play(definition, scenario(json!({})).reply("I see.")).run().await;

@@ -21,13 +21,13 @@ async fn a_line_that_is_no_message_ends_the_session_and_is_named() {
         host.result().await;
         host.send_line(line).await;
         let result = host.result().await;
-        assert_eq!((&result["is_error"], &result["exit_code"]), (&json!(true), &json!(2)));
+        assert_eq!((&result["is_error"], &result["exit_code"]), (&json!(true), &json!(1)));
         assert!(
             result["errors"][0].as_str().is_some_and(|it| it.contains("line 2 of")),
             "{result}"
         );
         let (ended, _) = host.end().await;
-        assert_eq!(ended.code, Some(2), "{line}");
+        assert_eq!(ended.code, Some(1), "{line}");
         assert!(ended.stderr.contains("line 2 of standard input"), "{}", ended.stderr);
     }
 }
@@ -152,7 +152,7 @@ async fn what_prevents_the_start_answers_initialize_and_is_the_result() {
         assert_eq!(result["subtype"], "error_during_execution", "{flags:?}");
         assert_eq!(result["errors"][0], reply["response"]["error"], "{flags:?}");
         let (ended, _) = host.end().await;
-        assert_eq!(ended.code, Some(2), "{flags:?}");
+        assert_eq!(ended.code, Some(1), "{flags:?}");
     }
 }
 
@@ -165,7 +165,7 @@ async fn a_session_that_does_not_exist_is_the_result_instead_of_the_reply() {
     let result = host.result().await;
     assert!(result["errors"][0].as_str().expect("a text").contains("was not found"), "{result}");
     let (ended, frames) = host.end().await;
-    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.code, Some(1));
     assert!(frames.iter().all(|frame| frame["type"] != "control_response"), "{frames:?}");
 }
 
@@ -183,11 +183,7 @@ async fn the_second_of_two_hosts_on_one_session_is_told_that_it_is_busy() {
     let mut second = HostDriver::with(second, &["--resume", id]);
     second.prompt("mine").await;
     let result = second.result().await;
-    assert_eq!(
-        (&result["exit_code"], &result["retryable"]),
-        (&json!(75), &json!(true)),
-        "{result}"
-    );
+    assert_eq!((&result["exit_code"], &result["retryable"]), (&json!(1), &json!(true)), "{result}");
     second.end().await;
     first.request(&json!({ "subtype": "interrupt" })).await;
     assert_eq!(first.result().await["is_error"], true);
@@ -231,7 +227,7 @@ async fn host_mode_needs_its_output_format_and_no_prompt_on_the_command_line() {
         ),
     ] {
         let ended = RunBuilder::against(&server).args(flags).run().await;
-        assert_eq!(ended.code, Some(2), "{flags:?}");
+        assert_eq!(ended.code, Some(1), "{flags:?}");
         assert!(ended.stderr.contains(remedy), "{}", ended.stderr);
     }
 }

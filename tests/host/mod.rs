@@ -1,7 +1,9 @@
 //! Hosts: programs that drive outlast over standard input and output. These speak the protocol by
 //! hand; `sdk/` has the agent SDKs themselves.
 
+mod background;
 mod driver;
 mod faults;
 mod requests;
+mod transcripts;
 mod turns;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, ResumedState,
-    RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
+    Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, Prompt,
+    ResumedState, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
 };
 use outlast::journal::Journal;
 use outlast::model::{Credential, ModelClient, ModelService, model_facts};
@@ -16,7 +16,6 @@ use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
-use outlast::transcript::Block;
 use serde_json::{Value, json};
 
 use super::outcomes::agrees;
@@ -262,7 +261,7 @@ async fn within_this_process(
     let client = ModelClient::new(ModelService::new(server.base_url(), Credential::None));
     let setup = Setup {
         session_id: "a-session".to_owned(),
-        prompt: vec![Block::text("do it")].into(),
+        prompt: Prompt::text("do it"),
         system: String::new(),
         cwd: folder.to_owned(),
         endpoints: vec![ModelEndpoint {

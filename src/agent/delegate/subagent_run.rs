@@ -11,14 +11,14 @@ use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, SubagentHeader};
 use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
-use crate::transcript::{Block, succeeded_calls};
+use crate::transcript::succeeded_calls;
 
 use super::super::context_gauge::ContextGauge;
 use super::super::run::{catch_panic, open, run_subagent};
 use super::super::run_deps::{AgentSetup, RunDeps};
 use super::super::run_event::{RunEvent, WaitingFor};
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::super::setup::{ModelEndpoint, ResumedState};
+use super::super::setup::{ModelEndpoint, Prompt, ResumedState};
 use super::super::signals::{InterruptReceiver, InterruptSender};
 use super::concurrency::ConcurrencyPermit;
 use super::report::SubagentReport;
@@ -131,7 +131,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let mut world = open(setup, monitor);
     world.join_tools();
     world.name_pending_servers();
-    let (machine, prompt) = (Run::new(seed, &limits), vec![Block::text(task.prompt)]);
+    let (machine, prompt) = (Run::new(seed, &limits), Prompt::text(task.prompt));
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
     world.caller.accounting.settle_broken();
     let fault = world.caller.take_fault();

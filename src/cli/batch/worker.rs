@@ -144,7 +144,7 @@ fn requested_output(files: &TaskFolder) -> RequestedOutput {
     RequestedOutput {
         format: OutputFormat::Json,
         result_file: Some(files.result()),
-        verbose: false,
+        ..RequestedOutput::default()
     }
 }
 

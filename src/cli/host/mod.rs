@@ -5,6 +5,7 @@
 //!                      └─ prompts, control requests ─► HostSession ─► one turn after another
 //! ```
 
+mod background;
 mod context_usage;
 mod replies;
 mod requests;

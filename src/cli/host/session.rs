@@ -27,14 +27,14 @@ use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::hooks::HookHandler;
 use crate::host::{
     FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, UserPrompt,
-    control_error, parse, read_lines,
+    control_error, parse, read_lines, translate_exit_code,
 };
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
 use crate::mcp::Servers;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{LivePermissions, TaskStops};
+use crate::tools::{KeptCommands, LivePermissions, TaskStops};
 
 use super::run_args::TurnArgs;
 
@@ -91,6 +91,7 @@ pub(in crate::cli) async fn drive(
         code = error.verdict().exit_code();
     }
     session.requests.close();
+    session.stop_commands().await;
     if let Some(servers) = session.servers.take() {
         servers.close(SERVERS_END).await;
     }
@@ -144,6 +145,9 @@ pub(super) struct HostSession {
     pub(super) live: LivePermissions,
     /// The running tasks that the host can stop.
     pub(super) stops: TaskStops,
+    /// The background commands, which go on between turns.
+    pub(super) commands: KeptCommands,
+    pub(super) last_turn_ended: Instant,
     /// The ids of all prompts, if files are kept for each.
     pub(super) checkpoints: Option<Vec<String>>,
     /// Shows the size of the conversation.
@@ -195,6 +199,7 @@ impl HostSession {
         let replays_prompts = args.run.compatibility.replay_user_messages;
         let (queue, hooks, servers) = (VecDeque::new(), Vec::new(), None);
         let live = LivePermissions::new(args.may_bypass);
+        let stops = TaskStops::default();
         Self {
             args,
             context,
@@ -207,7 +212,9 @@ impl HostSession {
             queue,
             hooks,
             live,
-            stops: TaskStops::default(),
+            commands: KeptCommands::new(stops.clone()),
+            last_turn_ended: Instant::now(),
+            stops,
             checkpoints,
             gauge: ContextGauge::default(),
             servers,
@@ -249,7 +256,8 @@ impl HostSession {
                 continue;
             }
             if !is_open {
-                return code;
+                let ended = self.await_last_commands().await;
+                return ended.map_or_else(Interrupt::exit_code, |()| code);
             }
             let (waits, until) = (self.has_deferred, self.deferred_until);
             let step = tokio::select! {
@@ -258,6 +266,10 @@ impl HostSession {
                 line = input.recv() => self.handle(line, None).await,
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if waits && until.is_some() => {
                     self.queue.push_back(UserPrompt::default());
+                    InputStep::GoesOn
+                }
+                () = self.commands.wait_for_unreported_end(), if self.reads_state => {
+                    self.begin_turn_about_commands();
                     InputStep::GoesOn
                 }
             };
@@ -282,13 +294,7 @@ impl HostSession {
         // Without them the turn fails for the same reason, and reports it.
         let _ = self.shared_servers().await;
         (self.reports_state)(SessionState::Running);
-        if self.replays_prompts || self.checkpoints.is_some() {
-            let id = prompt.uuid.get_or_insert_with(|| Uuid::new_v4().to_string());
-            self.checkpoints.iter_mut().for_each(|known| known.push(id.clone()));
-        }
-        if self.replays_prompts {
-            self.out.send_json(prompt.replay(&self.session_id.get()), Some(StreamJson::LONGEST));
-        }
+        self.announce(&mut prompt);
         let (signals, interrupter) = self.context.signals.for_turn();
         let context = ProcessContext {
             variables: self.context.variables.clone(),
@@ -301,6 +307,7 @@ impl HostSession {
                 hooks: self.hooks.clone(),
                 live: self.live.clone(),
                 stops: self.stops.clone(),
+                commands: self.commands.clone(),
                 keeps_files: self.checkpoints.is_some(),
                 gauge: self.gauge.clone(),
                 servers: self.servers.clone(),
@@ -323,7 +330,11 @@ impl HostSession {
                 line = input.recv(), if *is_open => {
                     match self.handle(line, Some(&interrupter)).await {
                         InputStep::GoesOn => {}
-                        InputStep::Ended => *is_open = false,
+                        InputStep::Ended => {
+                            *is_open = false;
+                            // No further turn could tell the model how they end.
+                            self.commands.end_with_run();
+                        }
                         InputStep::Fatal(code) => {
                             (fatal, *is_open) = (Some(code), false);
                             agent::interrupt(&interrupter, Interrupt::HostRequest);
@@ -336,6 +347,7 @@ impl HostSession {
             self.args.resume(&self.session_id.get());
         }
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
+        self.report_commands().await;
         if self.queue.is_empty() {
             (self.reports_state)(SessionState::Idle);
         }
@@ -345,6 +357,18 @@ impl HostSession {
             (None, Some(interrupt)) if code.exit_code == 0 => Err(interrupt.exit_code()),
             (None, Some(_)) => Err(code.exit_code),
             (None, None) => Ok(code.exit_code),
+        }
+    }
+
+    /// Gives a prompt an id where one is needed, and echoes it where the host asked for that.
+    fn announce(&mut self, prompt: &mut UserPrompt) {
+        let is_replayed = self.replays_prompts && prompt.is_of_host();
+        if is_replayed || self.checkpoints.is_some() {
+            let id = prompt.uuid.get_or_insert_with(|| Uuid::new_v4().to_string());
+            self.checkpoints.iter_mut().for_each(|known| known.push(id.clone()));
+        }
+        if is_replayed {
+            self.out.send_json(prompt.replay(&self.session_id.get()), Some(StreamJson::LONGEST));
         }
     }
 
@@ -451,8 +475,7 @@ impl HostSession {
 
     /// Reports an error that belongs to no turn: a result, and a line on standard error.
     pub(super) fn report(&self, error: &UsageError) {
-        let uuid = Uuid::new_v4().to_string();
-        self.out.send_json(usage_error_result(error, &self.session_id.get(), &uuid), None);
+        self.out.send_json(error_result(error, &self.session_id), None);
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
     }
 
@@ -511,7 +534,7 @@ async fn run_turn(
     let (last, id) = (out.clone(), session_id.clone());
     watchdog.begin_turn(Box::new(move |why| {
         let error = run::not_started_error(why);
-        last.send_json(usage_error_result(&error, &id.get(), &Uuid::new_v4().to_string()), None);
+        last.send_json(error_result(&error, &id), None);
     }));
     let begun = Box::pin(run::prepare_and_begin(&args, context, shared, &|_, _| Vec::new())).await;
     let error = match begun {
@@ -523,9 +546,17 @@ async fn run_turn(
         // The exit watchdog has written the result, and the process is about to end.
         std::future::pending::<()>().await;
     }
-    out.send_json(usage_error_result(&error, &session_id.get(), &Uuid::new_v4().to_string()), None);
+    out.send_json(error_result(&error, &session_id), None);
     watchdog.mark_delivered(exit_code);
     TurnEnd { exit_code, has_begun: false }
+}
+
+/// The result of a turn that could not begin.
+fn error_result(error: &UsageError, session_id: &SessionName) -> Value {
+    let uuid = Uuid::new_v4().to_string();
+    let mut result = usage_error_result(error, &session_id.get(), &uuid);
+    translate_exit_code(&mut result);
+    result
 }
 
 fn reset_frame(old: &str, new: &str) -> Value {

@@ -101,7 +101,7 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
 }
 
 /// Begin or end of a background command as frames: subtype and fields.
-pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
+pub fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
     let description = task.description.as_deref().unwrap_or(&task.command);
     let Some(end) = task.end else {
         let started = json!({

@@ -23,6 +23,7 @@ mod style;
 mod summary;
 mod terminal_filter;
 
+pub use agents::work_frames;
 pub use bar::StatusLine;
 pub use capabilities::Capabilities;
 pub use heartbeat_file::HeartbeatFile;

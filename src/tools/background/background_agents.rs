@@ -66,7 +66,7 @@ impl BackgroundTasks {
         let task =
             BackgroundTask::running(BackgroundKind::Agent, id, call, kind, Some(description));
         let index = table.add(task, Arc::new(LiveOutput::new(output_limit)), stop);
-        task::spawn_in(&mut table.tasks, async move {
+        task::spawn_in(&mut table.agents, async move {
             let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,

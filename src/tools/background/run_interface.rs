@@ -29,7 +29,7 @@ impl Toolbox {
         self.tools.shell.background.has_unreported_agents()
     }
 
-    /// Lists the running tasks, a line each; empty if there are none.
+    /// Lists the running tasks that the run waits for, a line each; empty if there are none.
     pub fn list_running(&self) -> String {
         self.tools.shell.background.running()
     }
@@ -70,12 +70,32 @@ impl Toolbox {
         self.tools.shell.background.count_from(earlier);
     }
 
-    /// Requests all background tasks to stop, without waiting.
+    /// Whether a command with this id was started in this process and is not lost.
+    pub fn knows_command(&self, id: &str) -> bool {
+        self.tools.shell.background.knows_command(id)
+    }
+
+    /// Whether background commands go on when the run ends.
+    pub fn keeps_commands(&self) -> bool {
+        self.tools.shell.background.outlives_run()
+    }
+
+    /// Lets background commands end with the run, because the process is to end.
+    pub fn end_commands_with_run(&self) {
+        self.tools.shell.background.end_with_run();
+    }
+
+    /// Keeps reports of background commands that outlive the run for the next listener.
+    pub fn end_task_reports(&self) {
+        self.tools.shell.background.end_reports();
+    }
+
+    /// Requests all background tasks of the run to stop, without waiting.
     pub fn request_stop(&self) {
         self.tools.shell.background.request_stop_all();
     }
 
-    /// Stops all background tasks, within `patience` after they were requested to.
+    /// Stops all background tasks of the run, within `patience` after they were requested to.
     pub async fn stop_and_wait(&self, patience: Duration) {
         if self.tools.shell.background.stop_all(patience).await {
             // Dropping a command kills its process group; this kills processes that have left the

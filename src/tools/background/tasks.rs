@@ -11,13 +11,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::RunningJob;
+use crate::process::{RunningJob, Supervisor};
 use crate::recovery::WorkStatus;
 use crate::task;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::super::panic_guard::end_tasks;
+use super::super::sandbox::Sandbox;
 use super::super::text;
 use super::descriptions;
 use super::live_output::LiveOutput;
@@ -64,8 +65,9 @@ pub(in super::super) struct BackgroundTasks {
     stops: TaskStops,
 }
 
-/// Receives the start and the end of each task.
-struct TaskListener(Box<dyn Fn(BackgroundTask) + Send + Sync>);
+/// Receives the start and the end of each task, if there is a listener.
+#[derive(Default)]
+pub(super) struct TaskListener(Option<Box<dyn Fn(BackgroundTask) + Send + Sync>>);
 
 impl fmt::Debug for TaskListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,14 +82,18 @@ pub(super) struct TaskTable {
     /// How many of the entries are commands.
     commands: usize,
     pub(super) entries: Vec<TaskEntry>,
-    /// Dropping this set stops the tasks.
-    pub(super) tasks: JoinSet<()>,
+    /// Dropping this set stops the sub-agents.
+    pub(super) agents: JoinSet<()>,
+    /// Dropping this set stops the commands.
+    command_tasks: JoinSet<()>,
     /// Events that were not handed to observers yet.
     unseen: Vec<BackgroundTask>,
     /// Receives events at once.
-    listener: Option<TaskListener>,
+    pub(super) listener: TaskListener,
     /// When the run began to end.
     pub(super) closing: Option<Instant>,
+    /// Whether commands go on when the run ends, and are not waited for.
+    pub(super) outlive_run: bool,
 }
 
 impl TaskTable {
@@ -107,17 +113,29 @@ impl TaskTable {
             model_knows_end: false,
             recorded: RecordedStage::Nothing,
             final_text: None,
+            is_of_earlier_run: false,
+            keeper: None,
         });
         // Reap finished tasks.
-        while self.tasks.try_join_next().is_some() {}
+        while self.agents.try_join_next().is_some() {}
+        while self.command_tasks.try_join_next().is_some() {}
         self.entries.len() - 1
     }
 
     fn report(&mut self, task: BackgroundTask) {
-        match &self.listener {
-            Some(TaskListener(listener)) => listener(task),
+        match &self.listener.0 {
+            Some(listener) => listener(task),
             None => self.unseen.push(task),
         }
+    }
+
+    /// The running tasks that end with the run.
+    fn alive_in_run(&self) -> impl Iterator<Item = &TaskEntry> {
+        self.alive().filter(|entry| self.ends_with_run(entry))
+    }
+
+    fn ends_with_run(&self, entry: &TaskEntry) -> bool {
+        !self.outlive_run || entry.task.kind == BackgroundKind::Agent
     }
 }
 
@@ -133,6 +151,18 @@ pub(super) struct TaskEntry {
     pub(super) recorded: RecordedStage,
     /// The final text of a sub-agent, which the model reads with the news of its end.
     pub(super) final_text: Option<String>,
+    /// Whether it ended before the run began, and the model knew.
+    pub(super) is_of_earlier_run: bool,
+    /// What a running command needs to go on.
+    keeper: Option<CommandKeeper>,
+}
+
+/// What a command needs as long as it runs: the process that started it, and its confinement with
+/// the folder for temporary files.
+#[derive(Clone, Debug)]
+pub(in super::super) struct CommandKeeper {
+    pub(in super::super) _supervisor: Supervisor,
+    pub(in super::super) _sandbox: Arc<Sandbox>,
 }
 
 /// How much of a task is in the session's record.
@@ -153,6 +183,7 @@ pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) lifetime: Duration,
     pub(in super::super) output_limit: usize,
     pub(in super::super) scratch: Arc<OutputFolder>,
+    pub(in super::super) keeper: CommandKeeper,
 }
 
 /// The state and new output of a task.
@@ -173,9 +204,34 @@ impl BackgroundTasks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Skips the ids that earlier processes of the session used.
-    pub(in super::super) fn count_from(&self, earlier: usize) {
-        self.table().earlier = earlier;
+    /// Skips the ids of the commands that the session has started so far, of which this table may
+    /// hold some.
+    pub(in super::super) fn count_from(&self, so_far: usize) {
+        let mut table = self.table();
+        table.earlier = so_far.saturating_sub(table.commands);
+    }
+
+    /// Whether a command with this id was started here.
+    pub(in super::super) fn knows_command(&self, id: &str) -> bool {
+        let is_it =
+            |entry: &TaskEntry| entry.task.kind == BackgroundKind::Command && entry.task.id == id;
+        self.table().entries.iter().any(is_it)
+    }
+
+    /// Whether commands outlive the run.
+    pub(in super::super) fn outlives_run(&self) -> bool {
+        self.table().outlive_run
+    }
+
+    /// Whether a command runs that outlives the run.
+    pub(in super::super) fn keeps_command(&self) -> bool {
+        let table = self.table();
+        table.alive().any(|entry| !table.ends_with_run(entry))
+    }
+
+    /// Lets commands end with the run.
+    pub(in super::super) fn end_with_run(&self) {
+        self.table().outlive_run = false;
     }
 
     /// Checks that another task may be started.
@@ -218,7 +274,8 @@ impl BackgroundTasks {
         );
         let stoppable = self.stops.add(&id, &stop);
         let index = table.add(task, live, stop);
-        task::spawn_in(&mut table.tasks, async move {
+        table.entries[index].keeper = Some(begin.keeper.clone());
+        task::spawn_in(&mut table.command_tasks, async move {
             let _until_its_end = stoppable;
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let captured = capture.finish().await;
@@ -231,7 +288,7 @@ impl BackgroundTasks {
 
     fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
         let mut table = self.table();
-        let closing = table.closing.is_some();
+        let closing = table.closing.is_some() && !table.outlive_run;
         let code = ended.status.map(exit_code);
         let end = match (ended.cause, code) {
             (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
@@ -307,7 +364,7 @@ impl BackgroundTasks {
         let table = self.table();
         if table.entries.iter().any(TaskEntry::is_news) {
             WorkStatus::Unreported
-        } else if table.alive().next().is_some() {
+        } else if table.alive_in_run().next().is_some() {
             WorkStatus::StillRunning
         } else {
             WorkStatus::Over
@@ -344,17 +401,21 @@ impl BackgroundTasks {
         (!list.is_empty()).then(|| list + &more)
     }
 
-    /// Lists the running tasks.
+    /// Lists the running tasks that end with the run.
     pub(in super::super) fn running(&self) -> String {
-        self.table().list(|entry| entry.task.end.is_none())
+        let table = self.table();
+        table.list(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
     }
 
-    /// Hands all start and end events to `listener` from now on. It must not block.
+    /// Hands all start and end events to `listener` from now on, and those that had none. It must not
+    /// block.
     pub(in super::super) fn report_to(
         &self,
         listener: impl Fn(BackgroundTask) + Send + Sync + 'static,
     ) {
-        self.table().listener = Some(TaskListener(Box::new(listener)));
+        let mut table = self.table();
+        std::mem::take(&mut table.unseen).into_iter().for_each(&listener);
+        table.listener = TaskListener(Some(Box::new(listener)));
     }
 
     /// Start and end events since the last call, in chronological order.
@@ -388,23 +449,33 @@ impl BackgroundTasks {
         .collect()
     }
 
-    /// All tasks.
+    /// All tasks of the run.
     pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
-        self.table().entries.iter().map(TaskEntry::snapshot).collect()
+        let table = self.table();
+        let of_run = table.entries.iter().filter(|entry| !entry.is_of_earlier_run);
+        of_run.map(TaskEntry::snapshot).collect()
     }
 
     fn is_working(&self) -> bool {
-        self.table().alive().next().is_some()
+        self.table().alive_in_run().next().is_some()
     }
 
-    /// Requests all tasks to stop because the run ends. Returns whether any was running.
+    /// Requests all tasks of the run to stop because it ends. Returns whether any was running.
     pub(in super::super) fn request_stop_all(&self) -> bool {
         let mut table = self.table();
         table.closing.get_or_insert_with(Instant::now);
-        for entry in table.alive() {
+        for entry in table.alive_in_run() {
             entry.stop.cancel();
         }
-        table.alive().next().is_some()
+        table.alive_in_run().next().is_some()
+    }
+
+    /// Keeps events from now on until there is another listener, if commands outlive the run.
+    pub(in super::super) fn end_reports(&self) {
+        let mut table = self.table();
+        if table.outlive_run {
+            table.listener = TaskListener::default();
+        }
     }
 
     /// Waits until all tasks have ended, up to `patience` after they were requested to, and kills
@@ -426,11 +497,19 @@ impl BackgroundTasks {
             return false;
         }
         // Dropping a command kills it, and dropping a sub-agent settles its accounting.
-        let tasks = std::mem::take(&mut self.table().tasks);
-        end_tasks(tasks).await;
+        let (agents, commands) = {
+            let mut table = self.table();
+            let commands = (!table.outlive_run).then(|| std::mem::take(&mut table.command_tasks));
+            (std::mem::take(&mut table.agents), commands)
+        };
+        end_tasks(agents).await;
+        if let Some(commands) = commands {
+            end_tasks(commands).await;
+        }
         let mut table = self.table();
         for index in 0..table.entries.len() {
-            if table.entries[index].task.end.is_none() {
+            let entry = &table.entries[index];
+            if entry.task.end.is_none() && table.ends_with_run(entry) {
                 table.record_end(index, BackgroundEnd::RunEnded, None, None);
             }
         }
@@ -479,6 +558,7 @@ impl TaskTable {
         let (bytes, file): (u64, Option<PathBuf>) =
             captured.map_or((0, None), |captured| (captured.bytes, captured.file));
         (entry.task.output_bytes, entry.task.output_file) = (bytes, file);
+        entry.keeper = None;
         let task = entry.task.clone();
         self.report(task);
         let ended = self.entries.iter().rev().filter(|entry| entry.task.end.is_some());

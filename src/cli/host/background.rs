@@ -1,0 +1,66 @@
+//! Background commands of a host's session, which go on between its turns.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::cli::output::work_frames;
+use crate::host::UserPrompt;
+use crate::recovery::Interrupt;
+
+use super::session::HostSession;
+
+/// How long commands may go on after the last result once the host has closed standard input.
+const GRACE_AFTER_RESULT: Duration = Duration::from_secs(5);
+
+/// How long what is left of a turn may take to end.
+const TURN_END: Duration = Duration::from_secs(1);
+
+/// How long commands may take to end with the session.
+const SESSION_END: Duration = Duration::from_secs(2);
+
+impl HostSession {
+    /// Reports commands to the host from the end of a turn on.
+    pub(super) async fn report_commands(&mut self) {
+        self.commands.end_run(TURN_END).await;
+        self.last_turn_ended = Instant::now();
+        let (out, session_id) = (self.out.clone(), self.session_id.clone());
+        self.commands.report_to(move |task| {
+            for (subtype, mut frame) in work_frames(&task) {
+                frame["type"] = Value::from("system");
+                frame["subtype"] = Value::from(subtype);
+                frame["session_id"] = Value::from(session_id.get());
+                frame["uuid"] = Value::from(Uuid::new_v4().to_string());
+                out.send_json(frame, None);
+            }
+        });
+    }
+
+    /// Begins a turn about commands that have ended, as a host that reads the state of the session
+    /// expects results without a prompt. The model of another host learns of them with the next
+    /// prompt.
+    pub(super) fn begin_turn_about_commands(&mut self) {
+        self.queue.push_back(UserPrompt::about_background_commands());
+    }
+
+    /// Lets commands end by themselves for a moment after the last result.
+    ///
+    /// # Errors
+    /// A signal ends the session.
+    pub(super) async fn await_last_commands(&self) -> Result<(), Interrupt> {
+        let grace = tokio::time::sleep_until(self.last_turn_ended + GRACE_AFTER_RESULT);
+        tokio::select! {
+            biased;
+            interrupt = self.context.signals.first() => Err(interrupt),
+            () = self.commands.wait_until_ended() => Ok(()),
+            () = grace => Ok(()),
+        }
+    }
+
+    /// Stops the commands that are left when the session ends.
+    pub(super) async fn stop_commands(&self) {
+        self.commands.stop(SESSION_END).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! Background commands that outlive the runs of a host's session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+use super::task_stops::TaskStops;
+use super::tasks::{BackgroundTasks, TaskEntry, TaskListener};
+
+/// The background commands of a session with several runs: they go on when a run ends, and a run
+/// does not wait for them. Clones share them.
+#[derive(Clone, Debug)]
+pub struct KeptCommands(Arc<BackgroundTasks>);
+
+impl KeptCommands {
+    pub fn new(stops: TaskStops) -> Self {
+        let commands = BackgroundTasks::new(stops);
+        commands.table().outlive_run = true;
+        Self(commands)
+    }
+
+    /// Hands the table to the tools of the next run. What the last run left is over for it.
+    pub(in super::super) fn for_next_run(&self) -> Arc<BackgroundTasks> {
+        let mut table = self.0.table();
+        table.closing = None;
+        for entry in &mut table.entries {
+            // The journal reports sub-agents that were cut.
+            entry.model_knows_end |= entry.task.kind == BackgroundKind::Agent;
+            entry.is_of_earlier_run |= entry.task.end.is_some() && entry.model_knows_end;
+        }
+        drop(table);
+        Arc::clone(&self.0)
+    }
+
+    /// Lets the commands end with their run from now on, as no further run may come.
+    pub fn end_with_run(&self) {
+        self.0.end_with_run();
+    }
+
+    /// Hands the start and the end of each task to `listener`, which must not block, beginning with
+    /// those that no run has reported.
+    pub fn report_to(&self, listener: impl Fn(BackgroundTask) + Send + Sync + 'static) {
+        self.0.report_to(listener);
+    }
+
+    /// Waits until a command has ended by itself, unknown to the model.
+    pub async fn wait_for_unreported_end(&self) {
+        let is_unreported =
+            |entry: &TaskEntry| entry.is_news() && entry.task.end != Some(BackgroundEnd::Killed);
+        let mut ends = self.0.end_count.subscribe();
+        while !self.0.table().entries.iter().any(is_unreported) {
+            if ends.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Waits until no command is running.
+    pub async fn wait_until_ended(&self) {
+        let mut ends = self.0.end_count.subscribe();
+        while self.0.table().alive().next().is_some() {
+            if ends.changed().await.is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Stops what is still running of a run that is over, within `patience`: everything but the
+    /// commands.
+    pub async fn end_run(&self, patience: Duration) {
+        self.0.stop_all(patience).await;
+        self.0.table().listener = TaskListener::default();
+    }
+
+    /// Stops all commands, within `patience`.
+    pub async fn stop(&self, patience: Duration) {
+        self.0.end_with_run();
+        self.0.table().closing = None;
+        self.0.stop_all(patience).await;
+    }
+}

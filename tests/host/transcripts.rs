@@ -1,0 +1,84 @@
+//! What programs read of a host's session: transcripts, copies of them, and exit codes.
+
+use outlast::rehearsal::Scenario;
+use serde_json::{Value, json};
+
+use super::driver::HostDriver;
+use crate::support::{RunBuilder, serve};
+
+#[tokio::test]
+async fn prompts_are_recorded_as_they_were_given() {
+    let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
+    let mut host = HostDriver::start(&server, &["--session-mirror"]);
+    host.prompt("a text").await;
+    host.result().await;
+    let blocks = json!([{ "type": "text", "text": "one block" }]);
+    host.send(&json!({ "type": "user", "message": { "role": "user", "content": blocks } })).await;
+    host.result().await;
+    // The session is read again for each turn.
+    host.prompt("a last one").await;
+    host.result().await;
+    let (_, frames) = host.end().await;
+    let mirrored = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
+    let entries = mirrored.filter_map(|frame| frame["entries"].as_array()).flatten();
+    let prompts: Vec<&Value> = entries
+        .filter(|entry| entry["type"] == "user")
+        .map(|entry| &entry["message"]["content"])
+        .collect();
+    assert_eq!(prompts, [&json!("a text"), &blocks, &json!("a last one")]);
+    let body = &server.requests()[2].body;
+    assert_eq!(body["messages"][0]["content"][0]["text"], "a text", "{body}");
+}
+
+#[tokio::test]
+async fn mirrored_sub_agents_carry_their_metadata() {
+    let call =
+        json!({ "description": "look", "prompt": "Look.", "subagent_type": "general-purpose" });
+    let server = serve(Scenario::new().tool("Agent", call).reply("seen").reply("done"));
+    let mut host = HostDriver::start(&server, &["--session-mirror"]);
+    host.prompt("go").await;
+    host.result().await;
+    let (_, frames) = host.end().await;
+    let of_agent = |frame: &&Value| {
+        let path = frame["filePath"].as_str().unwrap_or_default();
+        frame["type"] == "transcript_mirror" && path.contains("/subagents/agent-")
+    };
+    let first = frames.iter().find(of_agent).expect("a sub-agent was mirrored");
+    let path = first["filePath"].as_str().unwrap_or_default();
+    assert!(path.ends_with(".jsonl"), "{first}");
+    let metadata = &first["entries"][0];
+    assert_eq!(
+        (&metadata["type"], &metadata["agentType"]),
+        (&json!("agent_metadata"), &json!("general-purpose"))
+    );
+    assert!(metadata["toolUseId"].as_str().is_some_and(|id| id.starts_with("toolu")), "{metadata}");
+    let prompt = frames.iter().filter(of_agent).flat_map(|it| it["entries"].as_array()).flatten();
+    let prompt = prompt.into_iter().find(|entry| entry["type"] == "user");
+    assert_eq!(prompt.expect("its prompt")["message"]["content"], "Look.");
+}
+
+#[tokio::test]
+async fn a_failed_start_ends_with_exit_code_1_in_process_and_result() {
+    let server = serve(Scenario::new());
+    for flags in
+        [&["--no-such-flag"][..], &["--max-turns", "many"], &["--settings", "/nowhere.json"]]
+    {
+        let host = HostDriver::with(RunBuilder::against(&server), flags);
+        let (ended, frames) = host.end().await;
+        assert_eq!(ended.code, Some(1), "{flags:?}: {}", ended.stderr);
+        let result = frames.iter().rfind(|frame| frame["type"] == "result").expect("a result");
+        assert_eq!((&result["exit_code"], &result["is_error"]), (&json!(1), &json!(true)));
+    }
+    let plain = RunBuilder::against(&server).args(["hi", "--no-such-flag"]).start().end().await;
+    assert_eq!(plain.code, Some(2), "without a host: {}", plain.stderr);
+}
+
+#[tokio::test]
+async fn a_failed_turn_ends_with_exit_code_1() {
+    let server = serve(Scenario::new().tool("Glob", json!({ "pattern": "*" })).reply("no"));
+    let mut host = HostDriver::start(&server, &["--max-turns", "1"]);
+    host.prompt("go").await;
+    let result = host.result().await;
+    assert_eq!((&result["subtype"], &result["exit_code"]), (&json!("error_max_turns"), &json!(1)));
+    assert_eq!(host.end().await.0.code, Some(1));
+}
