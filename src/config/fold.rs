@@ -225,6 +225,12 @@ impl Fold {
         self.values.get(&path).map(|folded| folded.origin.as_str())
     }
 
+    /// The value of a setting so far, or its default. `None`: it has none.
+    pub fn value_below(&self, setting: &Setting) -> Option<Value> {
+        let default = || Some(setting.default.clone()).filter(|value| !value.is_null());
+        self.value(setting).or_else(default)
+    }
+
     /// The value of a setting. `None`: it is not set.
     fn value(&self, setting: &Setting) -> Option<Value> {
         let root = setting.path();

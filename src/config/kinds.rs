@@ -142,6 +142,8 @@ plain_kinds! {
             "type": "object",
             "additionalProperties": { "type": ["string", "number", "boolean"] },
         });
+    PluginSwitches: "an object of true or false, by NAME@MARKETPLACE", parsed,
+        json!({ "type": "object" });
     ServerMap: "an object of servers, each with \"command\", \"args\" and \"env\", or with \"type\": \
          \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", parsed, servers();
 }
@@ -316,7 +318,7 @@ impl Fraction {
 }
 
 /// An amount of US dollars above zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dollars(pub Money);
 
 impl Serialize for Dollars {
@@ -577,3 +579,8 @@ impl SettingValue for FolderList {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServerMap(pub BTreeMap<String, Value>);
+
+/// Whether plugins are used, by name: true or false, or versions of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PluginSwitches(pub BTreeMap<String, Value>);

@@ -30,9 +30,11 @@ pub mod variables;
 mod check;
 mod comments;
 mod memory_size;
+mod named_scripts;
 mod sandbox_mode;
 mod schema_parts;
 mod setting;
+mod strictness;
 mod unknown_keys;
 mod variable_readers;
 

@@ -30,7 +30,7 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The groups in which lists of settings show them: the name of each, and its first setting.
-const TOPICS: [(&str, &str); 17] = [
+const TOPICS: [(&str, &str); 18] = [
     ("Credentials", "apiKeyHelper"),
     ("Model", "model"),
     ("Environment", "env"),
@@ -38,6 +38,7 @@ const TOPICS: [(&str, &str); 17] = [
     ("Hooks", "hooks"),
     ("Trust", "trustedProjects"),
     ("MCP servers", "mcpServers"),
+    ("Plugins", "enabledPlugins"),
     ("Limits", "maxTurns"),
     ("Acceptance", "require"),
     ("Loops", "loopNoteAt"),

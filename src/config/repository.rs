@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::comments::blank_comments;
 use super::file::{FILE_BYTES_MAX, ParsedSettings};
 use super::registry;
-use super::setting::Untrusted;
+use super::setting::{Setting, Untrusted};
 use super::trust::{Trust, root};
 use super::unknown_keys;
 use crate::json;
@@ -107,9 +107,16 @@ impl IgnoredSettings {
 
     /// Returns the settings of an untrusted file that only restrict rights, and records the rest as
     /// ignored.
-    pub fn strip_untrusted(&mut self, file: &str, content: &[u8], paths: &RulePaths<'_>) -> Value {
+    /// `below` is the value of a setting that is in force without the file.
+    pub fn strip_untrusted(
+        &mut self,
+        file: &str,
+        content: &[u8],
+        paths: &RulePaths<'_>,
+        below: ValueBelow<'_>,
+    ) -> Value {
         let Some(settings) = self.object(file, content) else { return Value::Object(Map::new()) };
-        Value::Object(self.restricting(file, "", &settings, paths))
+        Value::Object(self.restricting(file, "", &settings, (paths, below)))
     }
 
     /// Returns what of an object of settings only restricts rights. `prefix` is its name.
@@ -118,15 +125,15 @@ impl IgnoredSettings {
         file: &str,
         prefix: &str,
         settings: &Map<String, Value>,
-        paths: &RulePaths<'_>,
+        (paths, below): (&RulePaths<'_>, ValueBelow<'_>),
     ) -> Map<String, Value> {
         let mut kept = Map::new();
         for (name, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
             let key = format!("{prefix}{name}");
-            let untrusted = registry::find(&key).map(|setting| setting.untrusted);
-            match (untrusted, value) {
+            let setting = registry::find(&key);
+            match (setting.map(|setting| setting.untrusted), value) {
                 (None, Value::Object(members)) if registry::is_group(&key) => {
-                    let inner = self.restricting(file, &format!("{key}."), members, paths);
+                    let inner = self.restricting(file, &format!("{key}."), members, (paths, below));
                     kept.insert(name.clone(), Value::Object(inner));
                 }
                 // Settings of this name have no effect in any file.
@@ -143,6 +150,11 @@ impl IgnoredSettings {
                     kept.insert(name.clone(), good);
                 }
                 (Some(Untrusted::Only(word)), Value::String(text)) if text == word => {
+                    kept.insert(name.clone(), value.clone());
+                }
+                (Some(Untrusted::Stricter(is_stricter)), _)
+                    if is_stricter(value, setting.map(of_form).and_then(below).as_ref()) =>
+                {
                     kept.insert(name.clone(), value.clone());
                 }
                 (Some(_), Value::Object(members)) if ["env", "hooks"].contains(&key.as_str()) => {
@@ -182,6 +194,12 @@ impl IgnoredSettings {
         for key in USER_ONLY.into_iter().filter(|key| parsed.remove(key)) {
             self.key(file, key, NO_SELF_TRUST);
         }
+    }
+
+    /// Records a file that is trusted for its content and names a script that is not.
+    pub fn script(&mut self, file: &str, script: &str) {
+        let script = printable_path(script);
+        self.file(file, &format!("it names {script}, whose SHA-256 is not among trustedProjects"));
     }
 
     /// Records the withheld fields of agents and commands.
@@ -236,6 +254,14 @@ const USER_ONLY: [&str; 2] = ["trustedProjects", "unconfinedPrograms"];
 
 const NO_SELF_TRUST: &str = "no repository can vouch for one";
 
+/// The setting whose value is in force, if this one is another form of it.
+fn of_form(setting: &'static Setting) -> &'static Setting {
+    setting.form_of.and_then(registry::find).unwrap_or(setting)
+}
+
+/// The value of a setting that is in force without an untrusted file.
+type ValueBelow<'a> = &'a dyn Fn(&Setting) -> Option<Value>;
+
 /// The folders that relative rules are resolved against.
 pub struct RulePaths<'a> {
     pub cwd: &'a Path,
@@ -256,6 +282,11 @@ fn is_nothing(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     }
+}
+
+/// Returns a path safe for logs.
+fn printable_path(path: &str) -> String {
+    path.split('/').map(printable).collect::<Vec<_>>().join("/")
 }
 
 /// Returns a name safe for logs: short, and without control characters.
@@ -285,7 +316,8 @@ fn line(ignored: &[IgnoredSetting]) -> String {
         format!("{file} ({}{more})", of_it[..of_it.len().min(SHOWN_MAX)].join(", "))
     });
     format!(
-        "ignored settings of this repository: {}; see outlast-security(7)",
+        "ignored settings of this repository: {}; --trust-project lets them count, see \
+         outlast-security(7)",
         parts.collect::<Vec<_>>().join(", ")
     )
 }

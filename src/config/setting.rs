@@ -70,7 +70,7 @@ pub struct SettingVariable {
 pub(super) type VariableReader = fn(&str) -> Result<Option<Value>, InvalidValue>;
 
 /// What of a setting counts in a repository that is not trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Untrusted {
     Ignored,
     /// The permission rules in it: they only forbid.
@@ -79,7 +79,12 @@ pub enum Untrusted {
     Paths,
     /// This value, which only forbids.
     Only(&'static str),
+    /// A value that is stricter than the one in force without it, if there is one.
+    Stricter(StricterThan),
 }
+
+/// Whether a value is at least as strict as the one in force without it.
+pub(super) type StricterThan = fn(&Value, Option<&Value>) -> bool;
 
 impl Setting {
     pub(super) fn new<T: SettingValue>(

@@ -9,13 +9,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::kinds::{
-    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch, Retries,
-    ServerMap, Span, TextList, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
+    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch,
+    PluginSwitches, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
+    UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
 use super::setting::{Setting, Untrusted};
+use super::strictness::{is_at_most, is_stricter_mode, is_stricter_to_require};
 use super::trust::TrustedProjects;
 use super::variable_readers::{
     count, memory, millis, no, per_cent, retries, text, thinking, tries, unattended,
@@ -224,21 +226,27 @@ settings! {
     /// Whether all servers of a trusted repository are used.
     all_project_servers: bool = true, "enableAllProjectMcpServers";
 
+    /// Plugins to use: NAME@MARKETPLACE, and whether. They are looked for on this disk only.
+    enabled_plugins: PluginSwitches = PluginSwitches::default(), "enabledPlugins";
+
     /// Stop after so many model replies.
     max_turns: Option<NonZeroU32> = None, "maxTurns"
-        .flag("max-turns", "N", LIMITS).variable("CLAUDE_CODE_MAX_TURNS", "", count).critical();
+        .flag("max-turns", "N", LIMITS).variable("CLAUDE_CODE_MAX_TURNS", "", count).critical()
+        .untrusted(Untrusted::Stricter(is_at_most::<NonZeroU32>));
 
     /// Never spend more than this.
     max_budget_usd: Option<Dollars> = None, "maxBudgetUsd"
-        .flag("max-budget-usd", "USD", LIMITS).critical();
+        .flag("max-budget-usd", "USD", LIMITS).critical()
+        .untrusted(Untrusted::Stricter(is_at_most::<Dollars>));
 
     /// Whether the budget is a ceiling, or looked at after each reply.
     budget_mode: BudgetMode = BudgetMode::Ceiling, "budgetMode"
-        .flag("budget-mode", "MODE", LIMITS).critical();
+        .flag("budget-mode", "MODE", LIMITS).critical().untrusted(Untrusted::Only("ceiling"));
 
     /// End in time, whatever goes wrong: 45m, 1h30m.
     max_duration: Option<Span> = None, "maxDuration"
-        .flag("max-duration", "TIME", LIMITS).alias("deadline").critical();
+        .flag("max-duration", "TIME", LIMITS).alias("deadline").critical()
+        .untrusted(Untrusted::Stricter(is_at_most::<Span>));
 
     /// The part of the time after which the model is told to wrap up.
     wrap_up_at: Fraction = Fraction::NINE_TENTHS, "wrapUpAt";
@@ -450,7 +458,8 @@ settings! {
     web_fetch_private_hosts: NameList = NameList::default(), "webFetchPrivateHosts";
 
     /// How deep sub-agents may be nested, 0 for none; see outlast-agents(7).
-    max_agent_depth: u8 = agents().depth, "maxAgentDepth";
+    max_agent_depth: u8 = agents().depth, "maxAgentDepth"
+        .untrusted(Untrusted::Stricter(is_at_most::<u8>));
 
     /// How many sub-agents may be at work at a time. Others wait in line.
     max_live_agents: NonZeroU16 = live_agents(), "maxLiveAgents";
@@ -466,16 +475,16 @@ settings! {
 
     /// What commands may touch; off by itself with bypassPermissions. See outlast-security(7).
     sandbox_mode: Option<SandboxMode> = None, "sandbox.mode"
-        .flag("sandbox", "MODE", TOOLS).critical()
+        .flag("sandbox", "MODE", TOOLS).critical().untrusted(Untrusted::Stricter(is_stricter_mode))
         .default_words("workspace; off with bypassPermissions");
 
     /// Another way to say sandbox.mode: whether there is a sandbox.
     sandbox_enabled: Option<bool> = None, "sandbox.enabled"
-        .form_of("sandbox.mode");
+        .form_of("sandbox.mode").untrusted(Untrusted::Stricter(|value, _| value == true));
 
     /// Another way to say sandbox.mode: true is required.
     sandbox_required: Option<bool> = None, "sandbox.failIfUnavailable"
-        .critical().form_of("sandbox.mode");
+        .critical().form_of("sandbox.mode").untrusted(Untrusted::Stricter(is_stricter_to_require));
 
     /// Paths that commands may write to, beside those of the mode.
     allow_write: TextList = TextList::default(), "sandbox.filesystem.allowWrite"
@@ -495,7 +504,8 @@ settings! {
 
     /// Whether sandboxed commands have a network. Without one they can make no sockets.
     sandbox_network: NetworkSwitch = NetworkSwitch(true), "sandbox.network.enabled"
-        .flag("sandbox-network", "ON|OFF", TOOLS);
+        .flag("sandbox-network", "ON|OFF", TOOLS)
+        .untrusted(Untrusted::Stricter(|value, _| value == false));
 
     /// An empty list turns the network off. Any other cannot be enforced while it is on, and ends
     /// outlast.
@@ -528,7 +538,7 @@ settings! {
 
     /// Which variables commands see.
     child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"
-        .flag("child-env", "MODE", TOOLS).critical()
+        .flag("child-env", "MODE", TOOLS).critical().untrusted(Untrusted::Only("allowlist"))
         .default_words("scrub; inherit with bypassPermissions");
 
     /// A variable that commands see in any case; may be repeated.

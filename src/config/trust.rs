@@ -12,9 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::json;
+use crate::process::file_reads;
 use crate::tools::check_glob;
 
+use super::comments::blank_comments;
+use super::file::FILE_BYTES_MAX;
 use super::kinds::SettingValue;
+use super::named_scripts::named_scripts;
 use super::schema_parts::{list, nullable};
 use super::values::InvalidValue;
 
@@ -61,13 +66,18 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Finds the entries for `cwd` or the root of its repository. Links are resolved first.
+    /// Finds the entries for `cwd`. Those with the content of files may also name the root of its
+    /// repository; those without do not vouch for what was put below a root since. Links are resolved
+    /// first.
     pub fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
         let places: Vec<PathBuf> =
-            fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![root(&cwd), cwd]);
+            fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![cwd.clone(), root(&cwd)]);
         let about = |entry: &&TrustedProject| match &entry.path {
             None => true,
-            Some(path) => is_about(path, &places, home),
+            Some(path) => {
+                let counted = if entry.sha256.is_empty() { 1 } else { places.len() };
+                is_about(path, &places[..counted.min(places.len())], home)
+            }
         };
         let mut contents = Vec::new();
         for entry in entries.iter().filter(about) {
@@ -77,6 +87,28 @@ impl Trust {
             contents.extend(entry.sha256.iter().cloned());
         }
         Self::Files(contents)
+    }
+
+    /// Whether a settings file of the repository with this content is trusted. Where only contents
+    /// are, that of each script that it names must be too.
+    ///
+    /// # Errors
+    /// The script that is not.
+    pub fn covers_settings(&self, content: &[u8], cwd: &Path) -> Result<bool, PathBuf> {
+        if *self == Self::Full || !self.covers(content) {
+            return Ok(*self == Self::Full);
+        }
+        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
+        let text = json::to_strict(&blank_comments(&String::from_utf8_lossy(content))).into_owned();
+        // A file that is no JSON is rejected where it is read.
+        let Ok(settings) = serde_json::from_str(&text) else { return Ok(true) };
+        let Ok(cwd) = fs::canonicalize(cwd) else { return Ok(false) };
+        let is_known = |file: &PathBuf| {
+            let read = file_reads::read_regular(file, FILE_BYTES_MAX);
+            read.is_ok_and(|script| self.covers(&script))
+        };
+        let mut scripts = named_scripts(&settings, &cwd, &root(&cwd)).into_iter();
+        scripts.find(|script| !is_known(script)).map_or(Ok(true), Err)
     }
 
     /// Whether a file with this content is trusted.

@@ -8,12 +8,12 @@ use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
-const FOREIGN: [&str; 43] = [
+const FOREIGN: [&str; 42] = [
     "$schema", "alwaysThinkingEnabled", "attribution", "autoMemoryEnabled",
     "autoScrollEnabled", "autoUpdates", "autoUpdatesChannel", "awsAuthRefresh",
     "awsCredentialExport", "claudeMdExcludes", "companyAnnouncements", 
     "editorMode", "effortLevel",
-    "enabledPlugins", "extraKnownMarketplaces", "feedbackSurveyRate", "fileSuggestion",
+    "extraKnownMarketplaces", "feedbackSurveyRate", "fileSuggestion",
     "forceLoginMethod", "gcpAuthRefresh", "includeCoAuthoredBy", "includeGitInstructions",
     "language", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
     "prefersReducedMotion", "prUrlTemplate", "respectGitignore", "showThinkingSummaries",
@@ -26,9 +26,9 @@ const FOREIGN: [&str; 43] = [
 /// Ignored keys that would change what a run does: ignoring them silently would suggest that they
 /// apply.
 #[rustfmt::skip]
-const UNSUPPORTED: [&str; 11] = [
+const UNSUPPORTED: [&str; 10] = [
     "alwaysThinkingEnabled", "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
-    "effortLevel", "enabledPlugins", "forceLoginMethod", "gcpAuthRefresh", "language",
+    "effortLevel", "forceLoginMethod", "gcpAuthRefresh", "language",
     "respectGitignore", "skillOverrides",
 ];
 

@@ -305,25 +305,25 @@ fn naming(entry: &str) -> BinaryFixture {
 
 #[test]
 fn the_user_names_repositories_by_their_real_place() {
-    // What is said, what is in the repository's folder, what is a repository inside, what has a
-    // similar name.
+    // What is said, the repository, a folder in it, a repository inside, what has a similar name.
     let table = [
-        (r#""~/code/app""#, [true, false, false]),
-        (r#""~/code/app/""#, [true, false, false]),
-        (r#""~/link/app""#, [true, false, false]),
-        (r#""~/code/app/part""#, [true, false, false]),
-        (r#""~/code/a*""#, [true, false, true]),
-        (r#""~/link/a*""#, [true, false, true]),
-        (r#""~/code/*""#, [true, false, true]),
-        (r#""~/code/**""#, [true, true, true]),
-        (r#""~/co*/app""#, [true, false, false]),
-        (r#""~/code""#, [false, false, false]),
-        (r#""~/code/app/gone""#, [false, false, false]),
-        (r#"{"path": "~/code/app-2"}"#, [false, false, true]),
+        (r#""~/code/app""#, [true, false, false, false]),
+        (r#""~/code/app/""#, [true, false, false, false]),
+        (r#""~/link/app""#, [true, false, false, false]),
+        (r#""~/code/app/part""#, [false, true, false, false]),
+        (r#""~/code/app/**""#, [true, true, true, false]),
+        (r#""~/code/a*""#, [true, false, false, true]),
+        (r#""~/link/a*""#, [true, false, false, true]),
+        (r#""~/code/*""#, [true, false, false, true]),
+        (r#""~/code/**""#, [true, true, true, true]),
+        (r#""~/co*/app""#, [true, false, false, false]),
+        (r#""~/code""#, [false, false, false, false]),
+        (r#""~/code/app/gone""#, [false, false, false, false]),
+        (r#"{"path": "~/code/app-2"}"#, [false, false, false, true]),
     ];
     for (entry, wanted) in table {
-        let world = naming(entry);
-        let places = ["code/app/part", "code/app/vendor/lib", "code/app-2"];
+        let world = naming(entry).file("home/code/app/.claude/settings.json", GREEDY);
+        let places = ["code/app", "code/app/part", "code/app/vendor/lib", "code/app-2"];
         let found = places.map(|place| {
             let cwd = world.home().join(place);
             let straight = is_trusted(&resolve(&world, &cwd, &[], &[]).unwrap());
@@ -335,15 +335,96 @@ fn the_user_names_repositories_by_their_real_place() {
     }
 }
 
+fn digest(text: &str) -> String {
+    let mut hex = String::new();
+    for byte in Sha256::digest(text) {
+        write!(hex, "{byte:02X}").expect("memory takes it");
+    }
+    hex
+}
+
+#[test]
+fn sources_that_name_the_repository_vouch_for_it() {
+    let world = BinaryFixture::new().file(PROJECT_FILE, GREEDY);
+    for (sources, wanted) in [
+        ("project", true),
+        ("user,project", true),
+        ("user,project,local", true),
+        ("user", false),
+        ("", false),
+    ] {
+        let settings = at_work(&world, &["--setting-sources", sources]);
+        assert_eq!(is_trusted(&settings), wanted, "{sources:?}");
+    }
+    // That file is the project's, and is not read.
+    let local = at_work(&world, &["--setting-sources", "local"]);
+    assert!(!is_trusted(&local) && local.ignored.is_empty(), "{:?}", local.ignored);
+    assert!(local.memory.is_some_and(|memory| memory.trusted));
+}
+
+#[test]
+fn what_only_tightens_needs_no_trust() {
+    let tight = r#"{"maxTurns": 3, "maxBudgetUsd": 0.5, "maxDuration": "5m", "budgetMode": "ceiling",
+        "maxAgentDepth": 1, "childEnv": "allowlist",
+        "sandbox": {"enabled": true, "failIfUnavailable": true, "network": {"enabled": false}}}"#;
+    let world = BinaryFixture::new().file(PROJECT_FILE, tight);
+    let settings = at_work(&world, &["--dangerously-skip-permissions"]);
+    assert_eq!(keys(&settings), [""; 0]);
+    assert_eq!(settings.ignored_warning, None);
+    assert_eq!(settings.limits.budgets.turns, Some(3));
+    assert_eq!(settings.budget.map(|budget| budget.as_dollars()), Some(0.5));
+    assert!(settings.limits.deadline.is_some());
+    assert_eq!(settings.agent_limits.depth, 1);
+    let sandbox = &settings.tools.sandbox;
+    assert_eq!((sandbox.mode, sandbox.no_network), (outlast::tools::SandboxMode::Required, true));
+
+    let own = r#"{"maxTurns": 2, "maxBudgetUsd": 0.25, "maxDuration": 60, "maxAgentDepth": 0,
+        "sandbox": {"mode": "read-only"}}"#;
+    let world = world.file("home/.outlast/settings.json", own);
+    let settings = at_work(&world, &[]);
+    assert_eq!(settings.limits.budgets.turns, Some(2));
+    assert_eq!(settings.budget.map(|budget| budget.as_dollars()), Some(0.25));
+    assert_eq!(settings.agent_limits.depth, 0);
+    assert_eq!(settings.tools.sandbox.mode, outlast::tools::SandboxMode::ReadOnly);
+    let wanted =
+        ["maxTurns", "maxBudgetUsd", "maxDuration", "maxAgentDepth", "sandbox.failIfUnavailable"];
+    assert_eq!(keys(&settings), wanted);
+    let warning = settings.ignored_warning.expect("it is reported");
+    assert!(warning.contains("--trust-project"), "{warning}");
+}
+
+#[test]
+fn a_digest_vouches_for_the_scripts_that_settings_name_too() {
+    let file = r#"{"model": "theirs", "permissions": {"allow": ["Bash"]}, "hooks": {"Stop": [{"hooks":
+        [{"type": "command", "command": "\"$CLAUDE_PROJECT_DIR\"/.claude/check.sh --all"}]}]}}"#;
+    let servers = r#"{"mcpServers": {"own": {"command": "python3", "args": ["tools/server.py"]}}}"#;
+    let world = BinaryFixture::new()
+        .file(PROJECT_FILE, file)
+        .file("work/.mcp.json", servers)
+        .file("work/.claude/check.sh", "echo checked")
+        .file("work/tools/server.py", "print()");
+    let trusting = |files: &[&str]| {
+        let digests: Vec<String> =
+            files.iter().map(|text| format!("\"{}\"", digest(text))).collect();
+        let inline = format!(r#"{{"trustedProjects": [{{"sha256": [{}]}}]}}"#, digests.join(","));
+        at_work(&world, &["--settings", &inline])
+    };
+    let alone = trusting(&[file, servers]);
+    assert!(!is_trusted(&alone) && alone.mcp.servers.is_empty());
+    let whys: Vec<&str> = alone.ignored.iter().map(|one| one.why.as_str()).collect();
+    for script in [".claude/check.sh", "tools/server.py"] {
+        assert!(whys.iter().any(|why| why.contains(script)), "{whys:?}");
+    }
+    let whole = trusting(&[file, servers, "echo checked", "print()"]);
+    assert!(is_trusted(&whole));
+    assert_eq!((whole.mcp.servers.len(), whole.ignored.len()), (1, 0), "{:?}", whole.ignored);
+    fs::write(world.work().join(".claude/check.sh"), "rm -r /").expect("a file");
+    let changed = trusting(&[file, servers, "echo checked", "print()"]);
+    assert!(!is_trusted(&changed) && changed.mcp.servers.len() == 1, "{:?}", changed.ignored);
+}
+
 #[test]
 fn a_file_may_be_trusted_for_what_it_holds() {
-    let digest = |text: &str| {
-        let mut hex = String::new();
-        for byte in Sha256::digest(text) {
-            write!(hex, "{byte:02X}").expect("memory takes it");
-        }
-        hex
-    };
     let entry = format!(r#"{{"path": "~/code/app", "sha256": "{}"}}"#, digest(GREEDY));
     let world = naming(&entry);
     let (part, other) = (world.home().join("code/app/part"), world.home().join("code/app-2"));

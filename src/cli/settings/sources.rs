@@ -1,5 +1,6 @@
 //! Reads the settings files in order of precedence.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -8,13 +9,17 @@ use super::MemorySources;
 use super::contract::Held;
 use super::servers::{self, NamedServer, ServerAuthor};
 use crate::cli::args::RunArgs;
+use crate::cli::installed_plugins::EnabledPlugins;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::{LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
+use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ParsedSettings};
 use crate::config::fold::Fold;
+use crate::config::kinds::PluginSwitches;
 use crate::config::managed::ManagedSettings;
+use crate::config::registry;
 use crate::config::repository::{
     IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, UNTRUSTED, read_file,
 };
@@ -104,7 +109,9 @@ pub(super) fn read_all(
         SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
     let session = &args.session;
     let by_variable = environment::trusts_project(variables).map_err(UsageError::from);
-    let is_trusted = session.trust_project || reading.take(by_variable).unwrap_or_default();
+    let by_sources = names_repository(session.setting_sources.as_deref());
+    let by_variable = reading.take(by_variable).unwrap_or_default();
+    let is_trusted = session.trust_project || by_sources || by_variable;
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
@@ -147,7 +154,7 @@ pub(super) fn read_all(
     if let Some(parsed) = flag {
         reading.merge(&parsed, ServerAuthor::Settings);
     }
-    let plugins = reading.plugins(args, cwd);
+    let plugins = reading.plugins(args, cwd, &environment::own_folders(variables), &managed);
     for given in &args.mcp.mcp_config {
         let servers = servers::parse_flag(given);
         let servers = reading.take(servers).unwrap_or_default();
@@ -266,14 +273,47 @@ impl SourceReader {
         parsed
     }
 
-    /// Reads the plugins that flags name, and adds their hooks and servers.
-    fn plugins(&mut self, args: &RunArgs, cwd: &Path) -> Vec<Plugin> {
+    /// Reads the plugins that flags name and settings enable, and adds their hooks and servers.
+    fn plugins(
+        &mut self,
+        args: &RunArgs,
+        cwd: &Path,
+        config_folders: &[PathBuf],
+        managed: &[ParsedSettings],
+    ) -> Vec<Plugin> {
         let found = Plugin::find(&args.prompts.plugin_dir, cwd);
-        let plugins = self.take(found).unwrap_or_default();
+        let mut plugins = self.take(found).unwrap_or_default();
+        if !args.compatibility.disables_hooks() {
+            let enabled = EnabledPlugins::find(&self.enabled_plugins(managed), config_folders);
+            for id in enabled.missing {
+                self.fold.warnings.push(format!(
+                    "the plugin {id} of enabledPlugins is not on this disk, and not used; unpack it, and name \
+                     its folder with --plugin-dir"
+                ));
+            }
+            for folder in enabled.folders {
+                let plugin = self.take(Plugin::read(folder));
+                let is_new = |one: &Plugin| plugins.iter().all(|known| known.folder != one.folder);
+                plugins.extend(plugin.filter(is_new));
+            }
+        }
         for plugin in &plugins {
             self.plugin(plugin, !args.compatibility.disables_hooks());
         }
         plugins
+    }
+
+    /// The plugins that settings enable. Managed settings win.
+    fn enabled_plugins(&self, managed: &[ParsedSettings]) -> BTreeMap<String, Value> {
+        let setting = registry::find("enabledPlugins");
+        let value = setting.and_then(|setting| self.fold.value_below(setting));
+        let of_files = value.and_then(|value| serde_json::from_value::<PluginSwitches>(value).ok());
+        let PluginSwitches(mut enabled) = of_files.unwrap_or_default();
+        // The first managed file outranks the others.
+        for parsed in managed.iter().rev() {
+            enabled.extend(parsed.get::<PluginSwitches>("enabledPlugins").unwrap_or_default().0);
+        }
+        enabled
     }
 
     /// Adds the hooks and servers of a plugin.
@@ -293,11 +333,25 @@ impl SourceReader {
         }
     }
 
+    /// Whether a file of the repository is trusted. Records a script for which nothing vouches.
+    fn is_trusted(&mut self, file: &str, content: &[u8], cwd: &Path, trust: &Trust) -> bool {
+        match trust.covers_settings(content, cwd) {
+            Ok(is_trusted) => is_trusted,
+            Err(script) => {
+                let script = script.strip_prefix(cwd).unwrap_or(&script).display().to_string();
+                self.ignored.script(file, &script);
+                false
+            }
+        }
+    }
+
     fn repository(&mut self, path: &str, paths: &RulePaths<'_>, trust: &Trust) {
         let name = paths.cwd.join(path).display().to_string();
         let (read, trusted) = match read_file(paths.cwd, path, trust) {
             RepositoryFile::Nothing => (Ok(None), true),
-            RepositoryFile::Content(content) if trust.covers(&content) => {
+            RepositoryFile::Content(content)
+                if self.is_trusted(path, &content, paths.cwd, trust) =>
+            {
                 let text = self.decode(&name, &content);
                 let read = file::parse_text(&name, &text).map(|mut parsed| {
                     self.ignored.strip_never_trusted(path, &mut parsed);
@@ -306,7 +360,9 @@ impl SourceReader {
                 (read, true)
             }
             RepositoryFile::Content(content) => {
-                let value = self.ignored.strip_untrusted(path, &content, paths);
+                let fold = &self.fold;
+                let below = |setting: &Setting| fold.value_below(setting);
+                let value = self.ignored.strip_untrusted(path, &content, paths, &below);
                 let text = self.decode(&name, &content);
                 let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
                 let warnings = Vec::from_iter(rule_names::untrusted_rule_warning(&name, &text));
@@ -335,7 +391,7 @@ impl SourceReader {
         let name = cwd.join(MCP_FILE).display().to_string();
         let state = match read_file(cwd, MCP_FILE, trust) {
             RepositoryFile::Nothing => FileState::Absent,
-            RepositoryFile::Content(content) if trust.covers(&content) => {
+            RepositoryFile::Content(content) if self.is_trusted(MCP_FILE, &content, cwd, trust) => {
                 let text = self.decode(&name, &content);
                 let servers = servers::parse(&name, &text, ServerAuthor::Project);
                 match self.take(servers) {
@@ -389,6 +445,12 @@ impl SourceReader {
             plugins,
         }
     }
+}
+
+/// Whether the sources that a flag names include the repository's: who names them vouches for the
+/// folder.
+fn names_repository(given: Option<&str>) -> bool {
+    named(given).is_ok_and(|named| given.is_some() && named.iter().any(|name| *name != "user"))
 }
 
 fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {

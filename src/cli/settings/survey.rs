@@ -10,6 +10,7 @@ use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
 use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
+use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::MemorySize;
 use crate::config::environment::{Variables, config_dir_variable, variable_names};
@@ -50,6 +51,7 @@ pub struct SettingsSurvey {
     pub foreign: Vec<(String, String)>,
     /// Agents, commands and skills.
     pub library: PromptLibrary,
+    pub plugins: Vec<Plugin>,
     /// Unknown variables with a prefix of ours.
     pub unknown_variables: Vec<String>,
 }
@@ -91,7 +93,7 @@ pub fn survey_with_managed(
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account());
     let model = env.aliases.get(config.model.trim()).unwrap_or(&config.model).clone();
     let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);
-    let SettingsSources { files, ignored, ignored_warning, library, .. } = inputs.sources;
+    let SettingsSources { files, ignored, ignored_warning, library, plugins, .. } = inputs.sources;
     SettingsSurvey {
         foreign: inputs.fold.foreign,
         needs_credential: endpoint.base_url == BASE_URL,
@@ -111,6 +113,7 @@ pub fn survey_with_managed(
         ignored_warning,
         endpoint,
         library,
+        plugins,
     }
 }
 
