@@ -19,6 +19,7 @@ use super::doctor;
 use super::error_report::report_usage_error;
 use super::exit_watchdog::ExitWatchdog;
 use super::host;
+use super::inspect;
 use super::manual;
 use super::output::Screen;
 use super::panics;
@@ -85,7 +86,7 @@ fn run_with_watchdog(
         }
     };
     match thread::Builder::new().name("run".to_owned()).stack_size(STACK_BYTES).spawn(run) {
-        Ok(_) => testament.watch(runtime, signals, outcome),
+        Ok(_) => testament.watch(runtime, signals, outcome, wanted.exit_code_terms()),
         Err(error) => report_usage_error(&no_thread(&error), wanted),
     }
 }
@@ -159,6 +160,10 @@ fn dispatch(
         CliRequest::Sessions(args) => {
             let world = process_context(signals, last)?;
             with_runtime(sessions::sessions(args, world))
+        }
+        CliRequest::Inspect(args) => {
+            let world = process_context(signals, last)?;
+            with_runtime(inspect::inspect(args, world))
         }
         CliRequest::Report(args) => {
             let world = process_context(signals, last)?;

@@ -23,6 +23,8 @@ mod exit_watchdog;
 mod front_matter;
 mod host;
 mod host_turn;
+mod inspect;
+mod installed_plugins;
 mod manual;
 pub mod memory;
 mod mentions;

@@ -1,5 +1,5 @@
 //! Plugins: folders with commands, agents, skills, output styles, hooks and MCP servers, named by
-//! `--plugin-dir`. Naming one vouches for it, as for the user's own folders.
+//! `--plugin-dir` or enabled by settings. Either vouches for one, as for the user's own folders.
 //!
 //! ```text
 //! .claude-plugin/plugin.json   its name and version; without it the folder's name counts
@@ -7,6 +7,8 @@
 //! hooks/hooks.json             hooks, as in a settings file
 //! .mcp.json                    MCP servers
 //! ```
+//!
+//! Hooks and servers may stand in `plugin.json` instead, or in a file that it names.
 //!
 //! `${CLAUDE_PLUGIN_ROOT}` in hooks and servers stands for the folder.
 
@@ -36,6 +38,7 @@ pub struct Plugin {
     pub version: Option<String>,
     /// Absolute.
     pub folder: PathBuf,
+    manifest: Value,
 }
 
 impl Plugin {
@@ -63,7 +66,11 @@ impl Plugin {
         Ok(plugins)
     }
 
-    fn read(folder: PathBuf) -> Result<Self, UsageError> {
+    /// Reads the plugin in a folder.
+    ///
+    /// # Errors
+    /// Its description is no JSON.
+    pub(super) fn read(folder: PathBuf) -> Result<Self, UsageError> {
         let manifest: Value = match read(&folder.join(MANIFEST))? {
             None => Value::Null,
             Some(text) => serde_json::from_str(&text).map_err(|error| {
@@ -74,7 +81,7 @@ impl Plugin {
         let text = |key: &str| manifest[key].as_str().map(ToOwned::to_owned);
         let of_folder = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = text("name").or_else(of_folder).unwrap_or_default();
-        Ok(Self { name, version: text("version"), folder })
+        Ok(Self { name, version: text("version"), folder, manifest })
     }
 
     /// The file of its hooks with the text of it, if it has one.
@@ -82,7 +89,7 @@ impl Plugin {
     /// # Errors
     /// It cannot be read.
     pub(super) fn hooks(&self) -> Result<Option<(String, String)>, UsageError> {
-        self.file(HOOKS)
+        self.part(HOOKS, "hooks")
     }
 
     /// The file of its MCP servers with the text of it, if it has one.
@@ -90,15 +97,32 @@ impl Plugin {
     /// # Errors
     /// It cannot be read.
     pub(super) fn servers(&self) -> Result<Option<(String, String)>, UsageError> {
-        self.file(SERVERS)
+        self.part(SERVERS, "mcpServers")
     }
 
-    fn file(&self, name: &str) -> Result<Option<(String, String)>, UsageError> {
-        let path = self.folder.join(name);
-        // The files are JSON, so the folder is written as in a JSON string, without its quotes.
+    /// A file of the plugin, or what stands for it in the description, with its text.
+    fn part(&self, file: &str, key: &str) -> Result<Option<(String, String)>, UsageError> {
+        let (path, text) = match &self.manifest[key] {
+            Value::Object(part) => {
+                // The members of `hooks` are events, or the file's own object.
+                let whole = if part.contains_key(key) { json!(part) } else { json!({ key: part }) };
+                (self.folder.join(MANIFEST), Some(whole.to_string()))
+            }
+            Value::String(named) => {
+                let path = self.folder.join(named);
+                let text = read(&path)?;
+                (path, text)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+                let path = self.folder.join(file);
+                let text = read(&path)?;
+                (path, text)
+            }
+        };
+        // The text is JSON, so the folder is written as in a JSON string, without its quotes.
         let quoted = json!(self.folder.to_string_lossy()).to_string();
         let root = &quoted[1..quoted.len() - 1];
-        let text = read(&path)?.map(|text| text.replace("${CLAUDE_PLUGIN_ROOT}", root));
+        let text = text.map(|text| text.replace("${CLAUDE_PLUGIN_ROOT}", root));
         Ok(text.map(|text| (path.display().to_string(), text)))
     }
 

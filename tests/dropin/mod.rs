@@ -2,6 +2,7 @@
 //! The program that reads the output judges: the shell, grep, jq, Python or Node.
 
 mod environment;
+mod setup;
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -8,7 +8,7 @@ use super::{roff, tables};
 use crate::cli::golden;
 
 /// Name and section of each page. `man/NAME.SECTION.md` is the source of `man/NAME.SECTION`.
-pub(super) const PAGES: [(&str, u8); 16] = [
+pub(super) const PAGES: [(&str, u8); 17] = [
     ("outlast", 1),
     ("outlast-scenario", 5),
     ("outlast-settings", 5),
@@ -16,6 +16,7 @@ pub(super) const PAGES: [(&str, u8); 16] = [
     ("outlast-ci", 7),
     ("outlast-batch", 7),
     ("outlast-clouds", 7),
+    ("outlast-compatibility", 7),
     ("outlast-hooks", 7),
     ("outlast-mcp", 7),
     ("outlast-recovery", 7),

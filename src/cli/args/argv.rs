@@ -5,17 +5,34 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::OutputFormat;
 use super::compatibility::has_optional_value;
+use super::{InputFormat, OutputFormat};
 use crate::cli::usage::UsageError;
+use crate::host::exit_code_for_hosts;
 use crate::tools::{ToolName, classify_tool_name};
 
 /// Flags whose value is a list of tool rules, which may be several arguments.
 const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
 
 /// Commands whose output is no result of a run.
-const REPORTS: [&str; 7] =
-    ["batch", "completions", "config", "doctor", "help", "report", "sessions"];
+const REPORTS: [&str; 16] = [
+    "agents",
+    "auth",
+    "batch",
+    "completions",
+    "config",
+    "doctor",
+    "help",
+    "install",
+    "mcp",
+    "plugin",
+    "plugins",
+    "report",
+    "sessions",
+    "setup-token",
+    "update",
+    "upgrade",
+];
 
 /// Flags of `rehearse` with which nothing is run.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
@@ -72,6 +89,8 @@ pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) result_file: Option<PathBuf>,
     /// Whether `json` is an array.
     pub(in crate::cli) verbose: bool,
+    /// Whether a host reads it.
+    pub(in crate::cli) is_for_host: bool,
 }
 
 impl RequestedOutput {
@@ -103,6 +122,10 @@ impl RequestedOutput {
                 ("--print", _) => print = true,
                 _ if is_print_switch(&word) => print = true,
                 ("--verbose", _) => wanted.verbose = true,
+                ("--input-format", Some(value)) => {
+                    let format = InputFormat::from_str(&value, false);
+                    wanted.is_for_host = format == Ok(InputFormat::StreamJson);
+                }
                 ("--result-file", Some(value)) if !value.is_empty() => {
                     wanted.result_file = Some(PathBuf::from(value));
                 }
@@ -111,6 +134,11 @@ impl RequestedOutput {
         }
         wanted.format = asked.unwrap_or_else(|| OutputFormat::default_for(print));
         wanted
+    }
+
+    /// Converts exit codes to those of the reader of the result.
+    pub(in crate::cli) fn exit_code_terms(&self) -> fn(u8) -> u8 {
+        if self.is_for_host { exit_code_for_hosts } else { |code| code }
     }
 }
 

@@ -131,10 +131,14 @@ pub(super) fn has_optional_value(flag: &str) -> bool {
     flag == "--debug" || of_table.is_some_and(|ignored| ignored.values == Values::Optional)
 }
 
-/// The line of the help that names the flags without an effect: callers look there for what is accepted.
+/// The lines of the help that name commands of the reference, and the flags without an effect:
+/// callers look there for what is accepted.
 pub(super) fn help_line() -> String {
     let flags = IGNORED.map(|ignored| ignored.flag).join(", ");
-    format!("Accepted without an effect: {flags}")
+    format!(
+        "Commands of the reference: mcp list, mcp get NAME, plugin list, agents, auth status\n\n\
+         Accepted without an effect: {flags}"
+    )
 }
 
 /// The name of a flag for the parser: without the dashes.

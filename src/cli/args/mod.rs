@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod groups;
 pub mod help;
+mod inspect;
 mod parse_errors;
 mod report;
 mod sessions;
@@ -29,12 +30,14 @@ pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
     PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
 };
-
+pub use inspect::{InspectArgs, InspectSubject};
 pub use report::{ReportArgs, ReportFormat};
 pub use sessions::{
     ExportFormat, ExportSessionArgs, ListSessionsArgs, PruneSessionsArgs, SessionsAction,
     SessionsArgs, ShowSessionArgs,
 };
+
+use inspect::InspectWords;
 
 use super::manual;
 use super::usage::UsageError;
@@ -84,6 +87,24 @@ enum Command {
     Report(ReportArgs),
     /// Run many tasks, here or on an engine such as Slurm
     Batch(Box<BatchArgs>),
+    /// List the MCP servers of a run (list), or show one (get NAME)
+    #[command(hide = true)]
+    Mcp(InspectWords),
+    /// List the plugins of a run
+    #[command(hide = true, alias = "plugins")]
+    Plugin(InspectWords),
+    /// List the agents of a run
+    #[command(hide = true)]
+    Agents(InspectWords),
+    /// Tell which credential a run would use (status)
+    #[command(hide = true)]
+    Auth(InspectWords),
+    #[command(hide = true)]
+    Install(InspectWords),
+    #[command(hide = true, alias = "upgrade")]
+    Update(InspectWords),
+    #[command(hide = true)]
+    SetupToken(InspectWords),
     /// Print a script with which a shell completes commands and options
     Completions {
         #[arg(value_name = "SHELL", value_enum)]
@@ -220,6 +241,7 @@ pub enum CliRequest {
     Sessions(SessionsArgs),
     Report(ReportArgs),
     Batch(Box<BatchArgs>),
+    Inspect(InspectArgs),
 }
 
 /// Parses the flags of a run for `doctor` and `config`.
@@ -284,9 +306,32 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         }
         Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
         Ok(Cli { command: Some(Command::Batch(batch)), .. }) => Ok(CliRequest::Batch(batch)),
+        Ok(Cli { command: Some(Command::Mcp(words)), .. }) => inspect(words, InspectSubject::Mcp),
+        Ok(Cli { command: Some(Command::Plugin(words)), .. }) => {
+            inspect(words, InspectSubject::Plugin)
+        }
+        Ok(Cli { command: Some(Command::Agents(words)), .. }) => {
+            inspect(words, InspectSubject::Agents)
+        }
+        Ok(Cli { command: Some(Command::Auth(words)), .. }) => inspect(words, InspectSubject::Auth),
+        Ok(Cli { command: Some(Command::Install(words)), .. }) => {
+            inspect(words, InspectSubject::Install)
+        }
+        Ok(Cli { command: Some(Command::Update(words)), .. }) => {
+            inspect(words, InspectSubject::Update)
+        }
+        Ok(Cli { command: Some(Command::SetupToken(words)), .. }) => {
+            inspect(words, InspectSubject::SetupToken)
+        }
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run.with_presets()))),
         Err(error) => parse_errors::explain(&error),
     }
+}
+
+/// A command about the set-up of a run.
+#[expect(clippy::unnecessary_wraps, reason = "the form of the other commands")]
+fn inspect(words: InspectWords, subject: InspectSubject) -> Result<CliRequest, UsageError> {
+    Ok(CliRequest::Inspect(words.about(subject)))
 }
 
 /// Returns a page of the manual or a section of one, or else the flags of the command of this name.

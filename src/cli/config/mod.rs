@@ -37,17 +37,23 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
     }
     match &args.action {
         Some(ConfigAction::Init(init)) => init::init(init, &world),
-        Some(ConfigAction::Get(get)) => get_setting(get, &survey(&get.flags, world).await?),
+        Some(ConfigAction::Get(get)) => get_setting(get, &read_survey(&get.flags, world).await?),
         None => {
             let screen = Screen::of_stdout(&world.variables);
-            let survey = survey(&args.flags, world).await?;
+            let survey = read_survey(&args.flags, world).await?;
             print_all(&args, &survey, &screen)
         }
     }
 }
 
-/// Reads all settings.
-async fn survey(flags: &[String], world: ProcessContext) -> Result<SettingsSurvey, UsageError> {
+/// Reads all settings, as a run with these flags would.
+///
+/// # Errors
+/// The flags are wrong, a file does not come to its end, or a signal came.
+pub(super) async fn read_survey(
+    flags: &[String],
+    world: ProcessContext,
+) -> Result<SettingsSurvey, UsageError> {
     let run = args::run_flags(flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
     let working = tokio::task::spawn_blocking(move || settings::survey(&run, &variables, &cwd));

@@ -11,28 +11,46 @@ use crate::mcp::{ServerConfig, tool_name_prefix};
 use crate::tools::{RuleList, check_rule};
 use strsim::osa_distance;
 
-/// Built-in commands of interactive tools, which mean nothing in an unattended run.
-const INTERACTIVE_COMMANDS: [&str; 20] = [
-    "agents",
-    "clear",
-    "compact",
-    "config",
-    "context",
-    "cost",
-    "doctor",
-    "exit",
-    "export",
-    "help",
-    "hooks",
-    "init",
-    "login",
-    "logout",
-    "mcp",
-    "memory",
-    "model",
-    "permissions",
-    "resume",
-    "status",
+/// Built-in commands of interactive tools, which mean nothing in an unattended run, and what to use.
+const INTERACTIVE_COMMANDS: [(&str, &str); 34] = [
+    ("add-dir", "use --add-dir"),
+    ("agents", "outlast agents lists them"),
+    ("bug", "outlast doctor tells what is wrong here"),
+    ("clear", "each run begins a new conversation unless --continue or --resume is given"),
+    ("code-review", "ask for the review in words, such as: Review the changes of git diff main"),
+    (
+        "compact",
+        "outlast summarises a conversation by itself when it gets long; see --no-auto-compact and \
+         the setting compactAt",
+    ),
+    ("config", "use outlast config, and settings files"),
+    ("context", "the result has the tokens of the run"),
+    ("cost", "the result has total_cost_usd; outlast report sums sessions up"),
+    ("doctor", "use outlast doctor"),
+    ("effort", "use --effort"),
+    ("exit", "a run ends by itself"),
+    ("export", "use outlast sessions export"),
+    ("help", "use outlast help"),
+    ("hooks", "outlast config get hooks prints them; see outlast-hooks(7)"),
+    ("init", "ask for it in words: Write a CLAUDE.md that describes this repository"),
+    ("install-github-app", "see outlast-ci(7)"),
+    ("login", "set ANTHROPIC_API_KEY, or ANTHROPIC_AUTH_TOKEN, or apiKeyHelper in the settings"),
+    ("logout", "unset the variable of the credential; outlast auth status names it"),
+    ("mcp", "outlast mcp list lists the servers; see outlast-mcp(7)"),
+    ("memory", "edit CLAUDE.md; the init message names the files that were read"),
+    ("model", "use --model"),
+    ("permissions", "use --allowed-tools, --disallowed-tools and the settings"),
+    ("plugin", "use --plugin-dir and the setting enabledPlugins; outlast plugin list lists them"),
+    ("pr-comments", "ask for them in words, and allow Bash(gh *)"),
+    ("release-notes", "see CHANGELOG.md of outlast"),
+    ("rename", "use --name"),
+    ("resume", "use --resume; outlast sessions lists the sessions"),
+    ("review", "ask for the review in words, such as: Review the changes of git diff main"),
+    ("rewind", "use --resume with --resume-session-at, and git"),
+    ("security-review", "ask for it in words, such as: Review git diff main for security"),
+    ("status", "use outlast doctor"),
+    ("terminal-setup", "outlast needs no terminal"),
+    ("usage", "the result has the usage of the run; outlast report sums sessions up"),
 ];
 
 /// How many names an error lists.
@@ -204,13 +222,8 @@ fn of(
 }
 
 fn unknown(name: &str, library: &PromptLibrary) -> String {
-    if name == "compact" {
-        return "/compact: outlast summarises a conversation by itself when it gets long; take it \
-                out, and see --no-auto-compact and the setting compactAt"
-            .to_owned();
-    }
-    if INTERACTIVE_COMMANDS.contains(&name) {
-        return format!("/{name} is for interactive use; outlast does not have it");
+    if let Some((_, hint)) = INTERACTIVE_COMMANDS.iter().find(|(known, _)| *known == name) {
+        return format!("/{name} is for interactive use, and outlast does not have it: {hint}");
     }
     let mut near: Vec<(usize, &str)> = library
         .callable()

@@ -87,7 +87,8 @@ async fn run(
         | CliRequest::Config(_)
         | CliRequest::Sessions(_)
         | CliRequest::Report(_)
-        | CliRequest::Batch(_) => {
+        | CliRequest::Batch(_)
+        | CliRequest::Inspect(_) => {
             return Err(UsageError::new("only runs can be rehearsed; leave out the second word"));
         }
     };

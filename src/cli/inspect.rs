@@ -1,0 +1,171 @@
+//! `outlast mcp`, `plugin`, `agents` and `auth`: what a run would have, for scripts that ask the
+//! reference for it. What such a command would change elsewhere is answered with what to do here.
+
+use serde_json::{Value, json};
+
+use crate::config::fold::EffectiveValue;
+use crate::secrets::{KnownSecrets, Redactor};
+
+use super::args::{InspectArgs, InspectSubject};
+use super::config::read_survey;
+use super::plugins::Plugin;
+use super::run::ProcessContext;
+use super::settings::SettingsSurvey;
+use super::stdout::print_report;
+use super::usage::UsageError;
+
+/// What is asked for.
+enum Question<'a> {
+    Servers,
+    Server(&'a str),
+    Plugins { is_json: bool },
+    Agents { is_json: bool },
+    Credential { is_text: bool },
+}
+
+/// Prints what a run would have. The exit code is 1 where there is no such server or no credential.
+///
+/// # Errors
+/// The command is one that outlast does not have, or the settings cannot be read.
+pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Result<u8, UsageError> {
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let question = question(args.subject, &words)?;
+    let survey = read_survey(&[], process).await?;
+    if let Some(mistakes) = UsageError::all(&survey.mistakes) {
+        return Err(mistakes);
+    }
+    let (text, code) = answer(&question, &survey);
+    print_report(&Redactor::new(KnownSecrets::new(survey.secrets())).redact(&text))?;
+    Ok(code)
+}
+
+fn question<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'a>, UsageError> {
+    let has = |flag: &str| words.contains(&flag);
+    let (is_json, is_text) = (has("--json"), has("--text"));
+    let plain: Vec<&'a str> =
+        words.iter().copied().filter(|word| !word.starts_with("--")).collect();
+    match (subject, plain.as_slice()) {
+        (InspectSubject::Mcp, [] | ["list"]) => Ok(Question::Servers),
+        (InspectSubject::Mcp, ["get", name]) => Ok(Question::Server(name)),
+        (InspectSubject::Mcp, _) => Err(hint(
+            "outlast has mcp list and mcp get NAME; add a server to .mcp.json, to \"mcpServers\" of a \
+             settings file or with --mcp-config, see outlast-mcp(7)",
+        )),
+        (InspectSubject::Plugin, [] | ["list"]) => Ok(Question::Plugins { is_json }),
+        (InspectSubject::Plugin, _) => Err(hint(
+            "outlast has plugin list, and fetches no plugins; unpack one and name its folder with \
+             --plugin-dir, see outlast-agents(7)",
+        )),
+        (InspectSubject::Agents, [] | ["list"]) => Ok(Question::Agents { is_json }),
+        (InspectSubject::Agents, _) => Err(hint(
+            "outlast has agents list; define an agent in .claude/agents or with --agents, see \
+             outlast-agents(7)",
+        )),
+        (InspectSubject::Auth, [] | ["status"]) => Ok(Question::Credential { is_text }),
+        (InspectSubject::Auth | InspectSubject::SetupToken, _) => Err(hint(
+            "outlast has auth status, and no login of its own; set ANTHROPIC_API_KEY, \
+             ANTHROPIC_AUTH_TOKEN or apiKeyHelper, see outlast-settings(5)",
+        )),
+        (InspectSubject::Install | InspectSubject::Update, _) => Err(hint(
+            "outlast does not install or update itself; replace its program by that of the release",
+        )),
+    }
+}
+
+fn hint(text: &str) -> UsageError {
+    UsageError::new(text)
+}
+
+/// The answer, and the exit code.
+fn answer(question: &Question<'_>, survey: &SettingsSurvey) -> (String, u8) {
+    match question {
+        Question::Servers => {
+            let lines: Vec<String> = servers(survey).map(|(name, it)| line(name, it)).collect();
+            (or_none(&lines, "no MCP servers are set; see outlast-mcp(7)"), 0)
+        }
+        Question::Server(wanted) => match servers(survey).find(|(name, _)| name == wanted) {
+            Some((name, it)) => (format!("{name}\n{}", details(it)), 0),
+            None => (format!("no MCP server is named {wanted:?}\n"), 1),
+        },
+        Question::Plugins { is_json: true } => {
+            let list: Vec<Value> = survey.plugins.iter().map(Plugin::as_json).collect();
+            (format!("{}\n", json!(list)), 0)
+        }
+        Question::Plugins { is_json: false } => {
+            let lines: Vec<String> = survey.plugins.iter().map(plugin_line).collect();
+            (or_none(&lines, "no plugins are used; see --plugin-dir and enabledPlugins"), 0)
+        }
+        Question::Agents { is_json: true } => {
+            let list = survey.library.agents.iter().map(|agent| {
+                let definition = &agent.definition;
+                json!({ "name": definition.name, "description": definition.description })
+            });
+            (format!("{}\n", list.collect::<Value>()), 0)
+        }
+        Question::Agents { is_json: false } => {
+            let lines = survey.library.agents.iter().map(|agent| {
+                let definition = &agent.definition;
+                format!("{}: {}", definition.name, definition.description)
+            });
+            (
+                or_none(
+                    &lines.collect::<Vec<_>>(),
+                    "no agents are defined beside the built-in one",
+                ),
+                0,
+            )
+        }
+        Question::Credential { is_text } => credential(survey, *is_text),
+    }
+}
+
+/// The servers of a run, with what is shown of each.
+fn servers(survey: &SettingsSurvey) -> impl Iterator<Item = (&str, &EffectiveValue)> {
+    let shown = survey.effective.iter();
+    shown.filter_map(|one| Some((one.name.strip_prefix("mcpServers.")?, one)))
+}
+
+fn line(name: &str, server: &EffectiveValue) -> String {
+    format!("{name}: {} ({})", summary(&server.value), server.origin)
+}
+
+/// The command or the address of a server.
+fn summary(server: &Value) -> String {
+    let text = |key: &str| server[key].as_str().unwrap_or_default();
+    let args = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words = [text("url"), text("command")].into_iter().chain(args);
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { server.to_string() } else { words.join(" ") }
+}
+
+fn details(server: &EffectiveValue) -> String {
+    let mut lines = format!("  from: {}\n", server.origin);
+    for (key, value) in server.value.as_object().into_iter().flatten() {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        lines.push_str(&format!("  {key}: {value}\n"));
+    }
+    lines
+}
+
+fn plugin_line(plugin: &Plugin) -> String {
+    let version = plugin.version.as_deref().map(|version| format!(" {version}"));
+    format!("{}{} ({})", plugin.name, version.unwrap_or_default(), plugin.folder.display())
+}
+
+fn or_none(lines: &[String], none: &str) -> String {
+    if lines.is_empty() { format!("{none}\n") } else { format!("{}\n", lines.join("\n")) }
+}
+
+fn credential(survey: &SettingsSurvey, is_text: bool) -> (String, u8) {
+    let found = survey.credentials.first();
+    let text = match (found, is_text) {
+        (Some((kind, source)), true) => format!("credential: {kind}, from {source}\n"),
+        (None, true) => "no credential is set; see outlast-settings(5)\n".to_owned(),
+        (Some((kind, source)), false) => {
+            let status = json!({ "loggedIn": true, "authMethod": kind, "source": source });
+            format!("{status}\n")
+        }
+        (None, false) => format!("{}\n", json!({ "loggedIn": false, "authMethod": "none" })),
+    };
+    (text, u8::from(found.is_none()))
+}

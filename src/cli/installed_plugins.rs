@@ -1,0 +1,169 @@
+//! Finds the plugins that settings enable, `"enabledPlugins": {"NAME@MARKETPLACE": true}`, where the
+//! reference keeps them. Nothing is fetched.
+//!
+//! ```text
+//! <config dir>/plugins/installed_plugins.json    where each plugin was unpacked
+//! <config dir>/plugins/known_marketplaces.json   where each marketplace lies
+//! <config dir>/plugins/marketplaces/NAME/        a marketplace: .claude-plugin/marketplace.json
+//! <config dir>/plugins/cache/MARKETPLACE/NAME/VERSION/
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::json;
+use crate::process::file_reads;
+
+/// The largest list of plugins, in bytes.
+const LIST_BYTES_MAX: u64 = 8 << 20;
+
+/// The list of a marketplace's plugins, below its folder.
+const MARKETPLACE: &str = ".claude-plugin/marketplace.json";
+
+/// The folders of the enabled plugins, and the names of those that are not on this disk.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct EnabledPlugins {
+    pub(super) folders: Vec<PathBuf>,
+    pub(super) missing: Vec<String>,
+}
+
+impl EnabledPlugins {
+    /// Looks for each enabled plugin in the folders of the user's settings, the first ones first.
+    pub(super) fn find(enabled: &BTreeMap<String, Value>, config_folders: &[PathBuf]) -> Self {
+        let roots: Vec<PathBuf> =
+            config_folders.iter().map(|folder| folder.join("plugins")).collect();
+        let mut found = Self::default();
+        for (id, _) in enabled.iter().filter(|(_, value)| is_enabled(value)) {
+            match roots.iter().find_map(|root| folder_of(id, root)) {
+                Some(folder) => found.folders.push(folder),
+                None => found.missing.push(id.clone()),
+            }
+        }
+        found
+    }
+}
+
+/// Whether a plugin is enabled: by `true`, or by constraints on its version.
+fn is_enabled(value: &Value) -> bool {
+    match value {
+        Value::Bool(is_enabled) => *is_enabled,
+        Value::Null => false,
+        Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => true,
+    }
+}
+
+fn folder_of(id: &str, root: &Path) -> Option<PathBuf> {
+    let (name, marketplace) = id.rsplit_once('@')?;
+    let is_plain = |part: &str| !part.is_empty() && !part.contains('/') && part != "..";
+    if !is_plain(name) || !is_plain(marketplace) {
+        return None;
+    }
+    installed(id, root)
+        .or_else(|| of_marketplace(name, &marketplace_folder(marketplace, root)))
+        .or_else(|| newest(&root.join("cache").join(marketplace).join(name)))
+}
+
+/// The folder in which the reference has unpacked a plugin.
+fn installed(id: &str, root: &Path) -> Option<PathBuf> {
+    let list = read(&root.join("installed_plugins.json"))?;
+    let entry = &list["plugins"][id];
+    // One place for each scope, or a single one.
+    let entries = entry.as_array().map_or(std::slice::from_ref(entry), Vec::as_slice);
+    let paths = entries.iter().filter_map(|entry| entry["installPath"].as_str());
+    paths.map(PathBuf::from).find(|path| path.is_absolute() && path.is_dir())
+}
+
+fn marketplace_folder(marketplace: &str, root: &Path) -> PathBuf {
+    let known = read(&root.join("known_marketplaces.json"));
+    let place =
+        known.and_then(|known| known[marketplace]["installLocation"].as_str().map(PathBuf::from));
+    place
+        .filter(|place| place.is_absolute())
+        .unwrap_or_else(|| root.join("marketplaces").join(marketplace))
+}
+
+/// The folder of a plugin that lies within its marketplace.
+fn of_marketplace(name: &str, marketplace: &Path) -> Option<PathBuf> {
+    let list = read(&marketplace.join(MARKETPLACE))?;
+    let entry = list["plugins"].as_array()?.iter().find(|entry| entry["name"] == name)?;
+    let source = Path::new(entry["source"].as_str()?);
+    let below = list["metadata"]["pluginRoot"].as_str().map(Path::new);
+    let source = below.map_or_else(|| source.to_owned(), |below| below.join(source));
+    let stays_inside =
+        source.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let folder = marketplace.join(source);
+    (stays_inside && folder.is_dir()).then_some(folder)
+}
+
+/// The version of a plugin that was unpacked last.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    let versions = fs::read_dir(folder).ok()?.flatten();
+    let dated = versions.filter_map(|version| {
+        let facts = version.metadata().ok().filter(fs::Metadata::is_dir)?;
+        Some((facts.modified().ok()?, version.path()))
+    });
+    dated.max().map(|(_, path)| path)
+}
+
+fn read(path: &Path) -> Option<Value> {
+    json::read(&file_reads::read_regular(path, LIST_BYTES_MAX).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn write(folder: &TempDir, path: &str, text: &str) {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+        fs::write(path, text).expect("a file");
+    }
+
+    #[test]
+    fn enabled_plugins_are_found_where_they_were_unpacked() {
+        let config = tempfile::tempdir().expect("a folder");
+        let place = config.path().join("elsewhere/one");
+        for folder in
+            ["elsewhere/one", "plugins/marketplaces/shop/kits/two", "plugins/cache/shop/three/1.0"]
+        {
+            fs::create_dir_all(config.path().join(folder)).expect("folders");
+        }
+        let list = json!({ "plugins": {
+            "one@shop": [{ "scope": "user", "installPath": place }],
+            "gone@shop": { "installPath": "/nowhere/at/all" },
+        } });
+        write(&config, "plugins/installed_plugins.json", &list.to_string());
+        let shop = json!({ "name": "shop", "plugins": [
+            { "name": "two", "source": "./kits/two" },
+            { "name": "out", "source": "../../.." },
+            { "name": "far", "source": { "source": "github", "repo": "a/b" } },
+        ] });
+        write(
+            &config,
+            "plugins/marketplaces/shop/.claude-plugin/marketplace.json",
+            &shop.to_string(),
+        );
+        let enabled = json!({
+            "one@shop": true, "two@shop": ["1.0"], "three@shop": true, "off@shop": false,
+            "gone@shop": true, "out@shop": true, "far@shop": true, "two": true, "../two@shop": true,
+            "two@../shop": true,
+        });
+        let enabled = serde_json::from_value(enabled).expect("an object");
+        let found = EnabledPlugins::find(&enabled, &[config.path().to_owned()]);
+        let root = config.path().join("plugins");
+        assert_eq!(
+            found.folders,
+            [place, root.join("cache/shop/three/1.0"), root.join("marketplaces/shop/./kits/two")]
+        );
+        assert_eq!(
+            found.missing,
+            ["../two@shop", "far@shop", "gone@shop", "out@shop", "two", "two@../shop"]
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! What scripts ask of the set-up of a run, and plugins that lie on the disk.
+
+use outlast::rehearsal::{AfterLast, Scenario};
+
+use super::{Caller, judge};
+
+fn furnished() -> Caller {
+    let caller = Caller::new();
+    let enabled = r#"{"enabledPlugins": {"kit@shop": true, "gone@shop": false}}"#;
+    caller.file("home/.claude/settings.json", enabled);
+    let shop = "home/.claude/plugins/marketplaces/shop";
+    let list = r#"{"name": "shop", "plugins": [{"name": "kit", "source": "./kit"}]}"#;
+    caller.file(&format!("{shop}/.claude-plugin/marketplace.json"), list);
+    let manifest = r#"{"name": "kit", "version": "1.2.0",
+        "hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch \"$HOME/started\""}]}]}}"#;
+    caller.file(&format!("{shop}/kit/.claude-plugin/plugin.json"), manifest);
+    caller.file(&format!("{shop}/kit/commands/hello.md"), "Greet the world. $ARGUMENTS");
+    let agent = "---\nname: judge\ndescription: judges\n---\nYou judge.";
+    caller.file("home/.claude/agents/judge.md", agent);
+    caller
+}
+
+#[test]
+fn servers_plugins_agents_and_the_credential_are_listed() {
+    let caller = furnished();
+    let servers =
+        r#"{"mcpServers": {"docs": {"command": "docs-server", "args": ["--port", "7"]}}}"#;
+    caller.file("home/.outlast/settings.json", servers);
+    judge(
+        &caller,
+        &[
+            ("claude mcp list | grep -q '^docs: docs-server' && echo there", "there"),
+            ("claude mcp get docs | grep -q docs-server && echo there", "there"),
+            ("claude mcp get nothing >/dev/null 2>&1; echo $?", "1"),
+            ("claude plugin list | cut -d' ' -f1,2", "kit 1.2.0"),
+            ("claude plugin list --json | jq -r '.[].name'", "kit"),
+            ("claude agents | grep -q '^judge: judges' && echo there", "there"),
+            ("claude agents list --json | jq -r 'map(.name) | index(\"judge\") != null'", "true"),
+            ("claude auth status | jq -r .loggedIn", "true"),
+            ("claude auth status --text | grep -c test-key", "0"),
+            ("env -u ANTHROPIC_API_KEY claude auth status >/dev/null; echo $?", "1"),
+        ],
+    );
+}
+
+#[test]
+fn what_would_change_a_setup_is_answered_with_what_to_do() {
+    judge(
+        &Caller::new(),
+        &[
+            ("claude mcp add x -- npx x 2>&1 >/dev/null | grep -c -- --mcp-config", "1"),
+            ("claude plugin install a@b 2>&1 >/dev/null | grep -c -- --plugin-dir", "1"),
+            ("claude auth login 2>&1 >/dev/null | grep -c ANTHROPIC_API_KEY", "1"),
+            ("claude setup-token 2>&1 >/dev/null | grep -c ANTHROPIC_API_KEY", "1"),
+            ("claude update 2>&1 >/dev/null | grep -c release", "1"),
+            ("claude install latest >/dev/null 2>&1; echo $?", "2"),
+            (r#"claude -p "/init" 2>&1 >/dev/null | grep -c CLAUDE.md"#, "1"),
+            (r#"claude -p "/code-review" 2>&1 >/dev/null | grep -c "in words""#, "1"),
+            (r#"claude -p "/login" 2>&1 >/dev/null | grep -c ANTHROPIC_API_KEY"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn plugins_of_marketplaces_on_the_disk_are_used_as_settings_enable_them() {
+    let caller = furnished();
+    let (code, stdout, stderr) = caller.shell(r#"claude -p "/kit:hello now""#);
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "feat: add parser\n", ""));
+    let body = caller.server().requests()[0].body.to_string();
+    assert!(body.contains("Greet the world. now"), "{body}");
+    assert!(caller.path("home/started").exists(), "its hook did not run");
+    let init = "claude -p hi --output-format stream-json --verbose | head -n 1 | jq -r";
+    judge(&caller, &[(&format!("{init} .plugins[0].name"), "kit")]);
+}
+
+#[test]
+fn an_enabled_plugin_that_is_not_there_is_named_once() {
+    let caller = Caller::with(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
+    caller.file("home/.claude/settings.json", r#"{"enabledPlugins": {"far@away": true}}"#);
+    let (code, stdout, stderr) = caller.shell("claude -p hi");
+    assert_eq!((code, stdout.as_str()), (0, "Done.\n"), "{stderr}");
+    assert!(stderr.contains("far@away") && stderr.contains("--plugin-dir"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
