@@ -17,6 +17,7 @@ mod batch;
 mod config;
 mod doctor;
 mod dry_run;
+mod egress;
 mod error_report;
 pub mod exit;
 mod exit_watchdog;

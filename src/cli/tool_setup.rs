@@ -10,6 +10,7 @@ use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 use crate::tools::{BadSettings, Offered, SandboxSettings, ToolSettings};
 
+use super::egress::upstream_proxy;
 use super::host_turn::HostTurn;
 use super::prompts::SkillFolder;
 use super::session::FoundSession;
@@ -28,6 +29,7 @@ pub(super) fn tool_settings(
 ) -> ToolSettings {
     let rules = &settings.tools;
     let skills = settings.skill_folders();
+    let egress = rules.sandbox.egress.as_ref();
     ToolSettings {
         cwd: settings.cwd.clone(),
         home: environment::home(&settings.variables),
@@ -66,6 +68,7 @@ pub(super) fn tool_settings(
         supervisor: supervisor.clone(),
         sandbox: SandboxSettings {
             config_dir: Some(settings.config_dir.clone()),
+            egress: egress.map(|egress| egress.behind(upstream_proxy(&settings.endpoint.proxies))),
             // The user's own skills may be in folders that are otherwise not readable.
             allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::trusted_paths(&skills)]
                 .concat(),

@@ -43,6 +43,9 @@ impl ManagedSettings {
         if self.is_true(RULES_ONLY) {
             fold.forget("permissions.allow");
         }
+        if self.is_true(DOMAINS_ONLY) {
+            fold.forget("sandbox.network.allowedDomains");
+        }
         for file in &self.files {
             fold.add_file(file);
         }
@@ -96,4 +99,6 @@ impl ManagedSettings {
 }
 
 /// Allow rules count in managed files only.
+/// The setting that lets only managed files allow hosts.
+const DOMAINS_ONLY: &str = "sandbox.network.allowManagedDomainsOnly";
 const RULES_ONLY: &str = "allowManagedPermissionRulesOnly";

@@ -26,7 +26,7 @@ const GROUPS: [(&str, &str); 4] = [
         "sandbox.filesystem",
         "an object with \"allowWrite\", \"denyWrite\", \"allowRead\" and \"denyRead\"",
     ),
-    ("sandbox.network", "an object with \"enabled\""),
+    ("sandbox.network", "an object with \"enabled\", \"allowedDomains\" and \"deniedDomains\""),
 ];
 
 /// The groups in which lists of settings show them: the name of each, and its first setting.

@@ -507,22 +507,27 @@ settings! {
         .flag("sandbox-network", "ON|OFF", TOOLS)
         .untrusted(Untrusted::Stricter(|value, _| value == false));
 
-    /// An empty list turns the network off. Any other cannot be enforced while it is on, and ends
-    /// outlast.
+    /// The only hosts that commands and WebFetch reach: HOST, *.HOST or an address, perhaps with :PORT.
+    /// An empty list turns the network off. See outlast-network(7).
     allowed_domains: TextList = TextList::default(), "sandbox.network.allowedDomains"
         .takes("a list of hosts").critical();
 
-    /// Cannot be enforced while the network is on: it ends outlast then, unless it is empty.
+    /// Hosts that they do not reach, even if they are allowed. Alone, all others are.
     denied_domains: TextList = TextList::default(), "sandbox.network.deniedDomains"
         .takes("a list of hosts").critical();
 
-    /// False cannot be enforced while the network is on: it ends outlast then.
+    /// Whether commands may open loopback ports. False needs a list of domains, or ends outlast.
     allow_local_binding: bool = true, "sandbox.network.allowLocalBinding";
 
-    /// False cannot be enforced while the network is on: it ends outlast then.
+    /// Unix sockets of other programs that commands may use beside a list of domains.
+    allow_unix_sockets: TextList = TextList::default(), "sandbox.network.allowUnixSockets"
+        .takes("a list of paths");
+
+    /// Whether commands may use all Unix sockets that have a path; not beside a list of domains,
+    /// unless it is set. False needs such a list, or ends outlast.
     allow_all_unix_sockets: bool = true, "sandbox.network.allowAllUnixSockets";
 
-    /// True cannot be enforced while the network is on: it ends outlast then.
+    /// Only lists of allowed domains in managed files count. Elsewhere it ends outlast.
     managed_domains_only: bool = false, "sandbox.network.allowManagedDomainsOnly";
 
     /// Cannot be enforced while the network is on: it ends outlast then.

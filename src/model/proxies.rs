@@ -143,6 +143,11 @@ impl Proxy {
         Ok(Self { url, variable })
     }
 
+    /// Its address, with user and password.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
     /// Converts it for the HTTP client.
     pub(super) fn to_reqwest(&self) -> reqwest::Result<reqwest::Proxy> {
         reqwest::Proxy::all(self.url.clone())

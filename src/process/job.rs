@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::egress::JobEgress;
 use super::landlock_policy::{LandlockPolicy, PathRule};
 
 /// A program to start, with every attribute given: nothing is inherited.
@@ -65,11 +66,16 @@ impl ProcessSpec {
     pub(super) fn new(job: &Job, (name, value): (&str, &str)) -> Self {
         let own = (OsText::of(OsStr::new(name)), OsText::of(OsStr::new(value)));
         let pair = |(name, value): &(OsString, OsString)| (OsText::of(name), OsText::of(value));
+        let egress = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref());
+        let of_egress = egress
+            .map_or(&[][..], JobEgress::variables)
+            .iter()
+            .map(|(name, value)| (OsText::Plain(name.clone()), OsText::Plain(value.clone())));
         Self {
             program: OsText::of(job.program.as_os_str()),
             arguments: job.arguments.iter().map(|argument| OsText::of(argument)).collect(),
             cwd: OsText::of(job.cwd.as_os_str()),
-            environment: job.environment.iter().map(pair).chain([own]).collect(),
+            environment: job.environment.iter().map(pair).chain(of_egress).chain([own]).collect(),
             landlock: job.landlock.clone(),
         }
     }

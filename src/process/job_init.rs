@@ -72,7 +72,7 @@ fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     control.read_exact(&mut errand)?;
     let mut errand: ProcessSpec = serde_json::from_slice(&errand)?;
     let barrier = errand.landlock.take().as_ref().map(LandlockPolicy::build).transpose()?;
-    let child = spawn(errand.command(), descriptors, barrier)?;
+    let child = spawn(errand.command(), descriptors, barrier, control)?;
     Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
 
@@ -83,6 +83,7 @@ fn spawn(
     mut command: Command,
     descriptors: Vec<OwnedFd>,
     barrier: Option<LandlockRuleset>,
+    control: &UnixStream,
 ) -> io::Result<Child> {
     let mut descriptors = descriptors.into_iter().map(Stdio::from);
     let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
@@ -90,14 +91,18 @@ fn spawn(
     };
     command.stdout(output).stderr(errors);
     command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
-    let job_init = getpid();
+    let (job_init, control) = (getpid(), control.try_clone()?);
     // SAFETY: the forking process has one thread, so its child may call anything.
-    unsafe { command.pre_exec(move || prepare_exec(job_init, barrier.as_ref())) };
+    unsafe { command.pre_exec(move || prepare_exec(job_init, barrier.as_ref(), &control)) };
     command.spawn()
 }
 
 /// Prepares the forked process, right before it executes the command.
-fn prepare_exec(job_init: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
+fn prepare_exec(
+    job_init: Pid,
+    barrier: Option<&LandlockRuleset>,
+    control: &UnixStream,
+) -> io::Result<()> {
     setsid()?;
     signals::reset_all_signals()?;
     #[cfg(target_os = "linux")]
@@ -110,7 +115,11 @@ fn prepare_exec(job_init: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<
     if getppid() != job_init {
         return Err(Errno::ESRCH.into());
     }
-    barrier.map_or(Ok(()), LandlockRuleset::restrict_self)
+    match barrier.map(LandlockRuleset::restrict_self).transpose()?.flatten() {
+        // Only outlast keeps it: the calls of a job that lost outlast fail.
+        Some(listener) => wire::send(control, &JobReport::Listener.encode(), &[listener]),
+        None => Ok(()),
+    }
 }
 
 struct JobInit<'a> {

@@ -5,11 +5,13 @@
 //! descendants, for as long as they live. It cannot exclude a part of a granted folder.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use super::egress::{JobEgress, SocketFilter};
 use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
 
 /// Everything that a program may access.
@@ -20,6 +22,9 @@ pub struct LandlockPolicy {
     pub network: NetworkAccess,
     /// How system calls are filtered, too. Without that, [`NetworkAccess::Off`] is not enforced.
     pub calls: CallFilter,
+    /// Decides socket calls, for [`NetworkAccess::Listed`]. It stays in this process.
+    #[serde(skip)]
+    pub egress: Option<JobEgress>,
 }
 
 /// One file, or a folder and everything below it.
@@ -96,7 +101,11 @@ fn verify_enforcement() -> io::Result<bool> {
 
 /// A Landlock ruleset that is ready to be enforced, and a filter for system calls.
 #[derive(Debug)]
-pub struct LandlockRuleset(kernel::Ruleset, Option<SyscallFilter>);
+pub struct LandlockRuleset {
+    files: kernel::Ruleset,
+    calls: Option<SyscallFilter>,
+    sockets: Option<SocketFilter>,
+}
 
 impl LandlockPolicy {
     /// Creates the ruleset: the part that cannot be done between fork and exec.
@@ -104,20 +113,24 @@ impl LandlockPolicy {
     /// # Errors
     /// When the kernel refuses: then the program must not be started.
     pub fn build(&self) -> io::Result<LandlockRuleset> {
-        let filter = SyscallFilter::build(self.calls, self.network)?;
-        Ok(LandlockRuleset(kernel::build(self)?, filter))
+        let calls = SyscallFilter::build(self.calls, self.network)?;
+        let is_listed = self.network == NetworkAccess::Listed;
+        let sockets = is_listed.then(SocketFilter::build).transpose()?;
+        Ok(LandlockRuleset { files: kernel::build(self)?, calls, sockets })
     }
 }
 
 impl LandlockRuleset {
     /// Restricts the calling thread and what it executes, irrevocably. Makes a few system calls and
-    /// does not allocate, so it may run between fork and exec.
+    /// does not allocate, so it may run between fork and exec. Returns the listener of socket calls,
+    /// if these are decided by another process.
     ///
     /// # Errors
     /// When the kernel refuses: then nothing must be run.
-    pub fn restrict_self(&self) -> io::Result<()> {
-        kernel::enter(&self.0)?;
-        self.1.as_ref().map_or(Ok(()), SyscallFilter::restrict_self)
+    pub fn restrict_self(&self) -> io::Result<Option<OwnedFd>> {
+        kernel::enter(&self.files)?;
+        self.calls.as_ref().map_or(Ok(()), SyscallFilter::restrict_self)?;
+        self.sockets.as_ref().map(SocketFilter::restrict_self).transpose()
     }
 }
 
@@ -189,7 +202,7 @@ mod kernel {
             .scope(Scope::from_all(TESTED))?;
         match network {
             NetworkAccess::Open => Ok(plan),
-            NetworkAccess::NoTcp | NetworkAccess::Off => {
+            NetworkAccess::NoTcp | NetworkAccess::Listed | NetworkAccess::Off => {
                 plan.handle_access(AccessNet::from_all(TESTED))
             }
         }
@@ -305,11 +318,13 @@ mod tests {
     fn a_landlock_policy_survives_serialization() {
         let odd = OsStr::from_bytes(b"/not \xff text");
         let accesses = [PathAccess::List, PathAccess::Read, PathAccess::Use, PathAccess::Change];
-        for network in [NetworkAccess::Open, NetworkAccess::NoTcp, NetworkAccess::Off] {
+        let networks =
+            [NetworkAccess::Open, NetworkAccess::NoTcp, NetworkAccess::Listed, NetworkAccess::Off];
+        for network in networks {
             let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
             let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
             let calls = CallFilter::Readers;
-            let fence = LandlockPolicy { rules: grants, network, calls };
+            let fence = LandlockPolicy { rules: grants, network, calls, egress: None };
             let told = serde_json::to_vec(&fence).expect("it is plain data");
             let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
             assert_eq!(heard, fence);

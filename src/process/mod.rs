@@ -2,6 +2,7 @@
 //!
 //! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `supervisor` and
 //! `job_init` to fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in
+//! `egress` to install a filter and to exchange its notifications, in
 //! `signals`, `incoming_signals` and `own_process` for this process itself, in `signals` to send a signal with a number.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however
@@ -23,6 +24,7 @@
 //!
 //! Outside Linux there are no subreapers: orphans are lost there.
 
+mod egress;
 mod env_tag;
 pub mod file_reads;
 mod held_folder;
@@ -54,6 +56,10 @@ mod user_programs;
 mod wire;
 mod worker_process;
 
+pub use egress::{
+    ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, PROBE_ARGUMENT, ProbeResult,
+    Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, UnixSocketTerms,
+};
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::task;
 
+use super::egress::JobEgress;
 use super::program_files::{ProgramChange, UsedFiles};
 use super::signal_sender::KillingJob;
 use super::wire::{self, JobReport};
@@ -34,6 +35,8 @@ pub struct RunningJob {
     files: UsedFiles,
     /// Whether it runs inside a sandbox.
     pub is_confined: bool,
+    /// Its network, if it is held to a list of domains.
+    pub egress: Option<JobEgress>,
     /// Present only if the job asked for it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
@@ -85,10 +88,17 @@ impl RunningJob {
             _killing: killing,
             files: UsedFiles::default(),
             is_confined: false,
+            egress: None,
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
         }
+    }
+
+    /// The same job, with its network.
+    pub(super) fn with_egress(mut self, egress: Option<JobEgress>) -> Self {
+        self.egress = egress;
+        self
     }
 
     /// The same job of the user, whose programs are these files.
@@ -173,7 +183,10 @@ async fn forward_reports(
             JobReport::LeftoversEnded(left) => {
                 let _ = tell_swept.take().map(|tell| tell.send(left));
             }
-            JobReport::Started | JobReport::StartFailed(_) | JobReport::AllEnded(_) => return,
+            JobReport::Started
+            | JobReport::Listener
+            | JobReport::StartFailed(_)
+            | JobReport::AllEnded(_) => return,
         }
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, Pid, dup2_stdin, fork, setsid};
 
+use super::egress::{PROBE_ARGUMENT, run_probe};
 use super::job_init;
 use super::memory_watch::MemoryWatch;
 use super::signal_waiter::SignalWaiter;
@@ -31,11 +32,18 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 const ORPHAN_SEARCHES: u32 = 200;
 const ORPHAN_SEARCH_PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs the supervisor process if the command line asks for it, until it is no longer needed. Must
-/// be called before anything else: the supervisor forks, so it must stay single-threaded.
+/// Runs the supervisor process if the command line asks for it, until it is no longer needed, or the
+/// trial of a list of domains. Must be called before anything else: the supervisor forks, so it must stay single-threaded.
 pub fn run_supervisor_if_requested() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
-    if arguments.next()? != SUPERVISOR_ARGUMENT || arguments.len() != 1 {
+    let (wanted, number) = (arguments.next()?, arguments.next()?);
+    if arguments.next().is_some() {
+        return None;
+    }
+    if wanted == PROBE_ARGUMENT {
+        return number.to_str().map(run_probe);
+    }
+    if wanted != SUPERVISOR_ARGUMENT {
         return None;
     }
     // The error cannot be reported: standard error does not belong to the supervisor.

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream as Socket;
 
+use super::egress::{self, JobEgress};
 use super::env_tag::{TAG_VARIABLE, kill_tagged};
 use super::job::{Job, ProcessSpec};
 use super::orphans::kill_orphans;
@@ -103,6 +104,14 @@ impl Supervisor {
         }
     }
 
+    /// The outlast binary that it starts.
+    ///
+    /// # Errors
+    /// It cannot be found.
+    pub fn binary(&self) -> io::Result<PathBuf> {
+        self.0.binary.clone().map_or_else(own_binary, Ok)
+    }
+
     /// A supervisor for the user's own programs.
     #[must_use]
     pub fn with_programs(&self, programs: &Arc<UserPrograms>) -> Self {
@@ -159,16 +168,21 @@ impl Supervisor {
         if sent.is_ok() {
             let _ = socket.write_all(errand).await;
         }
+        if let Some(egress) = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref()) {
+            start_egress(&socket, &control, egress).await?;
+        }
         match read_report(&mut socket).await {
             Ok(JobReport::Started) => {
                 let killing = KillingJob::of(job);
-                Ok(RunningJob::new(control, socket, pipes, killing))
+                let egress = job.landlock.as_ref().and_then(|policy| policy.egress.clone());
+                Ok(RunningJob::new(control, socket, pipes, killing).with_egress(egress))
             }
             Ok(JobReport::StartFailed(errno)) => {
                 Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
             }
             Ok(
                 JobReport::Exited(_)
+                | JobReport::Listener
                 | JobReport::MemoryExceeded(_)
                 | JobReport::LeftoversEnded(_)
                 | JobReport::AllEnded(_),
@@ -292,6 +306,26 @@ impl SupervisorProcess {
         let Self { mut child, socket: line } = self;
         drop(line);
         let _ = child.wait();
+    }
+}
+
+/// Receives the listener of a job's socket calls, and starts to decide them.
+async fn start_egress(
+    socket: &Socket,
+    control: &UnixStream,
+    egress: &JobEgress,
+) -> Result<(), SpawnFailure> {
+    let mut report = [0; JobReport::BYTES];
+    let receive = || wire::receive(socket, &mut report);
+    let (_, mut descriptors) = socket.async_io(Interest::READABLE, receive).await?;
+    match (JobReport::decode(report), descriptors.pop()) {
+        (Some(JobReport::Listener), Some(listener)) => {
+            Ok(egress::start_notifier(listener, egress.clone(), control.try_clone()?)?)
+        }
+        (Some(JobReport::StartFailed(errno)), _) => {
+            Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
+        }
+        (_, _) => Err(SpawnFailure::Lost),
     }
 }
 

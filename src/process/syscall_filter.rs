@@ -15,6 +15,9 @@ pub enum NetworkAccess {
     Open,
     /// Neither connect nor listen over TCP: as far as Landlock alone can restrict it.
     NoTcp,
+    /// Sockets that the notifier connects, to the relay and to ports of the run. Needs a filter for
+    /// system calls, and a [`JobEgress`](super::JobEgress) beside the policy.
+    Listed,
     /// No sockets at all but connected pairs. Needs a filter for system calls.
     Off,
 }
@@ -182,7 +185,7 @@ mod kernel {
         };
         let of_network = match network {
             NetworkAccess::Off => NETWORK,
-            NetworkAccess::Open | NetworkAccess::NoTcp => &[],
+            NetworkAccess::Open | NetworkAccess::NoTcp | NetworkAccess::Listed => &[],
         };
         let mut refused = BTreeMap::new();
         for (call, cases) in OTHER_PROCESSES.iter().chain(of_files).chain(of_network) {

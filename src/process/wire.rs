@@ -39,6 +39,8 @@ pub(super) const JOB_BYTES: usize = 9;
 pub(super) enum JobReport {
     /// The command runs.
     Started,
+    /// The listener of its socket calls is attached. Comes before all others.
+    Listener,
     /// It could not be started; the errno.
     StartFailed(i32),
     /// It ended with this wait status.
@@ -57,6 +59,7 @@ impl JobReport {
     pub(super) fn encode(self) -> [u8; Self::BYTES] {
         let (kind, number) = match self {
             Self::Started => (b'S', 0),
+            Self::Listener => (b'L', 0),
             Self::StartFailed(errno) => (b'R', errno),
             Self::Exited(status) => (b'X', status),
             Self::MemoryExceeded(taken) => (b'M', taken),
@@ -71,6 +74,7 @@ impl JobReport {
         let number = i32::from_le_bytes(number);
         match kind {
             b'S' => Some(Self::Started),
+            b'L' => Some(Self::Listener),
             b'R' => Some(Self::StartFailed(number)),
             b'X' => Some(Self::Exited(number)),
             b'M' => Some(Self::MemoryExceeded(number)),

@@ -82,7 +82,8 @@ pub(super) fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
 }
 
-fn canonical_host(host: &str) -> Option<String> {
+/// A host in canonical form. `None`: it is no host.
+pub(super) fn canonical_host(host: &str) -> Option<String> {
     let is_v6 = host.matches(':').count() > 1 && !host.starts_with('[');
     let host = if is_v6 { format!("[{host}]") } else { host.to_owned() };
     let odd = |letter: char| letter.is_whitespace() || "/\\@?#*%,".contains(letter);

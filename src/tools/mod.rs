@@ -87,7 +87,10 @@ pub use permission::{
 };
 pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
-pub use sandbox::{Enforced, SandboxError, SandboxSettings, SandboxState, is_sandbox_path};
+pub use sandbox::{
+    ChooseProxy, DomainLists, Egress, EgressOptions, Enforced, InvalidEntry, ProxyScheme,
+    SandboxError, SandboxSettings, SandboxState, UpstreamProxy, is_sandbox_path,
+};
 pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};

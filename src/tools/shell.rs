@@ -179,6 +179,7 @@ impl ShellSession {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why.to_string()),
         };
+        let egress = running.egress.clone();
         let (ended, captured) = self.run_to_end(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
             self.update_cwd(whereabouts.read().await, places, &mut notes);
@@ -192,6 +193,8 @@ impl ShellSession {
         }
         let failed = ended.status.is_none_or(|status| !status.success());
         notes.extend(failed.then(|| self.sandbox.hint(&captured.err, is_plain)).flatten());
+        let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
+        notes.extend(self.sandbox.refusal_note(&refused));
         let memory = self.memory;
         CommandReport { command: &input.command, limit, memory, ended, captured, notes }.outcome()
     }

@@ -25,7 +25,8 @@ pub(super) fn sandbox(
         environment: &settings.environment,
         rules: permissions.denied_paths(),
     };
-    let made = Sandbox::new(&settings.sandbox, &around);
+    let made = Sandbox::new(&settings.sandbox, &around)
+        .and_then(|made| made.verify_egress(&settings.supervisor).map(|()| made));
     made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
 }
 

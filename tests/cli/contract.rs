@@ -239,6 +239,7 @@ fn tool_rows() -> Vec<Row> {
 
 fn sandbox_rows() -> Vec<Row> {
     let files = |key: &str, path: &str| json!({ "sandbox": { "filesystem": { key: [path] } } });
+    let domains = |key: &str| json!({ "sandbox": { "network": { key: ["a.example"] } } });
     vec![
         Row::flags("sandbox.mode", &["--sandbox", "read-only"], json!("read-only"))
             .against(json!({ "sandbox": { "mode": "off" } }))
@@ -246,6 +247,21 @@ fn sandbox_rows() -> Vec<Row> {
         Row::flags("sandbox.network.enabled", &["--sandbox-network", "off"], json!(false))
             .against(json!({ "sandbox": { "network": { "enabled": true } } }))
             .changed(&["--sandbox-network", "on"], json!(true)),
+        Row::file(
+            "sandbox.network.allowedDomains",
+            domains("allowedDomains"),
+            json!(["a.example"]),
+        )
+        .against(json!({ "sandbox": { "network": { "allowedDomains": ["b.example"] } } }))
+        .changed(
+            &["--settings", r#"{"sandbox": {"network": {"allowedDomains": ["c.example"]}}}"#],
+            json!(["a.example", "c.example"]),
+        ),
+        Row::file("sandbox.network.deniedDomains", domains("deniedDomains"), json!(["a.example"]))
+            .changed(
+                &["--settings", r#"{"sandbox": {"network": {"deniedDomains": ["c.example"]}}}"#],
+                json!(["a.example", "c.example"]),
+            ),
         Row::file("sandbox.filesystem.allowWrite", files("allowWrite", "/a"), json!(["/a"]))
             .against(files("allowWrite", "/"))
             .changed(

@@ -173,6 +173,9 @@ pub(super) fn fenced() -> SandboxState {
         network: "open",
         signals: "own_only",
         processes: "own_only",
+        allowed_domains: Vec::new(),
+        denied_domains: Vec::new(),
+        egress: None,
         exposed: Vec::new(),
     }
 }

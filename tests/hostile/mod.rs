@@ -1,5 +1,6 @@
 //! Hostile inputs, by class: each against the real binary, or the real sandbox of the kernel.
 
+mod egress;
 mod memory;
 mod memory_files;
 mod nesting;

@@ -27,10 +27,6 @@ async fn run_with(sandbox: &str, flags: &[&str]) -> FinishedProcess {
 #[tokio::test]
 async fn what_cannot_be_enforced_ends_the_run_and_names_the_place() {
     for (network, key) in [
-        (r#"{"allowedDomains": ["example.org"]}"#, "allowedDomains"),
-        (r#"{"allowedDomains": ["*"]}"#, "allowedDomains"),
-        (r#"{"deniedDomains": ["example.org"]}"#, "deniedDomains"),
-        (r#"{"allowedDomains": ["example.org"], "deniedDomains": []}"#, "allowedDomains"),
         (r#"{"allowLocalBinding": false}"#, "allowLocalBinding"),
         (r#"{"allowLocalBinding": false, "enabled": true}"#, "allowLocalBinding"),
         (r#"{"allowAllUnixSockets": false}"#, "allowAllUnixSockets"),
@@ -44,6 +40,31 @@ async fn what_cannot_be_enforced_ends_the_run_and_names_the_place() {
         assert!(ended.stderr.contains(&line), "{network}: {}", ended.stderr);
         assert!(ended.stderr.contains("sandbox.network.enabled"), "the remedy: {}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    }
+    // Lists that could not be meant so.
+    for (network, key) in [
+        (r#"{"allowedDomains": ["*"]}"#, "allowedDomains"),
+        (r#"{"allowedDomains": ["https://a.example/"]}"#, "allowedDomains"),
+        (r#"{"allowedDomains": ["localhost"]}"#, "allowedDomains"),
+        (r#"{"deniedDomains": ["a.example:0"]}"#, "deniedDomains"),
+        (r#"{"allowedDomains": ["a.example"], "httpProxyPort": 8080}"#, "httpProxyPort"),
+    ] {
+        let ended = run_with(&format!(r#"{{"network": {network}}}"#), &[]).await;
+        assert_eq!(ended.code, Some(2), "{network}: {ended:?}");
+        let line = format!("settings.json:1: \"sandbox.network.{key}\"");
+        assert!(ended.stderr.contains(&line), "{network}: {}", ended.stderr);
+    }
+    // A list without a sandbox would only suggest a protection.
+    for (sandbox, flags) in [
+        (
+            r#"{"network": {"allowedDomains": ["a.example"]}}"#,
+            &["--permission-mode", "bypassPermissions"][..],
+        ),
+        (r#"{"mode": "off", "network": {"deniedDomains": ["a.example"]}}"#, &[]),
+    ] {
+        let ended = run_with(sandbox, flags).await;
+        assert_eq!(ended.code, Some(2), "{sandbox}: {ended:?}");
+        assert!(ended.stderr.contains("needs the sandbox"), "{sandbox}: {}", ended.stderr);
     }
     // A mistake in a name that protects is no setting that is left out.
     for wrong in [r#"{"allowedDomain": []}"#, r#"{"deniedDomain": ["x"]}"#] {
@@ -80,6 +101,40 @@ async fn what_can_be_enforced_is_enforced_and_reported() {
         let network = if has_network { "open" } else { "off" };
         assert_eq!(ended.result()["sandbox"]["network"], network, "{sandbox}");
         assert_eq!(ended.stdout.contains("socket\\n"), has_network, "{sandbox}: {}", ended.stdout);
+    }
+}
+
+/// The list is in force, and its refusals are told to the model, in the init message and in the
+/// result; only the user's own flag opens the network.
+#[tokio::test]
+async fn a_list_of_domains_is_enforced_and_reported() {
+    let command = "python3 -c 'import socket; socket.create_connection((\"b.example\", 443))'";
+    for (flags, network) in [(&[][..], "allowlist"), (&["--sandbox", "off"], "open")] {
+        let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
+        let server = serve(scenario);
+        let settings = r#"{"sandbox": {"network": {"allowedDomains": ["a.example"]}}}"#;
+        let trial = RunBuilder::bare(&server.base_url());
+        std::fs::write(trial.work().join("settings.json"), settings).expect("a file");
+        let args = ["Do it.", "--allowedTools", "Bash", "--settings", "settings.json"];
+        let trial = trial.args(args).args(["--output-format", "stream-json", "--verbose"]);
+        let ended = trial.args(flags).run().await;
+        if !filters_system_calls() {
+            assert_eq!(ended.code, Some(if network == "open" { 0 } else { 2 }), "{ended:?}");
+            continue;
+        }
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let result = ended.result();
+        assert_eq!(result["sandbox"]["network"], network, "{ended:?}");
+        if network == "open" {
+            assert!(ended.stderr.contains("the network of commands is open"), "{}", ended.stderr);
+            continue;
+        }
+        assert_eq!(result["sandbox"]["allowed_domains"], json!(["a.example"]));
+        let refused = &result["network_refused"][0];
+        assert_eq!(refused["host"], "b.example", "{result}");
+        assert_eq!(refused["reason"], "not_listed", "{result}");
+        let sent = server.requests()[1].body.to_string();
+        assert!(sent.contains("b.example (not in sandbox.network.allowedDomains)"), "{sent}");
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) const PAGES: [(&str, u8); 17] = [
     ("outlast-mcp", 7),
     ("outlast-recovery", 7),
     ("outlast-host", 7),
+    ("outlast-network", 7),
     ("outlast-rehearse", 7),
     ("outlast-report", 7),
     ("outlast-result", 7),

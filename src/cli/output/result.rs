@@ -116,6 +116,9 @@ impl ResultReport<'_> {
                 "hooks": hooks(&ending.hooks),
             }),
         );
+        if let Some(egress) = &self.sandbox.egress {
+            object.insert("network_refused".to_owned(), json!(egress.refusals()));
+        }
         if !ending.servers.servers.is_empty() {
             object.insert("mcp".to_owned(), servers(&ending.servers));
         }

@@ -19,6 +19,7 @@ use crate::config::registry;
 use crate::journal::{Contract, Terms};
 use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
+use crate::tools::Egress;
 use crate::types::PermissionPrompt;
 
 /// The version of the terms. A higher one is refused.
@@ -37,6 +38,8 @@ pub struct ContractChange {
 enum Hold {
     /// In place of what the settings files and the environment say.
     Setting,
+    /// The same, but only if there is a value: otherwise the settings files decide.
+    SettingIfGiven,
     /// Together with what the settings files say: both only forbid.
     Prohibition,
     /// As if its flag had been given, unless it is.
@@ -95,7 +98,7 @@ const fn prohibition(name: &'static str, value: fn(&Settings) -> Value) -> Term 
 }
 
 /// Every term.
-const TERMS: [Term; 37] = [
+const TERMS: [Term; 39] = [
     setting("model", |all| json!(all.chain.links[0].model)),
     Term {
         loss: Loss::ReadAgain,
@@ -150,6 +153,17 @@ const TERMS: [Term; 37] = [
     setting("onDenied", |all| name(&all.tools.on_denied)),
     restriction("sandbox.mode", "read-only", |all| json!(all.tools.sandbox.mode)),
     restriction("sandbox.network.enabled", "false", |all| json!(!all.tools.sandbox.no_network)),
+    Term {
+        hold: Hold::SettingIfGiven,
+        ..setting("sandbox.network.allowedDomains", |all| {
+            let lists = all.tools.sandbox.egress.as_ref().map(Egress::lists);
+            lists.filter(|it| !it.allowed().is_empty()).map_or(Value::Null, |it| list(it.allowed()))
+        })
+    },
+    prohibition("sandbox.network.deniedDomains", |all| {
+        let egress = all.tools.sandbox.egress.as_ref();
+        list(egress.map_or(&[], |egress| egress.lists().denied()))
+    }),
     permission("sandbox.filesystem.allowWrite", |all| list(&all.tools.sandbox.allow_write)),
     permission("sandbox.filesystem.allowRead", |all| list(&all.tools.sandbox.allow_read)),
     prohibition("sandbox.filesystem.denyWrite", |all| list(&all.tools.sandbox.deny_write)),
@@ -334,7 +348,10 @@ impl<'a> Held<'a> {
             match term.hold {
                 Hold::Setting if term.loss == Loss::ReadAgain && is_lost => {}
                 Hold::Setting if value.is_null() => fold.forget(term.name),
-                Hold::Setting => fold.replace(setting, value.clone(), ORIGIN),
+                Hold::SettingIfGiven if value.is_null() => {}
+                Hold::Setting | Hold::SettingIfGiven => {
+                    fold.replace(setting, value.clone(), ORIGIN);
+                }
                 Hold::Prohibition => fold.prepend(setting, value.clone(), ORIGIN),
                 Hold::Flag(_) | Hold::Apart => {}
             }
@@ -347,7 +364,7 @@ impl<'a> Held<'a> {
         for (term, _, value) in self.terms().filter(|(_, _, value)| !value.is_null()) {
             match term.hold {
                 Hold::Flag(give) => give(&mut args, value),
-                Hold::Setting | Hold::Prohibition | Hold::Apart => {}
+                Hold::Setting | Hold::SettingIfGiven | Hold::Prohibition | Hold::Apart => {}
             }
         }
         args

@@ -90,12 +90,12 @@ pub fn resolve_resumed(
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let limits = run_limits::limits(config, env, switches, account);
-    let tools = tools(&inputs)?;
+    let tools = tools(&inputs, &cwd)?;
     warnings.extend(rule_names::check_run_rules(args, &tools, &mcp)?);
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
     let (system, missing_style) = system::resolve(&inputs)?;
-    warnings.extend(sandbox::bypass_warning(config, &args.flags).into_iter().chain(missing_style));
+    warnings.extend(sandbox::warnings(config, &args.flags).chain(missing_style));
     let (system, tools) =
         agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
     let settings = Settings {
@@ -393,9 +393,11 @@ fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {
     })
 }
 
-fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
-    let Inputs { args, config, env, fold, .. } = inputs;
+fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
+    let Inputs { args, config, env, fold, variables, .. } = inputs;
     let mode = config.permission_mode;
+    let home = environment::home(variables);
+    let folders = RulePaths { cwd, home: home.as_deref() };
     if let (PermissionMode::BypassPermissions, Some(file)) = (mode, &fold.forbids_bypass) {
         return Err(UsageError::new(format!(
             "the settings forbid bypassPermissions ({file}: disableBypassPermissionsMode); allow \
@@ -421,7 +423,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         prompt_tool: prompt_tool::resolve(args)?,
         on_denied: config.on_denied,
         directories: config.additional_directories.0.clone(),
-        sandbox: sandbox::resolve(config, fold, &args.flags)?,
+        sandbox: sandbox::resolve(config, fold, &args.flags, &folders)?,
         unconfined: config.unconfined_programs.0.clone(),
         child_env: child_environment(config, fold),
         pass_env: config.pass_env.0.clone(),

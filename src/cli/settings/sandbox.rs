@@ -1,10 +1,15 @@
 //! Resolves the sandbox of commands.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::flags::SettingFlags;
 use crate::config::fold::Fold;
-use crate::tools::SandboxSettings;
+use crate::config::managed::MANAGED_FILES;
+use crate::config::repository::RulePaths;
+use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings};
 use crate::types::{PermissionMode, SandboxMode};
 
 /// Resolves the sandbox. `bypassPermissions` switches it off too, unless a flag or file says
@@ -16,13 +21,21 @@ pub(super) fn resolve(
     config: &Config,
     fold: &Fold,
     flags: &SettingFlags,
+    folders: &RulePaths<'_>,
 ) -> Result<SandboxSettings, UsageError> {
     let mode = config.sandbox_mode.unwrap_or_else(|| default_mode(config));
-    let allows_no_host =
-        fold.is_set("sandbox.network.allowedDomains") && config.allowed_domains.0.is_empty();
+    let is_limited = fold.is_set("sandbox.network.allowedDomains") || is_managed_only(config, fold);
+    let allows_no_host = is_limited && config.allowed_domains.0.is_empty();
     let no_network = !config.sandbox_network.0 || allows_no_host;
-    if mode != SandboxMode::Off && !no_network {
-        check_enforceable(config, fold)?;
+    let mut egress = None;
+    if !no_network {
+        let lists = domain_lists(config, fold)?;
+        if mode == SandboxMode::Off {
+            check_open(lists.is_some(), fold, flags)?;
+        } else {
+            check_enforceable(config, fold, lists.is_some())?;
+            egress = lists.map(|lists| egress_of(lists, config, fold, folders));
+        }
     }
     if mode == SandboxMode::Off && no_network && flags.has("sandbox-network") {
         return Err(UsageError::new(
@@ -32,6 +45,7 @@ pub(super) fn resolve(
     Ok(SandboxSettings {
         mode,
         no_network,
+        egress,
         allow_write: config.allow_write.0.clone(),
         deny_write: config.deny_write.0.clone(),
         allow_read: config.allow_read.0.clone(),
@@ -40,23 +54,79 @@ pub(super) fn resolve(
     })
 }
 
+/// The lists of domains. `None`: there are none.
+fn domain_lists(config: &Config, fold: &Fold) -> Result<Option<DomainLists>, UsageError> {
+    let (allowed, denied) = (&config.allowed_domains.0, &config.denied_domains.0);
+    if allowed.is_empty() && denied.is_empty() {
+        return Ok(None);
+    }
+    DomainLists::parse(allowed, denied).map(Some).map_err(|(key, error)| {
+        UsageError::new(format!("{}: \"sandbox.network.{key}\": {error}", origin(fold, key)))
+    })
+}
+
+/// Lists without a sandbox would suggest a protection; only the user's own flag says that none is
+/// meant.
+fn check_open(has_lists: bool, fold: &Fold, flags: &SettingFlags) -> Result<(), UsageError> {
+    if !has_lists || flags.has("sandbox") {
+        return Ok(());
+    }
+    let keys = ["allowedDomains", "deniedDomains"].into_iter();
+    let key = keys.clone().find(|key| fold.is_set(&format!("sandbox.network.{key}")));
+    let key = key.unwrap_or("allowedDomains");
+    Err(UsageError::new(format!(
+        "{}: \"sandbox.network.{key}\" needs the sandbox, which is off; add --sandbox workspace, or \
+         --sandbox off for an open network",
+        origin(fold, key)
+    )))
+}
+
+fn egress_of(lists: DomainLists, config: &Config, fold: &Fold, folders: &RulePaths<'_>) -> Egress {
+    let is_set = fold.is_set("sandbox.network.allowAllUnixSockets");
+    let path = |text: &String| match (text.strip_prefix("~/"), folders.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        (Some(_), None) | (None, _) => folders.cwd.join(text),
+    };
+    let unix_sockets: Vec<PathBuf> = config.allow_unix_sockets.0.iter().map(path).collect();
+    Egress::new(EgressOptions {
+        lists,
+        allows_binding: config.allow_local_binding,
+        allows_all_unix_sockets: is_set && config.allow_all_unix_sockets,
+        unix_sockets,
+        proxy: Arc::new(|_| None),
+    })
+}
+
 /// A protection that is only read would be worse than none.
-fn check_enforceable(config: &Config, fold: &Fold) -> Result<(), UsageError> {
+fn check_enforceable(config: &Config, fold: &Fold, has_lists: bool) -> Result<(), UsageError> {
     let narrows = [
-        ("allowedDomains", !config.allowed_domains.0.is_empty()),
-        ("deniedDomains", !config.denied_domains.0.is_empty()),
-        ("allowLocalBinding", !config.allow_local_binding),
-        ("allowAllUnixSockets", !config.allow_all_unix_sockets),
-        ("allowManagedDomainsOnly", config.managed_domains_only),
+        ("allowLocalBinding", !config.allow_local_binding && !has_lists),
+        ("allowAllUnixSockets", !config.allow_all_unix_sockets && !has_lists),
+        ("allowManagedDomainsOnly", config.managed_domains_only && !is_managed_only(config, fold)),
         ("httpProxyPort", config.http_proxy_port.is_some()),
         ("socksProxyPort", config.socks_proxy_port.is_some()),
     ];
     let Some((key, _)) = narrows.into_iter().find(|(_, narrows)| *narrows) else { return Ok(()) };
-    let place = fold.origin(&["sandbox", "network", key]).unwrap_or_default();
+    let remedy = match key {
+        "allowLocalBinding" | "allowAllUnixSockets" => "add \"allowedDomains\", remove it",
+        "allowManagedDomainsOnly" => "move it to the managed settings, remove it",
+        _ => "remove it",
+    };
     Err(UsageError::new(format!(
-        "{place}: \"sandbox.network.{key}\" cannot be enforced while commands have a network; \
-         remove it, or turn the network off with \"sandbox.network.enabled\": false"
+        "{}: \"sandbox.network.{key}\" cannot be enforced while commands have this network; \
+         {remedy}, or turn the network off with \"sandbox.network.enabled\": false",
+        origin(fold, key)
     )))
+}
+
+/// Whether only managed files allow hosts.
+fn is_managed_only(config: &Config, fold: &Fold) -> bool {
+    let origin = origin(fold, "allowManagedDomainsOnly");
+    config.managed_domains_only && MANAGED_FILES.iter().any(|file| origin.starts_with(file))
+}
+
+fn origin<'a>(fold: &'a Fold, key: &str) -> &'a str {
+    fold.origin(&["sandbox", "network", key]).unwrap_or_default()
 }
 
 /// The mode where neither a flag nor a file names one.
@@ -70,14 +140,30 @@ pub(super) fn default_mode(config: &Config) -> SandboxMode {
     }
 }
 
+/// The warnings about a sandbox that is off.
+pub(super) fn warnings(config: &Config, flags: &SettingFlags) -> impl Iterator<Item = String> {
+    bypass_warning(config, flags).into_iter().chain(open_network_warning(config, flags))
+}
+
 /// The warning that a settings file bypasses permissions and thereby switches the sandbox off, where
 /// neither a flag nor a file says what the sandbox is to be. A flag of the user needs no warning.
-pub(super) fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
+fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
     let is_bypass = config.permission_mode == PermissionMode::BypassPermissions;
     let by_flag = flags.has("dangerously-skip-permissions") || flags.has("permission-mode");
     (is_bypass && !by_flag && config.sandbox_mode.is_none()).then(|| {
         "with bypassPermissions commands run without a sandbox; --sandbox workspace keeps it, \
          --sandbox off says that this is meant"
+            .to_owned()
+    })
+}
+
+/// The warning that the user's flag leaves lists of domains without effect.
+fn open_network_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
+    let has_lists = !config.allowed_domains.0.is_empty() || !config.denied_domains.0.is_empty();
+    let is_off = config.sandbox_mode == Some(SandboxMode::Off) && flags.has("sandbox");
+    (has_lists && is_off).then(|| {
+        "the network of commands is open: --sandbox off leaves sandbox.network.allowedDomains and \
+         deniedDomains without effect"
             .to_owned()
     })
 }

@@ -208,7 +208,11 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
         );
     }
     let what = "restricts files; seccomp restricts the network and other processes";
-    Finding::ok("sandbox", format!("Landlock, version {abi}, {what}"))
+    let lists = match &machine.no_egress {
+        None => "commands can be held to a list of hosts".to_owned(),
+        Some(missing) => format!("commands cannot be held to a list of hosts: {missing}"),
+    };
+    Finding::ok("sandbox", format!("Landlock, version {abi}, {what}; {lists}"))
 }
 
 fn check_limits(machine: &MachineFacts) -> Vec<Finding> {

@@ -12,6 +12,7 @@ use nix::unistd::{AccessFlags, Uid, access};
 use super::super::DoctorContext;
 use crate::process::{Job, LandlockSupport, ProgramTerms, Supervisor, filters_system_calls};
 use crate::secrets::Variables;
+use crate::tools::Egress;
 
 /// Limits and properties of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct MachineFacts {
     pub holds_files: bool,
     /// Whether system calls can be filtered.
     pub filters_calls: bool,
+    /// Why commands cannot be held to a list of domains.
+    pub no_egress: Option<String>,
     /// Soft limits; `None` for unlimited. In bytes, except for the number of open files.
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
@@ -60,10 +63,15 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
         let soft = getrlimit(resource).ok().map(|(soft, _)| soft)?;
         (soft != RLIM_INFINITY).then_some(soft)
     };
+    let filters_calls = filters_system_calls();
+    let no_egress = (support.abi > 0 && filters_calls)
+        .then(|| Egress::missing(&Supervisor::with_own_binary()))
+        .flatten();
     MachineFacts {
         landlock: support.abi,
         holds_files: support.restricts_files(),
-        filters_calls: filters_system_calls(),
+        filters_calls,
+        no_egress,
         file_size: limit(Resource::RLIMIT_FSIZE),
         open_files: limit(Resource::RLIMIT_NOFILE),
         address_space: limit(Resource::RLIMIT_AS),

@@ -37,6 +37,8 @@ pub enum SandboxError {
     Pattern(String),
     #[error("sandbox.filesystem: {0:?}: there is no home folder")]
     NoHome(String),
+    #[error("commands cannot be held to sandbox.network.allowedDomains and deniedDomains: {gap}")]
+    NoEgress { gap: String },
     #[error("the sandbox is required and does not hold: {gap}")]
     NotEnforced { gap: String },
 }

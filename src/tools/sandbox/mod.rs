@@ -10,6 +10,7 @@ mod control_sockets;
 mod denied_paths;
 mod exposure;
 mod known_paths;
+mod network;
 mod plain;
 mod policy;
 mod repository;
@@ -19,13 +20,19 @@ use std::sync::{Arc, Once};
 
 use serde::Serialize;
 
-use crate::process::{CallFilter, LandlockPolicy, NetworkAccess, PathRule, looks_denied};
+use crate::process::{
+    CallFilter, LandlockPolicy, NetworkAccess, PathRule, Refusal, Supervisor, looks_denied,
+};
 use crate::types::SandboxMode;
 
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
 use exposure::{Exposure, KernelSupport};
+use network::refusal_note;
+pub use network::{
+    ChooseProxy, DomainLists, Egress, EgressOptions, InvalidEntry, ProxyScheme, UpstreamProxy,
+};
 pub(super) use plain::{Hides, PlainScope};
 pub use policy::SandboxSettings;
 use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
@@ -39,8 +46,17 @@ pub struct SandboxState {
     pub enforced: Enforced,
     /// The version of the kernel's Landlock; 0 if it is not available.
     pub abi: u32,
-    /// What of the network commands cannot use: `open`, `no_tcp`, or `off` (no sockets at all).
+    /// What of the network commands cannot use: `open`, `no_tcp`, `allowlist`, or `off` (no sockets at
+    /// all).
     pub network: &'static str,
+    /// The lists in force, with `allowlist`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_domains: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub denied_domains: Vec<String>,
+    /// The network of commands, with `allowlist`.
+    #[serde(skip)]
+    pub egress: Option<Egress>,
     /// Whether commands can signal processes that they did not start: `open` or `own_only`.
     pub signals: &'static str,
     /// Whether commands can limit, slow down or pin processes that they did not start: `open` or
@@ -100,9 +116,18 @@ impl Sandbox {
         let wanted = mode != SandboxMode::Off;
         let is_on = wanted && kernel.landlock.abi > 0;
         let is_closed = is_on && settings.no_network;
-        let network = if is_closed { kernel.least_network() } else { NetworkAccess::Open };
+        let egress = settings.egress.as_ref().filter(|_| wanted && !settings.no_network);
+        if egress.is_some() && !(is_on && kernel.filters_calls) {
+            let gap = "this kernel or container has no working Landlock and seccomp".to_owned();
+            return Err(SandboxError::NoEgress { gap });
+        }
+        let network = match egress {
+            Some(_) => NetworkAccess::Listed,
+            None if is_closed => kernel.least_network(),
+            None => NetworkAccess::Open,
+        };
         let exposure = if wanted { policy.exposure() } else { Exposure::default() };
-        let sockets = is_on && network != NetworkAccess::Off;
+        let sockets = is_on && !matches!(network, NetworkAccess::Off | NetworkAccess::Listed);
         let sockets = if sockets { control_sockets::reachable(around) } else { Vec::new() };
         let exposure = Exposure { sockets, ..exposure };
         let of_kernel = kernel.gap(settings.no_network).filter(|_| wanted);
@@ -127,8 +152,12 @@ impl Sandbox {
             network: match network {
                 NetworkAccess::Open => "open",
                 NetworkAccess::NoTcp => "no_tcp",
+                NetworkAccess::Listed => "allowlist",
                 NetworkAccess::Off => "off",
             },
+            allowed_domains: egress.map_or_else(Vec::new, |it| it.lists().allowed().to_vec()),
+            denied_domains: egress.map_or_else(Vec::new, |it| it.lists().denied().to_vec()),
+            egress: egress.cloned(),
             signals: own_only(kernel.landlock.restricts_signals()),
             processes: own_only(kernel.filters_calls),
             exposed: exposure.list(),
@@ -141,6 +170,16 @@ impl Sandbox {
             warning: warning.map(|gap| format!("the sandbox does not hold: {gap}")),
             caches: Once::new(),
         })
+    }
+
+    /// Checks that this machine can hold commands to the lists of domains, if there are any. Blocks.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(super) fn verify_egress(&self, supervisor: &Supervisor) -> Result<(), SandboxError> {
+        let verified =
+            self.state.egress.as_ref().map_or(Ok(()), |egress| egress.verify(supervisor));
+        verified.map_err(|gap| SandboxError::NoEgress { gap })
     }
 
     pub(super) fn state(&self) -> &SandboxState {
@@ -197,7 +236,9 @@ impl Sandbox {
         calls: CallFilter,
     ) -> LandlockPolicy {
         let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
-        LandlockPolicy { rules, network, calls }
+        let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
+        let egress = egress.and_then(|egress| egress.job(self.policy.writable()));
+        LandlockPolicy { rules, network, calls, egress }
     }
 
     /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
@@ -232,14 +273,26 @@ impl Sandbox {
     /// The description of the sandbox for the model.
     pub(super) fn model_description(&self) -> Option<String> {
         self.is_on().then(|| {
-            let is_closed = self.network != NetworkAccess::Open;
-            let network = if is_closed { " They have no network." } else { "" };
+            let network = match (&self.state.egress, self.network) {
+                (Some(egress), _) => format!(
+                    " They reach the network by TCP only, and only these hosts: {}.",
+                    egress.summary()
+                ),
+                (None, NetworkAccess::Open) => String::new(),
+                (None, _) => " They have no network.".to_owned(),
+            };
             format!(
                 "Commands are sandboxed: they may write only in {}, and may not read \
                  credentials.{network}",
                 self.policy.summary()
             )
         })
+    }
+
+    /// The connections that were refused to a command, for the model.
+    pub(super) fn refusal_note(&self, refusals: &[Refusal]) -> Option<String> {
+        let hosts = self.state.egress.as_ref().map_or_else(String::new, Egress::summary);
+        refusal_note(refusals, &hosts)
     }
 
     /// A hint for the model after a failed command, if the sandbox may be the cause. `is_plain`: the
@@ -253,7 +306,10 @@ impl Sandbox {
                 "[This may be the sandbox: commands may write only in {}, and may not read \
                  credentials{}. Only the user can widen that.]",
                 self.policy.summary(),
-                if self.network == NetworkAccess::Open { "" } else { " or use the network" },
+                match self.network {
+                    NetworkAccess::Open | NetworkAccess::Listed => "",
+                    NetworkAccess::NoTcp | NetworkAccess::Off => " or use the network",
+                },
             )
         })
     }

@@ -11,6 +11,7 @@ use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, RuleDenial};
 use super::exposure::Exposure;
 use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
+use super::network::Egress;
 use crate::types::SandboxMode;
 
 /// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
@@ -20,6 +21,8 @@ pub struct SandboxSettings {
     pub mode: SandboxMode,
     /// Commands have no network.
     pub no_network: bool,
+    /// Commands reach the hosts of its lists only.
+    pub egress: Option<Egress>,
     pub allow_write: Vec<String>,
     pub deny_write: Vec<String>,
     pub allow_read: Vec<String>,

@@ -29,7 +29,7 @@ const PRIVATE_V6: [(Ipv6Addr, u32, &str); 3] = [
 ];
 
 /// The description of a private network, if the address is in one.
-pub(super) fn private_network(address: IpAddr) -> Option<&'static str> {
+pub(in super::super) fn private_network(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => private_v4(address),
         IpAddr::V6(address) => private_v6(address),

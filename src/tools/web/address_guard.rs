@@ -24,7 +24,7 @@ pub(super) struct Private {
 }
 
 /// The system's resolver.
-pub(super) struct SystemResolver;
+pub(in super::super) struct SystemResolver;
 
 impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {

@@ -10,5 +10,7 @@ mod settings;
 mod url_check;
 mod web_fetch;
 
+pub(super) use address::private_network;
+pub(super) use address_guard::SystemResolver;
 pub use settings::{MakeClient, WebClient, WebClientError, WebSettings};
 pub(super) use web_fetch::{WebFetcher, fetch, requested_access};

@@ -15,6 +15,7 @@ use super::super::input::WebFetchInput;
 use super::super::outcome::{ToolError, ToolOutcome, ToolRefusal};
 use super::super::output_redactor::OutputStream;
 use super::super::permission::{Access, Denial};
+use super::super::sandbox::DomainLists;
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
 use super::address_guard::{AddressGuard, SystemResolver, check_literal, check_name};
@@ -36,6 +37,8 @@ pub(in crate::tools) struct WebFetcher {
     settings: WebSettings,
     private_hosts: Vec<Domain>,
     converter: PageConverter,
+    /// The hosts that commands reach, too.
+    lists: Option<DomainLists>,
     output_limit: usize,
     scratch: Arc<OutputFolder>,
 }
@@ -95,6 +98,7 @@ impl WebFetcher {
             settings: own.clone(),
             private_hosts: hosts,
             converter: PageConverter::default(),
+            lists: settings.sandbox.egress.as_ref().map(|egress| egress.lists().clone()),
             output_limit: settings.output_limit,
             scratch: Arc::clone(scratch),
         }))
@@ -127,6 +131,10 @@ impl WebFetcher {
     /// Sends one request, to a public host or one that the user allowed.
     async fn send_request(&self, url: Url) -> Result<Response, ToolError> {
         let host = host_of(&url);
+        if let Some(lists) = &self.lists {
+            let port = url.port_or_known_default().unwrap_or_default();
+            lists.check_host(&host, port).map_err(ToolError::from)?;
+        }
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
         let names: Arc<dyn Resolve> = if is_open {
             Arc::new(SystemResolver)

@@ -1,0 +1,40 @@
+//! Holds a job to a list of domains, without privileges: the calls that make, connect, bind and open
+//! sockets are decided by outlast (seccomp user notification).
+//!
+//! ```text
+//! command ──socket, connect, bind, listen──► kernel ──notification──► notifier (a thread of outlast)
+//!    └────connected to────► relay in outlast ◄──source address: target── connection register ◄──┘
+//! ```
+//!
+//! The notifier never lets one of these calls go on with arguments that another thread could change
+//! meanwhile. It makes the socket itself, hands a copy over, and keeps a duplicate on which it later
+//! acts. The one call that goes on is `bind` of Unix and netlink sockets; Landlock denies it to TCP.
+
+mod address;
+mod decision;
+mod filter;
+mod job_egress;
+#[cfg(target_os = "linux")]
+mod kept_sockets;
+mod local_ports;
+#[cfg(target_os = "linux")]
+mod notification;
+#[cfg(target_os = "linux")]
+mod notifier;
+#[cfg(target_os = "linux")]
+mod pending_connect;
+mod probe;
+mod refusal;
+#[cfg(target_os = "linux")]
+mod unix_paths;
+
+pub(super) use filter::SocketFilter;
+pub use job_egress::{
+    ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, RegisteredConnection, RunEgress,
+    UnixSocketTerms,
+};
+#[cfg(target_os = "linux")]
+pub(super) use notifier::start_notifier;
+pub(super) use probe::run_probe;
+pub use probe::{PROBE_ARGUMENT, ProbeResult};
+pub use refusal::{Refusal, RefusalLog, RefusalReason};

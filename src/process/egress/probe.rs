@@ -1,0 +1,79 @@
+//! The trial of a job that is held to a list of domains: a child that tries what it may do, and what
+//! it may not.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::process::ExitCode;
+
+/// The argument that makes this binary the child. A loopback port of another program follows it.
+pub const PROBE_ARGUMENT: &str = "__egress_probe";
+
+/// An address for documentation (RFC 5737), which no host has.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// A question for the address of `probe.arpa`, with its length before it.
+const QUESTION: [u8; 30] = [
+    0, 28, 7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 5, b'p', b'r', b'o', b'b', b'e', 4, b'a', b'r',
+    b'p', b'a', 0, 0, 1, 0, 1,
+];
+
+/// What the child found, by its exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeResult {
+    Holds,
+    /// The relay is not reached.
+    NoRelay,
+    /// A port of another program is reached.
+    ReachesOthers,
+    /// A socket that is not held can be made.
+    MakesOthers,
+}
+
+impl ProbeResult {
+    const ALL: [Self; 4] = [Self::Holds, Self::NoRelay, Self::ReachesOthers, Self::MakesOthers];
+
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Holds => 0,
+            Self::NoRelay => 10,
+            Self::ReachesOthers => 11,
+            Self::MakesOthers => 12,
+        }
+    }
+
+    /// `None`: the child ended in another way.
+    pub fn of_exit_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|result| i32::from(result.exit_code()) == code)
+    }
+}
+
+/// Runs the trial in this process.
+pub(in super::super) fn run_probe(port: &str) -> ExitCode {
+    let found = port.parse().map_or(ProbeResult::ReachesOthers, try_calls);
+    ExitCode::from(found.exit_code())
+}
+
+fn try_calls(other: u16) -> ProbeResult {
+    if ask_resolver().is_err() {
+        return ProbeResult::NoRelay;
+    }
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    let other = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), other);
+    if !TcpStream::connect(other).is_err_and(refused) {
+        return ProbeResult::ReachesOthers;
+    }
+    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if !UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_err_and(denied) {
+        return ProbeResult::MakesOthers;
+    }
+    ProbeResult::Holds
+}
+
+/// Asks a resolver that does not exist: outlast answers in its place.
+fn ask_resolver() -> io::Result<()> {
+    let mut stream = TcpStream::connect((ELSEWHERE, 53))?;
+    stream.write_all(&QUESTION)?;
+    let mut answer = [0; 6];
+    stream.read_exact(&mut answer)?;
+    if answer[2..4] == QUESTION[2..4] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}

@@ -1,0 +1,114 @@
+//! The connections that were refused, for the model and for the result.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// How many different refusals are kept. Others are not recorded.
+const REFUSALS_MAX: usize = 50;
+
+/// The rule that refused a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalReason {
+    /// No entry of the list of allowed domains covers it.
+    NotListed,
+    /// An entry of the list of denied domains covers it.
+    Denied,
+    /// The host has a private address, which is not listed.
+    PrivateAddress,
+    /// A port of this machine that no job of the run opened.
+    Loopback,
+    /// A Unix socket that was there before the run, or an abstract one.
+    UnixSocket,
+    /// Commands may not open ports.
+    LocalBinding,
+    /// The job has too many connections.
+    TooMany,
+    /// The job's listener was lost, so that it was ended.
+    ListenerLost,
+}
+
+/// A refused connection, and how often it was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// A host, an address, or the path of a Unix socket.
+    pub host: String,
+    /// `None` for names that were only looked up, and for Unix sockets.
+    pub port: Option<u16>,
+    pub reason: RefusalReason,
+    pub count: u32,
+}
+
+impl Refusal {
+    pub fn new(host: impl Into<String>, port: Option<u16>, reason: RefusalReason) -> Self {
+        Self { host: host.into(), port, reason, count: 1 }
+    }
+
+    /// Whether both are about the same host and port.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.host, self.port, self.reason) == (&other.host, other.port, other.reason)
+    }
+}
+
+/// The refusals of a job or of a run.
+#[derive(Debug, Default)]
+pub struct RefusalLog(Mutex<Vec<Refusal>>);
+
+impl RefusalLog {
+    pub fn record(&self, refusal: Refusal) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A resolver that knows no such name appends the domains of its search list.
+        let is_searched = |known: &Refusal| {
+            refusal.port.is_none()
+                && refusal.host.strip_prefix(&known.host).is_some_and(|rest| rest.starts_with('.'))
+        };
+        if let Some(same) = known.iter_mut().find(|known| known.is_like(&refusal)) {
+            same.count = same.count.saturating_add(refusal.count);
+        } else if known.len() < REFUSALS_MAX && !known.iter().any(is_searched) {
+            known.push(refusal);
+        }
+    }
+
+    pub fn list(&self) -> Vec<Refusal> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_refusals_are_counted_and_names_of_the_search_list_are_left_out() {
+        let log = RefusalLog::default();
+        for (host, port) in [
+            ("evil.example", None),
+            ("evil.example", None),
+            ("evil.example.corp.example", None),
+            ("evil.example", Some(443)),
+            ("evil.examples", None),
+        ] {
+            log.record(Refusal::new(host, port, RefusalReason::NotListed));
+        }
+        let counts: Vec<_> =
+            log.list().into_iter().map(|it| (it.host, it.port, it.count)).collect();
+        assert_eq!(
+            counts,
+            [
+                ("evil.example".to_owned(), None, 2),
+                ("evil.example".to_owned(), Some(443), 1),
+                ("evil.examples".to_owned(), None, 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_log_is_bounded() {
+        let log = RefusalLog::default();
+        for port in 0..200 {
+            log.record(Refusal::new("evil.example", Some(port), RefusalReason::Denied));
+        }
+        assert_eq!(log.list().len(), REFUSALS_MAX);
+    }
+}

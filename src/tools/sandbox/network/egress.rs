@@ -1,0 +1,187 @@
+//! The network of a run whose commands are held to a list of domains.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::process::{EgressTerms, JobEgress, Refusal, RunEgress, UnixSocketTerms};
+
+use super::super::super::web::SystemResolver;
+use super::lists::DomainLists;
+use super::outgoing::Outgoing;
+use super::relay::Relay;
+use super::upstream::ChooseProxy;
+
+/// How many hosts the model is told.
+const HOSTS_NAMED_MAX: usize = 20;
+
+/// Hosts that are reached without a proxy.
+const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
+
+/// What the user allows commands.
+#[derive(Clone)]
+pub struct EgressOptions {
+    pub lists: DomainLists,
+    /// Whether commands may open loopback ports.
+    pub allows_binding: bool,
+    /// Whether all Unix sockets with a path are open.
+    pub allows_all_unix_sockets: bool,
+    /// Unix sockets of other programs that commands may use.
+    pub unix_sockets: Vec<PathBuf>,
+    /// Chooses the proxy behind which outlast works.
+    pub proxy: ChooseProxy,
+}
+
+/// The network of a run. Clones share their state; the relay ends with the last.
+#[derive(Clone)]
+pub struct Egress(Arc<EgressState>);
+
+struct EgressState {
+    options: EgressOptions,
+    since: SystemTime,
+    started: OnceLock<Option<Arc<RunEgress>>>,
+    verified: OnceLock<Result<(), String>>,
+    end: CancellationToken,
+    _guard: DropGuard,
+}
+
+impl Egress {
+    /// Starts nothing yet. Unix sockets that exist now are closed to commands.
+    pub fn new(options: EgressOptions) -> Self {
+        let end = CancellationToken::new();
+        let guard = end.clone().drop_guard();
+        Self(Arc::new(EgressState {
+            options,
+            since: SystemTime::now(),
+            started: OnceLock::new(),
+            verified: OnceLock::new(),
+            end,
+            _guard: guard,
+        }))
+    }
+
+    /// The same network behind a proxy. Shares nothing with this one.
+    #[must_use]
+    pub fn behind(&self, proxy: ChooseProxy) -> Self {
+        Self::new(EgressOptions { proxy, ..self.options().clone() })
+    }
+
+    pub(super) fn options(&self) -> &EgressOptions {
+        &self.0.options
+    }
+
+    /// The result of the trial on this machine, once it was made.
+    pub(super) fn verified(&self) -> &OnceLock<Result<(), String>> {
+        &self.0.verified
+    }
+
+    /// The lists in force.
+    pub fn lists(&self) -> &DomainLists {
+        &self.0.options.lists
+    }
+
+    /// The connections of commands that were refused so far.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        let run = self.0.started.get().and_then(Option::as_ref);
+        run.map_or_else(Vec::new, |run| run.refusals.list())
+    }
+
+    /// The network of the next job. Starts the relay for the first. `writable`: folders in which
+    /// commands make sockets of their own. `None`: there is no relay, and the job must not start.
+    pub(in super::super) fn job(&self, writable: &[PathBuf]) -> Option<JobEgress> {
+        let start = || self.start_relay(writable).ok();
+        self.0.started.get_or_init(start).as_ref().map(JobEgress::new)
+    }
+
+    /// Starts the relay in a thread of its own, so that neither it nor the run waits for the other.
+    fn start_relay(&self, writable: &[PathBuf]) -> io::Result<Arc<RunEgress>> {
+        let options = &self.0.options;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let SocketAddr::V4(relay) = listener.local_addr()? else {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        };
+        let terms = EgressTerms {
+            relay,
+            allows_binding: options.allows_binding,
+            loopback_ports: options.lists.loopback_ports(),
+            unix: UnixSocketTerms {
+                allows_all: options.allows_all_unix_sockets,
+                listed: options.unix_sockets.clone(),
+                writable: writable.to_vec(),
+                since: self.0.since,
+            },
+        };
+        let run = Arc::new(RunEgress::new(terms, variables(relay)));
+        let outgoing = Outgoing {
+            lists: options.lists.clone(),
+            resolver: Arc::new(SystemResolver),
+            proxy: Arc::clone(&options.proxy),
+        };
+        let relay = Arc::new(Relay::new(Arc::clone(&run), outgoing));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let end = self.0.end.clone();
+        let serve = move || {
+            runtime.block_on(async {
+                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                    relay.serve(listener, end).await;
+                }
+            });
+            // A look-up that hangs must not keep the process.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new().name("relay".to_owned()).spawn(serve)?;
+        Ok(run)
+    }
+
+    /// The hosts in a few words, for the model.
+    pub(in super::super) fn summary(&self) -> String {
+        let lists = self.lists();
+        let join = |texts: &[String]| {
+            let shown = texts.iter().take(HOSTS_NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+            match texts.len().checked_sub(HOSTS_NAMED_MAX) {
+                Some(more @ 1..) => format!("{shown} and {more} more"),
+                Some(0) | None => shown,
+            }
+        };
+        match (lists.allowed(), lists.denied()) {
+            ([], denied) => format!("all hosts but {}", join(denied)),
+            (allowed, []) => join(allowed),
+            (allowed, denied) => format!("{}, but not {}", join(allowed), join(denied)),
+        }
+    }
+}
+
+/// The variables that point programs to the relay. The resolver speaks TCP only.
+fn variables(relay: SocketAddrV4) -> Vec<(String, String)> {
+    let (http, socks) = (format!("http://{relay}"), format!("socks5h://{relay}"));
+    let named = [
+        ("HTTP_PROXY", http.clone()),
+        ("HTTPS_PROXY", http),
+        ("ALL_PROXY", socks),
+        ("NO_PROXY", DIRECT_HOSTS.to_owned()),
+    ];
+    let lower = named.clone().map(|(name, value)| (name.to_lowercase(), value));
+    let upper = named.map(|(name, value)| (name.to_owned(), value));
+    let resolver = ("RES_OPTIONS".to_owned(), "use-vc".to_owned());
+    lower.into_iter().chain(upper).chain([resolver]).collect()
+}
+
+impl fmt::Debug for Egress {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Egress").field("lists", self.lists()).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Egress {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Egress {}

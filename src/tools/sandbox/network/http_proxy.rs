@@ -1,0 +1,240 @@
+//! The heads of HTTP requests to the relay: `CONNECT`, and plain HTTP with the checked host. Pure.
+
+use reqwest::Url;
+
+use super::body::BodyLength;
+use super::destination::Destination;
+use super::names::NameTable;
+use super::upstream::UpstreamProxy;
+
+/// The longest head of a request, in bytes.
+pub(super) const HEAD_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 128;
+
+/// Headers that are about the connection to the relay, or are set by it.
+const REPLACED_HEADERS: [&str; 9] = [
+    "connection",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+];
+
+/// A request as the relay understands it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HttpRequest {
+    /// A connection to the destination.
+    Connect(Destination),
+    Forward(ForwardedRequest),
+}
+
+/// A request over plain HTTP.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ForwardedRequest {
+    pub(super) to: Destination,
+    method: String,
+    /// Path and query.
+    path: String,
+    /// Names and values, without those that the relay sets.
+    headers: Vec<u8>,
+    pub(super) body: BodyLength,
+}
+
+/// A request that is malformed, or names a host that does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadRequest;
+
+/// Parses the head of a request. `None`: it is not whole yet. `known`: the destination of a
+/// connection that was not made to a proxy, where requests name none.
+///
+/// # Errors
+/// It is malformed.
+pub(super) fn parse(
+    bytes: &[u8],
+    known: Option<&Destination>,
+    names: &NameTable,
+) -> Result<Option<(usize, HttpRequest)>, BadRequest> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut headers);
+    let length = match head.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if bytes.len() < HEAD_MAX => return Ok(None),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(BadRequest),
+    };
+    let (method, target) = (head.method.unwrap_or_default(), head.path.unwrap_or_default());
+    if method == "CONNECT" {
+        if known.is_some() {
+            return Err(BadRequest);
+        }
+        let to = authority(target, names).ok_or(BadRequest)?;
+        return Ok(Some((length, HttpRequest::Connect(to))));
+    }
+    let (to, path) = match known {
+        Some(to) if target.starts_with('/') || target == "*" => (to.clone(), target.to_owned()),
+        Some(_) => return Err(BadRequest),
+        None => absolute(target, names).ok_or(BadRequest)?,
+    };
+    let body = body_length(head.headers).ok_or(BadRequest)?;
+    let kept = head.headers.iter().filter(|header| !is_replaced(header.name));
+    let mut headers = Vec::new();
+    for header in kept {
+        headers.extend([header.name.as_bytes(), b": ", header.value, b"\r\n"].concat());
+    }
+    let method = method.to_owned();
+    let request = ForwardedRequest { to, method, path, headers, body };
+    Ok(Some((length, HttpRequest::Forward(request))))
+}
+
+impl ForwardedRequest {
+    /// The head for the server, or for the proxy before it. One connection is for one request, so
+    /// that no second one goes to a host that was not checked.
+    pub(super) fn head(&self, proxy: Option<&UpstreamProxy>) -> Vec<u8> {
+        let host = self.to.http_host();
+        let place = if proxy.is_some() { format!("http://{host}") } else { String::new() };
+        let login = proxy.and_then(UpstreamProxy::authorization);
+        let login = login.map_or(String::new(), |it| format!("Proxy-Authorization: {it}\r\n"));
+        let Self { method, path, .. } = self;
+        let first = format!("{method} {place}{path} HTTP/1.1\r\nHost: {host}\r\n{login}");
+        [first.as_bytes(), &self.headers, b"Connection: close\r\n\r\n"].concat()
+    }
+}
+
+fn is_replaced(name: &str) -> bool {
+    REPLACED_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Parses `host:port`.
+fn authority(text: &str, names: &NameTable) -> Option<Destination> {
+    let (host, port) = text.rsplit_once(':')?;
+    Destination::new(host, port.parse().ok().filter(|port| *port > 0)?, names)
+}
+
+/// Parses a whole URL. Returns its destination, and its path with the query.
+fn absolute(text: &str, names: &NameTable) -> Option<(Destination, String)> {
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "http")?;
+    let to = Destination::new(url.host_str()?, url.port_or_known_default()?, names)?;
+    let query = url.query().map_or(String::new(), |query| format!("?{query}"));
+    Some((to, format!("{}{query}", url.path())))
+}
+
+/// The length of the body. `None`: it is told in two ways, so programs read it differently.
+fn body_length(headers: &[httparse::Header<'_>]) -> Option<BodyLength> {
+    let values = |name: &str| {
+        let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+        named.map(|header| str::from_utf8(header.value).unwrap_or("?").trim()).collect::<Vec<_>>()
+    };
+    match (values("content-length")[..].as_ref(), values("transfer-encoding")[..].as_ref()) {
+        ([], []) => Some(BodyLength::Bytes(0)),
+        ([length], []) => {
+            let is_plain = !length.is_empty() && length.bytes().all(|it| it.is_ascii_digit());
+            length.parse().ok().filter(|_| is_plain).map(BodyLength::Bytes)
+        }
+        ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => Some(BodyLength::Chunked),
+        (_, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::upstream::ProxyScheme;
+    use super::*;
+
+    fn parsed(text: &str, known: Option<&Destination>) -> Result<HttpRequest, BadRequest> {
+        let found = parse(text.as_bytes(), known, &NameTable::default())?;
+        let (length, request) = found.expect("the head is whole");
+        assert_eq!(length, text.find("\r\n\r\n").expect("it has an end") + 4);
+        Ok(request)
+    }
+
+    fn destination(host: &str, port: u16) -> Destination {
+        Destination { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn connect_names_a_host_and_a_port() {
+        let connect = |target: &str| {
+            parsed(&format!("CONNECT {target} HTTP/1.1\r\nHost: other.example\r\n\r\n"), None)
+        };
+        let to = |host, port| Ok(HttpRequest::Connect(destination(host, port)));
+        assert_eq!(connect("A.example:443"), to("a.example", 443));
+        assert_eq!(connect("[2001:db8::1]:22"), to("[2001:db8::1]", 22));
+        for wrong in ["a.example", "a.example:", "a.example:0", "a.example:x", ":443", "a/b:1"] {
+            assert_eq!(connect(wrong), Err(BadRequest), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn plain_http_gets_the_checked_host_and_one_request() {
+        let text = "POST http://a.example:8080/x?y=1 HTTP/1.1\r\nHost: b.example\r\nHOST: c\r\n\
+                    Accept: */*\r\nProxy-Authorization: Basic x\r\nConnection: keep-alive\r\n\
+                    Content-Length: 3\r\n\r\n";
+        let Ok(HttpRequest::Forward(request)) = parsed(text, None) else { panic!("it is plain") };
+        assert_eq!(request.to, destination("a.example", 8080));
+        assert_eq!(request.body, BodyLength::Bytes(3));
+        let head = |proxy| String::from_utf8(request.head(proxy)).expect("text");
+        assert_eq!(
+            head(None),
+            "POST /x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nAccept: */*\r\n\
+             Content-Length: 3\r\nConnection: close\r\n\r\n"
+        );
+        let proxy = UpstreamProxy {
+            scheme: ProxyScheme::Http,
+            host: "proxy.example".to_owned(),
+            port: 3128,
+            login: Some(("u".to_owned(), "p".to_owned())),
+        };
+        let expected = "POST http://a.example:8080/x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\n\
+                        Proxy-Authorization: Basic dTpw\r\nAccept";
+        assert!(head(Some(&proxy)).starts_with(expected), "{}", head(Some(&proxy)));
+    }
+
+    #[test]
+    fn a_connection_without_a_proxy_keeps_its_destination() {
+        let known = destination("a.example", 80);
+        let text = "GET /x HTTP/1.1\r\nHost: b.example\r\n\r\n";
+        let Ok(HttpRequest::Forward(request)) = parsed(text, Some(&known)) else {
+            panic!("it is plain")
+        };
+        let head = String::from_utf8(request.head(None)).expect("text");
+        assert_eq!(head, "GET /x HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+        for wrong in ["CONNECT b.example:443", "GET http://b.example/"] {
+            let text = format!("{wrong} HTTP/1.1\r\n\r\n");
+            assert_eq!(parsed(&text, Some(&known)), Err(BadRequest), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_body_with_two_lengths_is_refused() {
+        let with = |headers: &str| {
+            parsed(&format!("POST http://a.example/ HTTP/1.1\r\n{headers}\r\n"), None)
+        };
+        for wrong in [
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length:\r\n",
+        ] {
+            assert_eq!(with(wrong), Err(BadRequest), "{wrong}");
+        }
+        assert!(with("Transfer-Encoding: Chunked\r\n").is_ok());
+        for wrong in ["GET /x", "GET https://a.example/", "GET a.example", "GET ftp://a/"] {
+            assert_eq!(parsed(&format!("{wrong} HTTP/1.1\r\n\r\n"), None), Err(BadRequest));
+        }
+    }
+
+    #[test]
+    fn a_head_is_waited_for_but_not_for_ever() {
+        let names = NameTable::default();
+        assert_eq!(parse(b"GET http://a.example/ HT", None, &names), Ok(None));
+        let endless = [b"GET http://a.example/ HTTP/1.1\r\nA: ", &[b'a'; HEAD_MAX][..]].concat();
+        assert_eq!(parse(&endless, None, &names), Err(BadRequest));
+    }
+}

@@ -1,0 +1,291 @@
+//! The lists of allowed and denied domains. Pure.
+
+use std::net::IpAddr;
+
+use crate::process::RefusalReason;
+
+use super::super::super::domain::Domain;
+
+/// An entry of a list that cannot be enforced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEntry {
+    #[error("{0:?} is no host; write example.com, *.example.com or an address, perhaps with :PORT")]
+    NoHost(String),
+    #[error("\"*\" allows every host, which takes a list of denied ones beside it")]
+    AllWithoutDenied,
+    #[error("{0:?} needs a port, like localhost:8080")]
+    NoPort(String),
+}
+
+/// A host or address, and perhaps a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HostEntry {
+    domain: Domain,
+    /// Of an entry that is an address.
+    address: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+/// The lists of a run. Denied ones win.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DomainLists {
+    allowed: Vec<HostEntry>,
+    denied: Vec<HostEntry>,
+    /// The entries as the user wrote them.
+    allowed_texts: Vec<String>,
+    denied_texts: Vec<String>,
+}
+
+impl DomainLists {
+    /// # Errors
+    /// An entry that cannot be enforced, and the name of its list.
+    pub fn parse(
+        allowed: &[String],
+        denied: &[String],
+    ) -> Result<Self, (&'static str, InvalidEntry)> {
+        let parse = |key, texts: &[String]| {
+            let entries = texts.iter().map(|text| HostEntry::parse(text));
+            entries.collect::<Result<Vec<_>, _>>().map_err(|error| (key, error))
+        };
+        let lists = Self {
+            allowed: parse("allowedDomains", allowed)?,
+            denied: parse("deniedDomains", denied)?,
+            allowed_texts: allowed.to_vec(),
+            denied_texts: denied.to_vec(),
+        };
+        let allows_all = lists.allowed.iter().any(|entry| entry.domain == Domain::All);
+        if allows_all && lists.denied.is_empty() {
+            return Err(("allowedDomains", InvalidEntry::AllWithoutDenied));
+        }
+        // Other ports of this machine belong to programs that act for the user.
+        let open = |entry: &&HostEntry| entry.is_loopback() && entry.port.is_none();
+        if let Some(at) = lists.allowed.iter().position(|entry| open(&entry)) {
+            let text = lists.allowed_texts[at].clone();
+            return Err(("allowedDomains", InvalidEntry::NoPort(text)));
+        }
+        Ok(lists)
+    }
+
+    /// Checks a host, in canonical form, and a port.
+    ///
+    /// # Errors
+    /// The list that refuses it.
+    pub(super) fn check(&self, host: &str, port: u16) -> Result<(), RefusalReason> {
+        self.check_entries(host, |entry| entry.port.is_none_or(|own| own == port))
+    }
+
+    /// Checks a host for a tool that fetches from it.
+    ///
+    /// # Errors
+    /// The refusal for the model.
+    pub(in super::super::super) fn check_host(&self, host: &str, port: u16) -> Result<(), String> {
+        self.check(host, port).map_err(|reason| {
+            let key = if reason == RefusalReason::Denied { "deniedDomains" } else { "allowedDomains" };
+            let is = if reason == RefusalReason::Denied { "is in" } else { "is not in" };
+            format!(
+                "{host}:{port} {is} sandbox.network.{key}; this cannot change during the run, so use \
+                 what can be reached, or say what is missing"
+            )
+        })
+    }
+
+    /// Checks a name of which the port is not known yet.
+    ///
+    /// # Errors
+    /// No port of it may be reached.
+    pub(super) fn check_name(&self, host: &str) -> Result<(), RefusalReason> {
+        if self.denied.iter().any(|entry| entry.port.is_none() && entry.covers(host)) {
+            return Err(RefusalReason::Denied);
+        }
+        if self.is_allowed(host, |_| true) { Ok(()) } else { Err(RefusalReason::NotListed) }
+    }
+
+    fn check_entries(
+        &self,
+        host: &str,
+        has_port: impl Fn(&HostEntry) -> bool,
+    ) -> Result<(), RefusalReason> {
+        if self.denied.iter().any(|entry| has_port(entry) && entry.covers(host)) {
+            Err(RefusalReason::Denied)
+        } else if self.is_allowed(host, has_port) {
+            Ok(())
+        } else {
+            Err(RefusalReason::NotListed)
+        }
+    }
+
+    /// With denied hosts only, other names are allowed. An address is never allowed with them: it
+    /// may be that of a denied name.
+    fn is_allowed(&self, host: &str, has_port: impl Fn(&HostEntry) -> bool) -> bool {
+        let is_open = self.allowed.is_empty() && address_in(host).is_none();
+        is_open || self.allowed.iter().any(|entry| has_port(entry) && entry.covers(host))
+    }
+
+    /// Whether an address is listed itself: then it may be a private one.
+    pub(super) fn lists_address(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
+        self.allowed
+            .iter()
+            .any(|entry| entry.address == Some(address) && entry.port.is_none_or(|own| own == port))
+    }
+
+    /// The listed ports of this machine.
+    pub(super) fn loopback_ports(&self) -> Vec<u16> {
+        let local = self.allowed.iter().filter(|entry| entry.is_loopback());
+        local.filter_map(|entry| entry.port).collect()
+    }
+
+    /// The entries of the list of allowed hosts.
+    pub fn allowed(&self) -> &[String] {
+        &self.allowed_texts
+    }
+
+    pub fn denied(&self) -> &[String] {
+        &self.denied_texts
+    }
+}
+
+impl HostEntry {
+    fn parse(text: &str) -> Result<Self, InvalidEntry> {
+        let no_host = || InvalidEntry::NoHost(text.to_owned());
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+                let number = port.bytes().all(|byte| byte.is_ascii_digit());
+                let port: u16 =
+                    port.parse().ok().filter(|port| number && *port > 0).ok_or_else(no_host)?;
+                (host, Some(port))
+            }
+            Some(_) | None => (text, None),
+        };
+        let domain = Domain::parse(host).map_err(|_| no_host())?;
+        let address = match &domain {
+            Domain::Exact(host) => address_in(host),
+            Domain::All | Domain::Subdomains(_) => None,
+        };
+        Ok(Self { domain, address, port })
+    }
+
+    fn covers(&self, host: &str) -> bool {
+        match address_in(host) {
+            // A wildcard is about names; the one that denies everything denies addresses, too.
+            Some(address) => self.address == Some(address),
+            None => self.domain.covers(host),
+        }
+    }
+
+    fn is_loopback(&self) -> bool {
+        let is_own = |host: &str| host == "localhost" || host.ends_with(".localhost");
+        match (&self.domain, self.address) {
+            (_, Some(address)) => address.is_loopback() || address.is_unspecified(),
+            (Domain::Exact(host), None) => is_own(host),
+            (Domain::Subdomains(parent), None) => is_own(parent),
+            (Domain::All, None) => false,
+        }
+    }
+}
+
+/// The address that a host in canonical form is.
+pub(super) fn address_in(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lists(allowed: &[&str], denied: &[&str]) -> DomainLists {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        DomainLists::parse(&texts(allowed), &texts(denied)).expect("good lists")
+    }
+
+    #[test]
+    fn denied_entries_win_over_allowed_ones_and_ports_count() {
+        use RefusalReason::{Denied, NotListed};
+        let both = lists(
+            &["a.example", "*.b.example", "c.example:443", "192.0.2.7", "[2001:db8::1]:22"],
+            &["x.b.example", "a.example:25", "*.bad.b.example"],
+        );
+        for (host, port, expected) in [
+            ("a.example", 443, Ok(())),
+            ("a.example", 25, Err(Denied)),
+            ("www.a.example", 443, Err(NotListed)),
+            ("y.b.example", 1, Ok(())),
+            ("z.y.b.example", 1, Ok(())),
+            ("b.example", 1, Err(NotListed)),
+            ("x.b.example", 1, Err(Denied)),
+            ("q.bad.b.example", 1, Err(Denied)),
+            ("bad.b.example", 1, Ok(())),
+            ("c.example", 443, Ok(())),
+            ("c.example", 80, Err(NotListed)),
+            ("192.0.2.7", 5, Ok(())),
+            ("192.0.2.8", 5, Err(NotListed)),
+            ("[2001:db8::1]", 22, Ok(())),
+            ("[2001:db8:0::1]", 22, Ok(())),
+            ("[2001:db8::1]", 23, Err(NotListed)),
+            ("notb.example", 1, Err(NotListed)),
+        ] {
+            assert_eq!(both.check(host, port), expected, "{host}:{port}");
+        }
+        assert_eq!(both.check_name("c.example"), Ok(()));
+        assert_eq!(both.check_name("a.example"), Ok(()), "only one port is denied");
+        assert_eq!(both.check_name("x.b.example"), Err(Denied));
+        assert_eq!(both.check_name("d.example"), Err(NotListed));
+    }
+
+    #[test]
+    fn with_denied_hosts_only_other_names_are_allowed_but_addresses_are_not() {
+        use RefusalReason::{Denied, NotListed};
+        for open in [lists(&[], &["a.example"]), lists(&["*"], &["a.example"])] {
+            assert_eq!(open.check("b.example", 443), Ok(()));
+            assert_eq!(open.check("a.example", 443), Err(Denied));
+            assert_eq!(open.check("192.0.2.7", 443), Err(NotListed));
+            assert_eq!(open.check("[2001:db8::1]", 443), Err(NotListed));
+        }
+        let closed = lists(&["a.example"], &["*"]);
+        assert_eq!(closed.check("a.example", 443), Err(Denied));
+        assert_eq!(closed.check_name("a.example"), Err(Denied));
+    }
+
+    #[test]
+    fn entries_that_cannot_be_enforced_are_refused() {
+        let parse = |allowed: &str| DomainLists::parse(&[allowed.to_owned()], &[]);
+        for text in [
+            "",
+            "a b",
+            "https://a.example",
+            "a.example/x",
+            "a.example:",
+            "a.example:0",
+            "a.example:65536",
+            "a.example:+80",
+            "*x.example",
+            "a.*",
+            "*.",
+            ":443",
+            "[::1",
+            "user@a.example",
+        ] {
+            let wrong = Err(("allowedDomains", InvalidEntry::NoHost(text.to_owned())));
+            assert_eq!(parse(text), wrong, "{text}");
+        }
+        assert_eq!(parse("*"), Err(("allowedDomains", InvalidEntry::AllWithoutDenied)));
+        for text in ["localhost", "127.0.0.1", "[::1]", "*.localhost", "0.0.0.0", "127.1"] {
+            let wrong = Err(("allowedDomains", InvalidEntry::NoPort(text.to_owned())));
+            assert_eq!(parse(text), wrong, "{text}");
+        }
+        let denied = DomainLists::parse(&[], &["a b".to_owned()]);
+        assert!(matches!(denied, Err(("deniedDomains", InvalidEntry::NoHost(_)))));
+    }
+
+    #[test]
+    fn listed_addresses_and_loopback_ports_are_known() {
+        let lists = lists(&["localhost:8080", "127.0.0.1:9090", "10.0.0.7", "a.example:1"], &[]);
+        assert_eq!(lists.loopback_ports(), [8080, 9090]);
+        let at = |text: &str| text.parse().expect("an address");
+        assert!(lists.lists_address(at("10.0.0.7"), 1));
+        assert!(lists.lists_address(at("::ffff:10.0.0.7"), 1));
+        assert!(!lists.lists_address(at("10.0.0.8"), 1));
+        assert!(!lists.lists_address(at("127.0.0.1"), 1));
+    }
+}

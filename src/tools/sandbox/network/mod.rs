@@ -1,0 +1,30 @@
+//! Holds commands to a list of domains: the lists, a resolver that makes addresses up, and a relay
+//! through which all connections to the outside go.
+//!
+//! ```text
+//! name ──► resolver ──► made-up address ──connect──► notifier (process) ──► relay
+//!                                                                              │
+//!          made-up address ──► name ──► lists ──► real address ──► its check ──► connected
+//! ```
+//!
+//! Programs need not know of a proxy; those with resolvers of their own find one in the usual
+//! variables.
+
+mod body;
+mod destination;
+mod dns;
+mod egress;
+mod http_proxy;
+mod lists;
+mod names;
+mod outgoing;
+mod probe;
+mod refusal_note;
+mod relay;
+mod socks;
+mod upstream;
+
+pub use egress::{Egress, EgressOptions};
+pub use lists::{DomainLists, InvalidEntry};
+pub(super) use refusal_note::refusal_note;
+pub use upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};

@@ -1,0 +1,217 @@
+//! Connections of the relay to the outside: checked by the lists, by address, and made to the very
+//! address that was checked.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::dns::{Name, Resolve};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::process::RefusalReason;
+
+use super::super::super::web::private_network;
+use super::destination::Destination;
+use super::lists::DomainLists;
+use super::upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};
+
+/// How long a connection to one address may take.
+const CONNECT_MAX: Duration = Duration::from_secs(15);
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    Refused(RefusalReason),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Makes connections for commands.
+pub(super) struct Outgoing {
+    pub(super) lists: DomainLists,
+    pub(super) resolver: Arc<dyn Resolve>,
+    pub(super) proxy: ChooseProxy,
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Outgoing").field("lists", &self.lists).finish_non_exhaustive()
+    }
+}
+
+impl Outgoing {
+    /// Connects to a destination, through the proxy of outlast's environment if there is one.
+    ///
+    /// # Errors
+    /// It is refused, or cannot be reached.
+    pub(super) async fn connect(&self, to: &Destination) -> Result<TcpStream, ConnectError> {
+        self.check(to)?;
+        let Some(proxy) = self.proxy_for(to) else { return self.connect_directly(to).await };
+        let mut stream = connect_to_proxy(&proxy).await?;
+        let tunnelled = timeout(CONNECT_MAX, proxy.tunnel(&mut stream, to)).await;
+        tunnelled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(stream)
+    }
+
+    /// Connects for a request over plain HTTP. A proxy is returned along with its connection: the
+    /// request names the whole URL to it, since few of them open tunnels to port 80.
+    ///
+    /// # Errors
+    /// It is refused, or cannot be reached.
+    pub(super) async fn connect_for_http(
+        &self,
+        to: &Destination,
+    ) -> Result<(TcpStream, Option<UpstreamProxy>), ConnectError> {
+        self.check(to)?;
+        match self.proxy_for(to).filter(|proxy| proxy.scheme == ProxyScheme::Http) {
+            Some(proxy) => Ok((connect_to_proxy(&proxy).await?, Some(proxy))),
+            None => Ok((self.connect(to).await?, None)),
+        }
+    }
+
+    fn check(&self, to: &Destination) -> Result<(), ConnectError> {
+        if to.is_own_machine() {
+            // Ports of this machine are connected to without the relay.
+            return Err(ConnectError::Refused(RefusalReason::Loopback));
+        }
+        self.lists.check(&to.host, to.port).map_err(ConnectError::Refused)?;
+        let is_private = |ip| private_network(ip).is_some();
+        match to.address().filter(|ip| is_private(*ip)) {
+            Some(ip) if !self.lists.lists_address(ip, to.port) => {
+                Err(ConnectError::Refused(RefusalReason::PrivateAddress))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn proxy_for(&self, to: &Destination) -> Option<UpstreamProxy> {
+        let scheme = if to.port == 80 { "http" } else { "https" };
+        (self.proxy)(&Url::parse(&format!("{scheme}://{to}/")).ok()?)
+    }
+
+    async fn connect_directly(&self, to: &Destination) -> Result<TcpStream, ConnectError> {
+        let addresses = self.addresses_of(to).await?;
+        let mut failure = io::Error::from(io::ErrorKind::NotFound);
+        for address in addresses {
+            match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => failure = error,
+                Err(_) => failure = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(failure.into())
+    }
+
+    /// Resolves the host, and leaves out private addresses that are not listed themselves.
+    async fn addresses_of(&self, to: &Destination) -> Result<Vec<SocketAddr>, ConnectError> {
+        let found = match to.address() {
+            Some(address) => vec![address],
+            None => {
+                let name = Name::from_str(&to.host).map_err(io::Error::other)?;
+                let found = self.resolver.resolve(name).await.map_err(io::Error::other)?;
+                found.map(|address| address.ip().to_canonical()).collect()
+            }
+        };
+        let is_found = !found.is_empty();
+        let is_open = |ip: &std::net::IpAddr| {
+            private_network(*ip).is_none() || self.lists.lists_address(*ip, to.port)
+        };
+        let open = found.into_iter().filter(is_open).map(|ip| SocketAddr::new(ip, to.port));
+        let open: Vec<SocketAddr> = open.collect();
+        if is_found && open.is_empty() {
+            return Err(ConnectError::Refused(RefusalReason::PrivateAddress));
+        }
+        Ok(open)
+    }
+}
+
+async fn connect_to_proxy(proxy: &UpstreamProxy) -> io::Result<TcpStream> {
+    let connecting = TcpStream::connect((proxy.host.as_str(), proxy.port));
+    timeout(CONNECT_MAX, connecting).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use reqwest::dns::{Addrs, Resolving};
+    use tokio::net::TcpListener;
+
+    use super::super::names::NameTable;
+    use super::*;
+
+    /// Returns other addresses at each look-up, like a rebinding attacker.
+    struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
+
+    impl Resolve for Rebinding {
+        fn resolve(&self, _: Name) -> Resolving {
+            let answer = self.0.lock().expect("no test thread panics while holding it").remove(0);
+            let parse = |text: &str| SocketAddr::new(text.parse().expect("an address"), 0);
+            let found: Vec<SocketAddr> = answer.into_iter().map(parse).collect();
+            Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
+        }
+    }
+
+    fn outgoing(allowed: &[String], answers: Vec<Vec<&'static str>>) -> Outgoing {
+        let lists = DomainLists::parse(allowed, &["denied.example".to_owned()]);
+        Outgoing {
+            lists: lists.expect("good lists"),
+            resolver: Arc::new(Rebinding(Mutex::new(answers))),
+            proxy: Arc::new(|_| None),
+        }
+    }
+
+    async fn reason(outgoing: &Outgoing, host: &str, port: u16) -> Option<RefusalReason> {
+        let to = Destination::new(host, port, &NameTable::default()).expect("a host");
+        match outgoing.connect(&to).await {
+            Err(ConnectError::Refused(reason)) => Some(reason),
+            Ok(_) | Err(ConnectError::Failed(_)) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn hosts_are_refused_by_the_lists_and_by_their_addresses() {
+        let allowed = ["*", "10.0.0.1:9"].map(str::to_owned);
+        let private = vec![vec!["127.0.0.1"], vec!["10.0.0.2", "169.254.169.254"], vec!["::1"]];
+        let outgoing = outgoing(&allowed, private);
+        for (host, expected) in [
+            ("denied.example", RefusalReason::Denied),
+            ("a.example", RefusalReason::PrivateAddress),
+            ("b.example", RefusalReason::PrivateAddress),
+            ("c.example", RefusalReason::PrivateAddress),
+            ("8.8.8.8", RefusalReason::NotListed),
+            ("10.0.0.1", RefusalReason::NotListed),
+            ("localhost", RefusalReason::Loopback),
+            ("x.localhost", RefusalReason::Loopback),
+            ("127.0.0.1", RefusalReason::Loopback),
+            ("0x7f000001", RefusalReason::Loopback),
+            ("[::1]", RefusalReason::Loopback),
+            ("0", RefusalReason::Loopback),
+        ] {
+            assert_eq!(reason(&outgoing, host, 443).await, Some(expected), "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_address_that_was_checked_is_connected_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let allowed = ["a.example".to_owned(), format!("127.0.0.1:{port}")];
+        let outgoing = outgoing(&allowed, vec![vec!["10.0.0.1", "127.0.0.1"], vec!["10.0.0.1"]]);
+        let to = Destination::new("a.example", port, &NameTable::default()).expect("a host");
+        let made = outgoing.connect(&to).await.expect("the second address is listed");
+        assert_eq!(made.peer_addr().expect("it is connected").port(), port);
+        let again = outgoing.connect(&to).await;
+        assert!(matches!(again, Err(ConnectError::Refused(RefusalReason::PrivateAddress))));
+    }
+}

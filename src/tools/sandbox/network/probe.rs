@@ -1,0 +1,96 @@
+//! Tries whether the kernel of this machine can hold commands to a list of domains.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use crate::process::{
+    CallFilter, Job, LandlockPolicy, NetworkAccess, PROBE_ARGUMENT, PathAccess, PathRule,
+    ProbeResult, ProgramTerms, Supervisor,
+};
+
+use super::egress::{Egress, EgressOptions};
+use super::lists::DomainLists;
+
+impl Egress {
+    /// Checks, once, that this machine can hold commands to the lists. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(in super::super) fn verify(&self, supervisor: &Supervisor) -> Result<(), String> {
+        self.verified().get_or_init(|| probe(supervisor, self)).clone()
+    }
+
+    /// What this machine lacks to hold commands to lists of domains. `None`: nothing. Blocks.
+    pub fn missing(supervisor: &Supervisor) -> Option<String> {
+        let options = EgressOptions {
+            lists: DomainLists::default(),
+            allows_binding: false,
+            allows_all_unix_sockets: false,
+            unix_sockets: Vec::new(),
+            proxy: Arc::new(|_| None),
+        };
+        Self::new(options).verify(supervisor).err()
+    }
+}
+
+/// Runs the trial in a child of the supervisor. Blocks for some milliseconds.
+///
+/// # Errors
+/// Why commands cannot be held.
+fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
+    let trial = || -> io::Result<Option<ProbeResult>> {
+        // Without the run's records: the trial is refused much.
+        let egress = Egress::new(egress.options().clone());
+        let other = TcpListener::bind("127.0.0.1:0")?;
+        let port = other.local_addr()?.port();
+        let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
+        let job = Job {
+            program: supervisor.binary()?,
+            arguments: vec![PROBE_ARGUMENT.into(), port.to_string().into()],
+            cwd: "/".into(),
+            environment: Vec::new(),
+            input: false,
+            memory: None,
+            landlock: Some(LandlockPolicy {
+                rules: all.to_vec(),
+                network: NetworkAccess::Listed,
+                calls: CallFilter::Commands,
+                egress: egress.job(&[]),
+            }),
+            terms: ProgramTerms::default(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut running = supervisor.start(&job).await?;
+            let status = running.exit().await;
+            Ok(status.and_then(|status| ProbeResult::of_exit_code(status.code()?)))
+        })
+    };
+    // A runtime is not started within another one.
+    let tried = std::thread::scope(|scope| scope.spawn(trial).join());
+    let missing = match tried.unwrap_or_else(|_| Ok(None)) {
+        Ok(Some(ProbeResult::Holds)) => return Ok(()),
+        Ok(Some(ProbeResult::NoRelay)) => {
+            "the memory or the descriptors of commands cannot be read (Yama, gVisor or another \
+             sandbox forbids it)"
+                .to_owned()
+        }
+        Ok(Some(ProbeResult::ReachesOthers)) => "ports of other programs are reached".to_owned(),
+        Ok(Some(ProbeResult::MakesOthers)) => "sockets are made without notification".to_owned(),
+        Ok(None) => "the trial did not end as it should".to_owned(),
+        Err(error) if error.raw_os_error() == Some(EBUSY) => {
+            "another program already decides system calls here (EBUSY)".to_owned()
+        }
+        Err(error) => format!("seccomp user notification is not available ({error})"),
+    };
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Err(format!(
+        "{missing}; the kernel is Linux {}, and it takes 5.14 or later (5.19 for programs in Go), \
+         with Landlock and seccomp, on x86-64 or aarch64",
+        release.trim()
+    ))
+}
+
+const EBUSY: i32 = nix::errno::Errno::EBUSY as i32;

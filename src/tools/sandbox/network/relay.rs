@@ -1,0 +1,290 @@
+//! The relay: serves the connections that the notifier registered, and no others.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, copy, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::process::{
+    ConnectionTarget, JobEgress, Refusal, RefusalReason, RegisteredConnection, RunEgress,
+};
+use crate::task;
+
+use super::body::copy_body;
+use super::destination::Destination;
+use super::dns::{self, NameAnswer};
+use super::http_proxy::{self, ForwardedRequest, HttpRequest};
+use super::names::NameTable;
+use super::outgoing::{ConnectError, Outgoing};
+use super::socks::{self, SocksHost, SocksReply};
+
+/// Programs look at it to tell the relay's refusals from those of servers.
+const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
+
+/// The port of HTTP, on which requests are looked at.
+const HTTP_PORT: u16 = 80;
+
+#[derive(Debug)]
+pub(super) struct Relay {
+    pub(super) run: Arc<RunEgress>,
+    pub(super) outgoing: Outgoing,
+    names: Mutex<NameTable>,
+}
+
+/// A connection of a job that is served.
+struct Client {
+    relay: Arc<Relay>,
+    stream: TcpStream,
+    job: JobEgress,
+}
+
+impl Relay {
+    pub(super) fn new(run: Arc<RunEgress>, outgoing: Outgoing) -> Self {
+        Self { run, outgoing, names: Mutex::default() }
+    }
+
+    /// Serves connections until the run ends.
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, end: CancellationToken) {
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = end.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, source)) => self.accept(stream, source, &end),
+                // Out of descriptors: those of other connections become free.
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    fn accept(self: &Arc<Self>, stream: TcpStream, source: SocketAddr, end: &CancellationToken) {
+        let Some(RegisteredConnection { target, job }) = self.run.register.take(source) else {
+            return reset(&stream);
+        };
+        let Some(permit) = job.open_connection() else {
+            job.refuse(Refusal::new("all", None, RefusalReason::TooMany));
+            return reset(&stream);
+        };
+        let (client, end) = (Client { relay: Arc::clone(self), stream, job }, end.clone());
+        task::spawn(async move {
+            tokio::select! {
+                () = end.cancelled() => {}
+                // A connection that breaks ends.
+                _ = client.serve(target) => {}
+            }
+            drop(permit);
+        });
+    }
+
+    fn names(&self) -> MutexGuard<'_, NameTable> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The resolver's answer about a name. It asks no other server, so that a question carries
+    /// nothing to one.
+    fn look_up(&self, name: &str, job: &JobEgress) -> NameAnswer {
+        let found = Destination::new(name, 0, &NameTable::default());
+        let Some(name) = found.filter(|to| to.address().is_none()).map(|to| to.host) else {
+            return NameAnswer::Unknown;
+        };
+        match self.outgoing.lists.check_name(&name) {
+            Ok(()) => {
+                self.names().address_of(&name).map_or(NameAnswer::Failure, NameAnswer::Address)
+            }
+            Err(reason) => {
+                // Addresses are looked up for their names, which are not told either.
+                if !name.ends_with(".arpa") {
+                    job.refuse(Refusal::new(name, None, reason));
+                }
+                NameAnswer::Unknown
+            }
+        }
+    }
+}
+
+impl Client {
+    async fn serve(mut self, target: ConnectionTarget) -> io::Result<()> {
+        self.stream.set_nodelay(true)?;
+        match target {
+            ConnectionTarget::Resolver => self.serve_resolver().await,
+            ConnectionTarget::Proxy => {
+                let mut first = [0];
+                if self.stream.peek(&mut first).await? == 0 {
+                    return Ok(());
+                }
+                if first == [socks::VERSION] {
+                    self.serve_socks().await
+                } else {
+                    self.serve_http(None).await
+                }
+            }
+            ConnectionTarget::Address(address) => self.serve_address(address).await,
+        }
+    }
+
+    async fn serve_resolver(&mut self) -> io::Result<()> {
+        loop {
+            let Ok(length) = self.stream.read_u16().await else { return Ok(()) };
+            let mut message = vec![0; usize::from(length)];
+            self.stream.read_exact(&mut message).await?;
+            let look_up = |name: &str| self.relay.look_up(name, &self.job);
+            let Some(answer) = dns::respond(&message, look_up) else { return Ok(()) };
+            let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
+            self.stream.write_all(&[&length.to_be_bytes()[..], &answer].concat()).await?;
+        }
+    }
+
+    /// Serves a program that knows of no proxy.
+    async fn serve_address(mut self, address: SocketAddr) -> io::Result<()> {
+        let found = Destination::at(address, &self.relay.names());
+        let Some(to) = found else {
+            self.record(&address.ip().to_string(), address.port(), RefusalReason::NotListed);
+            reset(&self.stream);
+            return Ok(());
+        };
+        if to.port == HTTP_PORT {
+            return self.serve_http(Some(to)).await;
+        }
+        match self.connect(&to).await {
+            Ok(mut server) => copy_bidirectional(&mut self.stream, &mut server).await.map(drop),
+            Err(_) => {
+                reset(&self.stream);
+                Ok(())
+            }
+        }
+    }
+
+    async fn serve_socks(mut self) -> io::Result<()> {
+        let Some(host) = socks::read_request(&mut self.stream).await? else { return Ok(()) };
+        let to = match &host {
+            SocksHost::Address(address) => Destination::at(*address, &self.relay.names()),
+            SocksHost::Name(name, port) => Destination::new(name, *port, &self.relay.names()),
+        };
+        let connected = match &to {
+            Some(to) => self.connect(to).await,
+            None => Err(ConnectError::Refused(RefusalReason::NotListed)),
+        };
+        let reply = match &connected {
+            Ok(_) => SocksReply::Connected,
+            Err(ConnectError::Refused(_)) => SocksReply::NotAllowed,
+            Err(ConnectError::Failed(_)) => SocksReply::Unreachable,
+        };
+        socks::send_reply(&mut self.stream, reply).await?;
+        match connected {
+            Ok(mut server) => copy_bidirectional(&mut self.stream, &mut server).await.map(drop),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Serves one request. `known`: the destination where the program knows of no proxy.
+    async fn serve_http(mut self, known: Option<Destination>) -> io::Result<()> {
+        let mut received = Vec::new();
+        let (length, request) = loop {
+            if self.stream.read_buf(&mut received).await? == 0 {
+                return Ok(());
+            }
+            let parsed = http_proxy::parse(&received, known.as_ref(), &self.relay.names());
+            match parsed {
+                Ok(Some(found)) => break found,
+                Ok(None) => {}
+                Err(http_proxy::BadRequest) => {
+                    return self
+                        .send_error("400 Bad Request", "", "outlast: no such request")
+                        .await;
+                }
+            }
+        };
+        let rest = received.split_off(length);
+        match request {
+            HttpRequest::Connect(to) => match self.connect(&to).await {
+                Ok(mut server) => {
+                    self.stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+                    server.write_all(&rest).await?;
+                    copy_bidirectional(&mut self.stream, &mut server).await.map(drop)
+                }
+                Err(error) => self.send_connect_error(&to, &error).await,
+            },
+            HttpRequest::Forward(request) => self.forward(&request, &rest).await,
+        }
+    }
+
+    async fn forward(mut self, request: &ForwardedRequest, rest: &[u8]) -> io::Result<()> {
+        let connected = self.relay.outgoing.connect_for_http(&request.to).await;
+        let (mut server, proxy) = match connected {
+            Ok(connected) => connected,
+            Err(error) => {
+                self.record_error(&request.to, &error);
+                return self.send_connect_error(&request.to, &error).await;
+            }
+        };
+        server.write_all(&request.head(proxy.as_ref())).await?;
+        let (from_client, mut to_client) = self.stream.split();
+        let (mut from_server, mut to_server) = server.split();
+        let body = BufReader::new(rest.chain(from_client));
+        let upload = async {
+            // The server answers or closes; both end the exchange below.
+            let _ = copy_body(body, &mut to_server, request.body).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = upload => {}
+            copied = copy(&mut from_server, &mut to_client) => drop(copied?),
+        }
+        to_client.shutdown().await
+    }
+
+    async fn connect(&self, to: &Destination) -> Result<TcpStream, ConnectError> {
+        let connected = self.relay.outgoing.connect(to).await;
+        connected.inspect_err(|error| self.record_error(to, error))
+    }
+
+    fn record_error(&self, to: &Destination, error: &ConnectError) {
+        match error {
+            ConnectError::Refused(reason) => self.record(&to.host, to.port, *reason),
+            ConnectError::Failed(_) => {}
+        }
+    }
+
+    fn record(&self, host: &str, port: u16, reason: RefusalReason) {
+        self.job.refuse(Refusal::new(host, Some(port), reason));
+    }
+
+    async fn send_connect_error(
+        &mut self,
+        to: &Destination,
+        error: &ConnectError,
+    ) -> io::Result<()> {
+        match error {
+            ConnectError::Refused(_) => {
+                let text = format!("outlast: {to} is not among the hosts that commands may reach");
+                self.send_error("403 Forbidden", REFUSED_HEADER, &text).await
+            }
+            ConnectError::Failed(error) => {
+                let text = format!("outlast: no connection to {to}: {error}");
+                self.send_error("502 Bad Gateway", "", &text).await
+            }
+        }
+    }
+
+    async fn send_error(&mut self, status: &str, header: &str, text: &str) -> io::Result<()> {
+        let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+        let response = format!(
+            "HTTP/1.1 {status}\r\n{header}Content-Type: text/plain\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{text}\n",
+            text.len() + 1
+        );
+        self.stream.write_all(response.as_bytes()).await?;
+        self.stream.shutdown().await
+    }
+}
+
+/// Makes the connection end as if nothing listened.
+fn reset(stream: &TcpStream) {
+    // Without it the connection merely ends.
+    let _ = stream.set_zero_linger();
+}
