@@ -230,6 +230,7 @@ impl ShellSession {
                     _supervisor: self.supervisor.clone(),
                     _sandbox: Arc::clone(&self.sandbox),
                 },
+                sandbox: Arc::clone(&self.sandbox),
             },
         );
         notes.insert(0, format!("{STARTED_IN_BACKGROUND}{id}."));

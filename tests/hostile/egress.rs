@@ -2,14 +2,19 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use outlast::process::filters_system_calls;
+use outlast::rehearsal::Scenario;
 use outlast::tools::{
     DomainLists, Egress, EgressOptions, ProxyScheme, ToolSettings, UpstreamProxy,
 };
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use crate::support::{FifoSignal, RunBuilder, serve};
 use crate::tools::bench::text;
 use crate::tools::sandbox::SandboxFixture;
 
@@ -653,4 +658,55 @@ async fn listed_ports_of_this_machine_are_reached_and_binding_can_be_closed() {
     assert!(shown.contains("connected") && !shown.contains("OPEN"), "{shown}");
     assert_eq!(shown.lines().filter(|line| *line == "closed").count(), 2, "{shown}");
     assert!(neighbour.was_reached(), "{shown}");
+}
+
+const ORPHAN: &str = r#"
+import os, socket, time
+bell = open("bell", "w", buffering=1)
+print(os.getpid(), file=bell)
+end = time.time() + 60
+while time.time() < end:
+    try:
+        socket.socket().close()
+    except OSError as error:
+        print("errno", error.errno, file=bell)
+        break
+"#;
+
+/// What is left of a command whose supervisor, job init process and outlast were killed at once has
+/// no sockets.
+#[tokio::test]
+async fn an_orphan_of_killed_supervisors_has_no_sockets() {
+    if !filters_system_calls() {
+        return;
+    }
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "python3 orphan.py" }));
+    let server = serve(scenario.reply("Done."));
+    let trial = RunBuilder::bare(&server.base_url());
+    let settings = r#"{"sandbox": {"network": {"allowedDomains": ["a.example"]}}}"#;
+    for (name, text) in [("settings.json", settings), ("orphan.py", ORPHAN)] {
+        std::fs::write(trial.work().join(name), text).expect("a file");
+    }
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    let args = ["Do it.", "--allowedTools", "Bash", "--settings", "settings.json"];
+    let run = trial.args(args).start();
+    let orphan: i32 = bell.wait_for_line().await.parse().expect("a process");
+    let above =
+        std::iter::successors(Some(orphan), |pid| (*pid != run.pid()).then(|| parent(*pid)));
+    let above: Vec<i32> = above.skip(1).collect();
+    // Outlast, its supervisor and the job init process: the shell of the command dies with these.
+    let killed = &above[above.len() - 3..];
+    for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+        for pid in killed {
+            kill(Pid::from_raw(*pid), signal).expect("it is alive");
+        }
+    }
+    assert_eq!(bell.wait_for_line().await, "errno 38", "the calls are not implemented any more");
+}
+
+/// The parent of a process.
+fn parent(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is alive");
+    let fields = stat.rsplit_once(')').expect("the name is in brackets").1;
+    fields.split_whitespace().nth(1).and_then(|parent| parent.parse().ok()).expect("a process")
 }

@@ -17,6 +17,7 @@ use crate::task;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
+use super::super::output_redactor::OutputStream;
 use super::super::panic_guard::end_tasks;
 use super::super::sandbox::Sandbox;
 use super::super::text;
@@ -184,6 +185,7 @@ pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) output_limit: usize,
     pub(in super::super) scratch: Arc<OutputFolder>,
     pub(in super::super) keeper: CommandKeeper,
+    pub(in super::super) sandbox: Arc<Sandbox>,
 }
 
 /// The state and new output of a task.
@@ -261,6 +263,7 @@ impl BackgroundTasks {
         let stop = CancellationToken::new();
         let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
         capture.with_live_output(Arc::clone(&live));
+        let (egress, sandbox) = (running.egress.clone(), Arc::clone(&begin.sandbox));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut table = self.table();
         table.commands += 1;
@@ -278,6 +281,10 @@ impl BackgroundTasks {
         task::spawn_in(&mut table.command_tasks, async move {
             let _until_its_end = stoppable;
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
+            let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
+            if let Some(note) = sandbox.refusal_note(&refused) {
+                capture.push(OutputStream::Err, format!("{note}\n").as_bytes()).await;
+            }
             let captured = capture.finish().await;
             if let Some(shells) = shells.upgrade() {
                 shells.record_command_end(index, &ended, captured);
