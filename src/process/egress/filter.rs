@@ -238,9 +238,14 @@ mod elsewhere {
 
 #[cfg(all(test, target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
-    use nix::libc::{self, c_long};
+    use std::sync::LazyLock;
+
+    use nix::libc::{self, c_long, sock_filter};
 
     use super::kernel::program;
+
+    static PROGRAM: LazyLock<Vec<sock_filter>> =
+        LazyLock::new(|| program().expect("this processor is known"));
 
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
@@ -250,10 +255,9 @@ mod tests {
         let mut data = [number.to_le_bytes(), architecture.to_le_bytes()].concat();
         data.extend([0; 8]);
         data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
-        let program = program().expect("this processor is known");
         let (mut at, mut value) = (0, 0u32);
         loop {
-            let step = program[at];
+            let step = PROGRAM[at];
             let constant = step.k;
             at += 1;
             let jump = |holds: bool| usize::from(if holds { step.jt } else { step.jf });
@@ -294,7 +298,7 @@ mod tests {
         let flags = [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC];
         for family in 0..48 {
             for kind in 0..=15 {
-                for protocol in (0..300).chain([-1, i32::MAX]) {
+                for protocol in (0..20).chain([-1, 58, 132, 136, 255, 262, i32::MAX]) {
                     let is_inet = [libc::AF_INET, libc::AF_INET6].contains(&family);
                     let is_stream = kind == libc::SOCK_STREAM;
                     let is_kept_pair = is_stream || kind == libc::SOCK_SEQPACKET;

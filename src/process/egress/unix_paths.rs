@@ -35,11 +35,8 @@ pub(super) fn open_socket(
     let from = if path.starts_with(b"/") { "root" } else { "cwd" };
     let base = open_path(AT_FDCWD, Path::new(&format!("/proc/{thread}/{from}")), false);
     let base = base.map_err(|_| missing(Errno::EPERM))?;
-    let relative = path.trim_ascii_start();
-    let relative = match path.iter().position(|byte| *byte != b'/') {
-        Some(start) if from == "root" => &path[start..],
-        Some(_) | None => relative,
-    };
+    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+    let relative = if slashes == path.len() { path } else { &path[slashes..] };
     // `/proc/self` would be that of outlast, so no link of this kind is followed.
     let opened = open_path(&base, Path::new(OsStr::from_bytes(relative)), true).map_err(missing)?;
     let file = File::from(opened.try_clone().map_err(|_| missing(Errno::EMFILE))?);

@@ -94,7 +94,7 @@ impl DomainLists {
     /// # Errors
     /// No port of it may be reached.
     pub(super) fn check_name(&self, host: &str) -> Result<(), RefusalReason> {
-        if self.denied.iter().any(|entry| entry.port.is_none() && entry.covers(host)) {
+        if self.is_denied(host, |entry| entry.port.is_none()) {
             return Err(RefusalReason::Denied);
         }
         if self.is_allowed(host, |_| true) { Ok(()) } else { Err(RefusalReason::NotListed) }
@@ -105,13 +105,19 @@ impl DomainLists {
         host: &str,
         has_port: impl Fn(&HostEntry) -> bool,
     ) -> Result<(), RefusalReason> {
-        if self.denied.iter().any(|entry| has_port(entry) && entry.covers(host)) {
+        if self.is_denied(host, &has_port) {
             Err(RefusalReason::Denied)
         } else if self.is_allowed(host, has_port) {
             Ok(())
         } else {
             Err(RefusalReason::NotListed)
         }
+    }
+
+    /// The entry that denies every host denies addresses, too.
+    fn is_denied(&self, host: &str, has_port: impl Fn(&HostEntry) -> bool) -> bool {
+        let covers = |entry: &HostEntry| entry.domain == Domain::All || entry.covers(host);
+        self.denied.iter().any(|entry| has_port(entry) && covers(entry))
     }
 
     /// With denied hosts only, other names are allowed. An address is never allowed with them: it
@@ -167,7 +173,7 @@ impl HostEntry {
 
     fn covers(&self, host: &str) -> bool {
         match address_in(host) {
-            // A wildcard is about names; the one that denies everything denies addresses, too.
+            // A wildcard is about names.
             Some(address) => self.address == Some(address),
             None => self.domain.covers(host),
         }
@@ -242,7 +248,8 @@ mod tests {
             assert_eq!(open.check("192.0.2.7", 443), Err(NotListed));
             assert_eq!(open.check("[2001:db8::1]", 443), Err(NotListed));
         }
-        let closed = lists(&["a.example"], &["*"]);
+        let closed = lists(&["a.example", "192.0.2.7"], &["*"]);
+        assert_eq!(closed.check("192.0.2.7", 443), Err(Denied));
         assert_eq!(closed.check("a.example", 443), Err(Denied));
         assert_eq!(closed.check_name("a.example"), Err(Denied));
     }
