@@ -149,10 +149,10 @@ async fn sandbox_settings_errors_are_reported_before_any_request() {
 async fn ineffective_sandbox_settings_are_reported() {
     let (home, server) = (home(), serve(commands("true")));
     let settings = r#"{"sandbox": {"enabled": true, "excludedCommands": ["docker"],
-        "allowUnsandboxedCommands": true, "network": {"allowUnixSockets": ["/run/x"]}}}"#;
+        "allowUnsandboxedCommands": true, "network": {"allowMachLookup": ["x"]}}}"#;
     let ended = trial(&server, home.path()).args(["--settings", settings]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for key in ["sandbox.excludedCommands", "sandbox.network.allowUnixSockets"] {
+    for key in ["sandbox.excludedCommands", "sandbox.network.allowMachLookup"] {
         let warned = ended.stderr.lines().filter(|line| line.contains(key)).count();
         assert_eq!(warned, 1, "{key}: {}", ended.stderr);
     }
