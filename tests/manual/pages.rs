@@ -8,7 +8,7 @@ use super::{roff, tables};
 use crate::cli::golden;
 
 /// Name and section of each page. `man/NAME.SECTION.md` is the source of `man/NAME.SECTION`.
-pub(super) const PAGES: [(&str, u8); 17] = [
+pub(super) const PAGES: [(&str, u8); 18] = [
     ("outlast", 1),
     ("outlast-scenario", 5),
     ("outlast-settings", 5),
