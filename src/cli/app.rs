@@ -14,6 +14,7 @@ use crate::process::forbid_dumps;
 
 use super::args::{self, CliRequest, ProgramName, RequestedOutput};
 use super::batch;
+use super::completions;
 use super::config;
 use super::doctor;
 use super::error_report::report_usage_error;
@@ -46,7 +47,10 @@ struct CommandLine {
 /// The main thread only handles signals and runs the exit watchdog. The run is on another thread:
 /// if that one hangs, the main thread still writes the result.
 pub fn main() -> ExitCode {
-    // First of all: from here on a signal leads to a result.
+    if let Some(answered) = completions::answer() {
+        return ExitCode::from(u8::from(answered.is_err()));
+    }
+    // From here on a signal leads to a result.
     let listening = signals::listen();
     panics::record_panics();
     forbid_dumps();
@@ -124,6 +128,10 @@ fn dispatch(
         }
         CliRequest::Print(text) => {
             print(&text)?;
+            Ok(0)
+        }
+        CliRequest::Completions(shell) => {
+            print(&completions::script(shell))?;
             Ok(0)
         }
         CliRequest::Help(text) => {

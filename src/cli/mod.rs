@@ -14,6 +14,7 @@ mod app;
 pub mod args;
 mod assemble;
 mod batch;
+mod completions;
 mod config;
 mod doctor;
 mod dry_run;

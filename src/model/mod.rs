@@ -38,7 +38,7 @@ pub use credentials::{
 pub use endpoint::{ModelService, RequestTimers};
 pub use headers::RateLimits;
 pub use prices::{
-    ModelFacts, Prices, ShortPrompt, cost, model_facts, price_list_date, resolve_alias,
+    ModelFacts, Prices, ShortPrompt, cost, known_names, model_facts, price_list_date, resolve_alias,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::RequestContent;

@@ -143,6 +143,12 @@ pub fn resolve_alias(name: &str) -> &str {
     LIST.aliases.get(name).and_then(|full| full.as_str()).unwrap_or(name)
 }
 
+/// The aliases and names of models that are known.
+pub fn known_names() -> impl Iterator<Item = &'static str> {
+    let names = LIST.models.iter().map(|row| row.name.as_str());
+    LIST.aliases.keys().map(String::as_str).chain(names)
+}
+
 /// Returns the facts of a model by its alias, its name, or its name with a date. For unknown models
 /// it assumes common limits and no price.
 pub fn model_facts(name: &str) -> ModelFacts {

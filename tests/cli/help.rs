@@ -177,58 +177,6 @@ fn every_example_of_the_help_is_a_good_command_line() {
     }
 }
 
-#[test]
-fn bash_completes_commands_options_and_values() {
-    let script = printed(&["completions", "bash"]);
-    let complete = |line: &[&str]| {
-        let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
-        let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
-        let count = line.len() - 1;
-        let script = format!(
-            "{script}\nCOMP_WORDS=({words}); COMP_CWORD={count}\n_outlast outlast '{last}' \
-             '{before}'\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
-        );
-        let shell = Command::new("bash").args(["--norc", "-c", &script]).output().expect("bash");
-        assert!(shell.stderr.is_empty(), "{}", String::from_utf8_lossy(&shell.stderr));
-        String::from_utf8(shell.stdout).expect("UTF-8")
-    };
-    assert_eq!(complete(&["outlast", "--output-f"]), "--output-format\n");
-    assert_eq!(complete(&["outlast", "--output-format", "stream"]), "stream-json\n");
-    assert_eq!(complete(&["outlast", "comp"]), "completions\n");
-    assert_eq!(complete(&["outlast", "help", "exit"]), "exit-codes\n");
-    assert_eq!(complete(&["outlast", "rehearse", "hopel"]), "hopeless\n");
-    assert_eq!(complete(&["outlast", "sessions", "pru"]), "prune\n");
-}
-
-/// Other shells read their scripts, where they are installed.
-#[test]
-fn completions_are_valid_for_zsh_and_fish() {
-    for shell in ["zsh", "fish"] {
-        let script = printed(&["completions", shell]);
-        assert!(script.contains("output-format"), "{shell}: {script}");
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("_outlast");
-        fs::write(&file, script).expect("the folder is ours");
-        let Ok(read) = Command::new(shell).arg("-n").arg(&file).output() else { continue };
-        assert!(read.status.success() && read.stderr.is_empty(), "{shell}: {read:?}");
-    }
-    let script = printed(&["completions", "fish"]);
-    for (line, wanted) in
-        [("outlast help exit", "exit-codes"), ("outlast rehearse hopel", "hopeless")]
-    {
-        let home = tempfile::tempdir().expect("a folder");
-        let complete = format!("{script}\ncomplete -C '{line}'");
-        let mut fish = Command::new("fish");
-        fish.env("HOME", home.path()).args(["--no-config", "-c", &complete]);
-        let Ok(shell) = fish.output() else { continue };
-        let found = String::from_utf8_lossy(&shell.stdout).trim().to_owned();
-        assert_eq!(found, wanted, "{shell:?}");
-    }
-    let ended = BinaryFixture::new().run(&["completions", "tcsh"]);
-    assert_eq!(ended.code, 2);
-    assert!(ended.stderr.contains("none of bash, zsh, fish"), "{}", ended.stderr);
-}
-
 /// What a terminal of this many rows and 60 columns shows.
 fn on_terminal(words: &[&str], rows: u16, variables: &[(&str, &str)]) -> String {
     let size = Winsize { ws_row: rows, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };

@@ -7,6 +7,7 @@ mod binary_fixture;
 mod broken;
 mod chain;
 mod clouds;
+mod completions;
 mod config;
 mod contract;
 mod doctor;

@@ -3,7 +3,6 @@
 mod argv;
 mod batch;
 mod compatibility;
-mod completions;
 mod config;
 mod groups;
 pub mod help;
@@ -15,7 +14,7 @@ mod sessions;
 use std::path::PathBuf;
 
 use clap::builder::StyledStr;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use argv::ProgramName;
 pub(super) use argv::{RequestedOutput, from_os};
@@ -24,7 +23,6 @@ pub use batch::{
     CollectFormat, StartBatchArgs,
 };
 pub use compatibility::CompatibilityArgs;
-pub use completions::CompletionShell;
 pub use config::{ConfigAction, ConfigArgs, GetSettingArgs, InitConfigArgs};
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
@@ -118,6 +116,14 @@ enum Command {
         #[arg(value_name = "TOPIC")]
         topic: Option<String>,
     },
+}
+
+/// A shell whose completions can be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// Everything that `outlast run` takes.
@@ -232,6 +238,8 @@ pub enum CliRequest {
     Version(ProgramName),
     /// Print help, in bold type on a terminal.
     Help(StyledStr),
+    /// Print the script with which this shell completes.
+    Completions(CompletionShell),
     /// Show a page of the manual, or a part of one: Markdown.
     Manual(String),
     Run(Box<RunArgs>),
@@ -291,7 +299,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         }
         Ok(Cli { command: Some(Command::Help { topic }), .. }) => help_on(topic.as_deref()),
         Ok(Cli { command: Some(Command::Completions { shell }), .. }) => {
-            Ok(CliRequest::Print(completions::script(shell, command())))
+            Ok(CliRequest::Completions(shell))
         }
         Ok(Cli { command: Some(Command::Run(run)), .. }) => {
             Ok(CliRequest::Run(Box::new(run.with_presets())))

@@ -82,6 +82,7 @@ async fn run(
         }
         CliRequest::Run(run) => run,
         CliRequest::Version(_)
+        | CliRequest::Completions(_)
         | CliRequest::Rehearse(_)
         | CliRequest::Doctor(_)
         | CliRequest::Config(_)

@@ -1,0 +1,128 @@
+//! `outlast completions`: scripts with which a shell asks outlast itself for completions, and the
+//! answers to it.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::{Command, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+
+use crate::config::{environment, registry};
+use crate::journal::{ListScope, SessionFolder, list_sessions};
+use crate::model;
+use crate::rehearsal;
+
+use super::args::{self, CompletionShell};
+use super::manual;
+
+/// Names the shell that asks. The scripts set it; users need not.
+const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";
+/// The program, as users call it.
+const PROGRAM: &str = "outlast";
+/// How many sessions are offered, the last used first.
+const SESSIONS_MAX: usize = 50;
+
+/// The script for a shell.
+pub(super) fn script(shell: CompletionShell) -> String {
+    let mut bytes = Vec::new();
+    let written =
+        completer(shell).write_registration(SHELL_VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut bytes);
+    written.expect("a vector takes all that is written to it");
+    let script = String::from_utf8_lossy(&bytes).into_owned();
+    match shell {
+        CompletionShell::Bash | CompletionShell::Fish => script,
+        // As a file of $fpath, it is executed by the first completion, which must have its answer.
+        CompletionShell::Zsh => {
+            script + "[[ $funcstack[1] = _outlast ]] && _clap_dynamic_completer_outlast \"$@\"\n"
+        }
+    }
+}
+
+/// Answers the script of a shell. `None`: the process was not started by one.
+pub(super) fn answer() -> Option<io::Result<()>> {
+    let asks = env::var_os(SHELL_VARIABLE)?;
+    let shell =
+        CompletionShell::value_variants().iter().find(|shell| completer(**shell).name() == asks)?;
+    let mut words = env::args_os().skip(1);
+    if words.next()? != "--" {
+        return None;
+    }
+    Some(write_answer(*shell, words.collect()))
+}
+
+fn write_answer(shell: CompletionShell, words: Vec<OsString>) -> io::Result<()> {
+    let is_new = words.last().is_none_or(|word| word.is_empty());
+    let mut cli = with_values(args::command());
+    if is_new {
+        cli = without_options_beside_commands(cli);
+    }
+    let mut answer = Vec::new();
+    // Where nothing fits, the engine says so by an error.
+    if completer(shell).write_complete(&mut cli, words, None, &mut answer).is_ok() {
+        io::stdout().write_all(&answer)?;
+    }
+    Ok(())
+}
+
+fn completer(shell: CompletionShell) -> &'static dyn EnvCompleter {
+    match shell {
+        CompletionShell::Bash => &Bash,
+        CompletionShell::Zsh => &Zsh,
+        CompletionShell::Fish => &Fish,
+    }
+}
+
+/// Hides options where a command may follow: they are offered once a dash is typed.
+fn without_options_beside_commands(command: Command) -> Command {
+    let has_commands = command.get_subcommands().any(|inner| !inner.is_hide_set());
+    let command = if has_commands {
+        command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) })
+    } else {
+        command
+    };
+    command.mut_subcommands(without_options_beside_commands)
+}
+
+/// Adds the values that are suggested for an argument, beside which others are allowed.
+fn with_values(command: Command) -> Command {
+    command
+        .mut_args(|arg| match arg.get_id().as_str() {
+            "resume" | "from" | "sessions" => arg.add(ArgValueCandidates::new(sessions)),
+            "id" if arg.is_positional() => arg.add(ArgValueCandidates::new(sessions)),
+            "model" | "fallback-model" => arg.add(ArgValueCandidates::new(models)),
+            "key" => arg.add(ArgValueCandidates::new(setting_names)),
+            "scenario" => arg.add(ArgValueCandidates::new(scenarios)),
+            "topic" => arg.add(ArgValueCandidates::new(help_topics)),
+            _other => arg,
+        })
+        .mut_subcommands(with_values)
+}
+
+fn help_topics() -> Vec<CompletionCandidate> {
+    let commands = ["config", "doctor", "run"];
+    manual::topic_names().into_iter().chain(commands).map(CompletionCandidate::new).collect()
+}
+
+fn scenarios() -> Vec<CompletionCandidate> {
+    rehearsal::names().map(CompletionCandidate::new).collect()
+}
+
+/// The sessions of the working folder.
+fn sessions() -> Vec<CompletionCandidate> {
+    let Ok(cwd) = env::current_dir() else { return Vec::new() };
+    let place = SessionFolder::new(&environment::config_dir(&env::vars_os().collect()), &cwd);
+    let ids = list_sessions(&place, ListScope::Project).into_iter().take(SESSIONS_MAX);
+    ids.enumerate()
+        .map(|(order, file)| CompletionCandidate::new(file.id.as_str()).display_order(Some(order)))
+        .collect()
+}
+
+fn setting_names() -> Vec<CompletionCandidate> {
+    registry::names().map(CompletionCandidate::new).collect()
+}
+
+fn models() -> Vec<CompletionCandidate> {
+    model::known_names().map(CompletionCandidate::new).collect()
+}

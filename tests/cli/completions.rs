@@ -1,0 +1,154 @@
+//! Completions in the shells themselves: bash, zsh on a pseudo-terminal, and fish. `.ci/run` installs
+//! those that are missing.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use outlast::journal::SessionFolder;
+
+use super::binary_fixture::BinaryFixture;
+
+const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
+
+/// What is typed before the tab, and the last word after it.
+const LINES: [(&str, &str); 13] = [
+    ("outlast doct", "doctor"),
+    ("outlast sess", "sessions"),
+    ("outlast sessions exp", "export"),
+    ("outlast sessions show 01a2", SESSION),
+    ("outlast completions fi", "fish"),
+    ("outlast report --format jun", "junit"),
+    ("outlast batch --engine slu", "slurm"),
+    ("outlast config get maxTur", "maxTurns"),
+    ("outlast help exit", "exit-codes"),
+    ("outlast rehearse hopel", "hopeless"),
+    ("outlast --permission-mode acce", "acceptEdits"),
+    ("outlast --model son", "sonnet"),
+    ("outlast --resume 01a2", SESSION),
+];
+
+/// A user with a session, and outlast on PATH.
+struct User {
+    fixture: BinaryFixture,
+    path: String,
+}
+
+impl User {
+    fn new() -> Self {
+        let fixture = BinaryFixture::new();
+        let place = SessionFolder::new(&fixture.home().join(".outlast"), &fixture.work());
+        fs::create_dir_all(place.folder()).expect("a new folder");
+        fs::write(place.folder().join(format!("{SESSION}.jsonl")), "").expect("a new file");
+        let programs = fixture.home().join("bin");
+        fs::create_dir(&programs).expect("a new folder");
+        symlink(env!("CARGO_BIN_EXE_outlast"), programs.join("outlast")).expect("a new link");
+        let path = format!("{}:/usr/bin:/bin", programs.display());
+        Self { fixture, path }
+    }
+
+    /// Writes the script of a shell to a file.
+    fn script(&self, shell: &str, file: &str) -> PathBuf {
+        let ended = self.fixture.run(&["completions", shell]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let path = self.fixture.home().join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a new folder");
+        fs::write(&path, ended.stdout).expect("a new file");
+        path
+    }
+
+    /// What a shell prints that is given this program. `None`: it is not installed.
+    fn run(&self, shell: &str, args: &[&str]) -> Option<String> {
+        let mut command = Command::new("timeout");
+        command.arg("300").arg(shell).args(args).current_dir(self.fixture.work()).env_clear();
+        command.env("HOME", self.fixture.home()).env("PATH", &self.path).env("TERM", "xterm");
+        let ended = command.stdin(Stdio::null()).output().expect("timeout starts");
+        // So it says that there is no such program.
+        if ended.status.code() == Some(127) {
+            return None;
+        }
+        assert!(ended.status.success(), "{shell}: {ended:?}");
+        Some(String::from_utf8(ended.stdout).expect("UTF-8"))
+    }
+}
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let user = User::new();
+    let script = user.script("bash", "outlast.bash");
+    let complete = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (last, count) = (words[words.len() - 1], words.len() - 1);
+        let words = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let program = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={count}; COMP_TYPE=9
+             _clap_complete_outlast outlast '{last}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        user.run("bash", &["--norc", "-c", &program]).expect("bash is there")
+    };
+    for (line, wanted) in LINES {
+        assert_eq!(complete(line), format!("{wanted}\n"), "{line}");
+    }
+    let commands = complete("outlast ");
+    assert!(commands.starts_with("run\nrehearse\ndoctor\n"), "{commands}");
+    assert!(!commands.contains("--"), "options are offered once a dash is typed: {commands}");
+    assert_eq!(complete("outlast d"), "doctor\n");
+    assert_eq!(complete("outlast --output-f"), "--output-format\n");
+    assert_eq!(complete("outlast --resume-"), "--resume-or-start\n", "hidden options stay hidden");
+}
+
+/// A real zsh on a pseudo-terminal: the keys are typed ahead, and read in their order.
+#[test]
+fn zsh_completes_commands_and_values() {
+    let user = User::new();
+    let folder = user.script("zsh", "functions/_outlast");
+    let folder = folder.parent().expect("a folder").display().to_string();
+    let mut driver = format!(
+        "zmodload zsh/zpty
+         zpty shell zsh -f -i
+         zpty -w shell 'fpath=({folder} $fpath); autoload -U compinit; compinit -u -D'
+         zpty -w shell 'show() {{ print -r -- \"<$BUFFER>\"; BUFFER=; }}; zle -N show'
+         zpty -w shell 'bindkey \"^X\" show'\n"
+    );
+    for (line, _) in LINES {
+        driver += &format!(
+            "zpty -w -n shell '{line}'$'\\t'$'\\x18'
+             zpty -r shell shown '*<outlast*>*'; print -r -- \"${{${{shown##*<}}%%>*}}\"\n"
+        );
+    }
+    driver += "zpty -d shell\n";
+    let Some(shown) = user.run("zsh", &["-f", "-c", &driver]) else { return };
+    let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
+    let wanted = LINES.map(|(line, wanted)| {
+        let before = line.rsplit_once(' ').expect("two words").0;
+        format!("{before} {wanted}")
+    });
+    assert_eq!(shown, wanted);
+}
+
+#[test]
+fn fish_completes_commands_options_and_values() {
+    let user = User::new();
+    let script = user.script("fish", "outlast.fish").display().to_string();
+    let complete = |line: &str| {
+        let program = format!("source {script}; complete -C '{line}'");
+        user.run("fish", &["--no-config", "-c", &program])
+    };
+    for (line, wanted) in LINES {
+        let Some(found) = complete(line) else { return };
+        let values: Vec<&str> =
+            found.lines().map(|line| line.split('\t').next().unwrap_or(line)).collect();
+        assert_eq!(values, [wanted], "{line}");
+    }
+    let options = complete("outlast --output-f").expect("fish is there");
+    assert!(options.starts_with("--output-format"), "flags of a run need no word: {options}");
+}
+
+#[test]
+fn other_shells_are_refused() {
+    let ended = BinaryFixture::new().run(&["completions", "tcsh"]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("none of bash, zsh, fish"), "{}", ended.stderr);
+}
