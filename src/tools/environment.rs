@@ -72,9 +72,26 @@ const GIT_REPOSITORY: [&str; 15] = [
     "GIT_WORK_TREE",
 ];
 
-/// Variables that change what the words of a command mean to a shell: `cd` leads elsewhere, patterns
-/// match other files, options are set, a file runs first.
-const SHELL_READING: [&str; 5] = ["CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "BASH_ENV"];
+/// Variables that change what the words of a command mean to a shell or to a program that needs no rule:
+/// `cd` leads elsewhere, patterns match other files, options are set, another program runs first.
+const COMMAND_MEANING: [&str; 16] = [
+    "BASHOPTS",
+    "BASH_COMPAT",
+    "BASH_ENV",
+    "BASH_XTRACEFD",
+    "CDPATH",
+    "ENV",
+    "EXECIGNORE",
+    "GIT_EXTERNAL_DIFF",
+    "GLOBIGNORE",
+    "GREP_OPTIONS",
+    "LESSCLOSE",
+    "LESSOPEN",
+    "POSIXLY_CORRECT",
+    "PS4",
+    "RIPGREP_CONFIG_PATH",
+    "SHELLOPTS",
+];
 
 /// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
@@ -168,7 +185,7 @@ impl CommandEnv {
             } else if !shown.starts_with("OTEL_")
                 && !OF_SERVICE.contains(&shown.as_ref())
                 && !GIT_REPOSITORY.contains(&shown.as_ref())
-                && !SHELL_READING.contains(&shown.as_ref())
+                && !COMMAND_MEANING.contains(&shown.as_ref())
                 && (policy != ChildEnvironment::Allowlist
                     || rules.passes(&shown)
                     || is_essential(&shown))
@@ -187,7 +204,8 @@ impl CommandEnv {
 
     /// Adds variables for later commands, and returns the names of those rejected as credentials of
     /// the model.
-    pub(super) fn add_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
+    pub(super) fn add_exports(&self, mut exports: Vec<(String, String)>) -> Vec<String> {
+        exports.retain(|(name, _)| !COMMAND_MEANING.contains(&name.as_str()));
         let (kept, exports): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(name, value)| is_credential(name, OsStr::new(value)));
         let exports = exports.into_iter().map(|(name, value)| {

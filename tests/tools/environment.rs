@@ -194,7 +194,21 @@ async fn a_repository_that_git_names_and_what_changes_the_shell_do_not_reach_com
     let names = String::from_utf8(git.expect("git runs").stdout).expect("it is text");
     // A setting of the user, which git does not hand on by itself.
     let names = names.lines().filter(|name| *name != "GIT_CONFIG_COUNT");
-    let of_shells = ["CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "BASH_ENV"];
+    let of_shells = [
+        "CDPATH",
+        "GLOBIGNORE",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "BASH_ENV",
+        "ENV",
+        "EXECIGNORE",
+        "PS4",
+        "POSIXLY_CORRECT",
+        "GIT_EXTERNAL_DIFF",
+        "GREP_OPTIONS",
+        "LESSOPEN",
+        "RIPGREP_CONFIG_PATH",
+    ];
     let names: Vec<&str> = names.chain(of_shells).collect();
     for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit] {
         let bench = Bench::with(|settings| {
