@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::OFlag;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag};
+use nix::sys::stat::Mode;
 
 use super::file_names;
 
@@ -50,9 +53,6 @@ pub(super) enum PathScope {
 
 /// The kernel's limit on symbolic links in a path.
 const LINKS_MAX: u32 = 40;
-
-/// The maximum number of files that are listed.
-const LISTED_FILES_MAX: usize = 10_000;
 
 /// The longest path, in bytes, that the system can open.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
@@ -132,7 +132,7 @@ impl WorkFolders {
 #[cfg(target_os = "linux")]
 pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
 #[cfg(not(target_os = "linux"))]
-pub(super) const HOLD: OFlag = OFlag::O_DIRECTORY;
+pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_DIRECTORY;
 
 /// Resolves every link of an absolute path, even if its end does not exist: a dangling link
 /// resolves to its target.
@@ -203,6 +203,38 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// System errors; also if a link is in the path.
 pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
+    open_at(AT_FDCWD, path, flags)
+}
+
+/// Opens the folder at a real path, without following links. What is missing of it is made, one folder
+/// after the other, each in the one that was opened before.
+///
+/// # Errors
+/// System errors; also if a link is in the path.
+pub(super) fn open_or_create_folder(path: &Path) -> io::Result<File> {
+    let (mut opened, mut missing) = (open_real(path, OPEN_FOLDER_FLAGS), Vec::new());
+    let mut ancestors = path.ancestors();
+    while opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let Some((name, above)) = ancestors.next().and_then(|it| it.file_name().zip(it.parent()))
+        else {
+            break;
+        };
+        missing.push(name);
+        opened = open_real(above, OPEN_FOLDER_FLAGS);
+    }
+    let mut folder = opened?;
+    while let Some(name) = missing.pop() {
+        match nix::sys::stat::mkdirat(&folder, name, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        folder = open_at(folder.as_fd(), Path::new(name), OPEN_FOLDER_FLAGS)?;
+    }
+    Ok(folder)
+}
+
+/// Opens a path in a folder: a relative one does not leave it.
+fn open_at(folder: BorrowedFd<'_>, path: &Path, flags: OFlag) -> io::Result<File> {
     // `O_PATH` cannot be combined with the flags for reading.
     #[cfg(target_os = "linux")]
     let looks = flags.contains(OPEN_PATH_FLAGS);
@@ -212,11 +244,11 @@ pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
     let flags = flags | patience | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
     {
-        use nix::errno::Errno;
-        use nix::fcntl::{AT_FDCWD, OpenHow, ResolveFlag, openat2};
+        use nix::fcntl::{OpenHow, ResolveFlag, openat2};
 
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-        match openat2(AT_FDCWD, path, how) {
+        let mut resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
+        resolve.set(ResolveFlag::RESOLVE_BENEATH, path.is_relative());
+        match openat2(folder, path, OpenHow::new().flags(flags).resolve(resolve)) {
             Ok(opened) => return Ok(opened.into()),
             // An old kernel, or a container that forbids what it does not know.
             Err(Errno::ENOSYS | Errno::EPERM) => {}
@@ -224,7 +256,7 @@ pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    let opened = nix::fcntl::open(path, flags | OFlag::O_NOFOLLOW, nix::sys::stat::Mode::empty());
+    let opened = nix::fcntl::openat(folder, path, flags | OFlag::O_NOFOLLOW, Mode::empty());
     Ok(opened?.into())
 }
 
@@ -251,26 +283,6 @@ pub(super) fn normalize_lexically(path: &Path) -> PathBuf {
     made
 }
 
-/// Lists everything below a folder, relative to it; links are not followed. `None` if there are
-/// more files than the limit.
-pub(super) fn list_recursive(folder: &Path) -> Option<Vec<PathBuf>> {
-    let (mut found, mut open) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(inner) = open.pop() {
-        let Ok(entries) = fs::read_dir(folder.join(&inner)) else { continue };
-        for entry in entries.filter_map(Result::ok) {
-            if found.len() >= LISTED_FILES_MAX {
-                return None;
-            }
-            let path = inner.join(entry.file_name());
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(path.clone());
-            }
-            found.push(path);
-        }
-    }
-    Some(found)
-}
-
 /// The path as shown to the model: relative to the working directory if it is below it.
 pub(super) fn display_path(path: &Path, base: &Path) -> String {
     match path.strip_prefix(base) {
@@ -286,8 +298,6 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::mpsc;
     use std::time::Duration;
-
-    use nix::sys::stat::Mode;
 
     use super::*;
 

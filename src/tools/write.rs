@@ -15,7 +15,7 @@ use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::WriteInput;
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{OPEN_FOLDER_FLAGS, ResolvedPath, open_real};
+use super::paths::{ResolvedPath, open_or_create_folder, open_real};
 use super::read::check_regular;
 use super::text_file::TextFile;
 
@@ -100,33 +100,34 @@ pub(super) fn replace_atomically(
     cancel: &CancellationToken,
 ) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
-    fs::create_dir_all(folder)?;
-    let held = open_real(folder, OPEN_FOLDER_FLAGS)?;
+    let held = open_or_create_folder(folder)?;
     let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
     // A path through the file descriptor stays the same folder even if the folder is renamed or
     // replaced.
     let folder = if by_number.is_dir() { &by_number } else { folder };
     let path = &folder.join(path.file_name().unwrap_or_default());
-    if let Some(metadata) = existing {
+    // Of the file that is there now: a command may have replaced the one that was checked.
+    let existing = existing.map(|_| fs::symlink_metadata(path)).transpose()?;
+    if let Some(metadata) = &existing {
         // A rename would succeed even on a file without write permission.
         writable().open(path)?;
         if metadata.nlink() > 1 {
             return overwrite(path, content, cancel);
         }
     }
-    let mode = existing.map_or(0o666, |metadata| metadata.mode() & 0o7777);
+    let mode = existing.as_ref().map_or(0o666, |metadata| metadata.mode() & 0o7777);
     let beside = tempfile::Builder::new()
         .prefix(".outlast-")
         .permissions(Permissions::from_mode(if existing.is_some() { 0o600 } else { mode }))
         .tempfile_in(folder);
-    let mut beside = match (beside, existing) {
+    let mut beside = match (beside, &existing) {
         (Ok(beside), _) => beside,
         // The folder may not be writable although the file is.
         (Err(_), Some(_)) => return overwrite(path, content, cancel),
         (Err(error), None) => return Err(error),
     };
     beside.write_all(content)?;
-    if let Some(metadata) = existing {
+    if let Some(metadata) = &existing {
         if !can_set_owner(beside.path(), metadata) {
             return overwrite(path, content, cancel);
         }
@@ -176,15 +177,58 @@ mod tests {
         fs::create_dir_all(&inside).unwrap();
         fs::create_dir(&outside).unwrap();
         let cancel = CancellationToken::new();
-        replace_atomically(&inside.join("a"), b"one", None, &cancel).unwrap();
-        assert_eq!(fs::read(inside.join("a")).unwrap(), b"one");
-        // The path was resolved before; now a command changes it.
-        fs::rename(&inside, real.join("work/away")).unwrap();
-        std::os::unix::fs::symlink(&outside, &inside).unwrap();
-        let refused = replace_atomically(&inside.join("a"), b"two", None, &cancel).unwrap_err();
-        assert!(refused.to_string().contains("a link has taken its place"), "{refused}");
+        let write = |name: &str| replace_atomically(&inside.join(name), b"one", None, &cancel);
+        for name in ["a", "b/a", "c/d/e/f", "b/c/a"] {
+            write(name).unwrap();
+            assert_eq!(fs::read(inside.join(name)).unwrap(), b"one");
+        }
         fs::write(outside.join("secret"), "secret").unwrap();
-        assert!(open_real(&inside.join("secret"), OFlag::O_RDONLY).is_err());
-        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+        // The path was resolved before; now a command puts a link at a place of it.
+        let there = outside.join("there");
+        for (link, to) in [
+            ("", &outside),
+            ("b", &outside),
+            ("b/c", &outside),
+            ("new", &outside),
+            ("new", &there),
+            ("b/new", &there),
+            ("c/d/e", &outside),
+        ] {
+            let link = if link.is_empty() { inside.clone() } else { inside.join(link) };
+            let away = real.join("away");
+            let was_there = fs::rename(&link, &away).is_ok();
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            for name in ["a", "b/a", "b/c/a", "b/c/n", "new/a", "new/x/y/a", "b/new/x/a", "c/d/e/f"]
+            {
+                let path = inside.join(name);
+                if path.starts_with(&link) {
+                    let refused = write(name).unwrap_err();
+                    assert!(
+                        refused.to_string().contains("a link has taken its place"),
+                        "{refused}"
+                    );
+                }
+            }
+            assert!(open_real(&link.join("secret"), OFlag::O_RDONLY).is_err());
+            assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "{}", link.display());
+            fs::remove_file(&link).unwrap();
+            if was_there {
+                fs::rename(&away, &link).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn mode_and_owner_of_a_replaced_file_are_those_of_the_file_that_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let (checked, there) = (root.path().join("checked"), root.path().join("there"));
+        for (path, mode) in [(&checked, 0o4755), (&there, 0o640)] {
+            fs::write(path, "x").unwrap();
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        let metadata = fs::metadata(&checked).unwrap();
+        let never = CancellationToken::new();
+        replace_atomically(&there.canonicalize().unwrap(), b"y", Some(&metadata), &never).unwrap();
+        assert_eq!(fs::metadata(&there).unwrap().mode() & 0o7777, 0o640);
     }
 }
