@@ -50,6 +50,8 @@ pub enum PathAccess {
     Read,
     /// Use a device: read, write, ioctl.
     Use,
+    /// Everything that [`Self::Change`] grants but reading.
+    Write,
     /// Everything but making device files.
     Change,
 }
@@ -234,6 +236,10 @@ mod kernel {
             PathAccess::Use => {
                 make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev})
             }
+            PathAccess::Write => {
+                let reading = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+                AccessFs::from_all(TESTED) & !special & !reading
+            }
             PathAccess::Change => AccessFs::from_all(TESTED) & !special,
         }
     }
@@ -317,7 +323,13 @@ mod tests {
     #[test]
     fn a_landlock_policy_survives_serialization() {
         let odd = OsStr::from_bytes(b"/not \xff text");
-        let accesses = [PathAccess::List, PathAccess::Read, PathAccess::Use, PathAccess::Change];
+        let accesses = [
+            PathAccess::List,
+            PathAccess::Read,
+            PathAccess::Use,
+            PathAccess::Write,
+            PathAccess::Change,
+        ];
         let networks =
             [NetworkAccess::Open, NetworkAccess::NoTcp, NetworkAccess::Listed, NetworkAccess::Off];
         for network in networks {

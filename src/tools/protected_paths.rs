@@ -1,31 +1,88 @@
-//! Paths that decide what other programs run.
+//! Paths that decide what other programs run: files that a program reads and obeys without being
+//! asked, when a shell or an editor starts, a folder is entered, a commit is made or a push is built.
 
 use std::path::Path;
 
 /// Folders whose contents decide what other programs run.
 #[rustfmt::skip]
 const PROTECTED_FOLDERS: &[&str] = &[
-    ".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".claude",
-    ".outlast",
+    // Version control, and its hooks.
+    ".git", ".githooks", ".git-hooks", ".husky", ".hg", ".jj", ".svn",
+    // Editors and environments of development.
+    ".vscode", ".vscode-server", ".idea", ".vs", ".fleet", ".zed", ".helix", ".vim", ".nvim",
+    ".emacs.d", ".doom.d", ".devcontainer", ".codesandbox", ".idx", ".theia",
+    // Agents.
+    ".claude", ".outlast", ".codex", ".cursor", ".gemini", ".windsurf", ".continue", ".kiro",
+    ".opencode", ".roo",
+    // Continuous integration.
+    ".circleci", ".buildkite", ".woodpecker", ".semaphore", ".teamcity", ".tekton", ".harness",
+    ".builds", ".azure-pipelines", ".azuredevops", ".gitlab", ".gitea", ".forgejo", ".cirrus",
+    ".zuul.d", "bamboo-specs",
+    // Build tools and package managers.
+    ".cargo", ".yarn", ".mvn", ".m2", ".gradle", ".bundle", ".swiftpm", ".pip", ".terraform",
+    ".terraform.d", "site-packages", "dist-packages", ".direnv", ".mise", ".devenv", ".ipython", ".jupyter",
+    // The home folder.
+    ".ssh", ".gnupg", ".aws", ".kube", ".oh-my-zsh", ".zsh", ".zfunc", ".bashrc.d", ".profile.d",
 ];
 
+/// Folders in one folder only.
+#[rustfmt::skip]
+const PROTECTED_PAIRS: &[(&str, &str)] = &[
+    (".github", "workflows"), (".github", "actions"), ("gradle", "wrapper"), (".local", "bin"),
+    (".config", "git"), (".config", "fish"), (".config", "nvim"), (".config", "systemd"),
+    (".config", "autostart"), (".config", "environment.d"), (".config", "mise"),
+    (".config", "direnv"), (".config", "tmux"), (".config", "zsh"), (".config", "nushell"),
+    (".config", "powershell"), (".config", "helix"), (".config", "emacs"), (".config", "pip"),
+];
+
+/// What names of files begin with. Each goes with an ending: `.lintstagedrc.json`.
 #[rustfmt::skip]
 const PROTECTED_FILES: &[&str] = &[
-    ".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile",
-    ".zlogin", ".npmrc", ".mcp.json", ".gitconfig", ".gitmodules", ".envrc",
-    ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml", "lefthook.yaml",
-    ".lefthook.yml", ".lefthook.yaml", ".bash_logout", ".bash_aliases", ".zlogout", ".cshrc",
-    ".tcshrc", ".kshrc", ".yarnrc", ".yarnrc.yml", ".bunfig.toml", "bunfig.toml",
+    // Shells and what runs in them.
+    ".bash", ".zsh", ".zlog", ".zprofile", ".profile", ".kshrc", ".mkshrc", ".shrc", ".cshrc",
+    ".tcshrc", ".login", ".logout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xserverrc",
+    ".pam_environment", ".envrc", ".autoenv", ".tmux", ".screenrc",
+    ".tool-versions", "mise.", ".mise", ".rtx.", "devenv.",
+    // Editors, debuggers and interpreters.
+    ".vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".exrc", ".lvimrc", ".emacs", ".dir-locals",
+    ".spacemacs", ".kakrc", ".gdbinit", ".lldbinit", ".pdbrc", ".pythonrc", ".rprofile", ".irbrc",
+    ".pryrc", ".iex.exs", ".ghci", ".sqliterc", ".psqlrc", "sitecustomize.py", "usercustomize.py",
+    ".gitpod", ".replit", ".devcontainer.json", ".stackblitzrc",
+    // Version control, and its hooks.
+    ".gitconfig", ".gitmodules", ".hgrc", ".pre-commit-", "lefthook", ".lefthook", ".huskyrc",
+    ".overcommit", ".simple-git-hooks", "simple-git-hooks", ".lintstagedrc", "lint-staged.config",
+    ".mcp.json",
+    // Continuous integration.
+    ".gitlab-ci", ".travis.", "appveyor.", ".appveyor.", "azure-pipelines", "bitbucket-pipelines",
+    "jenkinsfile", ".drone.", ".woodpecker.", ".cirrus.", ".build.yml", ".zuul.", "cloudbuild.",
+    "buildspec.", "codemagic.", "wercker.", ".semaphore", "netlify.toml",
+    // Build tools and package managers.
+    ".npmrc", ".yarnrc", ".pnpmfile", "pnpmfile.", ".bunfig.", "bunfig.", ".bazelrc", ".buckconfig",
+    ".gemrc", ".condarc", ".pypirc", "pip.conf", ".netrc", ".curlrc", ".wgetrc", ".terraformrc",
+    ".sbtopts", ".jvmopts", "rust-toolchain", "ansible.cfg", ".ansible.cfg", ".rspec",
 ];
 
-/// Whether a change to this path could make another program run code.
-pub(super) fn is_protected(path: &Path) -> bool {
-    let named = |names: &[&str], part: &std::ffi::OsStr| {
-        part.to_str().is_some_and(|part| names.iter().any(|name| part.eq_ignore_ascii_case(name)))
+/// Whether a change to this path could make another program run code. Of a path in `cwd`, what is
+/// below that counts.
+pub(super) fn is_protected(path: &Path, cwd: &Path) -> bool {
+    let below = path.strip_prefix(cwd).unwrap_or(path);
+    let names: Vec<String> =
+        below.iter().map(|part| part.to_string_lossy().to_ascii_lowercase()).collect();
+    let mut pairs = names.windows(2).map(|pair| (pair[0].as_str(), pair[1].as_str()));
+    let is_file = |name: &String| {
+        name.ends_with(".code-workspace") || PROTECTED_FILES.iter().any(|it| name.starts_with(it))
     };
-    let is = |part: &std::ffi::OsStr, name: &str| part.eq_ignore_ascii_case(name);
-    let parts: Vec<_> = path.iter().collect();
-    parts.iter().any(|part| named(PROTECTED_FOLDERS, part))
-        || parts.last().is_some_and(|last| named(PROTECTED_FILES, last))
-        || parts.windows(2).any(|pair| is(pair[0], ".config") && is(pair[1], "git"))
+    names.iter().any(|name| PROTECTED_FOLDERS.contains(&name.as_str()))
+        || pairs.any(|pair| PROTECTED_PAIRS.contains(&pair))
+        || names.last().is_some_and(is_file)
+        || is_in_git_folder(path, cwd)
+}
+
+/// Whether a path is in a folder that git takes for a repository: in `.git`, or in another below
+/// `cwd` with a file `HEAD`, whatever its name.
+fn is_in_git_folder(path: &Path, cwd: &Path) -> bool {
+    let mut within = path.ancestors().take_while(|folder| !cwd.starts_with(folder));
+    path.iter().any(|part| part == ".git")
+        || path.file_name().is_some_and(|name| name == "HEAD")
+        || within.any(|folder| folder.join("HEAD").is_file())
 }

@@ -43,18 +43,8 @@ pub(super) struct SimpleCommand {
     /// Files that it is redirected to.
     pub(super) writes: Vec<ShellWord>,
     pub(super) reads: Vec<ShellWord>,
-    pub(super) then: Separator,
-}
-
-/// The separator between a command and the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Separator {
-    /// The next runs only if this one succeeds.
-    And,
-    Pipe,
-    /// The next runs in any case, or only if this one fails.
-    #[default]
-    Unconditional,
+    /// Whether `&&` follows, so that the next command runs only if this one succeeds.
+    pub(super) is_joined: bool,
 }
 
 /// Why a command is more than simple commands, and what to write instead.
@@ -119,7 +109,7 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
     while let Some(letter) = lexer.next() {
         lexer.take(letter)?;
     }
-    lexer.end_command(Separator::Unconditional)?;
+    lexer.end_command(false)?;
     Ok(lexer.commands)
 }
 
@@ -128,16 +118,8 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
 enum RedirectTarget {
     Write,
     Read,
-    /// A descriptor, or `-`.
-    Stream,
     /// A descriptor if it is a number or `-`, else a file that is written.
     StreamOrFile,
-}
-
-#[derive(Clone, Copy)]
-enum Quotes {
-    None,
-    Double,
 }
 
 struct Lexer<'a> {
@@ -179,15 +161,13 @@ impl Lexer<'_> {
     fn take(&mut self, letter: char) -> Result<(), NotPlain> {
         match letter {
             ' ' | '\t' => self.end_word(),
-            '\n' | ';' => self.end_command(Separator::Unconditional),
-            '|' if self.eat('|') => self.end_command(Separator::Unconditional),
-            '|' => {
-                self.eat('&');
-                self.end_command(Separator::Pipe)
-            }
+            '\n' | ';' => self.end_command(false),
+            '|' => self.end_command(false),
             '&' if self.peek() == Some('>') => self.redirect('&'),
-            '&' if self.eat('&') => self.end_command(Separator::And),
-            '&' => self.end_command(Separator::Unconditional),
+            '&' => {
+                let is_joined = self.eat('&');
+                self.end_command(is_joined)
+            }
             '<' | '>' => self.redirect(letter),
             '#' if self.word.is_none() => {
                 // A comment has no continuation, and the line feed ends the command.
@@ -200,26 +180,23 @@ impl Lexer<'_> {
             '\'' => self.single_quotes(),
             '"' => self.double_quotes(),
             '`' => Err(NotPlain::Substitution),
-            '$' => self.dollar(Quotes::None),
+            '$' if matches!(self.peek(), Some('\'' | '"')) => Err(NotPlain::Expansion),
+            '$' => self.dollar(),
             '\\' => {
                 let escaped = self.letters.next().ok_or(NotPlain::Unclosed)?;
                 self.push(escaped, &['\\', escaped]);
                 Ok(())
             }
             _ => {
+                let before = self.word.as_ref().map_or("", |word| word.raw.as_str());
+                // The shell replaces a tilde at the beginning of a word, and behind `=` and `:`.
                 let expands = matches!(letter, '*' | '?' | '{')
-                    || letter == '~' && self.may_expand_tilde()
-                    || letter == ']' && self.word.as_ref().is_some_and(|it| it.raw.contains('['));
+                    || letter == '~' && !before.ends_with(char::is_alphanumeric)
+                    || letter == ']' && before.contains('[');
                 self.push(letter, &[letter]).is_literal &= !expands;
                 Ok(())
             }
         }
-    }
-
-    /// Whether the shell replaces a tilde here: at the beginning of a word, and, where the word looks like
-    /// an assignment, behind `=` and `:`.
-    fn may_expand_tilde(&self) -> bool {
-        self.word.as_ref().is_none_or(|word| word.raw.ends_with(['=', ':']))
     }
 
     /// Adds a character to the current word, and its spelling. Returns the word.
@@ -253,7 +230,7 @@ impl Lexer<'_> {
             match self.next().ok_or(NotPlain::Unclosed)? {
                 '"' => break,
                 '`' => return Err(NotPlain::Substitution),
-                '$' => self.dollar(Quotes::Double)?,
+                '$' => self.dollar()?,
                 '\\' => match self.letters.next().ok_or(NotPlain::Unclosed)? {
                     escaped @ ('$' | '`' | '"' | '\\') => {
                         self.push(escaped, &['\\', escaped]);
@@ -272,27 +249,23 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Takes `$NAME`, `${NAME}` or a single `$`. Other expansions may run commands, or decode text.
-    fn dollar(&mut self, quotes: Quotes) -> Result<(), NotPlain> {
+    /// Takes the beginning of `$NAME`, `${NAME}`, or a single `$`. Other expansions may run commands, or
+    /// decode text.
+    fn dollar(&mut self) -> Result<(), NotPlain> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        let is_parameter = |letter: char| is_name(letter) || "@*#?!$-".contains(letter);
-        match (self.peek(), quotes) {
-            (Some('('), _) => return Err(NotPlain::Substitution),
-            (Some('['), _) | (Some('\'' | '"'), Quotes::None) => return Err(NotPlain::Expansion),
-            _ => {}
+        let next = self.peek().unwrap_or(' ');
+        self.push('$', &['$']).is_literal &= !(is_name(next) || "{@*#?!$-".contains(next));
+        match next {
+            '(' => return Err(NotPlain::Substitution),
+            '[' => return Err(NotPlain::Expansion),
+            '{' => {}
+            _ => return Ok(()),
         }
-        let expands = self.peek().is_some_and(is_parameter);
-        self.push('$', &['$']).is_literal &= !expands;
-        if self.eat('{') {
-            self.push('{', &['{']).is_literal = false;
-            while let Some(letter) = self.next_if(is_name) {
-                self.push(letter, &[letter]);
-            }
-            if !self.eat('}') {
-                return Err(NotPlain::Expansion);
-            }
-            self.push('}', &['}']);
+        while let Some(letter) = self.next_if(|letter| is_name(letter) || letter == '{') {
+            self.push(letter, &[letter]);
         }
+        self.next_if(|letter| letter == '}').ok_or(NotPlain::Expansion)?;
+        self.push('}', &['}']);
         Ok(())
     }
 
@@ -306,8 +279,6 @@ impl Lexer<'_> {
         }
         self.target = Some(match first {
             '<' if self.eat('<') => return Err(NotPlain::HereDocument),
-            '<' if self.eat('&') => RedirectTarget::Stream,
-            '<' if self.eat('>') => RedirectTarget::Write,
             '<' => RedirectTarget::Read,
             '&' => {
                 self.eat('>');
@@ -320,6 +291,10 @@ impl Lexer<'_> {
                 RedirectTarget::Write
             }
         });
+        // `<&`, `<>`, `<(` and the like.
+        if self.peek().is_some_and(|next| "<>&|(".contains(next)) {
+            return Err(NotPlain::Redirection);
+        }
         Ok(())
     }
 
@@ -328,11 +303,7 @@ impl Lexer<'_> {
         let is_stream = word.raw == "-" || word.raw.bytes().all(|byte| byte.is_ascii_digit());
         match self.target.take() {
             None => {
-                // `time` is a keyword itself, and another may follow it.
-                let mut before = self.command.words.iter();
-                let is_first = before.all(|word| {
-                    matches!(word.raw.as_str(), "time" | "-p" | "--") || word.assigns().is_some()
-                });
+                let is_first = self.command.words.iter().all(|word| word.assigns().is_some());
                 if is_first && KEYWORDS.contains(&word.raw.as_str()) {
                     return Err(NotPlain::Compound);
                 }
@@ -342,8 +313,7 @@ impl Lexer<'_> {
                 self.command.words.push(word);
             }
             Some(_) if !word.is_literal => return Err(NotPlain::Redirection),
-            Some(RedirectTarget::Stream | RedirectTarget::StreamOrFile) if is_stream => {}
-            Some(RedirectTarget::Stream) => return Err(NotPlain::Redirection),
+            Some(RedirectTarget::StreamOrFile) if is_stream => {}
             Some(RedirectTarget::Write | RedirectTarget::StreamOrFile) => {
                 self.command.writes.push(word);
             }
@@ -352,7 +322,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    fn end_command(&mut self, then: Separator) -> Result<(), NotPlain> {
+    fn end_command(&mut self, is_joined: bool) -> Result<(), NotPlain> {
         self.end_word()?;
         if self.target.is_some() {
             return Err(NotPlain::Redirection);
@@ -362,7 +332,7 @@ impl Lexer<'_> {
             return Err(NotPlain::TooLong);
         }
         if command != SimpleCommand::default() {
-            self.commands.push(SimpleCommand { then, ..command });
+            self.commands.push(SimpleCommand { is_joined, ..command });
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(super) fn inner_command(mut words: &[ShellWord]) -> &[ShellWord] {
         let skipped = match (first.assigns(), first.raw.as_str()) {
             (Some(name), _) => usize::from(HARMLESS_VARIABLES.contains(&name) && first.is_literal),
             (None, "nohup" | "builtin") => 1,
-            (None, "command" | "time" | "xargs" | "nice") if !is_flag(1, words) => 1,
+            (None, "command" | "time" | "nice") if !is_flag(1, words) => 1,
             (None, "timeout") if !is_flag(1, words) => 2,
             (None, "nice") if words.get(1).is_some_and(|word| word.raw == "-n") => 3,
             (None, "stdbuf") => 1 + (1..words.len()).take_while(|at| is_flag(*at, words)).count(),

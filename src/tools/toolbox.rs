@@ -450,21 +450,17 @@ impl ToolSet {
     fn only_reads(&self, confinement: &Confinement) -> bool {
         self.shell.sandbox().can_hold_readers()
             && match confinement {
-                Confinement::SandboxReading | Confinement::PlainReads { may_move: false, .. } => {
-                    true
-                }
-                Confinement::Sandbox
-                | Confinement::PlainEdits
-                | Confinement::PlainReads { may_move: true, .. } => false,
+                Confinement::SandboxReading => true,
+                Confinement::Sandbox => false,
+                Confinement::Plain { changed, may_move, .. } => changed.is_empty() && !may_move,
             }
     }
 
     fn command_scope(self: &Arc<Self>, confinement: Confinement) -> CommandScope {
-        let (named, may_edit, may_move) = match confinement {
+        let (named, changed, may_move) = match confinement {
             Confinement::Sandbox => return CommandScope::Sandbox,
             Confinement::SandboxReading => return CommandScope::Reading,
-            Confinement::PlainEdits => (Vec::new(), true, true),
-            Confinement::PlainReads { files, may_move } => (files, false, may_move),
+            Confinement::Plain { named, changed, may_move } => (named, changed, may_move),
         };
         let kit = Arc::clone(self);
         let folders = self.places.readable_folders();
@@ -489,7 +485,7 @@ impl ToolSet {
             folders,
             named,
             outputs: Vec::new(),
-            may_edit,
+            changed,
             may_move,
             hides: hides_some.then(|| -> Hides {
                 Arc::new(move |path| kit.permissions.hides(BuiltinTool::Read, path))

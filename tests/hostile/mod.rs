@@ -1,6 +1,9 @@
 //! Hostile inputs, by class: each against the real binary, or the real sandbox of the kernel.
 
+mod command_lines;
 mod egress;
+mod file_operands;
+mod hook_guard;
 mod memory;
 mod memory_files;
 mod nesting;
@@ -11,5 +14,6 @@ mod rules;
 mod sandbox_settings;
 mod secrets;
 mod shell_constructs;
+mod start_files;
 mod terminals;
 mod user_programs;

@@ -202,7 +202,7 @@ async fn no_construct_of_the_shell_runs_without_a_rule() {
 /// Redirections of a plain command to a file that is named.
 fn bench_allows_edit(construct: &str) -> bool {
     let plain = ["ls > ran", "ls >> ran", "ls >| ran", "ls 2> ran", "ls &> ran", "ls &>> ran"];
-    plain.contains(&construct) || ["ls >& ran", "ls 1<> ran", "> ran"].contains(&construct)
+    plain.contains(&construct) || ["ls >& ran", "> ran"].contains(&construct)
 }
 
 #[test]
@@ -361,6 +361,7 @@ fn a_command_line_that_changes_files_does_nothing_else() {
     let bench = bench(PermissionMode::AcceptEdits);
     bench.file("sub/.git/hooks/x", "x");
     bench.file("README.md", "x");
+    symlink("README.md", bench.cwd.join("link")).expect("a new link");
     for command in [
         "touch a; git status",
         "git status; touch a",
@@ -368,14 +369,8 @@ fn a_command_line_that_changes_files_does_nothing_else() {
         "touch a && git log > b",
         "mv sub other",
         "cp -r sub other",
-        "mv mark m && echo x > m",
-        "git grep -Obash WORD -- c.sh",
-        "git grep --open-files-in-pager=bash WORD",
-        "git blame --contents=/etc/passwd README.md",
-        "git diff --no-index README.md a",
-        "git diff --ext-diff",
-        "git log --output=x",
-        "git show --textconv",
+        "mv link m && echo x > m",
+        "git diff --output=x > y",
     ] {
         let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok();
         assert!(!admitted, "{command}");
@@ -385,6 +380,52 @@ fn a_command_line_that_changes_files_does_nothing_else() {
     {
         let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok();
         assert!(admitted, "{command}");
+    }
+}
+
+/// With flags that make programs write, run others or read elsewhere.
+#[tokio::test]
+async fn flags_of_plain_commands_write_nothing_and_read_nothing_outside() {
+    let fixture = SandboxFixture::with(|settings: &mut ToolSettings, _| {
+        settings.mode = PermissionMode::DontAsk;
+    });
+    if !LandlockSupport::probe().restricts_files() {
+        return;
+    }
+    let work = fixture.root.join("work");
+    fs::write(fixture.root.join("outside/data.json"), "[\"kept\"]").expect("a file");
+    fs::write(work.join("attack"), "#!/bin/sh\necho > ran\ncat ../outside/*\n").expect("a file");
+    fs::set_permissions(work.join("attack"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let script = "git init -q && echo WORD > a && git add a && git -c user.name=A -c \
+                  user.email=a@b commit -qm 1 && echo more >> a && git config diff.external \
+                  ./attack && git config diff.x.textconv ./attack && echo '* diff=x' > .gitattributes";
+    let mut shell = std::process::Command::new("sh");
+    assert!(shell.args(["-c", script]).current_dir(&work).status().expect("a shell").success());
+    for command in [
+        "git diff --output=ran",
+        "git log -p --output=ran",
+        "git diff --ext-diff",
+        "git show --textconv",
+        "git grep -O./attack WORD",
+        "git grep --no-index -O./attack WORD -- a",
+        "git grep --open-files-in-pager=./attack WORD",
+        "git blame --contents=../outside/file a",
+        "git diff --no-index a ../outside/file",
+        "git branch ran",
+        "git remote add ran x",
+        "jq -n 'import \"data\" as $x {search: \"../outside\"}; $x'",
+        "cd none; cat file ../outside/file",
+        "cd .; cat ../outside/file",
+        "cd ../outside; cat file",
+    ] {
+        let shown = text(&fixture.bash(command).await);
+        assert!(!shown.contains("kept"), "{command}: {shown}");
+        assert!(
+            !work.join("ran").exists() && !work.join(".git/refs/heads/ran").exists(),
+            "{command}"
+        );
+        let config = fs::read_to_string(work.join(".git/config")).expect("git made it");
+        assert!(!config.contains("ran"), "{command}");
     }
 }
 

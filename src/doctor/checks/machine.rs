@@ -186,7 +186,8 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
         return Finding::warning(
             "sandbox",
             "no sandbox: this kernel has no working Landlock",
-            "commands may write wherever this user may, and read credentials",
+            "no command runs without a permission rule; those with one may write wherever this user \
+             may, and read credentials",
             "use Linux 5.13 or later with Landlock turned on and not forbidden by the container, or \
              run in a container or a virtual machine of its own",
         );
@@ -195,7 +196,8 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
         return Finding::warning(
             "sandbox",
             format!("Landlock has only version {abi}"),
-            "commands can empty files that they may not write to",
+            "no command runs without a permission rule; those with one can empty files that they may \
+             not write to",
             "use Linux 6.2 or later",
         );
     }

@@ -210,6 +210,14 @@ impl Permissions {
             || self.secrets.hides_below(&folder.real)
     }
 
+    /// Whether something below a folder may be denied.
+    pub(super) fn denies_below(&self, folder: &ResolvedPath) -> bool {
+        let mut rules = self.deny.iter().chain(&self.ask);
+        self.hides_below(folder)
+            || rules.any(|rule| rule.reaches_below(BuiltinTool::Write, &folder.real))
+            || self.secrets.protects_below(&folder.real)
+    }
+
     /// Whether the path is a protected credential location. Only a rule that names it opens it.
     fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
         self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.covers_path(tool, path))
@@ -387,8 +395,15 @@ impl Permissions {
             PermissionMode::Plan => return Err(Denial::ChangeWhilePlanning { path: path() }),
             PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
         }
-        if is_protected(&place.written) || is_protected(&place.real) {
-            return Err(Denial::DecidesWhatRuns { path: path() });
+        let decides = |path: &Path| is_protected(path, &self.cwd);
+        let is_named = |path: &PathBuf| {
+            let mut rules = self.allow.iter().filter(|rule| rule.covers_path(tool, path));
+            rules.any(|rule| rule.literal_prefix().is_some_and(decides))
+        };
+        if let Some(path) =
+            [&place.written, &place.real].into_iter().find(|it| decides(it) && !is_named(it))
+        {
+            return Err(Denial::DecidesWhatRuns { path: path.clone() });
         }
         let accepted = self.mode == PermissionMode::AcceptEdits && place.scope == PathScope::Inside;
         if accepted || self.allows(tool, place) {

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
-use super::super::paths::{ResolvedPath, list_recursive};
-use super::super::protected_paths::is_protected;
-use super::super::shell_lexer::{self, Separator, ShellWord, SimpleCommand};
+use super::super::paths::ResolvedPath;
+use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
@@ -19,19 +18,17 @@ pub(in super::super) enum Confinement {
     Sandbox,
     /// The same, but nothing is written.
     SandboxReading,
-    /// No rule was needed: nothing is written but files in the working directories, and there is
-    /// no network.
-    PlainEdits,
-    /// No rule was needed: nothing is written, there is no network, and nothing is read but these
-    /// files and what Read may read. The working directory may change.
-    PlainReads { files: Vec<PathBuf>, may_move: bool },
+    /// No rule was needed: there is no network, nothing is read but `named` and what Read may read, and
+    /// nothing is written, or else only `changed` and what is beside or below it. The working
+    /// directory may change.
+    Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool },
 }
 
 /// Resolves a path against a folder.
 pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
-/// How many possible working directories are tracked.
-pub(super) const FOLDERS_MAX: usize = 8;
+/// Programs that may run beside commands with a rule: they open no files.
+const BESIDE_RULES: &[&str] = &["cd", "echo", "printf", "pwd", "true"];
 
 impl Permissions {
     /// Checks a command that runs in `cwd`.
@@ -52,20 +49,26 @@ impl Permissions {
                     || rule.is_exact() && rule.covers_command(command)
             });
         if is_granted || self.mode == PermissionMode::BypassPermissions {
-            let reads = parts.is_ok_and(|parts| parts.iter().all(only_reads));
-            return Ok(if reads { Confinement::SandboxReading } else { Confinement::Sandbox });
+            return Ok(parts.map_or(Confinement::Sandbox, |parts| sandbox_for(&parts)));
         }
-        let parts = parts?;
-        PartsCheck::new(self, resolve, cwd, &parts).check(&parts)
+        let folder = Some(cwd.to_path_buf());
+        let (named, changed) = (Vec::new(), Vec::new());
+        LineCheck { permissions: self, resolve, folder, named, changed }.check(&parts?)
     }
 }
 
-/// Whether a command and its redirections change nothing, not even the working directory.
-fn only_reads(part: &SimpleCommand) -> bool {
-    let effect = recognize(part).map(|known| known.effect);
-    let reads =
-        matches!(effect, Some(PlainEffect::Prints | PlainEffect::Reads | PlainEffect::Searches));
-    reads && written(part).next().is_none()
+/// The confinement of a command with a rule.
+fn sandbox_for(parts: &[SimpleCommand]) -> Confinement {
+    let only_reads = |part: &SimpleCommand| {
+        matches!(effect(part), Some(PlainEffect::Prints | PlainEffect::Reads))
+            && written(part).next().is_none()
+    };
+    if parts.iter().all(only_reads) { Confinement::SandboxReading } else { Confinement::Sandbox }
+}
+
+/// What a plain command does. `None` if it is not plain.
+fn effect(part: &SimpleCommand) -> Option<PlainEffect> {
+    recognize(part).map(|known| known.effect)
 }
 
 /// The files that a command is redirected to.
@@ -73,153 +76,122 @@ fn written(part: &SimpleCommand) -> impl Iterator<Item = &ShellWord> {
     part.writes.iter().filter(|word| word.plain != "/dev/null")
 }
 
-/// Whether an operand is a file, and not a pattern.
-fn is_there(place: &ResolvedPath) -> bool {
-    place.real.symlink_metadata().is_ok()
-}
-
-/// The folders in which a part of a command line may run: `cd` may fail.
-#[derive(Clone, Debug)]
-pub(super) struct Folders {
-    pub(super) now: Vec<PathBuf>,
-    /// Where the command continues behind this chain of `&&` if a `cd` in it fails.
-    if_failed: Vec<PathBuf>,
-    after_pipe: bool,
-}
-
-impl Folders {
-    pub(super) fn new(cwd: &Path) -> Self {
-        Self { now: vec![cwd.to_path_buf()], if_failed: Vec::new(), after_pipe: false }
-    }
-
-    /// Records that a part ran, and with it `cd`, if the part is one.
-    pub(super) fn after(&mut self, part: &SimpleCommand, resolve: impl Fn(&str, &Path) -> PathBuf) {
-        if let Some(PlainCommand { effect: PlainEffect::ChangesFolder, operands, .. }) =
-            recognize(part)
-        {
-            let moved =
-                self.now.iter().flat_map(|from| operands.iter().map(|to| resolve(to, from)));
-            let moved: Vec<PathBuf> = moved.collect();
-            // In a pipe, `cd` moves only its own process.
-            if part.then == Separator::And && !self.after_pipe {
-                self.if_failed.append(&mut self.now);
-            }
-            self.now.extend(moved);
-        }
-        if part.then == Separator::Unconditional {
-            self.now.append(&mut self.if_failed);
-        }
-        self.after_pipe = part.then == Separator::Pipe;
-        self.now.sort_unstable();
-        self.now.dedup();
-    }
-}
-
-/// The check of a command whose parts have to be allowed one by one.
-struct PartsCheck<'a> {
+/// The check of a line that has no rule as a whole: either each command has a rule, or all of them are
+/// plain.
+struct LineCheck<'a> {
     permissions: &'a Permissions,
     resolve: Resolve<'a>,
-    folders: Folders,
-    /// Whether a rule allows some part, so that all parts run in the sandbox of the run.
-    has_rule: bool,
-    /// The files that are read.
-    files: Vec<PathBuf>,
-    /// Whether a file was moved or copied, so that the paths of later parts may lead elsewhere.
-    has_moved: bool,
-    /// Whether some part changes files, so that nothing in the working directories is closed to the
-    /// whole command.
-    changes: bool,
+    /// The folder in which the next command runs. `None` behind a `cd` that may have failed.
+    folder: Option<PathBuf>,
+    /// Files that are read.
+    named: Vec<PathBuf>,
+    /// Files that are changed.
+    changed: Vec<PathBuf>,
 }
 
-impl<'a> PartsCheck<'a> {
-    fn new(
-        permissions: &'a Permissions,
-        resolve: Resolve<'a>,
-        cwd: &Path,
-        parts: &[SimpleCommand],
-    ) -> Self {
-        Self {
-            permissions,
-            resolve,
-            folders: Folders::new(cwd),
-            has_rule: parts.iter().any(|part| permissions.has_rule_for(part)),
-            files: Vec::new(),
-            has_moved: false,
-            changes: parts.iter().any(|part| {
-                written(part).next().is_some()
-                    || recognize(part).is_some_and(|it| it.effect == PlainEffect::Changes)
-            }),
-        }
-    }
-
+impl LineCheck<'_> {
     fn check(mut self, parts: &[SimpleCommand]) -> Result<Confinement, Denial> {
+        let has_rule = |part: &SimpleCommand| self.permissions.has_rule_for(part);
+        let commands = || parts.iter().filter(|part| !part.words.is_empty());
+        let ruled = commands().find(|part| has_rule(part));
+        let goes_along = |part: &SimpleCommand| {
+            recognize(part).is_some() && BESIDE_RULES.contains(&part.words[0].raw.as_str())
+        };
+        let mut others = commands().filter(|part| !has_rule(part));
+        let open = others.find(|part| ruled.is_none() || !goes_along(part));
+        let is_plain = ruled.is_none() || open.is_some();
+        if let (Some(ruled), Some(open)) = (ruled, open) {
+            if commands().any(|part| effect(part).is_none()) {
+                return Err(self.permissions.refusal(open, Some(ruled)));
+            }
+        }
+        let is_confined = !is_plain || self.permissions.holds_plain_commands;
+        if let Some(part) = parts.first().filter(|_| !is_confined) {
+            let command = shell_lexer::raw_text(&part.words);
+            return Err(Denial::NotConfined { command, rule: suggestion(part) });
+        }
+        let moves = |part: &SimpleCommand| effect(part) == Some(PlainEffect::ChangesFolder);
+        let (mut is_start, mut has_moved) = (true, false);
         for part in parts {
-            self.check_part(part)?;
-            self.folders.after(part, |to, from| (self.resolve)(to, from).real);
-            if self.folders.now.len() > FOLDERS_MAX {
-                return Err(Denial::ManyFolders);
+            self.check_redirections(part)?;
+            let known = recognize(part);
+            if is_plain && !part.words.is_empty() {
+                let known = known.as_ref();
+                self.check_plain(part, known.ok_or_else(|| self.permissions.refusal(part, None))?)?;
             }
+            if let Some(known) = known.filter(|_| moves(part)) {
+                self.check_folder(&known, is_start)?;
+            }
+            is_start &= moves(part);
+            has_moved |= moves(part);
+            self.folder.take_if(|_| has_moved && !part.is_joined);
         }
-        let moves =
-            |part| recognize(part).is_some_and(|it| it.effect == PlainEffect::ChangesFolder);
-        let may_move = parts.iter().any(moves);
-        Ok(match (self.has_rule, self.changes) {
-            (true, _) if parts.iter().all(only_reads) => Confinement::SandboxReading,
-            (true, _) => Confinement::Sandbox,
-            (false, true) => Confinement::PlainEdits,
-            (false, false) => Confinement::PlainReads { files: self.files, may_move },
-        })
+        if !is_plain {
+            return Ok(sandbox_for(parts));
+        }
+        let runs_git = |part: &&SimpleCommand| {
+            use PlainEffect::{ReadsRepository, ReadsVersions};
+            matches!(effect(part), Some(ReadsRepository | ReadsVersions))
+        };
+        if let Some(part) = parts.iter().find(runs_git).filter(|_| !self.changed.is_empty()) {
+            // It runs programs that a checkout configures, which could write, too.
+            return Err(self.permissions.refusal(part, None));
+        }
+        let may_move = has_moved || !self.changed.is_empty();
+        Ok(Confinement::Plain { named: self.named, changed: self.changed, may_move })
     }
 
-    fn check_part(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
-        for word in written(part) {
-            self.check_change(&word.plain)?;
-        }
-        for word in part.reads.iter().filter(|word| word.plain != "/dev/null") {
-            // The shell gives some names that are no files a meaning: /dev/tcp/HOST/PORT.
-            self.check_read(&word.plain, |_| true)?;
-        }
-        if part.words.is_empty() || self.permissions.has_rule_for(part) {
-            return Ok(());
-        }
-        let known = recognize(part).ok_or_else(|| self.permissions.refusal(part))?;
-        let is_held = self.permissions.holds_plain_commands && !self.has_rule && !self.changes;
+    fn check_redirections(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
+        written(part).try_for_each(|word| self.check_change(&word.plain))?;
+        let mut read = part.reads.iter().filter(|word| word.plain != "/dev/null");
+        // The shell gives some names that are no files a meaning: /dev/tcp/HOST/PORT.
+        read.try_for_each(|word| self.check_read(&word.plain, |_| true))
+    }
+
+    fn check_plain(
+        &mut self,
+        part: &SimpleCommand,
+        known: &PlainCommand<'_>,
+    ) -> Result<(), Denial> {
+        let accepts = self.permissions.mode == PermissionMode::AcceptEdits;
+        let mut operands = known.operands.iter();
         match known.effect {
-            PlainEffect::Prints => Ok(()),
-            PlainEffect::NeedsKernel if !is_held => Err(self.permissions.refusal(part)),
-            PlainEffect::Reads | PlainEffect::NeedsKernel => self.check_reads(&known, true),
-            PlainEffect::Searches => self.check_reads(&known, is_held),
-            PlainEffect::ChangesFolder => self.check_folder(&known),
-            PlainEffect::Changes if self.permissions.mode != PermissionMode::AcceptEdits => {
-                Err(self.permissions.refusal(part))
+            PlainEffect::Prints | PlainEffect::ChangesFolder => Ok(()),
+            PlainEffect::ReadsVersions if self.hides_versions() => {
+                Err(Denial::HiddenVersions { command: shell_lexer::raw_text(&part.words) })
             }
-            PlainEffect::Changes => {
-                known.operands.iter().try_for_each(|path| self.check_change(path))?;
-                let moves =
-                    part.words.first().is_some_and(|name| matches!(&*name.raw, "mv" | "cp"));
-                self.has_moved |= moves;
-                let sources = known.operands.iter().filter(|_| moves);
-                sources.copied().try_for_each(|path| self.check_moved(path))
+            PlainEffect::Reads | PlainEffect::ReadsRepository | PlainEffect::ReadsVersions => {
+                let patterns = usize::from(known.has_pattern);
+                // What is below the folder, whichever it is, the kernel holds.
+                let is_known = self.folder.is_some();
+                let is_checked =
+                    |path: &str| is_known || path.starts_with('/') || path.contains("..");
+                operands.enumerate().filter(|(_, it)| is_checked(it)).try_for_each(|(at, path)| {
+                    let is_there = |place: &ResolvedPath| place.real.symlink_metadata().is_ok();
+                    self.check_read(path, |place| at >= patterns || is_there(place))
+                })
             }
+            PlainEffect::Changes | PlainEffect::Transfers if !accepts => {
+                Err(self.permissions.refusal(part, None))
+            }
+            PlainEffect::Changes => operands.try_for_each(|path| {
+                self.check_change(path)?;
+                let place = self.place(path)?;
+                let removes = part.words[0].raw == "rm" && place.real.is_dir();
+                let is_open = !removes || !self.permissions.denies_below(&place);
+                if is_open { Ok(()) } else { Err(self.permissions.refusal(part, None)) }
+            }),
+            PlainEffect::Transfers => self.check_transfer(part, &known.operands),
         }
     }
 
-    /// Checks the operands that name existing files. `is_held` says whether the kernel keeps what
-    /// rules hide below them from the command.
-    fn check_reads(&mut self, known: &PlainCommand<'_>, is_held: bool) -> Result<(), Denial> {
-        let patterns = usize::from(known.has_pattern);
-        for (at, path) in known.operands.iter().enumerate() {
-            self.check_read(path, |place| at >= patterns || is_there(place))?;
+    /// Where a word leads.
+    fn place(&self, path: &str) -> Result<ResolvedPath, Denial> {
+        match &self.folder {
+            Some(folder) => Ok((self.resolve)(path, folder)),
+            None if path.starts_with('/') => Ok((self.resolve)(path, Path::new("/"))),
+            None => Err(Denial::UnknownFolder { path: path.to_owned() }),
         }
-        let here = known.operands.is_empty().then_some(".");
-        for path in known.operands.iter().copied().chain(here).filter(|_| !is_held) {
-            for place in self.places(path) {
-                if place.real.is_dir() && self.permissions.hides_below(&place) {
-                    return Err(Denial::HiddenBelow { folder: place.written });
-                }
-            }
-        }
-        Ok(())
     }
 
     fn check_read(
@@ -227,59 +199,57 @@ impl<'a> PartsCheck<'a> {
         path: &str,
         concerns: impl Fn(&ResolvedPath) -> bool,
     ) -> Result<(), Denial> {
-        if self.has_moved && !self.permissions.holds_plain_commands {
-            return Err(Denial::AfterMove);
-        }
-        for place in self.places(path) {
-            if concerns(&place) {
-                self.permissions.check_read(BuiltinTool::Read, &place).map_err(Denial::for_bash)?;
-                self.files.push(place.real);
-            }
+        let place = self.place(path)?;
+        if concerns(&place) {
+            self.permissions.check_read(BuiltinTool::Read, &place).map_err(Denial::for_bash)?;
+            self.named.push(place.real);
         }
         Ok(())
     }
 
-    /// A link would make the shell's folder, which is the path as written, differ from the real
-    /// one, against which later paths are checked.
-    fn check_folder(&mut self, known: &PlainCommand<'_>) -> Result<(), Denial> {
+    /// Whether a rule may hide a file of a repository, whose former versions git shows.
+    fn hides_versions(&self) -> bool {
+        let folders = [self.folder.as_deref().unwrap_or(Path::new("/")), &self.permissions.cwd];
+        let mut places = folders.map(|folder| (self.resolve)(".", folder)).into_iter();
+        places.any(|place| self.permissions.hides_below(&place))
+    }
+
+    fn check_folder(&mut self, known: &PlainCommand<'_>, is_first: bool) -> Result<(), Denial> {
         for path in &known.operands {
             self.check_read(path, |_| true)?;
-            if let Some(place) = self.places(path).into_iter().find(|it| it.written != it.real) {
-                return Err(Denial::FolderBehindLink { folder: place.written });
-            }
+            // Behind a link the shell's folder, which is the path as written, differs from the real one.
+            let place = self.place(path)?;
+            let is_certain = is_first && place.written == place.real && place.real.is_dir();
+            self.folder = Some(place.real).filter(|_| is_certain);
         }
         Ok(())
     }
 
     fn check_change(&mut self, path: &str) -> Result<(), Denial> {
-        if self.has_moved {
-            return Err(Denial::AfterMove);
+        let place = self.place(path)?;
+        if self.permissions.cwd.starts_with(&place.real) {
+            return Err(Denial::ChangeByCommand { path: place.written });
         }
-        for place in self.places(path) {
-            if self.permissions.cwd.starts_with(&place.real) {
-                return Err(Denial::ChangeByCommand { path: place.written });
-            }
-            self.permissions.check_change(BuiltinTool::Write, &place)?;
-            self.permissions.check_folder_denied(BuiltinTool::Write, &place)?;
-        }
+        self.permissions.check_change(BuiltinTool::Write, &place)?;
+        self.permissions.check_folder_denied(BuiltinTool::Write, &place)?;
+        self.changed.push(place.real);
         Ok(())
     }
 
-    /// With a folder, what is in it gets another path.
-    fn check_moved(&self, path: &str) -> Result<(), Denial> {
-        for place in self.places(path).into_iter().filter(|place| place.real.is_dir()) {
-            let hides =
-                |path: &PathBuf| self.permissions.hides(BuiltinTool::Read, &place.real.join(path));
-            let within = list_recursive(&place.real);
-            if within.is_none_or(|paths| paths.iter().any(|it| is_protected(it) || hides(it))) {
-                return Err(Denial::DecidesWhatRuns { path: place.written });
+    /// Checks `mv` and `cp` of files: each as the program reaches it in a folder, where it may be a
+    /// link. What is in a folder, or behind a link, could get a path that no rule knows.
+    fn check_transfer(&mut self, part: &SimpleCommand, operands: &[&str]) -> Result<(), Denial> {
+        operands.iter().try_for_each(|path| self.check_change(path))?;
+        let Some((to, from)) = operands.split_last() else { return Ok(()) };
+        for path in from {
+            let source = self.place(path)?;
+            if source.written != source.real || source.real.is_dir() {
+                return Err(self.permissions.refusal(part, None));
             }
+            // The last may be a folder, or one that the line makes.
+            self.check_change(&format!("{to}/{}", base_name(path)))?;
         }
         Ok(())
-    }
-
-    fn places(&self, path: &str) -> Vec<ResolvedPath> {
-        self.folders.now.iter().map(|folder| (self.resolve)(path, folder)).collect()
     }
 }
 
@@ -292,12 +262,19 @@ impl Permissions {
         self.mode != PermissionMode::Plan && forms.iter().any(fits)
     }
 
-    fn refusal(&self, part: &SimpleCommand) -> Denial {
+    /// `beside` has a rule.
+    fn refusal(&self, part: &SimpleCommand, beside: Option<&SimpleCommand>) -> Denial {
         let command = shell_lexer::raw_text(&part.words);
         if self.mode == PermissionMode::Plan {
             return Denial::CommandWhilePlanning { command };
         }
-        Denial::Command { command, rule: suggestion(part) }
+        let rule = suggestion(part);
+        match beside.filter(|_| recognize(part).is_some()) {
+            Some(beside) => {
+                Denial::Beside { command, ruled: shell_lexer::raw_text(&beside.words), rule }
+            }
+            None => Denial::Command { command, rule },
+        }
     }
 }
 

@@ -10,9 +10,12 @@ use super::super::catalog::BuiltinTool;
 use super::super::paths::{PATH_BYTES_MAX, normalize_lexically};
 use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::call_check::{CriticalPaths, Permissions};
-use super::command_check::{FOLDERS_MAX, Folders, Resolve};
+use super::command_check::Resolve;
 use super::denial::Denial;
 use super::rule::PermissionRule;
+
+/// How many possible working directories are tracked.
+const FOLDERS_MAX: usize = 8;
 
 /// How many characters of a command an error message shows.
 const SHOWN_MAX: usize = 80;
@@ -112,29 +115,33 @@ impl Permissions {
     ) -> Result<(), Denial> {
         self.check_denied_commands(command, parts)?;
         let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };
-        let mut folders = Folders::new(cwd);
+        let mut folders = vec![cwd.to_path_buf()];
         for part in parts {
             let words = without_assignments(&part.words).iter().map(|word| word.plain.as_str());
-            let words: Vec<&str> = words.collect();
-            let (first, is_wrapped) = match words.first() {
-                Some(first) => (1, WRAPPERS.contains(&base_name(first))),
-                None => (0, false),
-            };
-            let seen = Seen { start: cwd, folders: &folders.now, resolve };
-            if is_wrapped {
-                let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
-                self.check_words(&words, words.len(), seen)?;
-            } else {
-                self.check_words(&words, first, seen)?;
+            let mut words: Vec<&str> = words.collect();
+            let mut names = words.len().min(1);
+            if words.first().is_some_and(|first| WRAPPERS.contains(&base_name(first))) {
+                words = words.iter().flat_map(|it| it.split_whitespace()).collect();
+                names = words.len();
             }
+            let seen = Seen { start: cwd, folders: &folders, resolve };
+            self.check_words(&words, names, seen)?;
             for (tool, words) in
                 [(BuiltinTool::Write, &part.writes), (BuiltinTool::Read, &part.reads)]
             {
                 let paths = words.iter().map(|word| word.plain.as_str());
                 self.check_denied_paths(tool, paths, seen)?;
             }
-            folders.after(part, |to, from| resolve(to, from).real);
-            folders.now.truncate(FOLDERS_MAX);
+            if let ["cd", to, ..] = words.as_slice() {
+                let moved: Vec<_> = folders.iter().map(|from| resolve(to, from).real).collect();
+                folders.retain(|_| !part.is_joined);
+                folders.extend(moved);
+            }
+            // Behind a chain of `&&` it is not known whether a `cd` in it has run.
+            folders.extend((!part.is_joined).then(|| cwd.to_path_buf()));
+            folders.sort_unstable();
+            folders.dedup();
+            folders.truncate(FOLDERS_MAX);
         }
         Ok(())
     }

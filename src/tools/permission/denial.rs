@@ -75,9 +75,9 @@ pub(in super::super) enum Denial {
     )]
     Secret { tool: BuiltinTool, path: PathBuf },
     #[error(
-        "{} is protected, because it decides what other programs run: only --permission-mode \
-         bypassPermissions may change it",
-        path.display()
+        "{path} is protected, because it decides what other programs run: allow it with a rule \
+         that names it, --allowedTools 'Edit(/{path})', or --permission-mode bypassPermissions",
+        path = path.display()
     )]
     DecidesWhatRuns { path: PathBuf },
     #[error("{}", outside_working_folders(*tool, place))]
@@ -91,24 +91,27 @@ pub(in super::super) enum Denial {
     /// The command is more than simple commands, so no rule for single commands covers it.
     #[error("Bash needs permission: {0}. All of it is allowed by --allowedTools Bash")]
     NotPlain(#[from] NotPlain),
-    #[error("Bash needs permission: it changes folders too often")]
-    ManyFolders,
     #[error(
-        "Bash needs permission: {} is behind a link. Name the folder that it leads to",
-        folder.display()
+        "Bash needs permission: after a cd in the middle of a line, or through a link, {path:?} may \
+         be in another folder. Begin the line with cd, or use absolute paths"
     )]
-    FolderBehindLink { folder: PathBuf },
+    UnknownFolder { path: String },
     #[error(
-        "Bash needs permission: it goes on after mv or cp, and paths may lead elsewhere then. Do \
-         that in another call"
+        "`{command}` needs no rule by itself, but in one line with `{ruled}` it does: run it in a \
+         call of its own, or allow it with --allowedTools '{rule}'"
     )]
-    AfterMove,
+    Beside { command: String, ruled: String, rule: String },
     #[error(
-        "Bash would also read files below {} that rules hide: search with Grep, which leaves them \
-         out",
-        folder.display()
+        "`{command}` cannot be run without a rule, as this kernel has no Landlock to confine it: \
+         allow it with --allowedTools '{rule}' (but for plan mode), or everything with \
+         --permission-mode bypassPermissions"
     )]
-    HiddenBelow { folder: PathBuf },
+    NotConfined { command: String, rule: String },
+    #[error(
+        "`{command}` shows former versions of files, and a rule hides some files from Read: name \
+         those that are meant in Read or Grep, or allow it by a rule for Bash"
+    )]
+    HiddenVersions { command: String },
 }
 
 impl Denial {

@@ -29,9 +29,9 @@ struct LiveChanges {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum PermissionUpdate {
-    AddRules { rules: Vec<RuleText>, behavior: RuleBehavior },
-    ReplaceRules { rules: Vec<RuleText>, behavior: RuleBehavior },
-    RemoveRules { rules: Vec<RuleText>, behavior: RuleBehavior },
+    AddRules { rules: Vec<RuleText>, behavior: RuleList },
+    ReplaceRules { rules: Vec<RuleText>, behavior: RuleList },
+    RemoveRules { rules: Vec<RuleText>, behavior: RuleList },
     SetMode { mode: String },
     AddDirectories { directories: Vec<String> },
     RemoveDirectories { directories: Vec<String> },
@@ -44,15 +44,6 @@ pub struct RuleText {
     tool_name: String,
     #[serde(default)]
     rule_content: Option<String>,
-}
-
-/// The list of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RuleBehavior {
-    Allow,
-    Deny,
-    Ask,
 }
 
 /// Why a change was not made.
@@ -76,16 +67,6 @@ impl RuleText {
         match self.rule_content.as_deref().filter(|content| !content.is_empty()) {
             Some(content) => format!("{}({content})", self.tool_name),
             None => self.tool_name.clone(),
-        }
-    }
-}
-
-impl RuleBehavior {
-    const fn list(self) -> RuleList {
-        match self {
-            Self::Allow => RuleList::Allow,
-            Self::Deny => RuleList::Deny,
-            Self::Ask => RuleList::Ask,
         }
     }
 }
@@ -125,7 +106,7 @@ impl LivePermissions {
                 self.change(|changes| changes.rules.extend(rules));
             }
             PermissionUpdate::ReplaceRules { rules, behavior } => {
-                let (list, rules) = (behavior.list(), checked(rules, *behavior)?);
+                let (list, rules) = (*behavior, checked(rules, *behavior)?);
                 self.change(|changes| {
                     changes.rules.retain(|(known, _)| *known != list);
                     changes.rules.extend(rules);
@@ -167,11 +148,7 @@ impl LivePermissions {
 }
 
 /// The rules as texts, each valid.
-fn checked(
-    rules: &[RuleText],
-    behavior: RuleBehavior,
-) -> Result<Vec<(RuleList, String)>, UpdateError> {
-    let list = behavior.list();
+fn checked(rules: &[RuleText], list: RuleList) -> Result<Vec<(RuleList, String)>, UpdateError> {
     let check = |rule: &RuleText| {
         let rule = rule.text();
         match check_rule(&rule, list, Path::new("/"), None) {

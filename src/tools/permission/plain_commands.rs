@@ -1,6 +1,6 @@
 //! The commands that need no rule: a short list of programs and flags.
 
-use super::super::shell_lexer::{ShellWord, SimpleCommand, raw_text};
+use super::super::shell_lexer::{ShellWord, SimpleCommand};
 
 /// A command on the list, all of whose flags are on it, too.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,19 +17,23 @@ pub(super) struct PlainCommand<'a> {
 pub(super) enum PlainEffect {
     /// Prints them, or something that is no file.
     Prints,
-    Reads,
     /// Reads them, and what is below them.
-    Searches,
-    /// Reads them. Only the kernel can tell that it changes nothing: git runs programs that a
-    /// checkout configures.
-    NeedsKernel,
+    Reads,
+    /// Reads names in a repository. git may run programs that a checkout configures.
+    ReadsRepository,
+    /// Reads former versions of files, which git keeps under other names.
+    ReadsVersions,
     /// Makes its operand the working directory.
     ChangesFolder,
-    /// Creates, moves or removes them.
+    /// Creates, changes or removes them.
     Changes,
+    /// Copies or moves all but the last to the last.
+    Transfers,
 }
 
-use PlainEffect::{Changes, ChangesFolder, NeedsKernel, Prints, Reads, Searches};
+use PlainEffect::{
+    Changes, ChangesFolder, Prints, Reads, ReadsRepository, ReadsVersions, Transfers,
+};
 
 /// Programs, one-letter flags, one-letter flags with a value, other flags, effect. Digits are flags
 /// of every program. Left out are flags that write, run a program, follow links, or take the names
@@ -52,8 +56,7 @@ const PROGRAMS: &[Row] = &[
     (&["tr"], "cdst", "", &["--complement", "--delete", "--squeeze-repeats"], Prints),
     (&["cd"], "", "", &[], ChangesFolder),
     (&["ls"], "ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", &[
-        "--all", "--almost-all", "--color", "--directory", "--full-time", "--human-readable",
-        "--recursive", "--reverse", "--size", "--sort", "--time-style"], Reads),
+        "--all", "--color", "--directory", "--human-readable", "--recursive", "--sort"], Reads),
     (&["cat"], "AETbenstuv", "", &["--number", "--show-all"], Reads),
     (&["head", "tail"], "qvz", "cns", &["--bytes", "--lines", "--quiet"], Reads),
     (&["wc"], "Lclmw", "", &["--bytes", "--chars", "--lines", "--words"], Reads),
@@ -73,15 +76,15 @@ const PROGRAMS: &[Row] = &[
     (&["md5sum", "sha1sum", "sha256sum", "cksum"], "btz", "", &["--binary", "--tag"], Reads),
     (&["cmp", "comm"], "bilsz", "n", &["--silent", "--quiet"], Reads),
     (&["diff"], "BENZabcdeinpqstuwy", "CIUWx", &[
-        "--brief", "--color", "--ignore-all-space", "--side-by-side", "--unified"], Searches),
+        "--brief", "--color", "--ignore-all-space", "--side-by-side", "--unified"], Reads),
     (&["grep", "egrep", "fgrep"], "EFGHILPTUZabchilnoqrsvwxyz", "ABCem", &[
         "--after-context", "--before-context", "--color", "--context", "--count", "--exclude",
         "--exclude-dir", "--files-with-matches", "--fixed-strings", "--ignore-case", "--include",
         "--invert-match", "--line-number", "--max-count", "--only-matching", "--perl-regexp",
-        "--quiet", "--recursive", "--regexp", "--word-regexp"], Searches),
+        "--quiet", "--recursive", "--regexp", "--word-regexp"], Reads),
     (&["rg"], "FHINSchilnopsvwx", "ABCTegmt", &[
         "--color", "--count", "--files", "--files-with-matches", "--glob", "--hidden",
-        "--ignore-case", "--line-number", "--type"], Searches),
+        "--ignore-case", "--line-number", "--type"], Reads),
     (&["jq"], "CMRSacejnrs", "", &[
         "--compact-output", "--exit-status", "--raw-output", "--slurp", "--sort-keys"], Reads),
     (&["tree"], "adfhpsDFQC", "ILP", &["--dirsfirst"], Reads),
@@ -99,28 +102,26 @@ const PROGRAMS: &[Row] = &[
     (&["mkdir"], "pv", "m", &["--parents"], Changes),
     (&["touch"], "acm", "", &[], Changes),
     (&["rm", "rmdir"], "dfiprv", "", &["--force", "--recursive"], Changes),
-    (&["mv"], "fnv", "", &["--force"], Changes),
-    (&["cp"], "adfnprRv", "", &["--force", "--recursive"], Changes),
+    (&["mv"], "fnv", "", &["--force"], Transfers),
+    (&["cp"], "fnpv", "", &["--force"], Transfers),
 ];
 
-/// Commands of git that look. They also run programs that a checkout configures.
+/// Programs whose first operand may be a pattern or a script.
+const PATTERN_FIRST: &[&str] = &["egrep", "fgrep", "grep", "jq", "rg"];
+
+/// Commands of git that look, and whether they show what is in files.
 #[rustfmt::skip]
-const GIT_COMMANDS: &[&str] = &[
-    "blame", "branch", "cat-file", "describe", "diff", "grep", "log", "ls-files", "ls-tree",
-    "merge-base", "name-rev", "reflog", "remote", "rev-list", "rev-parse", "shortlog", "show",
-    "show-ref", "status",
+const GIT_COMMANDS: &[(&[&str], PlainEffect)] = &[
+    (&["branch", "describe", "ls-files", "ls-tree", "merge-base", "name-rev", "remote", "rev-list",
+        "rev-parse", "shortlog", "show-ref", "status"], ReadsRepository),
+    (&["blame", "cat-file", "diff", "grep", "log", "reflog", "show"], ReadsVersions),
 ];
 
-/// Flags with which they read outside of the repository or run programs. The kernel holds both.
-const GIT_RUNS: &[&str] =
-    &["-O", "--contents", "--exec", "--ext-diff", "--no-index", "--open", "--output", "--textconv"];
-
-/// Those that run none.
+/// Flags of `git log` with which it shows no more than names.
 #[rustfmt::skip]
-const GIT_READS: &[&str] = &[
-    "git branch --show-current", "git remote", "git remote -v", "git rev-parse --abbrev-ref HEAD",
-    "git rev-parse --is-inside-work-tree", "git rev-parse --show-prefix",
-    "git rev-parse --show-toplevel", "git rev-parse HEAD",
+const GIT_LOG_NAMES: &[&str] = &[
+    "--all", "--decorate", "--graph", "--name-only", "--name-status", "--no-merges", "--oneline",
+    "--shortstat", "--stat", "-n",
 ];
 
 /// The command, if it consists of literal words of the list.
@@ -134,16 +135,16 @@ pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
         let verb = words.by_ref().find(|word| *word != "--no-pager")?;
         let (flags, operands): (Vec<&str>, Vec<&str>) =
             words.partition(|word| word.starts_with('-'));
-        if flags
-            .iter()
-            .any(|flag| flag.contains('/') || GIT_RUNS.iter().any(|it| flag.starts_with(it)))
-        {
-            return None;
-        }
-        let reads = GIT_READS.contains(&raw_text(&command.words).as_str());
-        let effect = if reads { Prints } else { NeedsKernel };
-        let known = GIT_COMMANDS.contains(&verb);
-        return known.then_some(PlainCommand { effect, operands, has_pattern: true });
+        let (_, effect) = GIT_COMMANDS.iter().find(|(verbs, _)| verbs.contains(&verb))?;
+        let is_count = |flag: &str| flag[1..].bytes().all(|byte| byte.is_ascii_digit());
+        let lists = flags.iter().all(|flag| GIT_LOG_NAMES.contains(flag) || is_count(flag));
+        let effect = match verb {
+            "log" if lists => ReadsRepository,
+            // It shows what changed.
+            "status" if flags.iter().any(|flag| flag.contains('v')) => ReadsVersions,
+            _ => *effect,
+        };
+        return Some(PlainCommand { effect, operands, has_pattern: true });
     }
     let row = PROGRAMS.iter().find(|(names, ..)| names.contains(&first.raw.as_str()))?;
     let mut operands = operands(row, rest)?;
@@ -162,41 +163,37 @@ pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
             !format.plain.starts_with('-')
                 && !conversions.any(|rest| rest.trim_start_matches(is_width).starts_with('n'))
         }),
-        // These read further files.
-        "jq" => !operands.iter().any(|word| word.contains("import") || word.contains("include")),
         _ => true,
     };
     let edits = first.raw == "sed" && rest.iter().any(|word| word.plain == "-i");
     let effect = if edits { Changes } else { row.4 };
     // The script of sed is no file.
     let operands = operands.split_off(usize::from(first.raw == "sed" && fits));
-    let has_pattern = matches!(row.4, Searches) || first.raw == "jq";
+    let has_pattern = PATTERN_FIRST.contains(&first.raw.as_str());
     fits.then_some(PlainCommand { effect, operands, has_pattern })
 }
 
-/// Whether a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write
-/// files and run programs.
+/// Whether a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write files
+/// and run programs.
 fn edits_lines(script: &str) -> bool {
-    let mut command = script;
-    loop {
-        command = command.trim_start_matches(|letter: char| {
-            letter.is_ascii_digit() || matches!(letter, ',' | '$')
-        });
-        let Some(pattern) = command.strip_prefix('/') else { break };
+    let is_number = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '$');
+    let mut command = script.trim_start_matches(is_number);
+    while let Some(pattern) = command.strip_prefix('/') {
         let Some((pattern, rest)) = pattern.split_once('/') else { return false };
-        if pattern.contains(['\\', '\n', '[']) {
+        if pattern.contains(['\\', '[']) {
             return false;
         }
-        command = rest;
+        command = rest.trim_start_matches(is_number);
     }
-    let Some(change) = command.strip_prefix('s') else {
+    let mut change = command.strip_prefix('s').unwrap_or_default().chars();
+    let Some(mark) = change.next().filter(char::is_ascii_punctuation) else {
         return matches!(command, "p" | "d" | "q");
     };
-    let Some(mark) = change.chars().next().filter(char::is_ascii_punctuation) else { return false };
-    let parts: Vec<&str> = change.split(mark).collect();
-    let ["", _, _, flags] = parts.as_slice() else { return false };
     let is_flag = |flag: char| "gpiI".contains(flag) || flag.is_ascii_digit();
-    mark != '\\' && !change.contains('\n') && flags.chars().all(is_flag)
+    let parts: Vec<&str> = change.as_str().split(mark).collect();
+    mark != '\\'
+        && !script.contains('\n')
+        && matches!(parts.as_slice(), [_, _, flags] if flags.chars().all(is_flag))
 }
 
 /// The words that are no flags. `None` if a flag is not on the list.

@@ -195,6 +195,12 @@ impl PermissionRule {
         self.names(tool) && pattern.reaches_below(folder)
     }
 
+    /// What all paths that this rule is about begin with.
+    pub(super) fn literal_prefix(&self) -> Option<&Path> {
+        let RuleScope::Path(pattern) = &self.scope else { return None };
+        Some(&pattern.literal_prefix)
+    }
+
     /// The paths that this rule denies to commands, if it does.
     pub(super) fn denies_paths(&self) -> Option<RuleDenial> {
         let RuleScope::Path(PathPattern { literal_prefix, is_whole, .. }) = &self.scope else {

@@ -1,10 +1,13 @@
 //! The lists of permission rules, and why a text is not a rule.
 
+use serde::Deserialize;
+
 use super::super::domain::InvalidHost;
 use super::super::glob_limits::OversizedGlob;
 
 /// The list that a rule belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RuleList {
     Allow,
     Ask,

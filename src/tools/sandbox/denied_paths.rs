@@ -32,6 +32,11 @@ impl DeniedPlaces {
         self.denied.iter().any(|place| place.starts_with(folder))
     }
 
+    /// Whether a write-protected path is below a folder.
+    pub(in super::super) fn protects_below(&self, folder: &Path) -> bool {
+        self.write_protected.iter().any(|place| place.starts_with(folder))
+    }
+
     /// Whether a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
         let deepest = |places: &[PathBuf]| {

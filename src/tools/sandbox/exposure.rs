@@ -32,12 +32,13 @@ impl KernelSupport {
     pub(super) fn gap(self, no_network: bool) -> Option<String> {
         let abi = self.landlock.abi;
         if abi == 0 {
-            return Some("this kernel or container has no working Landlock".to_owned());
+            let what = "this kernel or container has no working Landlock, so no command runs without a rule";
+            return Some(what.to_owned());
         }
         if !self.landlock.restricts_files() {
             return Some(format!(
-                "this kernel's Landlock (version {abi}) cannot keep files from being emptied; it \
-                 takes version 3"
+                "this kernel's Landlock (version {abi}) cannot keep files from being emptied, \
+                 which takes version 3, so no command runs without a rule"
             ));
         }
         let network = if no_network { ", and use the network" } else { "" };

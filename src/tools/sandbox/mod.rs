@@ -260,7 +260,8 @@ impl Sandbox {
     /// The rules for a command that needs no permission rule. `None` if the kernel cannot enforce
     /// them. Blocks.
     fn plain_rules(&self, scope: &PlainScope) -> Option<LandlockPolicy> {
-        let calls = if scope.may_edit { CallFilter::Commands } else { CallFilter::Readers };
+        let is_reader = scope.changed.is_empty();
+        let calls = if is_reader { CallFilter::Readers } else { CallFilter::Commands };
         let rules = || self.with_grants(plain::grants(scope), self.kernel.least_network(), calls);
         self.can_hold_readers().then(rules)
     }

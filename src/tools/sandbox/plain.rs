@@ -1,5 +1,6 @@
-//! The rules for commands that need no permission rule: no writing, no network, and no reading but
-//! of what Read may read and of what programs need to start.
+//! The rules for commands that need no permission rule: no network, no writing but of the files that
+//! they are known to change, and no reading but of what Read may read and of what programs need to
+//! start.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,8 +21,9 @@ pub(in super::super) struct PlainScope {
     pub(in super::super) named: Vec<PathBuf>,
     /// Files that outlast made for the command to write to.
     pub(in super::super) outputs: Vec<PathBuf>,
-    /// Whether files in the folders may be changed.
-    pub(in super::super) may_edit: bool,
+    /// Files and folders that it changes. What is beside them is open to it, too, as the kernel knows no
+    /// other way to let it make, rename and remove them.
+    pub(in super::super) changed: Vec<PathBuf>,
     /// Whether it may end in another working directory.
     pub(in super::super) may_move: bool,
     /// Whether a path is hidden from Read. `None` where nothing below these folders is.
@@ -93,10 +95,11 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
     grants.extend(files.map(|file| PathRule::new(file, PathAccess::Read)));
     grants.extend(DEVICES.iter().map(|device| PathRule::new(*device, PathAccess::Use)));
     grants.extend(scope.outputs.iter().map(|file| PathRule::new(file, PathAccess::Change)));
-    if scope.may_edit {
-        let changeable = scope.folders.iter();
-        grants.extend(changeable.map(|folder| PathRule::new(folder, PathAccess::Change)));
-        return grants;
+    for path in &scope.changed {
+        let is_there = |path: &&Path| fs::symlink_metadata(path).is_ok();
+        let beside = path.ancestors().skip(1).find(is_there);
+        let places = [Some(path.as_path()), beside];
+        grants.extend(places.into_iter().flatten().map(|it| PathRule::new(it, PathAccess::Write)));
     }
     for path in scope.folders.iter().chain(&scope.named) {
         match &scope.hides {
@@ -136,4 +139,42 @@ fn visible(folder: &Path, hides: &Hides, seen: &mut usize) -> Option<Vec<PathRul
         }
     }
     if is_whole { Some(vec![PathRule::new(folder, PathAccess::Read)]) } else { Some(grants) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_writable_but_what_is_changed_and_what_is_beside_and_below_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("src/deep")).unwrap();
+        fs::write(root.join("src/old"), "").unwrap();
+        let at = |name: &str| root.join(name);
+        // The changed path, and what is granted for it.
+        for (changed, granted) in [
+            ("src/old", vec!["src/old", "src"]),
+            ("src/new", vec!["src/new", "src"]),
+            ("src/deep", vec!["src/deep", "src"]),
+            ("src/a/b/c", vec!["src/a/b/c", "src"]),
+        ] {
+            let scope = PlainScope {
+                folders: vec![root.clone()],
+                named: Vec::new(),
+                outputs: Vec::new(),
+                changed: vec![at(changed)],
+                may_move: false,
+                hides: None,
+                path: OsString::new(),
+            };
+            let writable = |grant: &PathRule| match grant.access {
+                PathAccess::Write | PathAccess::Change => Some(grant.path.clone()),
+                PathAccess::List | PathAccess::Read | PathAccess::Use => None,
+            };
+            let found: Vec<PathBuf> = grants(&scope).iter().filter_map(writable).collect();
+            let granted: Vec<PathBuf> = granted.into_iter().map(at).collect();
+            assert_eq!(found, granted, "{changed}");
+        }
+    }
 }

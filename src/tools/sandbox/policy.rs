@@ -210,7 +210,7 @@ impl SandboxPolicy {
         for grant in &mut grants {
             match grant.access {
                 PathAccess::Change => grant.access = PathAccess::Read,
-                PathAccess::List | PathAccess::Read | PathAccess::Use => {}
+                PathAccess::List | PathAccess::Read | PathAccess::Use | PathAccess::Write => {}
             }
         }
         grants
