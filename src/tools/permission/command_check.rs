@@ -18,8 +18,8 @@ pub(in super::super) enum Confinement {
     Sandbox,
     /// The same, but nothing is written.
     SandboxReading,
-    /// No rule was needed: there is no network, nothing is read but `named` and what Read may read, and
-    /// nothing is written, or else only `changed` and what is beside or below it. The working
+    /// No rule was needed: there is no network, nothing is read but `named` and what Read may read,
+    /// and nothing is written, or else only `changed` and what is beside or below it. The working
     /// directory may change.
     Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool },
 }
@@ -76,8 +76,8 @@ fn written(part: &SimpleCommand) -> impl Iterator<Item = &ShellWord> {
     part.writes.iter().filter(|word| word.plain != "/dev/null")
 }
 
-/// The check of a line that has no rule as a whole: either each command has a rule, or all of them are
-/// plain.
+/// The check of a line that has no rule as a whole: either each command has a rule, or all of them
+/// are plain.
 struct LineCheck<'a> {
     permissions: &'a Permissions,
     resolve: Resolve<'a>,
@@ -217,7 +217,7 @@ impl LineCheck<'_> {
     fn check_folder(&mut self, known: &PlainCommand<'_>, is_first: bool) -> Result<(), Denial> {
         for path in &known.operands {
             self.check_read(path, |_| true)?;
-            // Behind a link the shell's folder, which is the path as written, differs from the real one.
+            // Behind a link the shell's folder, the path as written, differs from the real one.
             let place = self.place(path)?;
             let is_certain = is_first && place.written == place.real && place.real.is_dir();
             self.folder = Some(place.real).filter(|_| is_certain);

@@ -92,8 +92,8 @@ pub(in super::super) enum Denial {
     #[error("Bash needs permission: {0}. All of it is allowed by --allowedTools Bash")]
     NotPlain(#[from] NotPlain),
     #[error(
-        "Bash needs permission: after a cd in the middle of a line, or through a link, {path:?} may \
-         be in another folder. Begin the line with cd, or use absolute paths"
+        "Bash needs permission: after a cd in the middle of a line, or through a link, {path:?} \
+         may be in another folder. Begin the line with cd and &&, or use absolute paths"
     )]
     UnknownFolder { path: String },
     #[error(
