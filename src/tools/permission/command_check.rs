@@ -100,10 +100,10 @@ impl LineCheck<'_> {
         let mut others = commands().filter(|part| !has_rule(part));
         let open = others.find(|part| ruled.is_none() || !goes_along(part));
         let is_plain = ruled.is_none() || open.is_some();
-        if let (Some(ruled), Some(open)) = (ruled, open) {
-            if commands().any(|part| effect(part).is_none()) {
-                return Err(self.permissions.refusal(open, Some(ruled)));
-            }
+        if let (Some(ruled), Some(open)) = (ruled, open)
+            && commands().any(|part| effect(part).is_none())
+        {
+            return Err(self.permissions.refusal(open, Some(ruled)));
         }
         let is_confined = !is_plain || self.permissions.holds_plain_commands;
         if let Some(part) = parts.first().filter(|_| !is_confined) {
