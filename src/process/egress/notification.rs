@@ -33,10 +33,10 @@ pub(super) fn install(program: &[sock_filter]) -> io::Result<OwnedFd> {
     for flags in [listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, listener] {
         let mode = libc::SECCOMP_SET_MODE_FILTER;
         // SAFETY: the kernel reads the program, which lives as long as the call, and no more.
-        let made = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
-        match Errno::result(made) {
-            Ok(made) => {
-                let descriptor = i32::try_from(made).map_err(io::Error::other)?;
+        let result = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
+        match Errno::result(result) {
+            Ok(number) => {
+                let descriptor = i32::try_from(number).map_err(io::Error::other)?;
                 // SAFETY: the kernel has just created it for this process.
                 return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
             }
