@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
 use crate::model::{
-    EndWords, ModelReply, RequestContent, StopKind, StreamProgress, classify_reply,
+    EndWords, ModelReply, Reasoning, RequestContent, StopKind, StreamProgress, classify_reply,
 };
 use crate::recovery::{
     CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment,
@@ -85,8 +85,8 @@ impl RunWorld<'_> {
         let rung = self.caller.endpoint_at(ask.rung).clone();
         let summary =
             (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
-        let (thinking, model) =
-            (self.caller.thinking_for(&rung, &self.conversation), rung.facts.name.as_str());
+        let (reasoning, model) =
+            (self.caller.reasoning_for(&rung, &self.conversation), rung.facts.name.as_str());
         // Not every model of the chain has fast mode.
         let fast = ask.fast && rung.facts.fast.is_some();
         let prompt = if let Some(messages) = &summary {
@@ -95,7 +95,7 @@ impl RunWorld<'_> {
             let (system, tools) = (self.caller.system.as_str(), self.caller.definitions.as_slice());
             let (messages, source) =
                 (self.conversation.history.messages(), self.context.source.as_deref());
-            RequestContent { model, system, tools, messages, thinking, fast, source }
+            RequestContent { model, system, tools, messages, reasoning, fast, source }
         };
         let (sender, mut steps) = mpsc::unbounded_channel();
         // The receiver is gone once the call was cut; the step is not needed then.
@@ -248,7 +248,7 @@ pub(super) fn summary_prompt<'a>(
         system: SUMMARISE.system,
         tools: &[],
         messages,
-        thinking: None,
+        reasoning: Reasoning::LEAST,
         fast,
         source: None,
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::model::limits::{ProbeEnd, ProbeTurn};
-use crate::model::{Bounds, ModelReply, RequestContent};
+use crate::model::{Bounds, ModelReply, Reasoning, RequestContent};
 use crate::recovery::Limits;
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind,
@@ -170,7 +170,7 @@ impl ModelCaller {
                     system: "",
                     tools: &[],
                     messages: &messages,
-                    thinking: None,
+                    reasoning: Reasoning::LEAST,
                     fast: false,
                     source: Some(SOURCE),
                 };

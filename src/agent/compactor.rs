@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Bounds, ModelReply};
+use crate::model::{Bounds, ModelReply, Reasoning, ReasoningField};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
     RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,
@@ -200,6 +200,7 @@ impl ContextView<'_> {
                 AvailableMitigations {
                     rounds: drops < DROPS_MAX,
                     output: output || refused_cap,
+                    thinking: self.is_refused_for_reasoning(fault, ask.purpose),
                     cache_marks: self.is_refused_for_cache_marks(fault),
                     ..AvailableMitigations::NONE
                 }
@@ -213,7 +214,7 @@ impl ContextView<'_> {
                 // Lowering the output cap does not help above the compaction threshold.
                 let crowded = self.conversation.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let thinking = self.asks_for_thinking() && fault.is_about_asking_for_thinking();
+                let thinking = self.is_refused_for_reasoning(fault, ask.purpose);
                 AvailableMitigations {
                     media: has_media(messages),
                     block,
@@ -226,8 +227,24 @@ impl ContextView<'_> {
         }
     }
 
-    fn asks_for_thinking(&self) -> bool {
-        self.caller.thinking_for(self.caller.endpoint(), self.conversation).is_some()
+    fn asks_for_thinking(&self, purpose: CallPurpose) -> bool {
+        self.sends_field(ReasoningField::Thinking, purpose)
+    }
+
+    /// Whether the request has the field.
+    fn sends_field(&self, field: ReasoningField, purpose: CallPurpose) -> bool {
+        let endpoint = self.caller.endpoint();
+        let reasoning = match purpose {
+            CallPurpose::Reply => self.caller.reasoning_for(endpoint, self.conversation),
+            CallPurpose::Summary(_) => Reasoning::LEAST,
+        };
+        let model = endpoint.facts.name.as_str();
+        reasoning.has_field(model, field) && endpoint.client.accepts_field(model, field)
+    }
+
+    /// Whether the refusal is about a field of the request that it can do without.
+    fn is_refused_for_reasoning(&self, fault: &Fault, purpose: CallPurpose) -> bool {
+        refused_field(fault).is_some_and(|field| self.sends_field(field, purpose))
     }
 
     fn is_refused_for_cache_marks(&self, fault: &Fault) -> bool {
@@ -253,7 +270,7 @@ impl ContextView<'_> {
                 let is_thinking = |block: &Block| {
                     matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
                 };
-                let has_thinking = self.asks_for_thinking()
+                let has_thinking = self.asks_for_thinking(ask.purpose)
                     || messages.iter().flat_map(|message| &message.content).any(is_thinking);
                 fault.fault.is_about_asking_for_thinking() && !has_thinking
             }
@@ -434,9 +451,16 @@ impl ContextView<'_> {
             Trim::Folds => self.fold(),
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),
-            Trim::ThinkingParameter => self.caller.thinking = None,
+            Trim::ThinkingParameter => self.drop_refused_field(),
             Trim::CacheMarks => self.caller.endpoint().client.drop_cache_marks(),
         }
+    }
+
+    fn drop_refused_field(&mut self) {
+        let Some(fault) = self.caller.last_fault() else { return };
+        let Some(field) = refused_field(fault) else { return };
+        let endpoint = self.caller.endpoint();
+        endpoint.client.drop_field(&endpoint.facts.name, field);
     }
 
     fn fold(&mut self) {
@@ -479,6 +503,15 @@ impl ContextView<'_> {
             density,
             NAMED,
         )
+    }
+}
+
+/// The field for thinking or effort that a refusal is about.
+fn refused_field(fault: &Fault) -> Option<ReasoningField> {
+    if fault.is_about_effort() {
+        Some(ReasoningField::Effort)
+    } else {
+        fault.is_about_asking_for_thinking().then_some(ReasoningField::Thinking)
     }
 }
 

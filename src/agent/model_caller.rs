@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, RateLimits, Renewal};
+use crate::model::{ModelReply, RateLimits, Reasoning, Renewal, ThinkingMode};
 use crate::recovery::{
     ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, Shortfall, classify,
 };
@@ -36,7 +36,7 @@ pub(super) struct ModelCaller {
     pub(super) endpoints: Vec<ModelEndpoint>,
     /// The index of the model in use.
     pub(super) model_index: u8,
-    pub(super) thinking: Option<u32>,
+    pub(super) reasoning: Reasoning,
     pub(super) stream_events: bool,
     /// The context window of each model as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
@@ -100,16 +100,17 @@ impl ModelCaller {
         self.output_limits[rung]
     }
 
-    /// The thinking budget for the next reply.
-    pub(super) fn thinking_for(
+    /// What the next reply is asked for beyond an answer.
+    pub(super) fn reasoning_for(
         &self,
         rung: &ModelEndpoint,
         conversation: &Conversation,
-    ) -> Option<u32> {
+    ) -> Reasoning {
         let bare = conversation.thinking_stripped
             && rung.facts.requires_prior_thinking()
             && lacks_thinking(conversation.history.messages());
-        self.thinking.filter(|_| !bare)
+        let thinking = if bare { ThinkingMode::Off } else { self.reasoning.thinking };
+        Reasoning { thinking, ..self.reasoning }
     }
 
     /// Records the fault that the run reports if it ends because of it, and when the service

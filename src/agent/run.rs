@@ -252,7 +252,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             definitions,
             endpoints: setup.endpoints,
             model_index: resumed.run.map_or(0, |run| run.model_index),
-            thinking: setup.thinking,
+            reasoning: setup.reasoning,
             stream_events: setup.stream_events,
             windows,
             output_limits,

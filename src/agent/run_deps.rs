@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::hooks::Hooks;
 use crate::journal::Journal;
 use crate::mcp::Servers;
+use crate::model::Reasoning;
 use crate::model::limits::SharedLimits;
 use crate::recovery::{Limits, Money};
 use crate::secrets::KnownSecrets;
@@ -44,7 +45,7 @@ pub(super) struct AgentSetup {
     pub(super) endpoints: Vec<ModelEndpoint>,
     pub(super) toolbox: Toolbox,
     pub(super) limits: Limits,
-    pub(super) thinking: Option<u32>,
+    pub(super) reasoning: Reasoning,
     pub(super) stream_events: bool,
     pub(super) shared_limits: Option<SharedLimits>,
     pub(super) journal: Journal,
@@ -89,7 +90,7 @@ impl AgentSetup {
             endpoints: setup.endpoints,
             toolbox,
             limits: setup.limits,
-            thinking: setup.thinking,
+            reasoning: setup.reasoning,
             stream_events: setup.stream_events,
             shared_limits: setup.shared,
             journal: setup.journal,

@@ -12,7 +12,7 @@ use crate::journal::{
 };
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelFacts, RateLimits};
+use crate::model::{ModelFacts, RateLimits, Reasoning};
 use crate::recovery::{
     ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall,
     StopReason,
@@ -71,8 +71,8 @@ pub struct Setup {
     pub seed: u64,
     pub permission_mode: String,
     pub api_key_source: String,
-    /// The thinking budget in tokens, when the user asked for thinking.
-    pub thinking: Option<u32>,
+    /// How much the model is asked to think and to do.
+    pub reasoning: Reasoning,
     /// Whether the observer is shown the raw events of the stream.
     pub stream_events: bool,
     /// `--budget-mode after`: stop once this much is spent, instead of reserving.

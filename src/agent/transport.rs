@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::model::{ModelClient, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
+use crate::model::{
+    ModelClient, ModelReply, RateLimits, ReasoningField, Renewal, RequestContent, StreamProgress,
+};
 use crate::recovery::{Fault, ModelCall, Standing};
 
 /// A boxed future, so that endpoints of different kinds can stand in one model chain.
@@ -40,6 +42,12 @@ pub trait Transport: Send + Sync {
 
     /// Sends requests without such marks from now on.
     fn drop_cache_marks(&self);
+
+    /// Whether requests to `model` may have the field: the service has not refused it.
+    fn accepts_field(&self, model: &str, field: ReasoningField) -> bool;
+
+    /// Sends requests to `model` without the field from now on.
+    fn drop_field(&self, model: &str, field: ReasoningField);
 
     /// The rate limits that the latest response reported.
     fn rate_limits(&self) -> Option<RateLimits>;
@@ -83,6 +91,14 @@ impl Transport for ModelClient {
 
     fn drop_cache_marks(&self) {
         self.drop_cache_marks();
+    }
+
+    fn accepts_field(&self, model: &str, field: ReasoningField) -> bool {
+        self.accepts_field(model, field)
+    }
+
+    fn drop_field(&self, model: &str, field: ReasoningField) {
+        self.drop_field(model, field);
     }
 
     fn rate_limits(&self) -> Option<RateLimits> {

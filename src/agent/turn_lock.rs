@@ -68,7 +68,7 @@ impl RunWorld<'_> {
                 system: &self.caller.system,
                 tools: &self.caller.definitions,
                 messages: self.conversation.history.messages(),
-                thinking: None,
+                reasoning: self.caller.reasoning,
                 fast: false,
                 source: None,
             }

@@ -106,7 +106,7 @@ pub(super) fn assemble(
         seed,
         permission_mode: settings.tools.mode.name().to_owned(),
         api_key_source: settings.endpoint.credential.source().to_owned(),
-        thinking: settings.thinking,
+        reasoning: settings.reasoning,
         stream_events: settings.output.partial_messages,
         stop_after,
         journal,
@@ -282,11 +282,16 @@ fn hooks(
         environment.retain(|(known, _)| known != name);
         environment.push((name.into(), value));
     }
+    let effort = settings.reasoning.effort;
+    if let Some(effort) = effort {
+        environment.push(("CLAUDE_EFFORT".into(), effort.name().into()));
+    }
     let scene = HookEnvironment {
         session_id: session_id.to_owned(),
         transcript: journal.to_owned(),
         cwd: settings.cwd.clone(),
         permission_mode: settings.tools.mode.name().to_owned(),
+        effort,
         environment,
         log: CrashLog::in_folder(&settings.state_dir),
         state_folder: settings.state_dir.clone(),

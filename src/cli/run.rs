@@ -296,10 +296,13 @@ impl RunJob {
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
         let mut settings = Settings::clone(&self.settings);
-        if called.model.is_some() || !called.grants.is_empty() {
+        if called.model.is_some() || called.effort.is_some() || !called.grants.is_empty() {
             let mut wanted = args.clone();
             if let Some(model) = &called.model {
                 wanted.flags.give_default("model", model);
+            }
+            if let Some(effort) = called.effort {
+                wanted.flags.give_default("effort", effort.name());
             }
             wanted.flags.extend("allowed-tools", called.grants);
             let session = settings.session;

@@ -158,6 +158,7 @@ impl SettingFlags {
     pub fn thinking(&self, is_set: bool) -> Option<FlagValue> {
         let tokens = match self.texts(THINKING).last()?.as_str() {
             "disabled" => 0,
+            "adaptive" => return None,
             _ if is_set => return None,
             _ => THINKING_TOKENS,
         };

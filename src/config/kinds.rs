@@ -18,7 +18,9 @@ use super::schema_parts::{list, names, servers, whole};
 use super::values::{self, InvalidValue};
 use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
-use crate::types::{AccountKind, ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
+use crate::types::{
+    AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, SandboxMode, ThinkingDisplay,
+};
 
 /// How the flag of a setting is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,9 +221,11 @@ choices!(
     AccountKind,
     BudgetMode,
     ChildEnvironment,
+    Effort,
     OnDenied,
     PermissionMode,
     SandboxMode,
+    ThinkingDisplay,
     UnattendedRetry
 );
 

@@ -20,11 +20,12 @@ use super::setting::{Setting, Untrusted};
 use super::strictness::{is_at_most, is_stricter_mode, is_stricter_to_require};
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, memory, millis, no, per_cent, retries, text, thinking, tries, unattended,
+    count, effort, memory, millis, no, per_cent, retries, text, thinking, tries, unattended,
 };
 use crate::recovery::Limits;
 use crate::types::{
-    AccountKind, AgentLimits, ChildEnvironment, OnDenied, PermissionMode, SandboxMode,
+    AccountKind, AgentLimits, ChildEnvironment, Effort, OnDenied, PermissionMode, SandboxMode,
+    ThinkingDisplay,
 };
 
 /// The headings of flags in the help.
@@ -400,6 +401,11 @@ settings! {
     /// How often the model is asked to go on where it was cut off.
     output_continuations: u8 = limits().budgets.continuations, "outputContinuations";
 
+    /// How thorough replies are to be; a model without the level has the next lower one.
+    effort: Option<Effort> = None, "effortLevel"
+        .flag("effort", "LEVEL", MODEL)
+        .variable("CLAUDE_CODE_EFFORT_LEVEL", "not where it is auto or unset", effort);
+
     /// How much fits into the models' context windows.
     context_window: Option<WindowSizes> = None, "contextWindow"
         .flag("context-window", "[MODEL=]TOKENS", MODEL).joined();
@@ -426,7 +432,17 @@ settings! {
     prompt_caching: bool = true, "promptCaching"
         .variable("DISABLE_PROMPT_CACHING", "false where it is 1, true, yes or on", no);
 
-    /// How many tokens of thinking a reply may hold; 0 for none.
+    /// Let models think before they answer; true also gives those a budget that do not decide for
+    /// themselves how much.
+    always_thinking: Option<bool> = None, "alwaysThinkingEnabled"
+        .variable("CLAUDE_CODE_DISABLE_THINKING", "false where it is 1, true, yes or on", no)
+        .default_words("models that decide for themselves how much do");
+
+    /// How much of its thinking the service shows.
+    thinking_display: Option<ThinkingDisplay> = None, "thinkingDisplay"
+        .flag("thinking-display", "HOW", MODEL);
+
+    /// How many tokens of thinking a reply may hold, where the model takes a budget; 0 for none.
     max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"
         .flag("max-thinking-tokens", "N", MODEL).variable("MAX_THINKING_TOKENS", "", thinking);
 

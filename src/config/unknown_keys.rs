@@ -8,11 +8,11 @@ use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
-const FOREIGN: [&str; 42] = [
-    "$schema", "alwaysThinkingEnabled", "attribution", "autoMemoryEnabled",
+const FOREIGN: [&str; 40] = [
+    "$schema", "attribution", "autoMemoryEnabled",
     "autoScrollEnabled", "autoUpdates", "autoUpdatesChannel", "awsAuthRefresh",
     "awsCredentialExport", "claudeMdExcludes", "companyAnnouncements", 
-    "editorMode", "effortLevel",
+    "editorMode",
     "extraKnownMarketplaces", "feedbackSurveyRate", "fileSuggestion",
     "forceLoginMethod", "gcpAuthRefresh", "includeCoAuthoredBy", "includeGitInstructions",
     "language", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
@@ -26,9 +26,9 @@ const FOREIGN: [&str; 42] = [
 /// Ignored keys that would change what a run does: ignoring them silently would suggest that they
 /// apply.
 #[rustfmt::skip]
-const UNSUPPORTED: [&str; 10] = [
-    "alwaysThinkingEnabled", "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
-    "effortLevel", "forceLoginMethod", "gcpAuthRefresh", "language",
+const UNSUPPORTED: [&str; 8] = [
+    "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
+    "forceLoginMethod", "gcpAuthRefresh", "language",
     "respectGitignore", "skillOverrides",
 ];
 

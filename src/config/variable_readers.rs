@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::kinds::{Retries, Span, ThinkingTokens, UnattendedRetry};
 use super::memory_size::MemorySize;
 use super::values::{self, InvalidValue};
+use crate::types::Effort;
 
 type Read = Result<Option<Value>, InvalidValue>;
 
@@ -40,6 +41,15 @@ pub(super) fn per_cent(text: &str) -> Read {
 
 pub(super) fn thinking(text: &str) -> Read {
     ThinkingTokens::parse(text).map(|tokens| Some(json!(tokens)))
+}
+
+pub(super) fn effort(text: &str) -> Read {
+    match text.trim() {
+        "auto" | "unset" => Ok(None),
+        name => Effort::parse(name).map(|level| Some(json!(level))).ok_or_else(|| {
+            "is none of low, medium, high, xhigh, max, auto, unset".into()
+        }),
+    }
 }
 
 /// A yes switches the setting off; a no leaves it as it is.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::process::Supervisor;
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::types::HostChannel;
+use crate::types::{Effort, HostChannel};
 
 use super::config::HookHandler;
 use super::crash_log::CrashLog;
@@ -20,6 +20,8 @@ pub struct HookEnvironment {
     pub transcript: PathBuf,
     pub cwd: PathBuf,
     pub permission_mode: String,
+    /// How thorough replies are to be, if that is set.
+    pub effort: Option<Effort>,
     /// The complete environment of a hook.
     pub environment: Vec<(OsString, OsString)>,
     pub log: CrashLog,

@@ -398,6 +398,9 @@ impl Hooks {
             "hook_event_name": occasion.event.name(),
             "permission_mode": scene.permission_mode,
         });
+        if let Some(effort) = scene.effort {
+            input["effort"] = json!({ "level": effort });
+        }
         if let Some(agent) = &self.agent {
             input["agent_id"] = json!(agent.id);
             input["agent_type"] = json!(agent.kind);

@@ -10,6 +10,7 @@ use crate::json;
 use crate::recovery::{CutKind, FaultKind, ReplyKind};
 use crate::transcript::{Block, Usage, is_portable_id};
 
+use super::assemble::is_thinking;
 use super::headers::RateLimits;
 use super::settlement::{Counts, Received};
 use super::stop_reason::{EndWords, StopKind, TrustedCalls};
@@ -114,6 +115,7 @@ pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     received.report_final(&value["usage"]);
     for block in content {
         received.add_bytes(block.to_string().len());
+        received.has_thinking |= is_thinking(&block["type"]);
     }
     Some(received)
 }

@@ -111,7 +111,10 @@ impl ReplyAssembly {
             return Err(invalid_response("an event is not valid UTF-8".to_owned()));
         }
         let data = frame.data.trim();
-        if data.is_empty() || data == "[DONE]" || frame.event == "ping" {
+        if frame.event == "ping" {
+            return Ok(self.on_ping());
+        }
+        if data.is_empty() || data == "[DONE]" {
             return Ok(AssemblyStep::Idle);
         }
         let value: Value = json::read_str(data)
@@ -124,7 +127,7 @@ impl ReplyAssembly {
             None => frame.event.as_str(),
         };
         if kind == "ping" {
-            return Ok(AssemblyStep::Idle);
+            return Ok(self.on_ping());
         }
         // Blocks are reported before the event that ends them.
         if kind == "content_block_stop" {
@@ -240,8 +243,17 @@ impl ReplyAssembly {
         };
         self.written.open(&growing);
         self.slots.insert(index, BlockSlot::Open(growing));
-        self.received().add_bytes(block.to_string().len());
+        let received = self.received();
+        received.add_bytes(block.to_string().len());
+        received.has_thinking |= is_thinking(&block["type"]);
         Ok(())
+    }
+
+    /// A ping is progress while a block of thinking is open: its text may be withheld.
+    fn on_ping(&self) -> AssemblyStep {
+        let is_thinking =
+            |slot: &BlockSlot| matches!(slot, BlockSlot::Open(GrowingBlock::Thinking { .. }));
+        if self.slots.values().any(is_thinking) { AssemblyStep::Content } else { AssemblyStep::Idle }
     }
 
     /// Opens a block for text that comes without the start of one, as some gateways send it.
@@ -354,6 +366,11 @@ impl GrowingBlock {
             }
         }
     }
+}
+
+/// Whether a block of this type is thinking.
+pub(super) fn is_thinking(kind: &Value) -> bool {
+    kind == "thinking" || kind == "redacted_thinking"
 }
 
 fn index_of(event: &Value) -> Result<u64, FaultKind> {

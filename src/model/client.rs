@@ -3,6 +3,7 @@
 pub(super) mod probe;
 mod token_count;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use super::fault::redacted;
 use super::headers::RateLimits;
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
+use super::reasoning::ReasoningField;
 use super::request::{FAST_BETA, RequestContent, body_fields, mark_cache};
 use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
@@ -42,6 +44,8 @@ pub struct ModelClient {
     lacks_token_count: AtomicBool,
     /// Whether requests mark what the prompt cache may keep.
     marks_cache: AtomicBool,
+    /// The fields that the service refused, by model.
+    refused_fields: Mutex<BTreeSet<(String, ReasoningField)>>,
 }
 
 impl ModelClient {
@@ -74,6 +78,7 @@ impl ModelClient {
             has_succeeded: proven,
             lacks_token_count: AtomicBool::new(false),
             marks_cache,
+            refused_fields: Mutex::default(),
         })
     }
 
@@ -160,6 +165,18 @@ impl ModelClient {
         self.marks_cache.store(false, Ordering::Relaxed);
     }
 
+    /// Whether requests to `model` may have the field: the service has not refused it.
+    pub fn accepts_field(&self, model: &str, field: ReasoningField) -> bool {
+        let refused = self.refused_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        !refused.contains(&(model.to_owned(), field))
+    }
+
+    /// Sends requests to `model` without the field from now on: the service refuses it.
+    pub fn drop_field(&self, model: &str, field: ReasoningField) {
+        let mut refused = self.refused_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.insert((model.to_owned(), field));
+    }
+
     /// The rate limits that the latest response reported.
     pub fn rate_limits(&self) -> Option<RateLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -217,6 +234,11 @@ impl ModelClient {
         let fast = prompt.fast && self.urls.has_fast_mode();
         let prompt = &RequestContent { fast, ..*prompt };
         let mut body = body_fields(prompt, ask.cap, ask.mode).map_err(unsendable)?;
+        for field in [ReasoningField::Thinking, ReasoningField::Effort] {
+            if !self.accepts_field(prompt.model, field) {
+                body.shift_remove(field.name());
+            }
+        }
         if self.marks_cache() {
             mark_cache(&mut body, prompt.messages);
         }

@@ -21,6 +21,7 @@ mod http2;
 pub mod limits;
 pub mod prices;
 mod proxies;
+mod reasoning;
 pub mod request;
 pub mod service;
 pub mod settlement;
@@ -41,6 +42,7 @@ pub use prices::{
     ModelFacts, Prices, ShortPrompt, cost, known_names, model_facts, price_list_date, resolve_alias,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
+pub use reasoning::{Reasoning, ReasoningField, ThinkingMode};
 pub use request::RequestContent;
 pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};

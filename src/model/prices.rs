@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::service::canonical_name;
 use crate::recovery::Money;
 use crate::transcript::Usage;
+use crate::types::Effort;
 
 /// The name, limits and prices of one model.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,6 +128,8 @@ pub enum Thinking {
     Budget,
     /// Adaptive: the model decides. A budget would be rejected.
     Adaptive,
+    /// Adaptive, and never off.
+    Always,
 }
 
 /// The date of the price list, as `YYYY-MM-DD`.
@@ -191,6 +194,13 @@ pub fn thinking(name: &str) -> Thinking {
     find_row(name).map_or(Thinking::Budget, |row| row.thinking)
 }
 
+/// The highest effort that `name` has up to `wanted`. An unknown model may have all.
+pub(super) fn supported_effort(name: &str, wanted: Effort) -> Option<Effort> {
+    find_row(name).map_or(Some(wanted), |row| {
+        row.effort.iter().copied().filter(|level| *level <= wanted).max()
+    })
+}
+
 #[derive(Deserialize)]
 struct PriceList {
     date: String,
@@ -204,6 +214,9 @@ struct PriceRow {
     context_window: u64,
     max_output: u32,
     thinking: Thinking,
+    /// The levels of effort that it has.
+    #[serde(default)]
+    effort: Vec<Effort>,
     #[serde(flatten)]
     rates: PriceRates,
     short_prompt: Option<ShortRow>,

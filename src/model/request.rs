@@ -8,10 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::recovery::ReplyMode;
 use crate::transcript::{Block, Message, Role, ToolDefinition};
 
-use super::prices::{Thinking, thinking};
-
-/// The smallest thinking budget that the service accepts, in tokens.
-const THINKING_BUDGET_MIN: u32 = 1024;
+use super::reasoning::{Reasoning, ReasoningField};
 
 /// The content of a request.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +17,7 @@ pub struct RequestContent<'a> {
     pub system: &'a str,
     pub tools: &'a [ToolDefinition],
     pub messages: &'a [Message],
-    /// The thinking budget, in tokens.
-    pub thinking: Option<u32>,
+    pub reasoning: Reasoning,
     /// Whether fast mode is requested.
     pub fast: bool,
     /// The purpose of the request, if it is not the run's own: `agent:general-purpose`.
@@ -63,10 +59,11 @@ pub(super) fn body_fields(
     body.insert("messages".to_owned(), serde_json::to_value(prompt.messages)?);
     body.insert("max_tokens".to_owned(), json!(cap));
     body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
-    if let Some(thinking) =
-        prompt.thinking.and_then(|budget| thinking_field(prompt.model, budget, cap))
-    {
-        body.insert("thinking".to_owned(), thinking);
+    if let Some(thinking) = prompt.reasoning.thinking_field(prompt.model, cap) {
+        body.insert(ReasoningField::Thinking.name().to_owned(), thinking);
+    }
+    if let Some(effort) = prompt.reasoning.effort_for(prompt.model) {
+        body.insert(ReasoningField::Effort.name().to_owned(), json!({ "effort": effort }));
     }
     if prompt.fast {
         body.insert("speed".to_owned(), json!("fast"));
@@ -111,14 +108,4 @@ fn mark_last_block(message: &Message, value: &mut Value) {
 
 fn set_cache_breakpoint(value: &mut Value) {
     value["cache_control"] = json!({ "type": "ephemeral" });
-}
-
-/// Thinking counts towards the output cap, so a budget that does not fit below it is omitted.
-fn thinking_field(model: &str, budget: u32, cap: u32) -> Option<Value> {
-    match thinking(model) {
-        Thinking::Adaptive => (budget > 0).then(|| json!({ "type": "adaptive" })),
-        Thinking::Budget => (THINKING_BUDGET_MIN..cap)
-            .contains(&budget)
-            .then(|| json!({ "type": "enabled", "budget_tokens": budget })),
-    }
 }

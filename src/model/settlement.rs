@@ -20,6 +20,8 @@ pub struct Received {
     /// The minimum number of tokens of the content.
     pub min_tokens: u64,
     pub output: OutputCount,
+    /// Whether the model has thought. The service shows less of it than it bills.
+    pub has_thinking: bool,
 }
 
 /// Whether the reported numbers are plausible token counts.
@@ -80,7 +82,8 @@ impl Received {
             serde_json::to_vec(content).map_or(u64::MAX, |json| json.len() as u64)
         };
         let min_tokens = min_tokens(content).max(1);
-        Self { usage, counts, bytes, min_tokens, output: OutputCount::Final }
+        let has_thinking = content.iter().any(is_thinking);
+        Self { usage, counts, bytes, min_tokens, output: OutputCount::Final, has_thinking }
     }
 
     /// Merges reported counts. Counts only grow within a reply, so a later zero means a missing
@@ -118,7 +121,11 @@ impl Received {
             OutputCount::Final => self.usage.output_tokens >= self.min_tokens,
             OutputCount::Opening => false,
         };
-        let most = if counted { 0 } else { self.bytes.min(cap.into()) };
+        let most = match (counted, self.has_thinking) {
+            (true, _) => 0,
+            (false, true) => cap.into(),
+            (false, false) => self.bytes.min(cap.into()),
+        };
         most.saturating_sub(self.usage.output_tokens)
     }
 }
@@ -164,6 +171,10 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
     });
     let counted = prices.map(|prices| cost(prices, &usage));
     Settlement { usage, counts: received.counts, counted, uncounted }
+}
+
+fn is_thinking(block: &Block) -> bool {
+    matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
 }
 
 /// Far more tokens than any reply has. Larger counts are rejected, which also avoids overflow.

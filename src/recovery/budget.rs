@@ -46,7 +46,7 @@ pub enum Budget {
     Strip,
     /// One retry with the block repaired that was refused.
     BlockRepair,
-    /// The thinking parameter, which is given up once.
+    /// The fields for thinking and effort, each of which is given up once.
     Thinking,
     /// The marks for the prompt cache, which are given up once for each endpoint.
     CacheMarks,
@@ -229,7 +229,7 @@ impl Budgets {
         smaller_caps: 1,
         strips: 1,
         block_repairs: 8,
-        thinking: 1,
+        thinking: 2,
         cache_marks: 1,
         overflow_retries: 1,
         probes: 24,

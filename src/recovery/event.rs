@@ -397,7 +397,7 @@ pub enum Trim {
     Media,
     /// Repairs the block that was refused.
     Block,
-    /// Stops asking for thinking.
+    /// Stops sending the refused field for thinking or effort.
     ThinkingParameter,
     /// Stops marking what the prompt cache may keep.
     CacheMarks,

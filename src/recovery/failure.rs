@@ -59,7 +59,7 @@ pub struct AvailableMitigations {
     pub block: bool,
     /// The output cap: with a smaller one, the request as it is would fit.
     pub output: bool,
-    /// The thinking parameter, which the refusal is about.
+    /// The field for thinking or effort that the refusal is about.
     #[serde(default)]
     pub thinking: bool,
     /// The marks for the prompt cache, which the refusal is about.

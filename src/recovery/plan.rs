@@ -91,7 +91,7 @@ pub enum RecoveryPlan {
     Strip,
     /// Repair the block that was refused and ask again.
     RepairBlock,
-    /// Ask again without thinking.
+    /// Ask again without the refused field for thinking or effort.
     DropThinking,
     /// Ask again without marks for the prompt cache.
     DropCacheMarks,

@@ -261,12 +261,16 @@ fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
 fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
     let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
     let lower = of_cap && failure.mitigations.output;
-    let unmark = failure.class == ErrorClass::InvalidRequest && failure.mitigations.cache_marks;
+    let is_invalid = failure.class == ErrorClass::InvalidRequest;
+    let unmark = (is_invalid && failure.mitigations.cache_marks)
+        .then_some(RecoveryPlan::DropCacheMarks);
+    let unthinking =
+        (is_invalid && failure.mitigations.thinking).then_some(RecoveryPlan::DropThinking);
     let trim = failure.is_overflow() && failure.mitigations.rounds;
     let forgo = occasion == CompactionTrigger::Threshold;
     [
         lower.then_some(RecoveryPlan::LowerCap),
-        unmark.then_some(RecoveryPlan::DropCacheMarks),
+        unmark.or(unthinking),
         trim.then_some(RecoveryPlan::Trim),
         forgo.then_some(RecoveryPlan::SkipCompaction),
     ]

@@ -140,6 +140,15 @@ impl Fault {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
+    /// Whether a request without the wanted effort may be accepted instead. A refusal of thinking may
+    /// name effort as its replacement.
+    pub fn is_about_effort(&self) -> bool {
+        self.rejection_text().is_some_and(|words| {
+            let effort = ["output_config", "effort"].iter().filter_map(|name| words.find(name)).min();
+            effort.is_some_and(|at| words.find("thinking").is_none_or(|other| at < other))
+        })
+    }
+
     /// Whether a request without marks for the prompt cache may be accepted instead.
     pub fn is_about_cache_marks(&self) -> bool {
         let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.kind else {

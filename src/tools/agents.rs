@@ -15,7 +15,7 @@ use super::permission::Denial;
 use super::settings::BadSettings;
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
-use crate::types::PermissionMode;
+use crate::types::{Effort, PermissionMode};
 
 /// The kind of sub-agent that always exists.
 pub const GENERAL_PURPOSE: &str = "general-purpose";
@@ -43,6 +43,8 @@ pub struct AgentDefinition {
     pub disallowed_tools: Vec<String>,
     /// A model's name or alias. `None`: the model of the parent.
     pub model: Option<String>,
+    /// How thorough its replies are to be. `None`: as those of the parent.
+    pub effort: Option<Effort>,
     /// The maximum number of turns; a lower limit of the parent applies too.
     pub max_turns: Option<u32>,
     /// What it may do without a rule. Never more than the parent.

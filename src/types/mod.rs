@@ -12,6 +12,7 @@ pub use agent_limits::AgentLimits;
 pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook};
 pub use host_channel::{HostChannel, HostError, HostReply};
 pub use modes::{
-    AccountKind, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,
+    AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,
+    ThinkingDisplay,
 };
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};

@@ -112,6 +112,43 @@ pub enum AccountKind {
     Subscription,
 }
 
+/// How thorough a reply is to be, in text, tool calls and thinking (`output_config.effort`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+impl Effort {
+    /// Returns the level of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::from_str(name.trim(), true).ok()
+    }
+
+    /// Its name on the command line, in settings files and in requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// How much of its thinking the service shows (`thinking.display`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ThinkingDisplay {
+    Summarized,
+    Omitted,
+}
+
 /// What is asked about a call that the rules leave open (`--permission-prompt-tool`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionPrompt {

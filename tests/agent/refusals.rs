@@ -2,6 +2,7 @@
 
 use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::{AfterLast, Scenario, ServerRules};
+use outlast::types::Effort;
 use serde_json::{Value, json};
 
 use super::run_fixture::{FinishedRun, RunFixture};
@@ -65,6 +66,33 @@ async fn refused_cache_marks_are_left_out_from_then_on() {
     let marks: Vec<usize> = requests.iter().map(|request| marks(&request.raw)).collect();
     assert!(marks[0] > 0, "{marks:?}");
     assert_eq!(marks[1..], [0, 0]);
+}
+
+/// Each field is given up once, and stays away; the other one stays.
+#[tokio::test]
+async fn a_service_that_refuses_effort_or_thinking_is_asked_without_it_from_then_on() {
+    let refuse = |scenario: Scenario, message: &str| {
+        scenario.status(400).error("invalid_request_error", message, None)
+    };
+    let effort = "output_config: Extra inputs are not permitted";
+    let thinking = "thinking: Extra inputs are not permitted";
+    for (first, second) in [(effort, thinking), (thinking, effort)] {
+        let scenario = refuse(refuse(Scenario::new(), first), second)
+            .tool("Bash", json!({ "command": "true" }))
+            .reply("Done.");
+        let mut play = RunFixture::of(scenario);
+        play.setup.reasoning.effort = Some(Effort::High);
+        let played = play.run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed, "{first}");
+        let fields: Vec<(bool, bool)> = played
+            .server
+            .requests()
+            .iter()
+            .map(|one| (one.body["thinking"].is_object(), one.body["output_config"].is_object()))
+            .collect();
+        let kept = (first == effort, first == thinking);
+        assert_eq!(fields, [(true, true), kept, (false, false), (false, false)], "{first}");
+    }
 }
 
 /// Each is repeated once; a second refusal in a row is final.

@@ -8,7 +8,7 @@ use outlast::agent::{
     ResumedState, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening};
-use outlast::model::{self, Credential, ModelClient, ModelService, Secret};
+use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
 use outlast::recovery::{Backoff, Ledger, Limits, Transition};
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
@@ -291,7 +291,7 @@ pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
         seed: 1,
         permission_mode: "bypassPermissions".to_owned(),
         api_key_source: "ANTHROPIC_API_KEY".to_owned(),
-        thinking: None,
+        reasoning: Reasoning::default(),
         stream_events: false,
         stop_after: None,
         shared: None,

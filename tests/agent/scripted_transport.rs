@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{self, InterruptSender, RunOutcome, Setup, Transport, TransportFuture};
-use outlast::model::{Counts, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
+use outlast::model::{
+    Counts, ModelReply, RateLimits, ReasoningField, Renewal, RequestContent, StreamProgress,
+};
 use outlast::recovery::{
     FailureStage, Fault, FaultKind, ModelCall, RetryAfter, RetryAfterSource, Standing,
 };
@@ -144,6 +146,12 @@ impl Transport for ScriptedTransport {
     }
 
     fn drop_cache_marks(&self) {}
+
+    fn accepts_field(&self, _model: &str, _field: ReasoningField) -> bool {
+        true
+    }
+
+    fn drop_field(&self, _model: &str, _field: ReasoningField) {}
 
     fn rate_limits(&self) -> Option<RateLimits> {
         None

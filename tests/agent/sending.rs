@@ -1,5 +1,6 @@
 //! Nothing invalid is ever sent, whatever the model says.
 
+use outlast::model::ThinkingMode;
 use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::{AfterLast, Scenario, ScriptStep, StepAnswer};
 use serde_json::{Value, json};
@@ -163,14 +164,14 @@ async fn thinking_is_disabled_after_the_service_demands_missing_thinking_blocks(
         .tool("Bash", json!({ "command": "true" }))
         .reply("Done.");
     let mut play = RunFixture::of(scenario);
-    play.setup.thinking = Some(4_000);
+    play.setup.reasoning.thinking = ThinkingMode::Budget(4_000);
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let asks: Vec<bool> =
         played.server.requests().iter().map(|one| one.body["thinking"].is_object()).collect();
     assert_eq!(asks, [true, true, false, false]);
     let mut play = RunFixture::of(refused(Scenario::new()).times(2));
-    play.setup.thinking = Some(4_000);
+    play.setup.reasoning.thinking = ThinkingMode::Budget(4_000);
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
     assert_eq!(played.server.requests().len(), 2, "it is given up once");

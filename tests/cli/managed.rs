@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings, SettingsSurvey};
+use outlast::model::ThinkingMode;
 
 use super::binary_fixture::BinaryFixture;
 
@@ -74,7 +75,7 @@ fn managed_settings_outrank_flags_variables_and_files() {
     assert_eq!(settings.endpoint.whole.as_secs(), 7);
     assert_eq!(settings.tools.mode.name(), "plan");
     assert_eq!(settings.tools.sandbox.mode, outlast::tools::SandboxMode::Workspace);
-    assert_eq!(settings.thinking, Some(4096));
+    assert_eq!(settings.reasoning.thinking, ThinkingMode::Budget(4096));
     assert_eq!(settings.limits.budgets.retries, 4, "they say nothing of this");
     assert_eq!(settings.tools.deny, ["WebFetch", "Write"], "lists are joined");
 

@@ -2,6 +2,7 @@
 //! The program that reads the output judges: the shell, grep, jq, Python or Node.
 
 mod environment;
+mod reasoning;
 mod setup;
 
 use std::fs;

@@ -53,6 +53,7 @@ impl HookFixture {
             session_id: "the-session".to_owned(),
             transcript: self.folder.path().join("journal.jsonl"),
             cwd: self.cwd(),
+            effort: None,
             permission_mode: "default".to_owned(),
             environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
             log: self.log(),

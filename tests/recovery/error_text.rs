@@ -61,6 +61,29 @@ fn a_refusal_that_dropping_thinking_may_fix_is_recognised_by_its_text() {
     }
 }
 
+/// A refusal of thinking may name effort as its replacement.
+#[test]
+fn a_refusal_that_dropping_effort_may_fix_is_recognised_by_its_text() {
+    let cases = [
+        (400, "This model does not support the effort parameter.", true),
+        (400, "output_config: Extra inputs are not permitted", true),
+        (422, "output_config.effort: Input should be 'low', 'medium' or 'high'", true),
+        (400, "Effort must be lower, or thinking off", true),
+        (
+            400,
+            "thinking.type.enabled is not supported. Use thinking.type.adaptive and \
+             output_config.effort",
+            false,
+        ),
+        (400, "thinking: Extra inputs are not permitted", false),
+        (500, "effort failed", false),
+        (401, "effort", false),
+    ];
+    for (status, message, expected) in cases {
+        assert_eq!(said(status, message).is_about_effort(), expected, "{message}");
+    }
+}
+
 #[test]
 fn the_image_limit_is_parsed_from_the_error_text() {
     let cases = [

@@ -2,7 +2,7 @@
 //! Broken streams: wherever a stream breaks, nothing of it survives, and nothing happens
 //! twice.
 
-use outlast::model::{Credential, ModelClient, ModelService, RequestContent, StreamProgress};
+use outlast::model::{Credential, ModelClient, ModelService, Reasoning, RequestContent, StreamProgress};
 use outlast::recovery::{CallPurpose, ConnectionChoice, ModelCall, ReplyMode};
 use outlast::rehearsal::{
     FaultPosition, RehearsalServer, Scenario, ScriptedError, ScriptedFaultKind,
@@ -41,7 +41,7 @@ async fn length() -> usize {
         system: "",
         tools: &[],
         messages: &[Message::user(vec![Block::text("go")])],
-        thinking: None,
+        reasoning: Reasoning::default(),
         fast: false,
         source: None,
     };

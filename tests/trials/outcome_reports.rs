@@ -11,7 +11,7 @@ use outlast::agent::{
     ResumedState, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
 };
 use outlast::journal::Journal;
-use outlast::model::{Credential, ModelClient, ModelService, model_facts};
+use outlast::model::{Credential, ModelClient, ModelService, Reasoning, model_facts};
 use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
@@ -279,7 +279,7 @@ async fn within_this_process(
         seed: 1,
         permission_mode: "bypassPermissions".to_owned(),
         api_key_source: "none".to_owned(),
-        thinking: None,
+        reasoning: Reasoning::default(),
         stream_events: false,
         stop_after: None,
         shared: None,

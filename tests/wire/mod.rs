@@ -10,6 +10,7 @@ mod headers;
 mod oauth;
 mod prices;
 mod proxies;
+mod reasoning;
 mod replies;
 mod requests;
 mod server;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast::model::{
-    Credential, ModelClient, ModelReply, ModelService, RequestContent, RequestTimers, Secret,
+    Credential, ModelClient, ModelReply, ModelService, Reasoning, RequestContent, RequestTimers, Secret,
     StreamProgress,
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, Fault, ModelCall, ReplyMode};
@@ -86,7 +87,7 @@ async fn ask_watched(
         system: "be brief",
         tools: &[],
         messages: &messages,
-        thinking: None,
+        reasoning: Reasoning::default(),
         fast: false,
         source: None,
     };

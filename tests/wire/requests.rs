@@ -1,7 +1,7 @@
 //! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
 
 use outlast::model::request::build_body;
-use outlast::model::{ModelClient, RequestContent};
+use outlast::model::{ModelClient, Reasoning, RequestContent, ThinkingMode};
 use outlast::recovery::ReplyMode;
 use outlast::transcript::{Block, Message, ToolDefinition};
 use serde_json::{Value, json};
@@ -69,14 +69,14 @@ fn requests_match_the_golden_files() {
         system: "Be brief.",
         tools: &tools,
         messages: &messages,
-        thinking: Some(4096),
+        reasoning: Reasoning { thinking: ThinkingMode::Budget(4096), ..Reasoning::default() },
         fast: false,
         source: None,
     };
     check("full", &sent(&full));
     check("adaptive", &sent(&RequestContent { model: "claude-sonnet-5-5", ..full }));
     let bare =
-        RequestContent { system: "", tools: &[], messages: &messages[..1], thinking: None, ..full };
+        RequestContent { system: "", tools: &[], messages: &messages[..1], reasoning: Reasoning::default(), ..full };
     check("bare", &sent(&bare));
 }
 
@@ -89,7 +89,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
             system: "Be brief.",
             tools: &tools,
             messages: &all[..count],
-            thinking: None,
+            reasoning: Reasoning::default(),
             fast: false,
             source: None,
         };
@@ -120,7 +120,7 @@ fn attempts_differ_only_behind_the_messages() {
         system: "s",
         tools: &[],
         messages: &messages,
-        thinking: Some(2000),
+        reasoning: Reasoning { thinking: ThinkingMode::Budget(2000), ..Reasoning::default() },
         fast: false,
         source: None,
     };
@@ -134,7 +134,10 @@ fn attempts_differ_only_behind_the_messages() {
     let thinking = r#""thinking":{"type":"enabled","budget_tokens":2000}"#;
     assert_eq!(rest, format!(r#"8192,"stream":true,{thinking}}}"#));
     let (second, rest) = end(2000, ReplyMode::Whole);
-    assert_eq!(rest, r#"2000,"stream":false}"#, "a budget that does not fit is left out");
+    let thinking = r#""thinking":{"type":"enabled","budget_tokens":1500}"#;
+    assert_eq!(rest, format!(r#"2000,"stream":false,{thinking}}}"#), "room for the answer is left");
+    let (_, rest) = end(1365, ReplyMode::Whole);
+    assert_eq!(rest, r#"1365,"stream":false}"#, "a budget that does not fit is left out");
     assert_eq!(first, second);
 }
 
@@ -150,7 +153,7 @@ fn cache_markers_are_placed_only_on_valid_blocks() {
         system: "",
         tools: &[],
         messages: &messages,
-        thinking: None,
+        reasoning: Reasoning::default(),
         fast: false,
         source: None,
     };

@@ -197,6 +197,38 @@ fn what_is_not_counted_is_charged_by_its_bytes() {
     assert_eq!(settled.total(), Some(prices.input * 5 + prices.output * 50));
 }
 
+/// The service shows less of the thinking than it bills.
+#[test]
+fn thinking_that_is_not_counted_is_charged_at_the_whole_cap() {
+    let prices = prices();
+    let thought = || Block::Thinking { thinking: String::new(), signature: "c2ln".to_owned() };
+    let usage = Usage { input_tokens: 5, ..Usage::default() };
+    let came = Received::whole(usage, Counts::Possible, &[thought()]);
+    let cap = u64::from(BOUNDS.cap);
+    let total = settle(Some(&prices), &BOUNDS, &came).total();
+    assert_eq!(total, Some(prices.input * 5 + prices.output * cap));
+    assert!(total <= Some(BOUNDS.worst_case(Some(&prices))), "no more than was reserved");
+    let counted = Usage { output_tokens: 700, ..usage };
+    let came = Received::whole(counted, Counts::Possible, &[thought()]);
+    let total = settle(Some(&prices), &BOUNDS, &came).total();
+    assert_eq!(total, Some(prices.input * 5 + prices.output * 700));
+}
+
+/// In a stream that breaks while the model thinks, the text of it may be missing.
+#[test]
+fn a_stream_that_breaks_while_the_model_thinks_is_charged_at_the_whole_cap() {
+    let start = json!({ "type": "message_start", "message": { "usage": { "input_tokens": 5 } } });
+    for (kind, tokens) in [("thinking", u64::from(BOUNDS.cap)), ("text", 0)] {
+        let block = json!({ "type": kind, "thinking": "", "signature": "", "text": "" });
+        let begun = json!({ "type": "content_block_start", "index": 0, "content_block": block });
+        let came = received(&[start.clone(), begun], 2).expect("begun");
+        let settled = settle(Some(&prices()), &BOUNDS, &came);
+        let least = prices().input * 5 + prices().output * tokens;
+        assert!(settled.total() >= Some(least), "{kind}: {settled:?}");
+        assert_eq!(came.has_thinking, tokens > 0);
+    }
+}
+
 #[test]
 fn without_a_price_no_cost_is_known() {
     let usage = Usage { input_tokens: 5, output_tokens: 3, ..Usage::default() };

@@ -115,7 +115,20 @@ async fn a_slow_reply_that_goes_on_is_left_alone() {
     let events = String::from_utf8(part_of_a_block()).expect("it is text");
     let at = events.rfind("event: content_block_delta").expect("the recording has it");
     let delta = chunk(&events.as_bytes()[at..]);
-    let script = vec![Act::Read, Act::Send(stream_part(events.as_bytes())), Act::Repeat(delta)];
+    stays_alive(events.as_bytes(), delta).await;
+}
+
+/// The service may withhold the text of thinking, and only say that it goes on.
+#[tokio::test]
+async fn pings_are_progress_while_the_model_thinks() {
+    let block = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":\
+                 {\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n";
+    let events = [first_event(), block.as_bytes().to_vec()].concat();
+    stays_alive(&events, chunk(PING)).await;
+}
+
+async fn stays_alive(events: &[u8], repeated: Vec<u8>) {
+    let script = vec![Act::Read, Act::Send(stream_part(events)), Act::Repeat(repeated)];
     let server = Server::start(vec![script]).await;
     let mut endpoint = endpoint(&server.url);
     endpoint.timers = RequestTimers { idle: LONGER, progress: LONGER, ..endpoint.timers };

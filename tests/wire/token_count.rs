@@ -1,6 +1,6 @@
 //! The token count of a request, asked from the service.
 
-use outlast::model::{ModelClient, RequestContent};
+use outlast::model::{ModelClient, Reasoning, RequestContent, ThinkingMode};
 use outlast::transcript::{Block, Message};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ async fn ask_twice(bytes: Vec<u8>) -> ([Option<u64>; 2], Vec<String>) {
         system: "Be brief.",
         tools: &[],
         messages: &messages,
-        thinking: Some(4_096),
+        reasoning: Reasoning { thinking: ThinkingMode::Budget(4_096), ..Reasoning::default() },
         fast: false,
         source: None,
     };

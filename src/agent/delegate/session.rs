@@ -22,7 +22,7 @@ impl RunWorld<'_> {
                 .to_vec(),
             limits: self.limits,
             toolbox: Arc::clone(&self.tools.toolbox),
-            thinking: self.caller.thinking,
+            reasoning: self.caller.reasoning,
             post: self.monitor.post.clone(),
         }
     }

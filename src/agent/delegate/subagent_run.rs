@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, SubagentHeader};
+use crate::model::Reasoning;
 use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::succeeded_calls;
@@ -37,7 +38,7 @@ pub(in super::super) struct ParentRun {
     pub(in super::super) endpoints: Vec<ModelEndpoint>,
     pub(in super::super) limits: Limits,
     pub(in super::super) toolbox: Arc<Toolbox>,
-    pub(in super::super) thinking: Option<u32>,
+    pub(in super::super) reasoning: Reasoning,
     pub(in super::super) post: UnboundedSender<RunEvent>,
 }
 
@@ -108,6 +109,8 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let own = |hooks: &Hooks| hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf());
     let seed = Uuid::new_v4().as_u64_pair().0;
     let facts = &tree.delegation.facts;
+    let reasoning =
+        Reasoning { effort: definition.effort.or(parent.reasoning.effort), ..parent.reasoning };
     let setup = AgentSetup {
         context: AgentContext {
             deps: Arc::clone(&deps),
@@ -120,7 +123,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
         endpoints: parent.endpoints,
         toolbox,
         limits,
-        thinking: parent.thinking,
+        reasoning,
         stream_events: false,
         shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
         hooks: deps.hooks.as_ref().map(own),

@@ -87,7 +87,7 @@ const fn met(flag: &'static str, values: Values) -> Ignored {
 }
 
 /// The flags without an effect, of the reference's version 2.1.332 and of its SDKs.
-const IGNORED: [Ignored; 30] = [
+const IGNORED: [Ignored; 28] = [
     met("--await-initialize", Values::None),
     met("--ax-screen-reader", Values::None),
     met("--brief", Values::None),
@@ -103,7 +103,6 @@ const IGNORED: [Ignored; 30] = [
     ignored("--cloud", Values::Optional),
     ignored("--debug-file", Values::One),
     ignored("--desktop", Values::None),
-    ignored("--effort", Values::One),
     ignored("--environment", Values::One),
     ignored("--file", Values::One),
     ignored("--from-pr", Values::Optional),
@@ -115,7 +114,6 @@ const IGNORED: [Ignored; 30] = [
     ignored("--remote-control-session-name-prefix", Values::One),
     ignored("--task-budget", Values::One),
     ignored("--teleport", Values::Optional),
-    ignored("--thinking-display", Values::One),
     ignored("--tmux", Values::Optional),
     ignored("--worktree", Values::Optional),
 ];

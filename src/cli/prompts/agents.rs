@@ -17,6 +17,7 @@ use super::library::{LibraryEntry, NamedAgent, PromptLibrary};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
 use crate::config::repository::UNTRUSTED;
+use crate::types::Effort;
 
 /// The maximum length of a name, in characters: the model has to repeat it.
 const NAME_MAX: usize = 64;
@@ -28,10 +29,10 @@ const DESCRIPTION_MAX: usize = 4_000;
 const FLAG_BYTES_MAX: u64 = 4 << 20;
 
 /// Fields of other tools that have no effect here.
-const WITHOUT_EFFECT: [&str; 4] = ["memory", "effort", "isolation", "initialPrompt"];
+const WITHOUT_EFFECT: [&str; 3] = ["memory", "isolation", "initialPrompt"];
 
 /// Fields that only trusted files may set: they extend rights or cost.
-const TRUSTED_ONLY: [&str; 4] = ["permissionMode", "hooks", "mcpServers", "model"];
+const TRUSTED_ONLY: [&str; 5] = ["permissionMode", "hooks", "mcpServers", "model", "effort"];
 
 /// Returns the name of the agent that a file defines.
 ///
@@ -80,7 +81,7 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
             library.withhold(sheet, Some(field), UNTRUSTED);
         }
         (definition.permission_mode, definition.model) = (None, None);
-        definition.servers = None;
+        (definition.servers, definition.effort) = (None, None);
     }
     let told = |field: &&&str| sheet.trusted || !TRUSTED_ONLY.contains(*field);
     let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(told).copied();
@@ -109,6 +110,7 @@ fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
         tools: fields.words("tools").filter(|words| !all(words)).map(names),
         disallowed_tools: fields.words("disallowedTools").unwrap_or_default(),
         model: fields.text("model").filter(|model| model != "inherit"),
+        effort: fields.text("effort").and_then(|level| Effort::parse(&level)),
         max_turns: fields.count("maxTurns").filter(|turns| *turns > 0),
         permission_mode: fields.text("permissionMode").and_then(|m| PermissionMode::parse(&m)),
         background: fields.flag("background").unwrap_or_default(),
@@ -166,7 +168,8 @@ fn odd(file: &str, fields: &FrontMatter) -> Option<String> {
     let mode = fields.text("permissionMode");
     let bad_mode = mode.is_some_and(|mode| PermissionMode::parse(&mode).is_none());
     let turns = fields.has("maxTurns") && fields.count("maxTurns").is_none_or(|turns| turns == 0);
-    let bad = [(bad_mode, "permissionMode"), (turns, "maxTurns")];
+    let effort = fields.text("effort").is_some_and(|level| Effort::parse(&level).is_none());
+    let bad = [(bad_mode, "permissionMode"), (turns, "maxTurns"), (effort, "effort")];
     let bad: Vec<&str> = bad.iter().filter(|(bad, _)| *bad).map(|(_, field)| *field).collect();
     (!bad.is_empty()).then(|| format!("{file}: {} makes no sense, no effect", bad.join(" and ")))
 }

@@ -9,6 +9,7 @@ use crate::cli::usage::UsageError;
 use crate::config::repository::{IgnoredSetting, UNTRUSTED};
 use crate::mcp::{ServerConfig, tool_name_prefix};
 use crate::tools::{RuleList, check_rule};
+use crate::types::Effort;
 use strsim::osa_distance;
 
 /// Built-in commands of interactive tools, which mean nothing in an unattended run, and what to use.
@@ -64,6 +65,7 @@ pub(in crate::cli) struct ExpandedCommand {
     /// Permission rules granted for this run.
     pub(in crate::cli) grants: Vec<String>,
     pub(in crate::cli) model: Option<String>,
+    pub(in crate::cli) effort: Option<Effort>,
     /// Where it is defined.
     pub(in crate::cli) file: String,
     /// Warnings about parts without effect.
@@ -215,6 +217,7 @@ fn of(
         prompt,
         grants: command.grants.clone(),
         model: command.model.clone(),
+        effort: command.effort,
         file: command.file.clone(),
         warnings,
         ignored: ignored.collect(),

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use super::folders::PromptFile;
 use super::library::{CommandKind, LibraryEntry, PromptCommand, PromptLibrary};
 use crate::cli::front_matter;
+use crate::types::Effort;
 
 /// The maximum length of a description taken from the first line of the text, in characters.
 const DESCRIPTION_MAX: usize = 200;
@@ -59,7 +60,12 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
     let description = if description.is_empty() { first_line(&body) } else { description };
     let grants = fields.words("allowed-tools").unwrap_or_default();
     let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
-    let wanted = [(!grants.is_empty(), "allowed-tools"), (model.is_some(), "model")];
+    let effort = fields.text("effort").and_then(|level| Effort::parse(&level));
+    let wanted = [
+        (!grants.is_empty(), "allowed-tools"),
+        (model.is_some(), "model"),
+        (effort.is_some(), "effort"),
+    ];
     let withheld = wanted.into_iter().filter(|(wanted, _)| *wanted && !sheet.trusted);
     library.commands.push(PromptCommand {
         name: name.clone(),
@@ -72,6 +78,7 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         withheld: withheld.map(|(_, field)| field).collect(),
         grants: if sheet.trusted { grants } else { Vec::new() },
         model: model.filter(|_| sheet.trusted),
+        effort: effort.filter(|_| sheet.trusted),
         trusted: sheet.trusted,
         user_callable: fields.flag("user-invocable").unwrap_or(true),
         model_callable: !fields.flag("disable-model-invocation").unwrap_or_default(),

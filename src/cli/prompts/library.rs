@@ -9,6 +9,7 @@ use crate::tools::AgentDefinition;
 use super::folders::PromptFile;
 use crate::cli::front_matter::FrontMatter;
 use crate::config::repository::IgnoredSetting;
+use crate::types::Effort;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +64,9 @@ pub struct PromptCommand {
     pub grants: Vec<String>,
     /// The model of such a run.
     pub model: Option<String>,
-    /// Which of these two fields were withheld.
+    /// How thorough the replies of such a run are to be.
+    pub effort: Option<Effort>,
+    /// Which of these three fields were withheld.
     pub withheld: Vec<&'static str>,
     pub trusted: bool,
     /// Whether a prompt may call it.

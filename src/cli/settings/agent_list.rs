@@ -102,6 +102,7 @@ pub(super) fn add_to(
     let turns = role.max_turns.filter(|own| most.is_none_or(|most| *own < most.get()));
     let own = [
         ("model", role.model.as_ref().map(|model| json!(model))),
+        ("effortLevel", role.effort.map(|level| json!(level))),
         ("permissions.defaultMode", role.permission_mode.map(|mode| json!(mode))),
         ("maxTurns", turns.map(|turns| json!(turns))),
     ];

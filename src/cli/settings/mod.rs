@@ -45,7 +45,7 @@ use crate::config::models::FilePrice;
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::{ReadRequest, Terms};
-use crate::model::{BaseUrl, Proxies, ServiceKind};
+use crate::model::{BaseUrl, Proxies, Reasoning, ServiceKind};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
 use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt};
@@ -94,8 +94,8 @@ pub struct Settings {
     pub limits: Limits,
     pub budget: Option<Money>,
     pub budget_mode: BudgetMode,
-    /// The thinking budget in tokens.
-    pub thinking: Option<u32>,
+    /// How much models are asked to think and to do.
+    pub reasoning: Reasoning,
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,

@@ -21,12 +21,13 @@ use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
 use crate::config::fold::Fold;
-use crate::config::kinds::{Dollars, Fraction};
+use crate::config::kinds::{Dollars, Fraction, ThinkingTokens};
 use crate::config::repository::RulePaths;
-use crate::config::settings::BASE_URL;
+use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
+use crate::model::{Reasoning, ThinkingMode};
 use crate::types::{ChildEnvironment, PermissionMode};
 
 /// Resolves the settings of a run. Reads files, changes nothing.
@@ -118,7 +119,7 @@ pub fn resolve_resumed(
         budget: config.max_budget_usd.map(|Dollars(budget)| budget),
         budget_mode: config.budget_mode,
         output_style: config.output_style.clone(),
-        thinking: config.max_thinking_tokens.map(|it| it.0).filter(|tokens| *tokens > 0),
+        reasoning: reasoning(config),
         system,
         tools,
         mcp,
@@ -150,6 +151,18 @@ fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     let all = [inputs.fold.hooks.handlers.clone(), of_agents].concat();
     let is_disabled = inputs.args.compatibility.disables_hooks().then_some(true);
     inputs.sources.managed.select_hooks(all, is_disabled.or(inputs.config.disable_all_hooks))
+}
+
+/// Returns how much models are asked to think and to do. A number of tokens is more exact than the
+/// switch.
+fn reasoning(config: &Config) -> Reasoning {
+    let thinking = match (config.max_thinking_tokens, config.always_thinking) {
+        (Some(ThinkingTokens(0)), _) | (None, Some(false)) => ThinkingMode::Off,
+        (Some(ThinkingTokens(tokens)), _) => ThinkingMode::Budget(tokens),
+        (None, Some(true)) => ThinkingMode::Budget(THINKING_TOKENS),
+        (None, None) => ThinkingMode::Adaptive,
+    };
+    Reasoning { thinking, display: config.thinking_display, effort: config.effort }
 }
 
 fn chain(
