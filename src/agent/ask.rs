@@ -95,7 +95,8 @@ impl RunWorld<'_> {
             let (system, tools) = (self.caller.system.as_str(), self.caller.definitions.as_slice());
             let (messages, source) =
                 (self.conversation.history.messages(), self.context.source.as_deref());
-            RequestContent { model, system, tools, messages, reasoning, fast, source }
+            let search = self.caller.search.as_ref();
+            RequestContent { model, system, tools, messages, reasoning, search, fast, source }
         };
         let (sender, mut steps) = mpsc::unbounded_channel();
         // The receiver is gone once the call was cut; the step is not needed then.
@@ -249,6 +250,7 @@ pub(super) fn summary_prompt<'a>(
         tools: &[],
         messages,
         reasoning: Reasoning::LEAST,
+        search: None,
         fast,
         source: None,
     }

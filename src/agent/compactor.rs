@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Bounds, ModelReply, Reasoning, ReasoningField};
+use crate::model::{
+    Bounds, ModelReply, Reasoning, ReasoningField, WebSearch, web_search_price,
+};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
     RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,
@@ -130,7 +132,8 @@ impl ContextView<'_> {
     pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
         let prices = self.caller.endpoint().facts.prices_at(ask.fast);
-        let bounds = Bounds { input, window: self.caller.window(), cap: ask.cap };
+        let searches = self.searches(ask.purpose);
+        let bounds = Bounds { input, window: self.caller.window(), cap: ask.cap, searches };
         WorstCaseCost { bounds, prices, endpoint: self.caller.endpoint().clone() }
     }
 
@@ -140,13 +143,23 @@ impl ContextView<'_> {
         let Some(prices) = self.caller.endpoint().facts.prices_at(fast) else {
             return (Money::ZERO, Money::ZERO);
         };
-        (prices.max_input_price() * bound, prices.output)
+        let searches = web_search_price() * u64::from(self.searches(purpose));
+        (prices.max_input_price() * bound + searches, prices.output)
+    }
+
+    /// How often the service may search the web for the request.
+    fn searches(&self, purpose: CallPurpose) -> u32 {
+        let searches = self.caller.search.is_some() && purpose == CallPurpose::Reply;
+        if searches { WebSearch::SEARCHES_MAX } else { 0 }
     }
 
     /// An upper bound of the next request's input, in tokens.
     fn input_bound(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
-            CallPurpose::Reply => self.conversation.history.upper_bound(),
+            CallPurpose::Reply => {
+                let results = u64::from(self.searches(purpose)) * WebSearch::RESULT_TOKENS_MAX;
+                self.conversation.history.upper_bound().saturating_add(results)
+            }
             CallPurpose::Summary(_) => self.summary_request().upper_bound(),
         }
     }

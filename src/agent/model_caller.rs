@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, RateLimits, Reasoning, Renewal, ThinkingMode};
+use crate::model::{ModelReply, RateLimits, Reasoning, Renewal, ThinkingMode, WebSearch};
 use crate::recovery::{
     ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, Shortfall, classify,
 };
@@ -37,6 +37,8 @@ pub(super) struct ModelCaller {
     /// The index of the model in use.
     pub(super) model_index: u8,
     pub(super) reasoning: Reasoning,
+    /// The search tool of the service, for a request that searches the web.
+    pub(super) search: Option<WebSearch>,
     pub(super) stream_events: bool,
     /// The context window of each model as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,

@@ -17,6 +17,7 @@ use crate::transcript::{History, fixed_bytes};
 use super::accounting::Accounting;
 use super::compactor::Compactor;
 use super::conversation::Conversation;
+use super::delegate::SearchCosts;
 use super::drive::drive;
 use super::early_tools::EarlyTools;
 use super::emitted_blocks::ToldBlocks;
@@ -253,6 +254,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             endpoints: setup.endpoints,
             model_index: resumed.run.map_or(0, |run| run.model_index),
             reasoning: setup.reasoning,
+            search: setup.search,
             stream_events: setup.stream_events,
             windows,
             output_limits,
@@ -277,6 +279,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             loop_detector: resumed.loop_detector,
             past_background: resumed.background,
             work_stop_announced: false,
+            search_costs: SearchCosts::default(),
         },
         hooks: HookRunner::new(setup.hooks, pressing),
         compactor: Compactor::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::hooks::Hooks;
 use crate::journal::Journal;
 use crate::mcp::Servers;
-use crate::model::Reasoning;
+use crate::model::{Reasoning, WebSearch};
 use crate::model::limits::SharedLimits;
 use crate::recovery::{Limits, Money};
 use crate::secrets::KnownSecrets;
@@ -46,6 +46,8 @@ pub(super) struct AgentSetup {
     pub(super) toolbox: Toolbox,
     pub(super) limits: Limits,
     pub(super) reasoning: Reasoning,
+    /// The search tool of the service, for a request that searches the web.
+    pub(super) search: Option<WebSearch>,
     pub(super) stream_events: bool,
     pub(super) shared_limits: Option<SharedLimits>,
     pub(super) journal: Journal,
@@ -91,6 +93,7 @@ impl AgentSetup {
             toolbox,
             limits: setup.limits,
             reasoning: setup.reasoning,
+            search: None,
             stream_events: setup.stream_events,
             shared_limits: setup.shared,
             journal: setup.journal,

@@ -13,14 +13,15 @@ use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::task;
 use crate::tools::{
-    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, end_tasks, is_agent_tool,
+    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, WEB_SEARCH, end_tasks,
+    is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::messages::{open_calls, synthetic};
 use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::setup::DeferredCall;
+use super::setup::{DeferredCall, ModelStats};
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall};
 use super::world::RunWorld;
@@ -326,8 +327,14 @@ impl RunWorld<'_> {
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let early = self.tools.early.take(&call.id);
-        let delegated =
-            is_agent_tool(&call.name).then(|| self.as_parent().perform(&call, cancel.clone()));
+        let delegated = if is_agent_tool(&call.name) {
+            Some(self.as_parent().perform(&call, cancel.clone()))
+        } else if call.name == WEB_SEARCH {
+            let costs = self.tools.search_costs.clone();
+            Some(self.as_parent().search(&call, cancel.clone(), costs))
+        } else {
+            None
+        };
         let toolbox = Arc::clone(&self.tools.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(&self.tools.places));
         async move {
@@ -372,6 +379,19 @@ impl RunWorld<'_> {
         };
         self.conversation.journal.outcome(&block, &outcome.detail);
         (block, outcome.detail)
+    }
+
+    /// Counts what searches of the web have cost. The shared ledger has it already.
+    fn record_searches(&mut self) {
+        let lines = self.tools.search_costs.take();
+        let tally = &mut self.caller.accounting.tally;
+        for line in &lines {
+            self.conversation.journal.spend(line.cost, &line.usage, &line.model);
+            tally.usage.web_search_requests += line.usage.web_search_requests;
+        }
+        if self.context.mark.is_none() {
+            ModelStats::merge(&mut tally.by_model, lines);
+        }
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
@@ -440,6 +460,7 @@ impl RunWorld<'_> {
                 })
             })
             .unzip();
+        self.record_searches();
         blocks.append(&mut self.hooks.asides);
         blocks.extend(news);
         self.record_started_work();

@@ -16,6 +16,7 @@ use crate::recovery::{
 use crate::tools::{GrantSource, Toolbox, is_agent_tool};
 use crate::transcript::{Block, ToolCall};
 
+use super::delegate::SearchCosts;
 use super::early_tools::EarlyTools;
 use super::messages::{is_error, join_list};
 use super::run_event::RunEvent;
@@ -57,6 +58,8 @@ pub(super) struct ToolRunner {
     pub(super) past_background: PastBackground,
     /// Whether the end of background commands was announced.
     pub(super) work_stop_announced: bool,
+    /// What searches of the web have cost and is not counted yet.
+    pub(super) search_costs: SearchCosts,
 }
 
 impl ToolRunner {

@@ -69,6 +69,7 @@ impl RunWorld<'_> {
                 tools: &self.caller.definitions,
                 messages: self.conversation.history.messages(),
                 reasoning: self.caller.reasoning,
+                search: None,
                 fast: false,
                 source: None,
             }

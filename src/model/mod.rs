@@ -27,6 +27,7 @@ pub mod service;
 pub mod settlement;
 pub mod stop_reason;
 mod transport;
+mod web_search;
 
 pub use answer::{MalformedCall, ModelReply, StreamProgress, classify_reply};
 pub use base_url::{BaseUrl, EndpointError};
@@ -39,7 +40,8 @@ pub use credentials::{
 pub use endpoint::{ModelService, RequestTimers};
 pub use headers::RateLimits;
 pub use prices::{
-    ModelFacts, Prices, ShortPrompt, cost, known_names, model_facts, price_list_date, resolve_alias,
+    ModelFacts, Prices, ShortPrompt, cost, is_known, known_names, model_facts, price_list_date,
+    resolve_alias, web_search_price,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use reasoning::{Reasoning, ReasoningField, ThinkingMode};
@@ -47,4 +49,5 @@ pub use request::RequestContent;
 pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{EndWords, StopKind};
+pub use web_search::WebSearch;
 pub use transport::{HttpClientError, InvalidBundle, SHORTEST_PROBING, http_client, web_client};

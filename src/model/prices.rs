@@ -118,6 +118,12 @@ pub fn cost(prices: &Prices, usage: &Usage) -> Money {
         + output * usage.output_tokens
         + cache_read * usage.cache_read_input_tokens
         + cache_write * usage.cache_creation_input_tokens
+        + web_search_price() * usage.web_search_requests
+}
+
+/// The price of one search of the web by the service.
+pub fn web_search_price() -> Money {
+    per_million(LIST.web_search * 1e3).expect("a test reads every price of the list")
 }
 
 /// How a model expects thinking to be requested.
@@ -189,6 +195,11 @@ pub(super) fn regional_percent(name: &str) -> u64 {
     find_row(name).map_or(100, |row| row.regional_percent)
 }
 
+/// Whether the model is in the list.
+pub fn is_known(name: &str) -> bool {
+    find_row(resolve_alias(name)).is_some()
+}
+
 /// How to request thinking from `name`. Unknown models get a token budget.
 pub fn thinking(name: &str) -> Thinking {
     find_row(name).map_or(Thinking::Budget, |row| row.thinking)
@@ -206,6 +217,8 @@ struct PriceList {
     date: String,
     aliases: serde_json::Map<String, serde_json::Value>,
     models: Vec<PriceRow>,
+    /// Dollars per thousand searches.
+    web_search: f64,
 }
 
 #[derive(Deserialize)]

@@ -9,6 +9,7 @@ use crate::recovery::ReplyMode;
 use crate::transcript::{Block, Message, Role, ToolDefinition};
 
 use super::reasoning::{Reasoning, ReasoningField};
+use super::web_search::WebSearch;
 
 /// The content of a request.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub struct RequestContent<'a> {
     pub tools: &'a [ToolDefinition],
     pub messages: &'a [Message],
     pub reasoning: Reasoning,
+    /// The search tool of the service, beside `tools`.
+    pub search: Option<&'a WebSearch>,
     /// Whether fast mode is requested.
     pub fast: bool,
     /// The purpose of the request, if it is not the run's own: `agent:general-purpose`.
@@ -49,8 +52,13 @@ pub(super) fn body_fields(
 ) -> serde_json::Result<Map<String, Value>> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(prompt.model));
-    if !prompt.tools.is_empty() {
-        body.insert("tools".to_owned(), serde_json::to_value(prompt.tools)?);
+    if !prompt.tools.is_empty() || prompt.search.is_some() {
+        let mut tools = match serde_json::to_value(prompt.tools)? {
+            Value::Array(tools) => tools,
+            other => vec![other],
+        };
+        tools.extend(prompt.search.map(|search| search.tool(prompt.model)));
+        body.insert("tools".to_owned(), Value::Array(tools));
     }
     if !prompt.system.trim().is_empty() {
         let system = json!({ "type": "text", "text": prompt.system });

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::recovery::Money;
 use crate::transcript::{Block, Usage, min_tokens};
 
-use super::prices::{Prices, cost};
+use super::prices::{Prices, cost, web_search_price};
 
 /// The cost-relevant data of an attempt. It exists from the service's first message event on: an
 /// attempt without one costs nothing.
@@ -52,6 +52,8 @@ pub struct Bounds {
     pub window: u64,
     /// The requested output cap, in tokens.
     pub cap: u32,
+    /// How often the service may search the web.
+    pub searches: u32,
 }
 
 /// The cost charged for an attempt.
@@ -99,6 +101,10 @@ impl Received {
         merge(&mut usage.output_tokens, "output_tokens");
         merge(&mut usage.cache_creation_input_tokens, "cache_creation_input_tokens");
         merge(&mut usage.cache_read_input_tokens, "cache_read_input_tokens");
+        let (searches, possible) =
+            parse_token_count(&reported["server_tool_use"]["web_search_requests"]);
+        usage.web_search_requests = searches.max(usage.web_search_requests);
+        *counts = (*counts).max(possible);
     }
 
     /// Merges the counts reported at the end of the message.
@@ -135,7 +141,9 @@ impl Bounds {
     /// output cap.
     pub fn worst_case(&self, prices: Option<&Prices>) -> Money {
         prices.map_or(Money::ZERO, |prices| {
-            prices.max_input_price() * self.input + prices.output * u64::from(self.cap)
+            prices.max_input_price() * self.input
+                + prices.output * u64::from(self.cap)
+                + web_search_price() * u64::from(self.searches)
         })
     }
 
@@ -148,8 +156,13 @@ impl Bounds {
             *usage = Usage {
                 input_tokens: self.input,
                 output_tokens: usage.output_tokens,
+                web_search_requests: usage.web_search_requests,
                 ..Usage::default()
             };
+            clamped.counts = Counts::Impossible;
+        }
+        if usage.web_search_requests > self.searches.into() {
+            usage.web_search_requests = self.searches.into();
             clamped.counts = Counts::Impossible;
         }
         if usage.output_tokens > self.cap.into() {

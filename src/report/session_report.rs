@@ -376,6 +376,7 @@ mod tests {
             output_tokens: 99,
             cache_creation_input_tokens: 10,
             cache_read_input_tokens: 60,
+            web_search_requests: 0,
         };
         let model = ModelTotals { model: "m".to_owned(), usage, cost: None };
         let spend = SpendSummary::new(Money::ZERO, Money::ZERO, vec![model]);

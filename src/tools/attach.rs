@@ -112,6 +112,7 @@ impl Toolbox {
             | ToolRequest::Glob(_)
             | ToolRequest::Grep(_)
             | ToolRequest::WebFetch(_)
+            | ToolRequest::WebSearch(_)
             | ToolRequest::TodoWrite(_) => return None,
         };
         Some(self.tools.places.resolve(&path, &self.tools.shell.cwd()).real)

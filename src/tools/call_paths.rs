@@ -68,6 +68,7 @@ impl ToolSet {
             | ToolRequest::Edit(_)
             | ToolRequest::NotebookEdit(_)
             | ToolRequest::WebFetch(_)
+            | ToolRequest::WebSearch(_)
             | ToolRequest::TodoWrite(_) => "",
         };
         let is_absolute = folder.starts_with(['/', '~']);
@@ -108,6 +109,7 @@ pub(super) fn path(request: &ToolRequest) -> Option<String> {
         | ToolRequest::BashOutput(_)
         | ToolRequest::KillShell(_)
         | ToolRequest::WebFetch(_)
+        | ToolRequest::WebSearch(_)
         | ToolRequest::TodoWrite(_) => None,
     }
 }

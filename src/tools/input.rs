@@ -30,6 +30,7 @@ pub(super) enum ToolRequest {
     Glob(GlobInput),
     Grep(GrepInput),
     WebFetch(WebFetchInput),
+    WebSearch(WebSearchInput),
     TodoWrite(TodoInput),
 }
 
@@ -163,6 +164,45 @@ pub(super) struct WebFetchInput {
     pub(super) url: String,
 }
 
+/// What to search the web for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct WebSearchInput {
+    pub query: String,
+    #[serde(default)]
+    pub allowed_domains: Vec<String>,
+    #[serde(default)]
+    pub blocked_domains: Vec<String>,
+}
+
+impl WebSearchInput {
+    /// Reads the input of a call. Domains are names, without scheme.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a text for the model.
+    pub fn parse(input: &Value) -> Result<Self, ToolOutcome> {
+        let ToolRequest::WebSearch(mut search) = parse(BuiltinTool::WebSearch, input)?.request else {
+            return Err(ToolOutcome::failure("the call is not a search"));
+        };
+        search.check()?;
+        for domain in search.allowed_domains.iter_mut().chain(&mut search.blocked_domains) {
+            let name = domain.split_once("://").map_or(domain.as_str(), |(_, name)| name);
+            *domain = name.trim().trim_end_matches('/').to_owned();
+        }
+        Ok(search)
+    }
+
+    /// Checks what the schema cannot say.
+    ///
+    /// # Errors
+    /// What is wrong, in a text for the model.
+    pub(super) fn check(&self) -> Result<(), ToolError> {
+        if self.allowed_domains.is_empty() || self.blocked_domains.is_empty() {
+            return Ok(());
+        }
+        Err("give allowed_domains or blocked_domains, not both".into())
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct TodoInput {
     pub(super) todos: Value,
@@ -267,6 +307,7 @@ fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_jso
         BuiltinTool::Glob => ToolRequest::Glob(serde_json::from_value(input)?),
         BuiltinTool::Grep => ToolRequest::Grep(serde_json::from_value(input)?),
         BuiltinTool::WebFetch => ToolRequest::WebFetch(serde_json::from_value(input)?),
+        BuiltinTool::WebSearch => ToolRequest::WebSearch(serde_json::from_value(input)?),
         BuiltinTool::TodoWrite => ToolRequest::TodoWrite(serde_json::from_value(input)?),
     })
 }

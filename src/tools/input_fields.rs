@@ -72,6 +72,12 @@ pub(super) const WEB_FETCH: &[InputField] = &[
     optional("prompt", Text, "what you want to know from it"),
 ];
 
+pub(super) const WEB_SEARCH: &[InputField] = &[
+    required("query", Name, ""),
+    optional("allowed_domains", Names, "only results from these"),
+    optional("blocked_domains", Names, "no results from these"),
+];
+
 pub(super) const TODO_WRITE: &[InputField] = &[required("todos", Todos, "")];
 
 /// A field of the input of a tool.
@@ -89,6 +95,8 @@ enum FieldType {
     Text,
     /// A text that is not empty.
     Name,
+    /// A list of such texts.
+    Names,
     Flag,
     /// A whole number, and the least.
     Whole(u32),
@@ -112,6 +120,9 @@ impl InputField {
         let mut schema = match self.r#type {
             FieldType::Text => json!({ "type": "string" }),
             FieldType::Name => json!({ "type": "string", "minLength": 1 }),
+            FieldType::Names => {
+                json!({ "type": "array", "items": { "type": "string", "minLength": 1 } })
+            }
             FieldType::Flag => json!({ "type": "boolean" }),
             FieldType::Whole(least) => json!({ "type": "integer", "minimum": least }),
             FieldType::WholeUpTo(most) => {

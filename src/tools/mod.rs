@@ -74,12 +74,13 @@ pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
     KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
-pub use catalog::{AGENT, TASK, built_in_names, is_agent_tool};
+pub use catalog::{AGENT, TASK, WEB_SEARCH, built_in_names, is_agent_tool};
 pub use domain::InvalidHost;
 pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
+pub use input::WebSearchInput;
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
 pub use permission::{

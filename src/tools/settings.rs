@@ -145,6 +145,8 @@ pub struct ToolSettings {
     pub sandbox: SandboxSettings,
     /// How pages are fetched. `None`: web access is off and not offered.
     pub web: Option<WebSettings>,
+    /// Whether the model's service has a search of the web.
+    pub web_search: bool,
 }
 
 impl ToolSettings {
@@ -184,6 +186,7 @@ impl ToolSettings {
             supervisor: Supervisor::with_own_binary(),
             sandbox: SandboxSettings::default(),
             web: None,
+            web_search: false,
         }
     }
 
@@ -191,6 +194,24 @@ impl ToolSettings {
     /// would defeat the sandbox.
     pub(super) fn reaches_web(&self) -> bool {
         self.web.is_some() && !self.sandbox.no_network
+    }
+
+    /// Whether there is what a tool with network access needs.
+    pub(super) fn has_service_of(&self, tool: BuiltinTool) -> bool {
+        match tool {
+            BuiltinTool::WebFetch => self.reaches_web(),
+            BuiltinTool::WebSearch => self.web_search && !self.sandbox.no_network,
+            BuiltinTool::Bash
+            | BuiltinTool::BashOutput
+            | BuiltinTool::KillShell
+            | BuiltinTool::Read
+            | BuiltinTool::Write
+            | BuiltinTool::Edit
+            | BuiltinTool::NotebookEdit
+            | BuiltinTool::Glob
+            | BuiltinTool::Grep
+            | BuiltinTool::TodoWrite => true,
+        }
     }
 }
 

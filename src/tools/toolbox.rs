@@ -60,6 +60,8 @@ pub(super) struct ToolSet {
     pub(super) shell: ShellSession,
     pub(super) acceptance: AcceptanceDemands,
     web: Option<WebFetcher>,
+    /// Whether the run can search the web.
+    searches_web: bool,
     pub(super) seen: FilesRead,
     /// Keeps what files held before they are changed.
     history: Option<FileHistory>,
@@ -109,7 +111,7 @@ impl Toolbox {
             background: settings.background_lifetime,
         };
         let told = |tool: &BuiltinTool| tool.define(&times, sandbox.model_description().as_deref());
-        let there = |tool: &&BuiltinTool| **tool != BuiltinTool::WebFetch || settings.reaches_web();
+        let there = |tool: &&BuiltinTool| settings.has_service_of(**tool);
         let left = not_removed_by_rules(&offered, &permissions);
         let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
         let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);
@@ -134,6 +136,7 @@ impl Toolbox {
             shell,
             acceptance: demands,
             web,
+            searches_web: settings.has_service_of(BuiltinTool::WebSearch),
             seen: FilesRead::default(),
             history: settings.history.clone(),
             todos: TodoList::default(),
@@ -277,6 +280,15 @@ impl ToolSet {
         self.validate(call, &judge)
     }
 
+    /// The access that a search of the web requests.
+    ///
+    /// # Errors
+    /// The run cannot search.
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    fn search_access(&self) -> Result<Access<'static>, ToolRefusal> {
+        self.searches_web.then_some(Access::Search).ok_or_else(|| Denial::NoSearch.into())
+    }
+
     /// The call with its path replaced. `None` if it has no path, or is not valid.
     pub(super) fn with_path(
         &self,
@@ -330,6 +342,7 @@ impl ToolSet {
                 Access::Read(place.clone())
             }
             (ToolRequest::WebFetch(fetch), _) => web::requested_access(self.web.as_ref(), fetch)?,
+            (ToolRequest::WebSearch(_), _) => self.search_access()?,
             (_, None)
             | (
                 ToolRequest::TodoWrite(_) | ToolRequest::BashOutput(_) | ToolRequest::KillShell(_),
@@ -369,6 +382,7 @@ impl ToolSet {
                 grep::compile(grep).map(drop)
             }
             ToolRequest::BashOutput(look) => background::compile_filter(look).map(drop),
+            ToolRequest::WebSearch(search) => search.check(),
             ToolRequest::Read(_)
             | ToolRequest::Write(_)
             | ToolRequest::WebFetch(_)
@@ -428,6 +442,8 @@ impl ToolSet {
                 ToolRequest::WebFetch(fetch) => {
                     web::fetch(self.web.as_ref(), &fetch, &cancel).await
                 }
+                // The run makes the request.
+                ToolRequest::WebSearch(_) => ToolOutcome::failure("nothing searches the web here"),
                 ToolRequest::Read(_)
                 | ToolRequest::Write(_)
                 | ToolRequest::Edit(_)
@@ -523,6 +539,7 @@ impl ToolSet {
             | ToolRequest::BashOutput(_)
             | ToolRequest::KillShell(_)
             | ToolRequest::WebFetch(_)
+            | ToolRequest::WebSearch(_)
             | ToolRequest::TodoWrite(_) => Err("the call touches no files".into()),
         }
     }

@@ -10,6 +10,7 @@ use nix::unistd::mkfifo;
 use outlast::cli::prompts::{LibrarySearch, PromptLibrary};
 use outlast::hooks::HookEvent;
 use outlast::tools::{AgentDefinition, PermissionMode};
+use outlast::types::Effort;
 use tempfile::TempDir;
 
 /// A home with a repository in it, and a folder of that to work in.
@@ -101,7 +102,7 @@ fn every_field_of_an_agent_file_is_parsed() {
         "repo/.claude/agents/x.md",
         "code-reviewer",
         "tools: Read, Bash(git log:*), mcp__x__y, NoSuchTool, Read\ndisallowedTools: [Write]\n\
-         model: opus\nmaxTurns: 7\npermissionMode: acceptEdits\nbackground: true\ncolor: pink\n\
+         model: opus\neffort: low\nmaxTurns: 7\npermissionMode: acceptEdits\nbackground: true\ncolor: pink\n\
          mcpServers: [git hub, db]\nskills: tone\n",
     );
     let expected = AgentDefinition {
@@ -111,6 +112,7 @@ fn every_field_of_an_agent_file_is_parsed() {
         tools: Some(["Read", "Bash", "mcp__x__y", "NoSuchTool"].map(str::to_owned).to_vec()),
         disallowed_tools: vec!["Write".to_owned()],
         model: Some("opus".to_owned()),
+        effort: Some(Effort::Low),
         max_turns: Some(7),
         permission_mode: Some(PermissionMode::AcceptEdits),
         background: true,

@@ -37,6 +37,7 @@ fn usage() -> Usage {
         output_tokens: 250,
         cache_creation_input_tokens: 4_000,
         cache_read_input_tokens: 12_000,
+        web_search_requests: 0,
     }
 }
 

@@ -4,6 +4,7 @@
 mod environment;
 mod reasoning;
 mod setup;
+mod web_search;
 
 use std::fs;
 use std::os::unix::fs::symlink;

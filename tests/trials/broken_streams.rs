@@ -42,6 +42,7 @@ async fn length() -> usize {
         tools: &[],
         messages: &[Message::user(vec![Block::text("go")])],
         reasoning: Reasoning::default(),
+        search: None,
         fast: false,
         source: None,
     };

@@ -173,6 +173,7 @@ async fn a_summary_counts_towards_the_cost_of_the_run() {
         output_tokens: usage["output_tokens"].as_u64().unwrap_or_default(),
         cache_creation_input_tokens: usage["cache_creation_input_tokens"].as_u64().unwrap_or(0),
         cache_read_input_tokens: usage["cache_read_input_tokens"].as_u64().unwrap_or(0),
+        web_search_requests: 0,
     };
     // Some replies have two frames, with the same usage.
     let replies = ended.frames().into_iter().filter(|frame| frame["type"] == "assistant");

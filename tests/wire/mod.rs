@@ -88,6 +88,7 @@ async fn ask_watched(
         tools: &[],
         messages: &messages,
         reasoning: Reasoning::default(),
+        search: None,
         fast: false,
         source: None,
     };

@@ -73,6 +73,7 @@ fn usage_costs_what_it_says_to_the_last_digit() {
         output_tokens: 100_000,
         cache_creation_input_tokens: 200_000,
         cache_read_input_tokens: 3_000_000,
+        web_search_requests: 0,
     };
     assert_eq!(cost(&prices, &usage), Money::from_dollars(3.0 + 1.5 + 0.75 + 0.9).unwrap());
 }
@@ -85,6 +86,7 @@ fn a_short_prompt_costs_less_where_it_does() {
         output_tokens: 1_000,
         cache_creation_input_tokens: 0,
         cache_read_input_tokens: cached,
+        web_search_requests: 0,
     };
     let short = dollars_per_million(0.1)
         + dollars_per_million(0.5) * 1_000

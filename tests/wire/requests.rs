@@ -70,6 +70,7 @@ fn requests_match_the_golden_files() {
         tools: &tools,
         messages: &messages,
         reasoning: Reasoning { thinking: ThinkingMode::Budget(4096), ..Reasoning::default() },
+        search: None,
         fast: false,
         source: None,
     };
@@ -90,6 +91,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
             tools: &tools,
             messages: &all[..count],
             reasoning: Reasoning::default(),
+            search: None,
             fast: false,
             source: None,
         };
@@ -121,6 +123,7 @@ fn attempts_differ_only_behind_the_messages() {
         tools: &[],
         messages: &messages,
         reasoning: Reasoning { thinking: ThinkingMode::Budget(2000), ..Reasoning::default() },
+        search: None,
         fast: false,
         source: None,
     };
@@ -154,6 +157,7 @@ fn cache_markers_are_placed_only_on_valid_blocks() {
         tools: &[],
         messages: &messages,
         reasoning: Reasoning::default(),
+        search: None,
         fast: false,
         source: None,
     };

@@ -3,6 +3,7 @@
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
 use outlast::model::{
     Bounds, Counts, OutputCount, Prices, Received, StreamProgress, model_facts, settle,
+    web_search_price,
 };
 use outlast::recovery::Money;
 use outlast::sse::SseParser;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::recorded;
 
-const BOUNDS: Bounds = Bounds { input: 10_000, window: 200_000, cap: 8_192 };
+const BOUNDS: Bounds = Bounds { input: 10_000, window: 200_000, cap: 8_192, searches: 0 };
 
 fn prices() -> Prices {
     model_facts("claude-sonnet-5-5").prices.expect("it is in the list")
@@ -227,6 +228,23 @@ fn a_stream_that_breaks_while_the_model_thinks_is_charged_at_the_whole_cap() {
         assert!(settled.total() >= Some(least), "{kind}: {settled:?}");
         assert_eq!(came.has_thinking, tokens > 0);
     }
+}
+
+/// A search of the web is billed beside the tokens, and never more often than was asked for.
+#[test]
+fn searches_are_charged_by_their_number() {
+    let bounds = Bounds { searches: 2, ..BOUNDS };
+    for (reported, charged) in [(0, 0), (1, 1), (2, 2), (9, 2)] {
+        let usage = Usage { output_tokens: 5, input_tokens: 5, ..Usage::default() };
+        let usage = Usage { web_search_requests: reported, ..usage };
+        let came = Received::whole(usage, Counts::Possible, &[Block::text("x")]);
+        let settled = settle(Some(&prices()), &bounds, &came);
+        let tokens = prices().input * 5 + prices().output * 5;
+        assert_eq!(settled.total(), Some(tokens + web_search_price() * charged), "{reported}");
+        assert_eq!(settled.counts == Counts::Impossible, reported > 2);
+        assert!(settled.total() <= Some(bounds.worst_case(Some(&prices()))));
+    }
+    assert_eq!(web_search_price(), Money::from_pico_dollars(10_000_000_000));
 }
 
 #[test]

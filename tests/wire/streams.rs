@@ -220,6 +220,7 @@ fn text_comes_whole_with_its_usage() {
         output_tokens: 42,
         cache_creation_input_tokens: 100,
         cache_read_input_tokens: 2000,
+        web_search_requests: 0,
     };
     assert_eq!(answer.usage, usage);
     assert!(!answer.cut_tool_call);

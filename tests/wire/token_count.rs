@@ -24,6 +24,7 @@ async fn ask_twice(bytes: Vec<u8>) -> ([Option<u64>; 2], Vec<String>) {
         tools: &[],
         messages: &messages,
         reasoning: Reasoning { thinking: ThinkingMode::Budget(4_096), ..Reasoning::default() },
+        search: None,
         fast: false,
         source: None,
     };

@@ -15,6 +15,7 @@ mod spawner;
 mod subagent_observer;
 mod subagent_run;
 mod task;
+mod web_search;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub use registry::agent_kinds;
 pub use spawn_error::UnusableModel;
 pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
+pub(super) use web_search::SearchCosts;
 
 /// Configuration of sub-agents that no call decides.
 #[derive(Clone)]

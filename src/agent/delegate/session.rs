@@ -15,7 +15,7 @@ impl RunWorld<'_> {
         let context = &self.context;
         ParentRun {
             deps: Arc::clone(&context.deps),
-            id: context.mark.as_ref().map(|mark| mark.id.clone()),
+            mark: context.mark.clone(),
             depth: context.depth.saturating_add(1),
             endpoints: self.caller.endpoints
                 [usize::from(self.caller.model_index).min(self.caller.endpoints.len() - 1)..]

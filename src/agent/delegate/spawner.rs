@@ -202,7 +202,7 @@ impl ParentRun {
                 kind: kind.name.clone(),
                 description: plan.call.description.clone(),
             },
-            parent: self.id.clone(),
+            parent: self.mark.as_ref().map(|mark| mark.id.clone()),
             depth: self.depth,
             retries,
             background: plan.background,

@@ -30,8 +30,8 @@ use super::task::{AgentIdentity, AgentTask};
 #[derive(Clone)]
 pub(in super::super) struct ParentRun {
     pub(in super::super) deps: Arc<RunDeps>,
-    /// Its id, if it is a sub-agent itself.
-    pub(in super::super) id: Option<String>,
+    /// Its identity, if it is a sub-agent itself.
+    pub(in super::super) mark: Option<Arc<AgentIdentity>>,
     /// Their nesting depth.
     pub(in super::super) depth: u8,
     /// The model chain from the model in use on.
@@ -124,6 +124,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
         toolbox,
         limits,
         reasoning,
+        search: None,
         stream_events: false,
         shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
         hooks: deps.hooks.as_ref().map(own),
@@ -160,7 +161,7 @@ fn is_cut(task: &BackgroundTask) -> bool {
     task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::RunEnded)
 }
 
-fn words_of(fault: &crate::recovery::Fault) -> String {
+pub(super) fn words_of(fault: &crate::recovery::Fault) -> String {
     let status = fault.status().map_or_else(String::new, |status| format!("HTTP {status}, "));
     format!("{status}{}", fault.detail().trim())
 }
@@ -184,7 +185,7 @@ pub(in super::super) async fn take_place(
 
 /// The limits of a sub-agent: those of its parent, its own number of turns where that is lower, and
 /// none of the checks that only the main run has to pass.
-fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits {
+pub(super) fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits {
     let mut limits = parent.limits;
     limits.budgets.turns = definition.max_turns.into_iter().chain(limits.budgets.turns).min();
     limits.effort = None;

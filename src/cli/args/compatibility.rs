@@ -23,7 +23,7 @@ pub struct CompatibilityArgs {
     /// Like --bare, and with no skills, commands and servers but those of flags
     #[arg(long)]
     pub safe_mode: bool,
-    /// Read managed settings only; no Bash and WebFetch unless --tools names them
+    /// Read managed settings only; no Bash, WebFetch and WebSearch unless --tools names them
     #[expect(clippy::doc_markdown, reason = "the comment is printed as plain text")]
     #[arg(long)]
     pub restricted: bool,

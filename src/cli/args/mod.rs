@@ -156,8 +156,8 @@ pub struct RunArgs {
     pub compatibility: CompatibilityArgs,
 }
 
-/// Tools that run commands or fetch pages: `--restricted` removes them.
-const EXECUTING_TOOLS: [&str; 2] = ["Bash", "WebFetch"];
+/// Tools that run commands or reach the web: `--restricted` removes them.
+const EXECUTING_TOOLS: [&str; 3] = ["Bash", "WebFetch", "WebSearch"];
 
 impl RunArgs {
     /// Sets the flags that `--bare`, `--safe-mode` and `--restricted` stand for.

@@ -341,7 +341,10 @@ fn usage(usage: Usage) -> Value {
         "output_tokens": usage.output_tokens,
         "cache_creation_input_tokens": usage.cache_creation_input_tokens,
         "cache_read_input_tokens": usage.cache_read_input_tokens,
-        "server_tool_use": { "web_search_requests": 0, "web_fetch_requests": 0 },
+        "server_tool_use": {
+            "web_search_requests": usage.web_search_requests,
+            "web_fetch_requests": 0,
+        },
         "service_tier": null,
     })
 }
@@ -357,7 +360,7 @@ fn by_model(tally: &ModelStats) -> (String, Value) {
         "outputTokens": tally.usage.output_tokens,
         "cacheReadInputTokens": tally.usage.cache_read_input_tokens,
         "cacheCreationInputTokens": tally.usage.cache_creation_input_tokens,
-        "webSearchRequests": 0,
+        "webSearchRequests": tally.usage.web_search_requests,
         "costUSD": tally.cost.map(Money::as_dollars),
         "contextWindow": tally.context_window,
         "maxOutputTokens": tally.max_output,

@@ -14,7 +14,7 @@ use crate::config::flags::SettingFlags;
 use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{BaseUrl, ServiceKind, canonical_name, resolve_alias};
+use crate::model::{self, BaseUrl, ServiceKind, canonical_name, resolve_alias};
 
 /// The most models a chain may have: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
@@ -61,6 +61,14 @@ impl ChainEntry {
 }
 
 impl ModelChain {
+    /// Whether the first model can search the web: a model of the price list at a service with a
+    /// search tool. Other models stand behind gateways, which have none.
+    pub(in crate::cli) fn can_search_web(&self) -> bool {
+        self.links.first().is_some_and(|first| {
+            model::is_known(&first.model) && self.endpoints[first.endpoint].service.has_web_search()
+        })
+    }
+
     /// Returns a bit set: bit `i` is set if link `i + 1` is at another host or account than link
     /// `i`, so that failures of one endpoint say nothing about the other.
     pub fn endpoint_changes(&self) -> u32 {

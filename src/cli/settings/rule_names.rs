@@ -2,13 +2,15 @@
 
 use strsim::osa_distance;
 
-use super::{McpServers, ToolRules};
+use super::{McpServers, ModelChain, ToolRules};
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::config::values;
 use crate::mcp;
-use crate::tools::{AgentDefinition, ToolName, built_in_names, classify_tool_name, is_agent_tool};
+use crate::tools::{
+    AgentDefinition, ToolName, WEB_SEARCH, built_in_names, classify_tool_name, is_agent_tool,
+};
 
 /// The maximum number of names in a warning.
 const NAMED_MAX: usize = 8;
@@ -102,6 +104,17 @@ fn check_flag_rules(
     }
     told.truncate(NAMED_MAX);
     Ok(told)
+}
+
+/// Warns where flags ask for searches of the web and the service has none.
+pub(super) fn search_warning(args: &RunArgs, chain: &ModelChain) -> Option<String> {
+    let allowed = args.flags.texts("allowed-tools");
+    let offered = args.tools.tools.as_deref().unwrap_or_default();
+    let named = [("--allowedTools", allowed), ("--tools", offered)].into_iter().find(|(_, given)| {
+        values::list(given).iter().any(|rule| rule.split('(').next() == Some(WEB_SEARCH))
+    });
+    let (flag, _) = named.filter(|_| !chain.can_search_web())?;
+    Some(format!("{flag}: {WEB_SEARCH} is not offered: the service of the model has no search"))
 }
 
 fn missing_server_warnings(rules: &ToolRules, servers: &McpServers) -> Vec<String> {

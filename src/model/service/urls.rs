@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::kind::ServiceKind;
 use super::model_id::model_id;
 use crate::model::base_url::{BaseUrl, EndpointError};
+use crate::model::web_search::use_basic_version;
 use crate::recovery::ReplyMode;
 
 const BETA: &str = "anthropic-beta";
@@ -133,6 +134,7 @@ impl ServiceUrls {
             ServiceKind::Vertex { .. } => {
                 body.shift_remove("model");
                 body.insert(VERSION_FIELD.to_owned(), json!(VERTEX_VERSION));
+                use_basic_version(body);
                 headers.remove(VERSION);
             }
             ServiceKind::Bedrock { .. } => {

@@ -25,6 +25,8 @@ pub(in super::super) enum Access<'a> {
     Change(ResolvedPath),
     /// Access to this host, in the form that [`super::super::domain::host_of`] returns.
     Host(String),
+    /// A search of the web by the model's service.
+    Search,
     Command {
         command: &'a str,
         cwd: &'a Path,
@@ -304,6 +306,7 @@ impl Permissions {
             Access::Read(place) => self.check_read(tool, place),
             Access::Change(place) => self.check_change(tool, place),
             Access::Host(host) => self.check_host(host),
+            Access::Search => self.check_search(tool),
             Access::Command { command, cwd, resolve } => {
                 return self.check_command(command, cwd, resolve);
             }
@@ -378,6 +381,13 @@ impl Permissions {
             return Ok(());
         }
         Err(Denial::Host { host: host.to_owned() })
+    }
+
+    /// Checks a search of the web: the query leaves the machine and costs money.
+    fn check_search(&self, tool: BuiltinTool) -> Result<(), Denial> {
+        let allowed = self.mode == PermissionMode::BypassPermissions
+            || self.allow.iter().any(|rule| rule.covers_whole_tool(tool));
+        allowed.then_some(()).ok_or_else(|| Denial::External { name: tool.name().to_owned() })
     }
 
     pub(super) fn check_change(

@@ -65,6 +65,8 @@ pub(in super::super) enum Denial {
 
     #[error("WebFetch is off: this run has no network (--sandbox-network off)")]
     NoNetwork,
+    #[error("WebSearch is off: the service has no search, or this run has no network")]
+    NoSearch,
     /// The sandbox forbids changes of this path.
     #[error("{} cannot be changed: {why}", path.display())]
     WriteProtected { path: PathBuf, why: &'static str },

@@ -126,9 +126,12 @@ impl PermissionRule {
                 Some(host) => Ok(RuleScope::Host(Domain::parse(host.trim())?)),
                 None => Err(RuleError::NoDomain),
             },
-            Some(BuiltinTool::TodoWrite | BuiltinTool::BashOutput | BuiltinTool::KillShell) => {
-                Err(RuleError::TakesNoPattern { tool: tool.to_string() })
-            }
+            Some(
+                BuiltinTool::TodoWrite
+                | BuiltinTool::BashOutput
+                | BuiltinTool::KillShell
+                | BuiltinTool::WebSearch,
+            ) => Err(RuleError::TakesNoPattern { tool: tool.to_string() }),
             None => Ok(RuleScope::External(spec.trim_end_matches(')').trim().to_string())),
         }
     }
@@ -264,6 +267,7 @@ impl PermissionRule {
                 | BuiltinTool::Glob
                 | BuiltinTool::Grep
                 | BuiltinTool::WebFetch
+                | BuiltinTool::WebSearch
                 | BuiltinTool::TodoWrite,
             )
             | None => &[],

@@ -20,6 +20,7 @@ fuzz_target!(|data: &[u8]| {
                     output_tokens: most,
                     cache_creation_input_tokens: most,
                     cache_read_input_tokens: most,
+                    web_search_requests: 0,
                 };
                 let _ = cost(&prices, &usage);
             }

@@ -1,0 +1,101 @@
+//! The search tool of the service.
+
+use serde_json::{Map, Value, json};
+
+use super::prices::{Thinking, thinking};
+use super::service::ServiceKind;
+
+/// The version that all models have, and that Vertex AI has.
+const BASIC: &str = "web_search_20250305";
+
+/// The latest version. Its filter by code is off: the one caller is the model.
+const LATEST: &str = "web_search_20260318";
+
+/// One search of the web.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebSearch {
+    /// Results are from these domains only, if there are some.
+    pub allowed_domains: Vec<String>,
+    /// No results are from these.
+    pub blocked_domains: Vec<String>,
+}
+
+impl WebSearch {
+    /// How often the model may search for one request.
+    pub const SEARCHES_MAX: u32 = 1;
+
+    /// The most tokens that the results of a search add to the input.
+    pub const RESULT_TOKENS_MAX: u64 = 50_000;
+
+    /// The definition of the tool for `model`.
+    pub(super) fn tool(&self, model: &str) -> Value {
+        let mut tool = json!({
+            "type": BASIC,
+            "name": "web_search",
+            "max_uses": Self::SEARCHES_MAX,
+        });
+        if thinking(model) != Thinking::Budget {
+            tool["type"] = LATEST.into();
+            tool["allowed_callers"] = json!(["direct"]);
+        }
+        let lists = [
+            ("allowed_domains", &self.allowed_domains),
+            ("blocked_domains", &self.blocked_domains),
+        ];
+        for (field, domains) in lists.into_iter().filter(|(_, domains)| !domains.is_empty()) {
+            tool[field] = json!(domains);
+        }
+        tool
+    }
+}
+
+impl ServiceKind {
+    /// Whether the service has a search tool.
+    pub fn has_web_search(&self) -> bool {
+        match self {
+            Self::Messages | Self::Vertex { .. } | Self::Foundry { .. } => true,
+            Self::Bedrock { .. } => false,
+        }
+    }
+}
+
+/// Replaces the search tool of a body by the version that every service with one has.
+pub(super) fn use_basic_version(body: &mut Map<String, Value>) {
+    for tool in body.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
+        if tool["type"] == LATEST
+            && let Some(fields) = tool.as_object_mut()
+        {
+            fields.insert("type".to_owned(), BASIC.into());
+            fields.shift_remove("allowed_callers");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_model_gets_the_latest_version_that_it_has() {
+        let search = WebSearch { blocked_domains: vec!["a.example".to_owned()], ..WebSearch::default() };
+        let latest = json!({
+            "type": LATEST, "name": "web_search", "max_uses": 1, "allowed_callers": ["direct"],
+            "blocked_domains": ["a.example"],
+        });
+        let basic = json!({
+            "type": BASIC, "name": "web_search", "max_uses": 1, "blocked_domains": ["a.example"],
+        });
+        for (model, tool) in [
+            ("claude-opus-5-5", &latest),
+            ("claude-fable-5-1", &latest),
+            ("claude-sonnet-4-5", &basic),
+            ("claude-opus-4-1", &basic),
+        ] {
+            assert_eq!(search.tool(model), *tool, "{model}");
+            let mut body = Map::new();
+            body.insert("tools".to_owned(), json!([{ "name": "Bash" }, search.tool(model)]));
+            use_basic_version(&mut body);
+            assert_eq!(body["tools"], json!([{ "name": "Bash" }, basic]), "{model}");
+        }
+    }
+}
