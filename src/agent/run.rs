@@ -217,7 +217,11 @@ fn init(setup: &Setup) -> Init {
 pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
     let deps = Arc::clone(&context.deps);
-    let definitions = toolbox.all_definitions();
+    let windows: Vec<u64> =
+        setup.endpoints.iter().map(|rung| window(rung, &resumed.windows)).collect();
+    let mut deferred = toolbox.deferred_tools();
+    let narrow = windows.iter().copied().min().unwrap_or_default();
+    let definitions = deferred.select(toolbox.all_definitions(), narrow, &resumed.messages);
     report_commands(&toolbox, &monitor);
     let fixed = fixed_bytes(&setup.system, &definitions);
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
@@ -225,7 +229,6 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let thinking_stripped = !resumed.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
-    let windows = setup.endpoints.iter().map(|rung| window(rung, &resumed.windows)).collect();
     let learned = &resumed.output_limits;
     let output_limits = setup.endpoints.iter().map(|rung| output_limit(rung, learned)).collect();
     let accounting = Accounting::new(
@@ -280,6 +283,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             past_background: resumed.background,
             work_stop_announced: false,
             search_costs: SearchCosts::default(),
+            deferred_tools: deferred,
         },
         hooks: HookRunner::new(setup.hooks, pressing),
         compactor: Compactor::default(),

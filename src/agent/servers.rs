@@ -113,7 +113,8 @@ impl RunWorld<'_> {
             Finished::Yes => self.join_tools(),
         }
         let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
-        let tools = self.caller.definitions.iter().map(|tool| known(&tool.name)).collect();
+        let definitions = self.tools.toolbox.all_definitions();
+        let tools = definitions.iter().map(|tool| known(&tool.name)).collect();
         let agents = if self.tools.toolbox.offers_agents() { init.agents } else { Vec::new() };
         let servers = &self.tools.servers;
         let server_prompts = servers.prompt_commands();
@@ -235,7 +236,12 @@ impl RunWorld<'_> {
         for line in self.tools.servers.take_warnings() {
             self.monitor.emit(&RunEvent::Warning(line));
         }
-        let definitions = self.tools.toolbox.all_definitions();
+        let window = self.caller.windows.iter().copied().min().unwrap_or_default();
+        let definitions = self.tools.deferred_tools.select(
+            self.tools.toolbox.all_definitions(),
+            window,
+            self.conversation.history.messages(),
+        );
         if definitions != self.caller.definitions {
             self.conversation
                 .history
@@ -279,7 +285,7 @@ fn news_of(standing: &ServerReport) -> Option<String> {
         ServerStatus::Pending | ServerStatus::Disabled => None,
         ServerStatus::Connected => Some(format!(
             "MCP server {name:?} is connected now. Its tools, whose names begin with {}, can be \
-             used.",
+             used, perhaps after a search with ToolSearch.",
             tool_name_prefix(name)
         )),
         ServerStatus::NeedsAuth | ServerStatus::Failed => {

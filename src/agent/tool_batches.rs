@@ -13,11 +13,13 @@ use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::task;
 use crate::tools::{
-    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, WEB_SEARCH, end_tasks,
+    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, TOOL_SEARCH, Toolbox, WEB_SEARCH,
+    end_tasks,
     is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
+use super::delegate::PendingSubagent;
 use super::messages::{open_calls, synthetic};
 use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
@@ -332,7 +334,11 @@ impl RunWorld<'_> {
         } else if call.name == WEB_SEARCH {
             let costs = self.tools.search_costs.clone();
             Some(self.as_parent().search(&call, cancel.clone(), costs))
+        } else if call.name == TOOL_SEARCH {
+            let outcome = self.tools.deferred_tools.search(&call.input);
+            Some(Box::pin(std::future::ready(outcome)) as PendingSubagent)
         } else {
+            self.tools.deferred_tools.record_call(&call.name);
             None
         };
         let toolbox = Arc::clone(&self.tools.toolbox);

@@ -13,7 +13,7 @@ use crate::model::MalformedCall;
 use crate::recovery::{
     CallEffect, Event, Interrupt, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait,
 };
-use crate::tools::{GrantSource, Toolbox, is_agent_tool};
+use crate::tools::{DeferredTools, GrantSource, TOOL_SEARCH, Toolbox, is_agent_tool};
 use crate::transcript::{Block, ToolCall};
 
 use super::delegate::SearchCosts;
@@ -58,6 +58,8 @@ pub(super) struct ToolRunner {
     pub(super) past_background: PastBackground,
     /// Whether the end of background commands was announced.
     pub(super) work_stop_announced: bool,
+    /// The tools of servers that requests leave out.
+    pub(super) deferred_tools: DeferredTools,
     /// What searches of the web have cost and is not counted yet.
     pub(super) search_costs: SearchCosts,
 }
@@ -71,7 +73,10 @@ impl ToolRunner {
             CallEffect::Waited
         } else if is_error(done.result) {
             CallEffect::Failed
-        } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
+        } else if self.toolbox.effect(done.call).changes_nothing()
+            || name == "TodoWrite"
+            || name == TOOL_SEARCH
+        {
             CallEffect::ReadOnly
         } else {
             CallEffect::Changed

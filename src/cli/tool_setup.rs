@@ -75,6 +75,7 @@ pub(super) fn tool_settings(
             ..rules.sandbox.clone()
         },
         web: Some(web::settings(settings)),
+        tool_search: rules.tool_search,
         web_search: settings.chain.can_search_web(),
     }
 }

@@ -20,6 +20,7 @@ use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
 use crate::types::{
     AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, SandboxMode, ThinkingDisplay,
+    ToolSearchMode,
 };
 
 /// How the flag of a setting is given.
@@ -130,6 +131,12 @@ plain_kinds! {
         whole(1, u32::MAX);
     ThinkingTokens: "0, or a whole number of tokens, at least 1024", ThinkingTokens::parse,
         json!({ "anyOf": [{ "const": 0 }, whole(1024, u32::MAX)] });
+    ToolSearch: "true, false, \"auto\" or \"auto:N\", N per cent of the context window",
+        ToolSearch::parse,
+        json!({ "anyOf": [
+            { "type": "boolean" },
+            { "type": "string", "pattern": "^(auto(:([0-9]|[1-9][0-9]|100))?|true|false)$" },
+        ] });
     Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new),
         json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
     Dollars: "a number of US dollars above 0", |text| values::dollars(text).map(Dollars),
@@ -299,6 +306,38 @@ impl ThinkingTokens {
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let tokens = text.trim().parse().ok().filter(|tokens| !(1..1024).contains(tokens));
         tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".into())
+    }
+}
+
+/// Whether definitions of MCP tools are deferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolSearch(pub ToolSearchMode);
+
+impl ToolSearch {
+    /// Reads the text of a flag or a variable.
+    ///
+    /// # Errors
+    /// It is none of the known texts.
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let mode = ToolSearchMode::parse(text).map(Self);
+        mode.ok_or_else(|| "is none of true, false, auto, auto:N".into())
+    }
+}
+
+impl Serialize for ToolSearch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.to_string())
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolSearch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = match Value::deserialize(deserializer)? {
+            Value::Bool(is_on) => is_on.to_string(),
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        Self::parse(&text).map_err(|why| de::Error::custom(format!("{text:?} {why}")))
     }
 }
 

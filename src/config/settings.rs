@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::kinds::{
     BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch,
     PluginSwitches, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
-    UnattendedRetry, VariableMap,
+    ToolSearch, UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
@@ -20,7 +20,8 @@ use super::setting::{Setting, Untrusted};
 use super::strictness::{is_at_most, is_stricter_mode, is_stricter_to_require};
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, effort, memory, millis, no, per_cent, retries, text, thinking, tries, unattended,
+    count, effort, memory, millis, no, per_cent, retries, text, thinking,
+    tool_search, tries, unattended,
 };
 use crate::recovery::Limits;
 use crate::types::{
@@ -445,6 +446,11 @@ settings! {
     /// How many tokens of thinking a reply may hold, where the model takes a budget; 0 for none.
     max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"
         .flag("max-thinking-tokens", "N", MODEL).variable("MAX_THINKING_TOKENS", "", thinking);
+
+    /// Leave the definitions of MCP tools out of requests until the model searches for them, where
+    /// they would fill much of the context window; see outlast-mcp(7).
+    tool_search: ToolSearch = ToolSearch::default(), "toolSearch"
+        .variable("ENABLE_TOOL_SEARCH", "", tool_search);
 
     /// How long a command may run when the model names no time.
     bash_timeout: Span = seconds(120), "bashTimeout"

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::{Retries, Span, ThinkingTokens, UnattendedRetry};
+use super::kinds::{Retries, Span, ThinkingTokens, ToolSearch, UnattendedRetry};
 use super::memory_size::MemorySize;
 use super::values::{self, InvalidValue};
 use crate::types::Effort;
@@ -50,6 +50,10 @@ pub(super) fn effort(text: &str) -> Read {
             "is none of low, medium, high, xhigh, max, auto, unset".into()
         }),
     }
+}
+
+pub(super) fn tool_search(text: &str) -> Read {
+    ToolSearch::parse(text).map(|mode| Some(json!(mode)))
 }
 
 /// A yes switches the setting off; a no leaves it as it is.

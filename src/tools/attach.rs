@@ -113,6 +113,7 @@ impl Toolbox {
             | ToolRequest::Grep(_)
             | ToolRequest::WebFetch(_)
             | ToolRequest::WebSearch(_)
+            | ToolRequest::ToolSearch(_)
             | ToolRequest::TodoWrite(_) => return None,
         };
         Some(self.tools.places.resolve(&path, &self.tools.shell.cwd()).real)

@@ -69,6 +69,7 @@ impl ToolSet {
             | ToolRequest::NotebookEdit(_)
             | ToolRequest::WebFetch(_)
             | ToolRequest::WebSearch(_)
+            | ToolRequest::ToolSearch(_)
             | ToolRequest::TodoWrite(_) => "",
         };
         let is_absolute = folder.starts_with(['/', '~']);
@@ -110,6 +111,7 @@ pub(super) fn path(request: &ToolRequest) -> Option<String> {
         | ToolRequest::KillShell(_)
         | ToolRequest::WebFetch(_)
         | ToolRequest::WebSearch(_)
+        | ToolRequest::ToolSearch(_)
         | ToolRequest::TodoWrite(_) => None,
     }
 }

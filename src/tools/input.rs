@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
-use super::outcome::ToolError;
+use super::outcome::{ToolError, ToolOutcome};
 use super::text::truncated;
 
 /// The maximum length of the name of an unknown field that is shown, in characters.
@@ -31,6 +31,7 @@ pub(super) enum ToolRequest {
     Grep(GrepInput),
     WebFetch(WebFetchInput),
     WebSearch(WebSearchInput),
+    ToolSearch(ToolSearchInput),
     TodoWrite(TodoInput),
 }
 
@@ -204,6 +205,12 @@ impl WebSearchInput {
 }
 
 #[derive(Debug, Deserialize)]
+pub(super) struct ToolSearchInput {
+    pub(super) query: String,
+    pub(super) max_results: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(super) struct TodoInput {
     pub(super) todos: Value,
 }
@@ -308,6 +315,7 @@ fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_jso
         BuiltinTool::Grep => ToolRequest::Grep(serde_json::from_value(input)?),
         BuiltinTool::WebFetch => ToolRequest::WebFetch(serde_json::from_value(input)?),
         BuiltinTool::WebSearch => ToolRequest::WebSearch(serde_json::from_value(input)?),
+        BuiltinTool::ToolSearch => ToolRequest::ToolSearch(serde_json::from_value(input)?),
         BuiltinTool::TodoWrite => ToolRequest::TodoWrite(serde_json::from_value(input)?),
     })
 }

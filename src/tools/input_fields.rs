@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use FieldType::{Choice, Flag, Name, Text, Todos, Whole, WholeUpTo};
+use FieldType::{Choice, Flag, Name, Names, Text, Todos, Whole, WholeUpTo};
 
 pub(super) const BASH: &[InputField] = &[
     required("command", Text, ""),
@@ -76,6 +76,11 @@ pub(super) const WEB_SEARCH: &[InputField] = &[
     required("query", Name, ""),
     optional("allowed_domains", Names, "only results from these"),
     optional("blocked_domains", Names, "no results from these"),
+];
+
+pub(super) const TOOL_SEARCH: &[InputField] = &[
+    required("query", Name, ""),
+    optional("max_results", Whole(1), "default 5, at most 50"),
 ];
 
 pub(super) const TODO_WRITE: &[InputField] = &[required("todos", Todos, "")];

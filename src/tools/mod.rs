@@ -57,6 +57,7 @@ mod text;
 mod text_file;
 mod todo;
 mod tool_name;
+mod tool_search;
 mod toolbox;
 mod toolbox_setup;
 mod walk;
@@ -74,7 +75,7 @@ pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
     KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
-pub use catalog::{AGENT, TASK, WEB_SEARCH, built_in_names, is_agent_tool};
+pub use catalog::{AGENT, TASK, TOOL_SEARCH, WEB_SEARCH, built_in_names, is_agent_tool};
 pub use domain::InvalidHost;
 pub use environment::{hook_environment, secret_values};
 pub use external::{ExternalResult, ExternalTools, Permission};
@@ -97,5 +98,6 @@ pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use tool_name::{ToolName, classify_tool_name};
+pub use tool_search::DeferredTools;
 pub use toolbox::Toolbox;
 pub use web::{MakeClient, WebClient, WebClientError, WebSettings};

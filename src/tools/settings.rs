@@ -17,7 +17,9 @@ use super::sandbox::{SandboxError, SandboxSettings};
 use super::schema::AnswerSchema;
 use super::shell::InvalidCommand;
 use super::web::WebSettings;
-use crate::types::{ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt};
+use crate::types::{
+    ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode,
+};
 
 /// Which built-in tools the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,6 +149,8 @@ pub struct ToolSettings {
     pub web: Option<WebSettings>,
     /// Whether the model's service has a search of the web.
     pub web_search: bool,
+    /// Whether definitions of external tools are deferred.
+    pub tool_search: ToolSearchMode,
 }
 
 impl ToolSettings {
@@ -187,6 +191,7 @@ impl ToolSettings {
             sandbox: SandboxSettings::default(),
             web: None,
             web_search: false,
+            tool_search: ToolSearchMode::default(),
         }
     }
 
@@ -201,6 +206,8 @@ impl ToolSettings {
         match tool {
             BuiltinTool::WebFetch => self.reaches_web(),
             BuiltinTool::WebSearch => self.web_search && !self.sandbox.no_network,
+            // It is offered where definitions are deferred.
+            BuiltinTool::ToolSearch => false,
             BuiltinTool::Bash
             | BuiltinTool::BashOutput
             | BuiltinTool::KillShell

@@ -6,14 +6,14 @@ use super::permission::wildcard;
 /// Tools of other clients that read the same settings files. A rule for one has no effect here, but
 /// is not a typo.
 #[rustfmt::skip]
-const OTHER_CLIENT_TOOLS: [&str; 37] = [
+const OTHER_CLIENT_TOOLS: [&str; 35] = [
     "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterPlanMode", "EnterWorktree",
     "ExitPlanMode", "ExitWorktree", "KillBash", "LS", "LSP", "ListMcpResourcesTool", "Monitor",
     "MultiEdit", "NotebookRead", "PowerShell", "PushNotification",
     "ReadMcpResourceTool", "RemoteTrigger", "ScheduleWakeup", "SendMessage", "Skill",
     "SlashCommand", "StructuredOutput", "TaskCreate", "TaskGet", "TaskList", "TaskOutput",
-    "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete", "TodoRead", "ToolSearch",
-    "WaitForMcpServers", "WebSearch", "Workflow",
+    "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete", "TodoRead",
+    "WaitForMcpServers", "Workflow",
 ];
 
 /// The prefix of MCP tool names.

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::secrets::Redactor;
 use crate::transcript::{Block, ToolCall, ToolDefinition};
+use crate::types::ToolSearchMode;
 
 use super::acceptance::AcceptanceDemands;
 use super::background;
@@ -31,6 +32,7 @@ use super::sandbox::{CommandScope, Hides, PlainScope};
 use super::settings::{BadSettings, ToolSettings};
 use super::shell::{ShellParts, ShellSession, check_command};
 use super::todo::TodoList;
+use super::tool_search::DeferredTools;
 use super::toolbox_setup::{
     background_tasks, build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
 };
@@ -158,6 +160,13 @@ impl Toolbox {
     /// The definitions of the built-in tools, in a fixed order.
     pub fn definitions(&self) -> &[ToolDefinition] {
         &self.definitions
+    }
+
+    /// The deferred tools of an agent that has this toolbox. Without the search nothing is deferred.
+    pub fn deferred_tools(&self) -> DeferredTools {
+        let is_removed = self.tools.permissions.removes(BuiltinTool::ToolSearch);
+        let mode = if is_removed { ToolSearchMode::Off } else { self.settings.tool_search };
+        DeferredTools::new(mode)
     }
 
     /// The possible effect of a call. An unknown tool is assumed to change something.
@@ -345,7 +354,10 @@ impl ToolSet {
             (ToolRequest::WebSearch(_), _) => self.search_access()?,
             (_, None)
             | (
-                ToolRequest::TodoWrite(_) | ToolRequest::BashOutput(_) | ToolRequest::KillShell(_),
+                ToolRequest::TodoWrite(_)
+                | ToolRequest::ToolSearch(_)
+                | ToolRequest::BashOutput(_)
+                | ToolRequest::KillShell(_),
                 _,
             ) => Access::Nothing,
         };
@@ -386,6 +398,7 @@ impl ToolSet {
             ToolRequest::Read(_)
             | ToolRequest::Write(_)
             | ToolRequest::WebFetch(_)
+            | ToolRequest::ToolSearch(_)
             | ToolRequest::TodoWrite(_)
             | ToolRequest::KillShell(_) => Ok(()),
         }
@@ -442,8 +455,10 @@ impl ToolSet {
                 ToolRequest::WebFetch(fetch) => {
                     web::fetch(self.web.as_ref(), &fetch, &cancel).await
                 }
-                // The run makes the request.
-                ToolRequest::WebSearch(_) => ToolOutcome::failure("nothing searches the web here"),
+                // The run performs these.
+                ToolRequest::WebSearch(_) | ToolRequest::ToolSearch(_) => {
+                    ToolOutcome::failure("nothing can be searched here")
+                }
                 ToolRequest::Read(_)
                 | ToolRequest::Write(_)
                 | ToolRequest::Edit(_)
@@ -540,6 +555,7 @@ impl ToolSet {
             | ToolRequest::KillShell(_)
             | ToolRequest::WebFetch(_)
             | ToolRequest::WebSearch(_)
+            | ToolRequest::ToolSearch(_)
             | ToolRequest::TodoWrite(_) => Err("the call touches no files".into()),
         }
     }

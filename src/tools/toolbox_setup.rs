@@ -32,7 +32,8 @@ pub(super) fn sandbox(
 
 /// The requested tools. Other names offer nothing.
 pub(super) fn offered_tools(wanted: &Offered) -> Vec<BuiltinTool> {
-    BuiltinTool::ALL.into_iter().filter(|tool| wanted.includes(*tool)).collect()
+    let wanted = |tool: &BuiltinTool| *tool == BuiltinTool::ToolSearch || wanted.includes(*tool);
+    BuiltinTool::ALL.into_iter().filter(wanted).collect()
 }
 
 /// The permission rules and the mode.

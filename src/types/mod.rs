@@ -13,6 +13,6 @@ pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook}
 pub use host_channel::{HostChannel, HostError, HostReply};
 pub use modes::{
     AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,
-    ThinkingDisplay,
+    ThinkingDisplay, ToolSearchMode,
 };
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};

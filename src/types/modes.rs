@@ -1,6 +1,8 @@
 //! Modes of a run that several layers share, such as permissions and the sandbox. Their names on the
 //! command line and in settings files are derived.
 
+use std::fmt;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +149,55 @@ impl Effort {
 pub enum ThinkingDisplay {
     Summarized,
     Omitted,
+}
+
+/// Whether definitions of MCP tools are left out of requests until the model searches for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolSearchMode {
+    Off,
+    On,
+    /// Where they would take more than so many per cent of the context window.
+    Auto(u8),
+}
+
+impl ToolSearchMode {
+    /// Reads `true`, `false`, `auto` or `auto:N`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "false" | "0" | "no" | "off" => Some(Self::Off),
+            "true" | "1" | "yes" | "on" => Some(Self::On),
+            "auto" => Some(Self::default()),
+            other => {
+                let share = other.strip_prefix("auto:")?.parse().ok();
+                share.filter(|share| *share <= 100).map(Self::Auto)
+            }
+        }
+    }
+
+    /// Whether definitions of so many tokens are deferred in a context window of so many.
+    pub fn defers(self, tokens: u64, window: u64) -> bool {
+        match self {
+            Self::Off => false,
+            Self::On => true,
+            Self::Auto(share) => tokens.saturating_mul(100) > window.saturating_mul(share.into()),
+        }
+    }
+}
+
+impl Default for ToolSearchMode {
+    fn default() -> Self {
+        Self::Auto(10)
+    }
+}
+
+impl fmt::Display for ToolSearchMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("false"),
+            Self::On => f.write_str("true"),
+            Self::Auto(share) => write!(f, "auto:{share}"),
+        }
+    }
 }
 
 /// What is asked about a call that the rules leave open (`--permission-prompt-tool`).

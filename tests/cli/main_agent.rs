@@ -9,7 +9,7 @@ use outlast::cli::settings::{self, Settings};
 use super::binary_fixture::BinaryFixture;
 
 const REVIEWER: &str = r#"{"reviewer": {"description": "Looks", "prompt": "You look.",
-    "tools": ["Read", "Grep", "WebSearch", "mcp__known"], "model": "opus",
+    "tools": ["Read", "Grep", "LSP", "mcp__known"], "model": "opus",
     "disallowedTools": "Bash(rm *)"}}"#;
 
 fn resolve(world: &BinaryFixture, flags: &[&str]) -> Result<Settings, String> {

@@ -4,6 +4,7 @@
 mod environment;
 mod reasoning;
 mod setup;
+mod tool_search;
 mod web_search;
 
 use std::fs;

@@ -27,6 +27,7 @@ use crate::types::AgentLimits;
 pub(super) use registry::AgentRegistry;
 pub use registry::agent_kinds;
 pub use spawn_error::UnusableModel;
+pub(super) use spawner::PendingSubagent;
 pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
 pub(super) use web_search::SearchCosts;

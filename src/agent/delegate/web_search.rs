@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::journal::Journal;
 use crate::model::{Reasoning, WebSearch};
 use crate::recovery::{Interrupt, Run, StopReason};
-use crate::tools::{AgentDefinition, AgentTools, ToolOutcome, WebSearchInput};
+use crate::tools::{AgentDefinition, AgentTools, WebSearchInput};
 use crate::transcript::{Block, Message, Role, ToolCall};
 
 use super::super::context_gauge::ContextGauge;

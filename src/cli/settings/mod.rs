@@ -48,7 +48,9 @@ use crate::journal::{ReadRequest, Terms};
 use crate::model::{BaseUrl, Proxies, Reasoning, ServiceKind};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
-use crate::types::{AgentLimits, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt};
+use crate::types::{
+    AgentLimits, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode,
+};
 
 /// All settings of a run, resolved.
 #[derive(Clone, Debug)]
@@ -312,6 +314,8 @@ pub struct ToolRules {
     pub on_denied: OnDenied,
     /// The MCP tool that decides what the permission rules leave open.
     pub prompt_tool: Option<PermissionPrompt>,
+    /// Whether definitions of MCP tools are deferred.
+    pub tool_search: ToolSearchMode,
     pub directories: Vec<PathBuf>,
     /// The sandbox of commands.
     pub sandbox: SandboxSettings,

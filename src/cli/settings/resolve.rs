@@ -436,6 +436,7 @@ fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
         places: fold.rules.clone(),
         prompt_tool: prompt_tool::resolve(args)?,
         on_denied: config.on_denied,
+        tool_search: config.tool_search.0,
         directories: config.additional_directories.0.clone(),
         sandbox: sandbox::resolve(config, fold, &args.flags, &folders)?,
         unconfined: config.unconfined_programs.0.clone(),

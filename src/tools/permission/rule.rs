@@ -130,7 +130,8 @@ impl PermissionRule {
                 BuiltinTool::TodoWrite
                 | BuiltinTool::BashOutput
                 | BuiltinTool::KillShell
-                | BuiltinTool::WebSearch,
+                | BuiltinTool::WebSearch
+                | BuiltinTool::ToolSearch,
             ) => Err(RuleError::TakesNoPattern { tool: tool.to_string() }),
             None => Ok(RuleScope::External(spec.trim_end_matches(')').trim().to_string())),
         }
@@ -268,6 +269,7 @@ impl PermissionRule {
                 | BuiltinTool::Grep
                 | BuiltinTool::WebFetch
                 | BuiltinTool::WebSearch
+                | BuiltinTool::ToolSearch
                 | BuiltinTool::TodoWrite,
             )
             | None => &[],

@@ -1,0 +1,345 @@
+//! Tool search: definitions of MCP tools that would fill much of the context window are left out of
+//! requests until the model asks for them.
+//!
+//! Found tools are added at the end of the list, which works with every service. The fields with
+//! which the Messages API defers definitions would also keep the cache of the messages when a tool
+//! is found, but clouds and gateways refuse them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::transcript::{Block, Message, ToolDefinition, fixed_bytes};
+use crate::types::ToolSearchMode;
+
+use super::catalog::{BuiltinTool, TOOL_SEARCH};
+use super::input::{self, ToolRequest};
+use super::outcome::{ToolError, ToolOutcome};
+
+/// How the names of all tools of MCP servers begin.
+const MCP_PREFIX: &str = "mcp__";
+
+/// About so many bytes of a definition are one token.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// The longest list of names in the description of the tool, in bytes. Beyond it, servers are
+/// listed with the number of their tools.
+const NAMES_BYTES_MAX: usize = 8_000;
+
+/// The number of tools that a search finds, unless the call says otherwise.
+const RESULTS_DEFAULT: usize = 5;
+
+/// The most that a call may ask for.
+const RESULTS_MAX: usize = 50;
+
+/// How much of a description a result shows, in characters.
+const SUMMARY_CHARS: usize = 200;
+
+/// What the model is told of the search, before the names of the tools.
+pub(super) const DESCRIPTION: &str = "Finds tools of MCP servers that are not offered yet, and \
+    offers them from your next reply on. The query is words that name or describe what the tool \
+    does (+word: it must be there), or select:NAME,NAME for tools that you know by name.";
+
+/// The deferred tools of one agent.
+#[derive(Debug)]
+pub struct DeferredTools {
+    mode: ToolSearchMode,
+    /// Whether definitions are deferred. Once they are, they stay so: the requests before are in the
+    /// service's prompt cache.
+    is_deferring: bool,
+    /// The names of tools that were found, in the order in which they were found.
+    found: Vec<String>,
+    /// All tools of servers.
+    known: Vec<ToolDefinition>,
+}
+
+impl DeferredTools {
+    /// Nothing is deferred before the first [`Self::select`].
+    pub fn new(mode: ToolSearchMode) -> Self {
+        Self { mode, is_deferring: false, found: Vec::new(), known: Vec::new() }
+    }
+
+    /// Returns the definitions that are sent, of `all`, to a model with this context window: those
+    /// that are built in, then the search, then what was found.
+    pub fn select(
+        &mut self,
+        all: Vec<ToolDefinition>,
+        window: u64,
+        history: &[Message],
+    ) -> Vec<ToolDefinition> {
+        let (known, own): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|tool| tool.name.starts_with(MCP_PREFIX));
+        let is_restored = self.known.is_empty();
+        self.known = known;
+        let size = fixed_bytes("", &self.known) / BYTES_PER_TOKEN;
+        self.is_deferring |= !self.known.is_empty() && self.mode.defers(size, window);
+        if !self.is_deferring {
+            return own.into_iter().chain(self.known.iter().cloned()).collect();
+        }
+        if is_restored {
+            self.restore(history);
+        }
+        let search = (!self.known.is_empty()).then(|| self.define());
+        let found = self.found.iter().filter_map(|name| self.definition(name)).cloned();
+        own.into_iter().chain(search).chain(found).collect()
+    }
+
+    /// Finds again what an earlier process of the session has found or called.
+    fn restore(&mut self, history: &[Message]) {
+        let blocks = history.iter().flat_map(|message| &message.content);
+        let calls = blocks.filter_map(|block| match block {
+            Block::ToolUse { name, input, .. } => Some((name.as_str(), input)),
+            Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::ToolResult { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => None,
+        });
+        for (name, input) in calls {
+            if name == TOOL_SEARCH {
+                let names = self.matches(input).unwrap_or_default();
+                self.add(names);
+            } else if self.definition(name).is_some() {
+                self.add(vec![name.to_owned()]);
+            }
+        }
+    }
+
+    /// Offers a tool from now on that the model has called without a search.
+    pub fn record_call(&mut self, name: &str) {
+        if self.is_deferring && self.definition(name).is_some() {
+            self.add(vec![name.to_owned()]);
+        }
+    }
+
+    /// Performs a search: what it finds is offered from now on.
+    pub fn search(&mut self, input: &Value) -> ToolOutcome {
+        let names = match self.matches(input) {
+            Ok(names) => names,
+            Err(why) => return why.into(),
+        };
+        if names.is_empty() {
+            let servers = self.servers();
+            return ToolOutcome::text(format!("No tool matches. {servers}"), Value::Null);
+        }
+        let mut text = "These tools are offered from your next reply on:".to_owned();
+        for tool in names.iter().filter_map(|name| self.definition(name)) {
+            let words = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
+            let summary: String = words.chars().take(SUMMARY_CHARS).collect();
+            let _ = write!(text, "\n- {}: {summary}", tool.name);
+        }
+        let detail = json!({ "matches": &names });
+        self.add(names);
+        ToolOutcome::text(text, detail)
+    }
+
+    fn add(&mut self, names: Vec<String>) {
+        for name in names {
+            if !self.found.contains(&name) {
+                self.found.push(name);
+            }
+        }
+    }
+
+    fn definition(&self, name: &str) -> Option<&ToolDefinition> {
+        self.known.iter().find(|tool| tool.name == name)
+    }
+
+    /// The names of the tools that a search finds, the best first.
+    ///
+    /// # Errors
+    /// The input is not valid.
+    fn matches(&self, input: &Value) -> Result<Vec<String>, ToolError> {
+        let ToolRequest::ToolSearch(input) = input::parse(BuiltinTool::ToolSearch, input)?.request
+        else {
+            return Err("the call is not a search for tools".into());
+        };
+        let most = input.max_results.unwrap_or(RESULTS_DEFAULT).clamp(1, RESULTS_MAX);
+        if let Some(names) = input.query.trim().strip_prefix("select:") {
+            let wanted = names.split(',').map(str::trim);
+            let known = wanted.filter(|name| self.definition(name).is_some());
+            return Ok(known.map(str::to_owned).collect());
+        }
+        let words: Vec<String> =
+            input.query.split_whitespace().map(str::to_lowercase).collect();
+        let scored = self.known.iter().map(|tool| (score(tool, &words), &tool.name));
+        let mut scored: Vec<(u32, &String)> = scored.filter(|(score, _)| *score > 0).collect();
+        scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+        Ok(scored.into_iter().take(most).map(|(_, name)| name.clone()).collect())
+    }
+
+    fn define(&self) -> ToolDefinition {
+        ToolDefinition {
+            name: TOOL_SEARCH.to_owned(),
+            description: format!("{DESCRIPTION} These are there: {}", self.names()),
+            input_schema: BuiltinTool::ToolSearch.schema(),
+        }
+    }
+
+    /// The names of all tools, or of their servers where that would be too long.
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.known.iter().map(|tool| tool.name.as_str()).collect();
+        let names = names.join(", ");
+        if names.len() <= NAMES_BYTES_MAX { names } else { self.servers() }
+    }
+
+    /// The servers with the number of their tools.
+    fn servers(&self) -> String {
+        let server = |tool: &ToolDefinition| {
+            let rest = tool.name.strip_prefix(MCP_PREFIX).unwrap_or(&tool.name);
+            rest.split("__").next().unwrap_or_default().to_owned()
+        };
+        let servers: BTreeSet<String> = self.known.iter().map(server).collect();
+        let lines = servers.iter().map(|name| {
+            let count = self.known.iter().filter(|tool| server(tool) == *name).count();
+            format!("{MCP_PREFIX}{name} ({count} tools)")
+        });
+        lines.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// How well a tool fits the words of a query; 0: not at all.
+fn score(tool: &ToolDefinition, words: &[String]) -> u32 {
+    let (name, description) = (tool.name.to_lowercase(), tool.description.to_lowercase());
+    let parts: Vec<&str> = name.split(['_', '-', '.']).filter(|part| !part.is_empty()).collect();
+    let mut total = 0;
+    for word in words {
+        let (word, is_required) =
+            word.strip_prefix('+').map_or((word.as_str(), false), |word| (word, true));
+        let found = if word.is_empty() {
+            0
+        } else if parts.contains(&word) {
+            10
+        } else if name.contains(word) {
+            5
+        } else {
+            u32::from(description.contains(word)) * 2
+        };
+        if is_required && found == 0 {
+            return 0;
+        }
+        total += found;
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, description: &str) -> ToolDefinition {
+        ToolDefinition {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            input_schema: json!({ "type": "object" }),
+        }
+    }
+
+    fn all() -> Vec<ToolDefinition> {
+        vec![
+            tool("Bash", "Runs a command"),
+            tool("mcp__git_hub__create_issue", "Opens a ticket"),
+            tool("mcp__git_hub__list_issues", "Lists tickets of a repository"),
+            tool("mcp__mail__send", "Sends a message, for example on an issue"),
+        ]
+    }
+
+    fn names(tools: &[ToolDefinition]) -> Vec<&str> {
+        tools.iter().map(|tool| tool.name.as_str()).collect()
+    }
+
+    fn deferring() -> DeferredTools {
+        let mut tools = DeferredTools::new(ToolSearchMode::On);
+        tools.select(all(), 1_000_000, &[]);
+        tools
+    }
+
+    #[test]
+    fn definitions_are_deferred_as_the_setting_says() {
+        let tokens = fixed_bytes("", &all()[1..]) / BYTES_PER_TOKEN;
+        let just_above = tokens * 10 + 10;
+        for (mode, window, defers) in [
+            (ToolSearchMode::Off, 10, false),
+            (ToolSearchMode::On, 1_000_000, true),
+            (ToolSearchMode::Auto(10), tokens * 10 - 10, true),
+            (ToolSearchMode::Auto(10), just_above, false),
+            (ToolSearchMode::Auto(5), just_above, true),
+            (ToolSearchMode::Auto(0), 1_000_000, true),
+            (ToolSearchMode::Auto(100), tokens, false),
+        ] {
+            let sent = DeferredTools::new(mode).select(all(), window, &[]);
+            let all = all();
+            let expected = if defers { vec!["Bash", TOOL_SEARCH] } else { names(&all) };
+            assert_eq!(names(&sent), expected, "{mode:?} {window}");
+        }
+        let without = DeferredTools::new(ToolSearchMode::On).select(all()[..1].to_vec(), 10, &[]);
+        assert_eq!(names(&without), ["Bash"], "there is nothing to search");
+    }
+
+    #[test]
+    fn found_tools_are_added_at_the_end_and_stay() {
+        let mut tools = deferring();
+        let before = tools.select(all(), 1_000_000, &[]);
+        assert!(!tools.search(&json!({ "query": "mail" })).is_error);
+        tools.record_call("mcp__git_hub__list_issues");
+        tools.record_call("mcp__git_hub__no_such_tool");
+        let after = tools.select(all(), 1_000_000, &[]);
+        assert_eq!(after[..before.len()], before[..], "the prefix is the same");
+        let found = ["mcp__mail__send", "mcp__git_hub__list_issues"];
+        assert_eq!(names(&after)[before.len()..], found);
+        let gone = tools.select(all()[..3].to_vec(), 1_000_000, &[]);
+        assert!(!names(&gone).contains(&"mcp__mail__send"), "its server is gone");
+    }
+
+    #[test]
+    fn queries_name_tools_or_describe_them() {
+        for (query, found) in [
+            ("issue", &["mcp__git_hub__create_issue", "mcp__git_hub__list_issues",
+                        "mcp__mail__send"][..]),
+            ("ISSUE +mail", &["mcp__mail__send"]),
+            ("tickets", &["mcp__git_hub__list_issues"]),
+            ("+tickets +send", &[]),
+            ("select:mcp__mail__send, mcp__x__y,mcp__git_hub__create_issue",
+             &["mcp__mail__send", "mcp__git_hub__create_issue"]),
+            ("+", &[]),
+        ] {
+            let matches = deferring().matches(&json!({ "query": query })).expect("a query");
+            assert_eq!(matches, found, "{query}");
+        }
+        let one = json!({ "query": "issue", "max_results": 1 });
+        assert_eq!(deferring().matches(&one).expect("a query").len(), 1);
+        assert!(deferring().search(&json!({})).is_error);
+        let none = deferring().search(&json!({ "query": "weather" })).visible_text();
+        assert!(none.contains("mcp__git_hub (2 tools), mcp__mail (1 tools)"), "{none}");
+    }
+
+    #[test]
+    fn a_resumed_session_finds_again_what_it_had() {
+        let call = |name: &str, input: Value| Block::ToolUse {
+            id: "a".to_owned(),
+            name: name.to_owned(),
+            input,
+        };
+        let history = [Message::assistant(vec![
+            call(TOOL_SEARCH, json!({ "query": "select:mcp__mail__send" })),
+            call("mcp__git_hub__create_issue", json!({})),
+            call("Bash", json!({})),
+        ])];
+        let mut tools = DeferredTools::new(ToolSearchMode::On);
+        let sent = tools.select(all(), 1_000_000, &history);
+        let found = ["Bash", TOOL_SEARCH, "mcp__mail__send", "mcp__git_hub__create_issue"];
+        assert_eq!(names(&sent), found);
+    }
+
+    #[test]
+    fn a_long_list_of_names_becomes_a_list_of_servers() {
+        let many = (0..400).map(|at| tool(&format!("mcp__big__a_tool_with_number_{at}"), ""));
+        let mut tools = DeferredTools::new(ToolSearchMode::On);
+        let sent = tools.select(many.collect(), 1_000_000, &[]);
+        assert!(sent[0].description.ends_with("mcp__big (400 tools)"), "{}", sent[0].description);
+        assert!(deferring().define().description.contains("mcp__mail__send"));
+    }
+}
