@@ -150,7 +150,8 @@ impl ModelCaller {
     pub(super) fn worst_of_a_probe(&self, rung: u8) -> WorstCaseCost {
         let rung = self.endpoint_at(rung).clone();
         let input = BYTES + rung.facts.name.len() as u64;
-        let bounds = Bounds { input, window: rung.facts.context_window, cap: request(0).cap, searches: 0 };
+        let bounds =
+            Bounds { input, window: rung.facts.context_window, cap: request(0).cap, searches: 0 };
         WorstCaseCost { bounds, prices: rung.facts.prices_at(false), endpoint: rung }
     }
 

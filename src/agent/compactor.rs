@@ -7,9 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{
-    Bounds, ModelReply, Reasoning, ReasoningField, WebSearch, web_search_price,
-};
+use crate::model::{Bounds, ModelReply, Reasoning, ReasoningField, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
     RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,

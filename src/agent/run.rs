@@ -217,15 +217,12 @@ fn init(setup: &Setup) -> Init {
 pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
     let deps = Arc::clone(&context.deps);
-    let windows: Vec<u64> =
-        setup.endpoints.iter().map(|rung| window(rung, &resumed.windows)).collect();
+    let windows = windows(&setup.endpoints, &resumed.windows);
     let mut deferred = toolbox.deferred_tools();
-    let narrow = windows.iter().copied().min().unwrap_or_default();
-    let definitions = deferred.select(toolbox.all_definitions(), narrow, &resumed.messages);
+    let definitions = deferred.select(toolbox.all_definitions(), &windows, &resumed.messages);
     report_commands(&toolbox, &monitor);
     let fixed = fixed_bytes(&setup.system, &definitions);
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let paused = resumed.left_off == Some(LeftOff::Paused);
     let thinking_stripped = !resumed.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
@@ -245,7 +242,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             redacted_secrets: 0,
             pending: None,
             emitted_blocks: ToldBlocks::default(),
-            paused,
+            paused: resumed.left_off == Some(LeftOff::Paused),
             thinking_stripped,
             journal_loss_reported: false,
             gauge: setup.gauge,
@@ -314,6 +311,11 @@ fn output_limit(rung: &ModelEndpoint, learned: &[(String, u32)]) -> u32 {
     let known = rung.facts.max_output;
     let learned = learned.iter().find(|(model, _)| *model == rung.label);
     learned.map_or(known, |(_, tokens)| known.min(*tokens))
+}
+
+/// The context windows of the models, as known or as learned.
+fn windows(endpoints: &[ModelEndpoint], learned: &[(String, u64)]) -> Vec<u64> {
+    endpoints.iter().map(|endpoint| window(endpoint, learned)).collect()
 }
 
 /// The context window of a model, as known or as learned.

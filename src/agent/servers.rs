@@ -236,10 +236,9 @@ impl RunWorld<'_> {
         for line in self.tools.servers.take_warnings() {
             self.monitor.emit(&RunEvent::Warning(line));
         }
-        let window = self.caller.windows.iter().copied().min().unwrap_or_default();
         let definitions = self.tools.deferred_tools.select(
             self.tools.toolbox.all_definitions(),
-            window,
+            &self.caller.windows,
             self.conversation.history.messages(),
         );
         if definitions != self.caller.definitions {

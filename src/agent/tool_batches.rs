@@ -13,9 +13,8 @@ use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::task;
 use crate::tools::{
-    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, TOOL_SEARCH, Toolbox, WEB_SEARCH,
-    end_tasks,
-    is_agent_tool,
+    AgentCall, OnDenied, OnFailure, TOOL_SEARCH, ToolOutcome, ToolRefusal, Toolbox, WEB_SEARCH,
+    end_tasks, is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
@@ -390,13 +389,13 @@ impl RunWorld<'_> {
     /// Counts what searches of the web have cost. The shared ledger has it already.
     fn record_searches(&mut self) {
         let lines = self.tools.search_costs.take();
-        let tally = &mut self.caller.accounting.tally;
+        let stats = &mut self.caller.accounting.tally;
         for line in &lines {
             self.conversation.journal.spend(line.cost, &line.usage, &line.model);
-            tally.usage.web_search_requests += line.usage.web_search_requests;
+            stats.usage.web_search_requests += line.usage.web_search_requests;
         }
         if self.context.mark.is_none() {
-            ModelStats::merge(&mut tally.by_model, lines);
+            ModelStats::merge(&mut stats.by_model, lines);
         }
     }
 

@@ -54,6 +54,9 @@ const SHORTHANDS: [Shorthand; 4] = [
     },
 ];
 
+/// Flags that hosts send, and that the help leaves out.
+const HIDDEN: [&str; 2] = ["max-thinking-tokens", "thinking-display"];
+
 /// Whether and how much the model thinks first; it depends on `maxThinkingTokens`.
 const THINKING: &str = "thinking";
 
@@ -205,6 +208,7 @@ fn argument(setting: &'static Setting) -> Option<Arg> {
         .alias(alias.unwrap_or(long))
         .help(default.map_or(meaning.clone(), |default| format!("{meaning} [default: {default}]")))
         .long_help(meaning)
+        .hide(HIDDEN.contains(&long))
         .help_heading(heading);
     if setting.form() == FlagForm::Switch {
         return Some(flag.action(ArgAction::SetTrue));

@@ -35,6 +35,7 @@ mod sandbox_mode;
 mod schema_parts;
 mod setting;
 mod strictness;
+mod tool_search;
 mod unknown_keys;
 mod variable_readers;
 
@@ -45,6 +46,7 @@ pub use comments::blank_comments;
 pub use memory_size::MemorySize;
 pub use setting::Setting;
 pub use settings::Config;
+pub use tool_search::ToolSearch;
 pub use values::{format_duration, format_elapsed, format_took};
 
 /// What is wrong with a setting, and where, in one line.

@@ -11,17 +11,18 @@ use serde_json::Value;
 use super::kinds::{
     BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch,
     PluginSwitches, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
-    ToolSearch, UnattendedRetry, VariableMap,
+    UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
 use super::setting::{Setting, Untrusted};
 use super::strictness::{is_at_most, is_stricter_mode, is_stricter_to_require};
+use super::tool_search::ToolSearch;
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, effort, memory, millis, no, per_cent, retries, text, thinking,
-    tool_search, tries, unattended,
+    count, effort, memory, millis, no, per_cent, retries, text, thinking, tool_search, tries,
+    unattended,
 };
 use crate::recovery::Limits;
 use crate::types::{

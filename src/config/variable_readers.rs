@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::{Retries, Span, ThinkingTokens, ToolSearch, UnattendedRetry};
+use super::kinds::{Retries, Span, ThinkingTokens, UnattendedRetry};
 use super::memory_size::MemorySize;
+use super::tool_search::ToolSearch;
 use super::values::{self, InvalidValue};
 use crate::types::Effort;
 
@@ -46,9 +47,9 @@ pub(super) fn thinking(text: &str) -> Read {
 pub(super) fn effort(text: &str) -> Read {
     match text.trim() {
         "auto" | "unset" => Ok(None),
-        name => Effort::parse(name).map(|level| Some(json!(level))).ok_or_else(|| {
-            "is none of low, medium, high, xhigh, max, auto, unset".into()
-        }),
+        name => Effort::parse(name)
+            .map(|level| Some(json!(level)))
+            .ok_or_else(|| "is none of low, medium, high, xhigh, max, auto, unset".into()),
     }
 }
 

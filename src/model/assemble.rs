@@ -253,7 +253,11 @@ impl ReplyAssembly {
     fn on_ping(&self) -> AssemblyStep {
         let is_thinking =
             |slot: &BlockSlot| matches!(slot, BlockSlot::Open(GrowingBlock::Thinking { .. }));
-        if self.slots.values().any(is_thinking) { AssemblyStep::Content } else { AssemblyStep::Idle }
+        if self.slots.values().any(is_thinking) {
+            AssemblyStep::Content
+        } else {
+            AssemblyStep::Idle
+        }
     }
 
     /// Opens a block for text that comes without the start of one, as some gateways send it.

@@ -49,5 +49,5 @@ pub use request::RequestContent;
 pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{EndWords, StopKind};
-pub use web_search::WebSearch;
 pub use transport::{HttpClientError, InvalidBundle, SHORTEST_PROBING, http_client, web_client};
+pub use web_search::WebSearch;

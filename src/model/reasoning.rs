@@ -50,8 +50,7 @@ impl ReasoningField {
 
 impl Reasoning {
     /// For requests beside the conversation, such as summaries: no thinking.
-    pub const LEAST: Self =
-        Self { thinking: ThinkingMode::Off, display: None, effort: None };
+    pub const LEAST: Self = Self { thinking: ThinkingMode::Off, display: None, effort: None };
 
     /// Whether a request to `model` has the field, unless it has no room for it.
     pub fn has_field(&self, model: &str, field: ReasoningField) -> bool {
@@ -68,10 +67,10 @@ impl Reasoning {
             (ThinkingMode::Adaptive, Thinking::Budget)
             | (ThinkingMode::Off, Thinking::Budget | Thinking::Always) => return None,
             (ThinkingMode::Off, Thinking::Adaptive) => return Some(json!({ "type": "disabled" })),
-            (ThinkingMode::Adaptive | ThinkingMode::Budget(_), Thinking::Adaptive)
-            | (ThinkingMode::Adaptive | ThinkingMode::Budget(_), Thinking::Always) => {
-                json!({ "type": "adaptive" })
-            }
+            (
+                ThinkingMode::Adaptive | ThinkingMode::Budget(_),
+                Thinking::Adaptive | Thinking::Always,
+            ) => json!({ "type": "adaptive" }),
             (ThinkingMode::Budget(budget), Thinking::Budget) => {
                 let budget = budget.min(cap - cap / 4);
                 if budget < THINKING_BUDGET_MIN {

@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn each_model_gets_the_latest_version_that_it_has() {
-        let search = WebSearch { blocked_domains: vec!["a.example".to_owned()], ..WebSearch::default() };
+        let search =
+            WebSearch { blocked_domains: vec!["a.example".to_owned()], ..WebSearch::default() };
         let latest = json!({
             "type": LATEST, "name": "web_search", "max_uses": 1, "allowed_callers": ["direct"],
             "blocked_domains": ["a.example"],

@@ -262,8 +262,8 @@ fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<R
     let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
     let lower = of_cap && failure.mitigations.output;
     let is_invalid = failure.class == ErrorClass::InvalidRequest;
-    let unmark = (is_invalid && failure.mitigations.cache_marks)
-        .then_some(RecoveryPlan::DropCacheMarks);
+    let unmark =
+        (is_invalid && failure.mitigations.cache_marks).then_some(RecoveryPlan::DropCacheMarks);
     let unthinking =
         (is_invalid && failure.mitigations.thinking).then_some(RecoveryPlan::DropThinking);
     let trim = failure.is_overflow() && failure.mitigations.rounds;

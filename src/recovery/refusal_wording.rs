@@ -144,7 +144,8 @@ impl Fault {
     /// name effort as its replacement.
     pub fn is_about_effort(&self) -> bool {
         self.rejection_text().is_some_and(|words| {
-            let effort = ["output_config", "effort"].iter().filter_map(|name| words.find(name)).min();
+            let effort =
+                ["output_config", "effort"].iter().filter_map(|name| words.find(name)).min();
             effort.is_some_and(|at| words.find("thinking").is_none_or(|other| at < other))
         })
     }

@@ -181,7 +181,8 @@ impl WebSearchInput {
     /// # Errors
     /// What is wrong with it, in a text for the model.
     pub fn parse(input: &Value) -> Result<Self, ToolOutcome> {
-        let ToolRequest::WebSearch(mut search) = parse(BuiltinTool::WebSearch, input)?.request else {
+        let ToolRequest::WebSearch(mut search) = parse(BuiltinTool::WebSearch, input)?.request
+        else {
             return Err(ToolOutcome::failure("the call is not a search"));
         };
         search.check()?;

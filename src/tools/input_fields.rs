@@ -78,10 +78,8 @@ pub(super) const WEB_SEARCH: &[InputField] = &[
     optional("blocked_domains", Names, "no results from these"),
 ];
 
-pub(super) const TOOL_SEARCH: &[InputField] = &[
-    required("query", Name, ""),
-    optional("max_results", Whole(1), "default 5, at most 50"),
-];
+pub(super) const TOOL_SEARCH: &[InputField] =
+    &[required("query", Name, ""), optional("max_results", Whole(1), "default 5, at most 50")];
 
 pub(super) const TODO_WRITE: &[InputField] = &[required("todos", Todos, "")];
 

@@ -17,9 +17,7 @@ use super::sandbox::{SandboxError, SandboxSettings};
 use super::schema::AnswerSchema;
 use super::shell::InvalidCommand;
 use super::web::WebSettings;
-use crate::types::{
-    ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode,
-};
+use crate::types::{ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode};
 
 /// Which built-in tools the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

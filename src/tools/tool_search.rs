@@ -60,12 +60,12 @@ impl DeferredTools {
         Self { mode, is_deferring: false, found: Vec::new(), known: Vec::new() }
     }
 
-    /// Returns the definitions that are sent, of `all`, to a model with this context window: those
+    /// Returns the definitions that are sent, of `all`, to models with these context windows: those
     /// that are built in, then the search, then what was found.
     pub fn select(
         &mut self,
         all: Vec<ToolDefinition>,
-        window: u64,
+        windows: &[u64],
         history: &[Message],
     ) -> Vec<ToolDefinition> {
         let (known, own): (Vec<_>, Vec<_>) =
@@ -73,6 +73,7 @@ impl DeferredTools {
         let is_restored = self.known.is_empty();
         self.known = known;
         let size = fixed_bytes("", &self.known) / BYTES_PER_TOKEN;
+        let window = windows.iter().copied().min().unwrap_or_default();
         self.is_deferring |= !self.known.is_empty() && self.mode.defers(size, window);
         if !self.is_deferring {
             return own.into_iter().chain(self.known.iter().cloned()).collect();
@@ -163,8 +164,7 @@ impl DeferredTools {
             let known = wanted.filter(|name| self.definition(name).is_some());
             return Ok(known.map(str::to_owned).collect());
         }
-        let words: Vec<String> =
-            input.query.split_whitespace().map(str::to_lowercase).collect();
+        let words: Vec<String> = input.query.split_whitespace().map(str::to_lowercase).collect();
         let scored = self.known.iter().map(|tool| (score(tool, &words), &tool.name));
         let mut scored: Vec<(u32, &String)> = scored.filter(|(score, _)| *score > 0).collect();
         scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
@@ -253,7 +253,7 @@ mod tests {
 
     fn deferring() -> DeferredTools {
         let mut tools = DeferredTools::new(ToolSearchMode::On);
-        tools.select(all(), 1_000_000, &[]);
+        tools.select(all(), &[1_000_000], &[]);
         tools
     }
 
@@ -270,40 +270,45 @@ mod tests {
             (ToolSearchMode::Auto(0), 1_000_000, true),
             (ToolSearchMode::Auto(100), tokens, false),
         ] {
-            let sent = DeferredTools::new(mode).select(all(), window, &[]);
+            let sent = DeferredTools::new(mode).select(all(), &[window, 2_000_000], &[]);
             let all = all();
             let expected = if defers { vec!["Bash", TOOL_SEARCH] } else { names(&all) };
             assert_eq!(names(&sent), expected, "{mode:?} {window}");
         }
-        let without = DeferredTools::new(ToolSearchMode::On).select(all()[..1].to_vec(), 10, &[]);
+        let without =
+            DeferredTools::new(ToolSearchMode::On).select(all()[..1].to_vec(), &[10], &[]);
         assert_eq!(names(&without), ["Bash"], "there is nothing to search");
     }
 
     #[test]
     fn found_tools_are_added_at_the_end_and_stay() {
         let mut tools = deferring();
-        let before = tools.select(all(), 1_000_000, &[]);
+        let before = tools.select(all(), &[1_000_000], &[]);
         assert!(!tools.search(&json!({ "query": "mail" })).is_error);
         tools.record_call("mcp__git_hub__list_issues");
         tools.record_call("mcp__git_hub__no_such_tool");
-        let after = tools.select(all(), 1_000_000, &[]);
+        let after = tools.select(all(), &[1_000_000], &[]);
         assert_eq!(after[..before.len()], before[..], "the prefix is the same");
         let found = ["mcp__mail__send", "mcp__git_hub__list_issues"];
         assert_eq!(names(&after)[before.len()..], found);
-        let gone = tools.select(all()[..3].to_vec(), 1_000_000, &[]);
+        let gone = tools.select(all()[..3].to_vec(), &[1_000_000], &[]);
         assert!(!names(&gone).contains(&"mcp__mail__send"), "its server is gone");
     }
 
     #[test]
     fn queries_name_tools_or_describe_them() {
         for (query, found) in [
-            ("issue", &["mcp__git_hub__create_issue", "mcp__git_hub__list_issues",
-                        "mcp__mail__send"][..]),
+            (
+                "issue",
+                &["mcp__git_hub__create_issue", "mcp__git_hub__list_issues", "mcp__mail__send"][..],
+            ),
             ("ISSUE +mail", &["mcp__mail__send"]),
             ("tickets", &["mcp__git_hub__list_issues"]),
             ("+tickets +send", &[]),
-            ("select:mcp__mail__send, mcp__x__y,mcp__git_hub__create_issue",
-             &["mcp__mail__send", "mcp__git_hub__create_issue"]),
+            (
+                "select:mcp__mail__send, mcp__x__y,mcp__git_hub__create_issue",
+                &["mcp__mail__send", "mcp__git_hub__create_issue"],
+            ),
             ("+", &[]),
         ] {
             let matches = deferring().matches(&json!({ "query": query })).expect("a query");
@@ -329,7 +334,7 @@ mod tests {
             call("Bash", json!({})),
         ])];
         let mut tools = DeferredTools::new(ToolSearchMode::On);
-        let sent = tools.select(all(), 1_000_000, &history);
+        let sent = tools.select(all(), &[1_000_000], &history);
         let found = ["Bash", TOOL_SEARCH, "mcp__mail__send", "mcp__git_hub__create_issue"];
         assert_eq!(names(&sent), found);
     }
@@ -338,7 +343,7 @@ mod tests {
     fn a_long_list_of_names_becomes_a_list_of_servers() {
         let many = (0..400).map(|at| tool(&format!("mcp__big__a_tool_with_number_{at}"), ""));
         let mut tools = DeferredTools::new(ToolSearchMode::On);
-        let sent = tools.select(many.collect(), 1_000_000, &[]);
+        let sent = tools.select(many.collect(), &[1_000_000], &[]);
         assert!(sent[0].description.ends_with("mcp__big (400 tools)"), "{}", sent[0].description);
         assert!(deferring().define().description.contains("mcp__mail__send"));
     }

@@ -129,9 +129,9 @@ fn settings_of_other_tools_are_ignored_silently_unless_relied_on() {
     let quiet = r#"{"theme": "x", "cleanupPeriodDays": 3, "outputStyle": "default",
         "respectGitignore": true, "enabledPlugins": {}}"#;
     assert_eq!(resolve(&["hi"], &[], quiet).unwrap().warnings, Vec::<String>::new());
-    let counted_on = "{\n\"effortLevel\": \"high\",\n\"respectGitignore\": false}";
+    let counted_on = "{\n\"language\": \"german\",\n\"respectGitignore\": false}";
     let [warning] = &resolve(&["hi"], &[], counted_on).unwrap().warnings[..] else { panic!("one") };
-    let wanted = "settings.json: outlast does not act on these settings: \"effortLevel\" (line 2), \
+    let wanted = "settings.json: outlast does not act on these settings: \"language\" (line 2), \
         \"respectGitignore\" (line 3)";
     assert!(warning.ends_with(wanted), "{warning}");
     let hooks = r#"{"hooks": {"Setup": [{"hooks": []}]}}"#;

@@ -76,10 +76,10 @@ fn found_tools_join_at_the_end_and_stay_in_a_resumed_session() {
         .tool("mcp__many__tool_9", json!({ "id": "x" }))
         .reply("Done.")
         .reply("Again.");
-    let caller = caller(scenario, 700);
-    let requests = run(&caller, "", "");
+    let caller = caller(scenario, 150);
+    let requests = run(&caller, "", "--context-window 200000");
     assert_eq!(requests.len(), 4);
-    assert_eq!(deferred(&requests[0]), ["ToolSearch"], "700 kB are more than a tenth");
+    assert_eq!(deferred(&requests[0]), ["ToolSearch"], "150 kB are more than a tenth");
     assert_eq!(deferred(&requests[1]), ["ToolSearch", "mcp__many__tool_7"]);
     let all = ["ToolSearch", "mcp__many__tool_7", "mcp__many__tool_9"];
     assert_eq!(deferred(&requests[3]), all, "what was called without a search is known, too");
@@ -89,7 +89,7 @@ fn found_tools_join_at_the_end_and_stay_in_a_resumed_session() {
     }
     let last = caller.server().requests()[3].body["messages"].to_string();
     assert!(last.contains("done tool_7") && last.contains("done tool_9"), "{last:.300}");
-    let resumed = run(&caller, "", "--continue");
+    let resumed = run(&caller, "", "--context-window 200000 --continue");
     assert_eq!(deferred(&resumed[0]), all);
 }
 
@@ -101,7 +101,8 @@ fn the_setting_says_when_definitions_are_deferred() {
         ("ENABLE_TOOL_SEARCH=auto:0", "", 20, true),
         ("ENABLE_TOOL_SEARCH=auto", "--context-window 30000", 20, true),
         ("ENABLE_TOOL_SEARCH=auto:50", "--context-window 30000", 20, false),
-        ("ENABLE_TOOL_SEARCH=false", "", 700, false),
+        ("ENABLE_TOOL_SEARCH=false", "--context-window 200000", 150, false),
+        ("", "--context-window 200000", 150, true),
         ("", "--settings '{\"toolSearch\": true}'", 20, true),
         ("ENABLE_TOOL_SEARCH=true", "--disallowedTools ToolSearch", 20, false),
         ("ENABLE_TOOL_SEARCH=true", "--tools Read", 20, true),
@@ -132,8 +133,7 @@ fn programs_see_all_tools_of_servers() {
     );
     let (code, stdout, stderr) = caller.shell(&line);
     assert_eq!(code, 0, "{stderr}");
-    let init: Value =
-        serde_json::from_str(stdout.lines().next().expect("a line")).expect("JSON");
+    let init: Value = serde_json::from_str(stdout.lines().next().expect("a line")).expect("JSON");
     let tools = init["tools"].as_array().expect("tools").iter();
     assert_eq!(tools.filter(|tool| tool.to_string().contains("mcp__many__")).count(), 20);
 }

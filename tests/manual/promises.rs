@@ -14,7 +14,8 @@ use super::pages::{documents, read};
 const FOREIGN: [&str; 5] = ["--path", "--bench", "--time", "--namespace", "--from-env-file"];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
-const GIVEN: [&str; 7] = [
+const GIVEN: [&str; 8] = [
+    "CLAUDE_EFFORT",
     "CLAUDE_CODE_MCP_SERVER_NAME",
     "CLAUDE_CODE_MCP_SERVER_URL",
     "CLAUDE_CODE_SESSION_ID",

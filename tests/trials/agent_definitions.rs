@@ -167,7 +167,7 @@ async fn ineffective_fields_of_an_agent_definition_are_named_once() {
     let ended = go(&server, &agents).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let warnings = warnings(&ended);
-    let line = "\"old\": memory, effort, isolation, initialPrompt: not supported for agents";
+    let line = "\"old\": memory, isolation, initialPrompt: not supported for agents";
     assert_eq!(warnings.matches(line).count(), 1, "{warnings}");
     assert!(!warnings.contains("color"), "it changes nothing of note: {warnings}");
     let wrong = json!({ "bad": { "description": "x", "prompt": "X.", "hooks": { "Stop": 7 } } });

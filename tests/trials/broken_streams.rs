@@ -2,7 +2,9 @@
 //! Broken streams: wherever a stream breaks, nothing of it survives, and nothing happens
 //! twice.
 
-use outlast::model::{Credential, ModelClient, ModelService, Reasoning, RequestContent, StreamProgress};
+use outlast::model::{
+    Credential, ModelClient, ModelService, Reasoning, RequestContent, StreamProgress,
+};
 use outlast::recovery::{CallPurpose, ConnectionChoice, ModelCall, ReplyMode};
 use outlast::rehearsal::{
     FaultPosition, RehearsalServer, Scenario, ScriptedError, ScriptedFaultKind,

@@ -56,7 +56,8 @@ async fn after_three_overloads_the_next_model_continues_the_turn() {
     let requests = server.requests();
     assert_eq!(blocks(&requests[3], "thinking").len(), 1);
     let raw = String::from_utf8_lossy(&requests[4].raw).into_owned();
-    assert!(!raw.contains("thinking\"") && !raw.contains("signature"), "{raw}");
+    assert_eq!(blocks(&requests[4], "thinking").len(), 0);
+    assert!(!raw.contains("Only I may") && !raw.contains("signature"), "{raw}");
     assert!(raw.contains("kept"), "the rest of the turn stays");
     assert_eq!(messages(&requests[4]).len(), messages(&requests[3]).len());
 }

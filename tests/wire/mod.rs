@@ -25,8 +25,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast::model::{
-    Credential, ModelClient, ModelReply, ModelService, Reasoning, RequestContent, RequestTimers, Secret,
-    StreamProgress,
+    Credential, ModelClient, ModelReply, ModelService, Reasoning, RequestContent, RequestTimers,
+    Secret, StreamProgress,
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, Fault, ModelCall, ReplyMode};
 use outlast::transcript::{Block, Message};

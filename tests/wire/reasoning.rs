@@ -10,8 +10,16 @@ use serde_json::{Value, json};
 fn body(model: &str, reasoning: Reasoning, cap: u32) -> Value {
     let messages = [Message::user(vec![Block::text("hi")])];
     let (system, tools, fast, source) = ("", &[][..], false, None);
-    let content =
-        RequestContent { model, system, tools, messages: &messages, reasoning, search: None, fast, source };
+    let content = RequestContent {
+        model,
+        system,
+        tools,
+        messages: &messages,
+        reasoning,
+        search: None,
+        fast,
+        source,
+    };
     let bytes = build_body(&content, cap, ReplyMode::Whole).expect("it can be said");
     serde_json::from_slice(&bytes).expect("JSON")
 }

@@ -215,7 +215,9 @@ impl SearchFindings {
     fn describe(&self, input: &WebSearchInput) -> String {
         if self.is_failure() {
             let codes = self.errors.join(", ");
-            return format!("<tool_use_error>the service could not search: {codes}</tool_use_error>");
+            return format!(
+                "<tool_use_error>the service could not search: {codes}</tool_use_error>"
+            );
         }
         let mut text = format!("{UNTRUSTED_NOTICE}\n\nSearch for {:?}", input.query);
         if self.sources.is_empty() {

@@ -92,8 +92,7 @@ pub fn resolve_resumed(
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let limits = run_limits::limits(config, env, switches, account);
     let tools = tools(&inputs, &cwd)?;
-    warnings.extend(rule_names::check_run_rules(args, &tools, &mcp)?);
-    warnings.extend(rule_names::search_warning(args, &chain));
+    warnings.extend(rule_names::check_run_rules(args, &tools, &mcp, &chain)?);
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
     let (system, missing_style) = system::resolve(&inputs)?;

@@ -31,6 +31,7 @@ pub(super) fn check_run_rules(
     args: &RunArgs,
     rules: &ToolRules,
     servers: &McpServers,
+    chain: &ModelChain,
 ) -> Result<Vec<String>, UsageError> {
     let flags = &args.flags;
     let offered = args.tools.tools.as_deref().map_or_else(Vec::new, |names| offered_tools(names).1);
@@ -41,7 +42,8 @@ pub(super) fn check_run_rules(
     )?;
     let allowed =
         check_flag_rules("--allowedTools", flags.texts("allowed-tools"), RulePurpose::Allows)?;
-    Ok([offered, denied, allowed, missing_server_warnings(rules, servers)].concat())
+    let search = Vec::from_iter(search_warning(args, chain));
+    Ok([offered, denied, allowed, search, missing_server_warnings(rules, servers)].concat())
 }
 
 /// Reads the names of `--tools`, and warns about those that offer nothing. A rule in parentheses is
@@ -107,12 +109,13 @@ fn check_flag_rules(
 }
 
 /// Warns where flags ask for searches of the web and the service has none.
-pub(super) fn search_warning(args: &RunArgs, chain: &ModelChain) -> Option<String> {
+fn search_warning(args: &RunArgs, chain: &ModelChain) -> Option<String> {
     let allowed = args.flags.texts("allowed-tools");
     let offered = args.tools.tools.as_deref().unwrap_or_default();
-    let named = [("--allowedTools", allowed), ("--tools", offered)].into_iter().find(|(_, given)| {
-        values::list(given).iter().any(|rule| rule.split('(').next() == Some(WEB_SEARCH))
-    });
+    let named =
+        [("--allowedTools", allowed), ("--tools", offered)].into_iter().find(|(_, given)| {
+            values::list(given).iter().any(|rule| rule.split('(').next() == Some(WEB_SEARCH))
+        });
     let (flag, _) = named.filter(|_| !chain.can_search_web())?;
     Some(format!("{flag}: {WEB_SEARCH} is not offered: the service of the model has no search"))
 }

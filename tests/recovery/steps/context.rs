@@ -397,8 +397,12 @@ fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
     ];
     for class in classes {
         for ruling in [None, Some(RetryHint::Stop), Some(RetryHint::Retry)] {
-            let mitigations =
-                AvailableMitigations { output: false, cache_marks: false, ..ANYTHING };
+            let mitigations = AvailableMitigations {
+                output: false,
+                cache_marks: false,
+                thinking: false,
+                ..ANYTHING
+            };
             let refused = Failure { retry_hint: ruling, mitigations, ..failure(class) };
             let story = begin(CROWDED, limits()).then(Event::Failed(refused));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction), "{class}");
@@ -406,6 +410,16 @@ fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
             late().then(Event::Failed(refused)).ends_as(StopReason::PromptTooLong);
         }
     }
+}
+
+/// A summary asks for no thinking by a field, which a service may refuse.
+#[test]
+fn a_summary_is_asked_again_without_a_refused_field_for_thinking() {
+    let mitigations = AvailableMitigations { thinking: true, ..AvailableMitigations::NONE };
+    let refused = Failure { mitigations, ..failure(ErrorClass::InvalidRequest) };
+    let story = begin(CROWDED, limits()).then(Event::Failed(refused));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::DropThinking));
+    assert_eq!(story.decision().edit.trim, Some(Trim::ThinkingParameter));
 }
 
 #[test]
