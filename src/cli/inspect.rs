@@ -139,12 +139,12 @@ fn summary(server: &Value) -> String {
 }
 
 fn details(server: &EffectiveValue) -> String {
-    let mut lines = format!("  from: {}\n", server.origin);
-    for (key, value) in server.value.as_object().into_iter().flatten() {
+    let members = server.value.as_object().into_iter().flatten();
+    let lines = members.map(|(key, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        lines.push_str(&format!("  {key}: {value}\n"));
-    }
-    lines
+        format!("  {key}: {value}\n")
+    });
+    format!("  from: {}\n", server.origin) + &lines.collect::<String>()
 }
 
 fn plugin_line(plugin: &Plugin) -> String {

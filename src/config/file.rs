@@ -99,7 +99,7 @@ fn rules(name: &str, text: &str) -> Vec<(String, String)> {
 /// What is wrong with it, one line each.
 pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     let shown = path.display().to_string();
-    read_content(path)?.map(|bytes| parse_bytes(&shown, bytes)).transpose()
+    read_content(path)?.map(|bytes| parse_bytes(&shown, &bytes)).transpose()
 }
 
 /// Reads the bytes of one file. `None`: it is missing. Does not block on a pipe.
@@ -130,15 +130,15 @@ pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>
     let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
         vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
     })?;
-    parse_bytes(given, bytes)
+    parse_bytes(given, &bytes)
 }
 
 /// Reads the content of a file.
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub fn parse_bytes(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<String>> {
-    let decoded = utf8(name, &bytes).map_err(|error| vec![error.to_string()])?;
+pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<ParsedSettings, Vec<String>> {
+    let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
     parse_text(name, decoded)
 }
 

@@ -149,7 +149,7 @@ mod tests {
     fn compared(schema: &Validator, setting: &Setting, value: &str) -> (bool, bool) {
         let value: Value = serde_json::from_str(value).expect("the tables hold JSON");
         let file = setting.path().iter().rev().fold(value, |inner, key| json!({ key: inner }));
-        let is_read = parse_bytes("settings.json", file.to_string().into_bytes()).is_ok();
+        let is_read = parse_bytes("settings.json", file.to_string().as_bytes()).is_ok();
         (is_read, schema.is_valid(&file))
     }
 

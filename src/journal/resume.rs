@@ -192,11 +192,11 @@ impl LockedSession {
         let beginning =
             JournalStart { epoch: loose.epoch + 1, dropped, damage, ..JournalStart::default() };
         journal.open(opening, &restored.terms, beginning);
-        let abandoned = loose.answers.iter().filter_map(|answer| match answer {
-            Block::ToolResult { tool_use_id, .. } => Some(tool_use_id.clone()),
-            _other => None,
-        });
-        let abandoned = abandoned.collect();
+        let id = |answer: &Block| {
+            let Block::ToolResult { tool_use_id, .. } = answer else { return None };
+            Some(tool_use_id.clone())
+        };
+        let abandoned = loose.answers.iter().filter_map(id).collect();
         journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
         for answer in &loose.answers {
             journal.outcome(answer, &Value::Null);

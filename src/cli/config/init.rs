@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_template_is_valid_with_and_without_its_comments() {
         let text = template();
-        let empty = file::parse_bytes("f", text.clone().into_bytes()).expect("valid");
+        let empty = file::parse_bytes("f", text.as_bytes()).expect("valid");
         assert!(empty.warnings.is_empty(), "{:?}", empty.warnings);
         // As if the user had made all of them effective.
         let lines = text.lines().map(|line| match line.trim_start().strip_prefix("// \"") {
@@ -154,7 +154,7 @@ mod tests {
             Some(_) | None => line.to_owned(),
         });
         let all = lines.collect::<Vec<_>>().join("\n");
-        let full = file::parse_bytes("f", all.clone().into_bytes());
+        let full = file::parse_bytes("f", all.as_bytes());
         let full = full.unwrap_or_else(|mistakes| panic!("{mistakes:#?}\n{all}"));
         assert!(full.warnings.is_empty(), "{:?}", full.warnings);
         for setting in registry::settings().iter().filter(|setting| setting.form_of.is_none()) {
