@@ -230,6 +230,9 @@ impl RunWorld<'_> {
 
     /// Adds the tools that servers offer by now, and reports the servers' warnings.
     pub(super) fn join_tools(&mut self) {
+        for line in self.tools.toolbox.take_warnings() {
+            self.monitor.emit(&RunEvent::Warning(line));
+        }
         if self.tools.servers.is_empty() {
             return;
         }

@@ -1,7 +1,7 @@
 //! The folder of a batch: its plan, and for each task the result, heartbeat, log and attempts.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
+use crate::process::TrustedOwners;
 
 const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
@@ -23,6 +24,9 @@ pub enum BatchFolderError {
     BadPlan { path: PathBuf, cause: PlanError },
     #[error("{} cannot be written: {cause}", path.display())]
     Unwritable { path: PathBuf, cause: io::Error },
+    /// Its owner could have written any plan and any result.
+    #[error("the batch in {} is not used: {cause}", path.display())]
+    Foreign { path: PathBuf, cause: io::Error },
 }
 
 /// A lock on a file, until it is dropped or the process ends.
@@ -80,6 +84,7 @@ impl BatchFolder {
     /// It could not be written; an older plan is then still whole.
     pub fn write_plan(&self, plan: &BatchPlan) -> Result<(), BatchFolderError> {
         let path = self.plan_path();
+        check_owner(&self.path)?;
         let text = serde_json::to_string(plan).map_err(io::Error::other);
         let written = text.and_then(|text| {
             create_folder(&self.path)?;
@@ -102,6 +107,7 @@ impl BatchFolder {
     /// The system's.
     pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
         let path = self.path.join("lock");
+        check_owner(&self.path)?;
         create_folder(&self.path)
             .and_then(|()| FileLock::take(&path))
             .map_err(|cause| BatchFolderError::Unwritable { path, cause })
@@ -123,8 +129,16 @@ impl BatchFolder {
 /// # Errors
 /// There is none, or it cannot be read.
 pub(super) fn read_plan(path: &Path) -> Result<BatchPlan, BatchFolderError> {
-    let text = fs::read_to_string(path)
-        .map_err(|cause| BatchFolderError::NoPlan { path: path.to_owned(), cause })?;
+    let none = |cause| BatchFolderError::NoPlan { path: path.to_owned(), cause };
+    // What is checked is what is read, though another user puts something else in its place.
+    let mut file = File::open(path).map_err(none)?;
+    let facts = file.metadata().map_err(none)?;
+    trusted("the plan", &facts, path)?;
+    if let Some(folder) = path.parent() {
+        check_owner(folder)?;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(none)?;
     BatchPlan::parse(&text)
         .map_err(|cause| BatchFolderError::BadPlan { path: path.to_owned(), cause })
 }
@@ -137,6 +151,21 @@ impl BatchPlan {
     pub fn load(path: &Path) -> Result<Self, BatchFolderError> {
         read_plan(path)
     }
+}
+
+/// Checks the owner of the folder of a batch, if it exists.
+fn check_owner(folder: &Path) -> Result<(), BatchFolderError> {
+    match fs::metadata(folder) {
+        Ok(facts) => trusted("the folder", &facts, folder),
+        Err(_) => Ok(()),
+    }
+}
+
+fn trusted(what: &str, facts: &Metadata, path: &Path) -> Result<(), BatchFolderError> {
+    let owners = TrustedOwners::new(Path::new("."), false);
+    owners
+        .check(what, facts)
+        .map_err(|cause| BatchFolderError::Foreign { path: path.to_owned(), cause })
 }
 
 /// Creates a folder of the user alone, with those above it.

@@ -33,7 +33,12 @@ pub(super) fn remove_copies_of_programs(settings: &Settings) {
     let _ = thread::Builder::new().name("old copies".to_owned()).spawn(work);
 }
 
+/// Removes copies from a folder of the user or of root.
 fn remove_copies_in(place: &Path) {
+    let is_foreign = |facts: fs::Metadata| ![0, geteuid().as_raw()].contains(&facts.uid());
+    if fs::metadata(place).map_or(true, is_foreign) {
+        return;
+    }
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_named = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
         let is_own = |entry: &fs::DirEntry| {

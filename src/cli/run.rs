@@ -363,9 +363,10 @@ impl RunJob {
         let people = self.progress_observer();
         let mut watchers = RunObservers { witness, people, programs, probe, spans, service };
         let doubts = fast_mode_warning(settings, &setup.endpoints);
+        let withheld = setup.toolbox.withheld_despite_rules();
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let warnings = settings.all_warnings().chain(&setup.warnings);
-        let of_system = unfenced.iter().chain(&unnotified);
+        let of_system = unfenced.iter().chain(&unnotified).chain(&withheld);
         for warning in warnings.chain(&doubts).chain(of_system).chain(&without_effect) {
             watchers.observe(&RunEvent::Warning(warning.clone()));
         }

@@ -20,7 +20,8 @@ const GROUPS: [(&str, &str); 4] = [
         "sandbox",
         "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
          \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
-         \"denyWrite\", \"allowRead\", \"denyRead\") and \"network\" (with \"enabled\")",
+         \"denyWrite\", \"allowRead\", \"denyRead\"), \"network\" (with \"enabled\"), \
+         \"terminals\" and \"capabilities\"",
     ),
     (
         "sandbox.filesystem",

@@ -525,6 +525,14 @@ settings! {
     deny_read: TextList = TextList::default(), "sandbox.filesystem.denyRead"
         .takes("a list of paths").critical().untrusted(Untrusted::Paths);
 
+    /// Whether commands may use terminals: those that they make (script, tmux, expect) and those in
+    /// which the user works.
+    sandbox_terminals: bool = false, "sandbox.terminals";
+
+    /// Whether commands of root keep all capabilities that do not bypass the sandbox: to change users
+    /// (su, apt-get), the clock, the network.
+    sandbox_capabilities: bool = false, "sandbox.capabilities";
+
     /// Whether sandboxed commands have a network. Without one they can make no sockets.
     sandbox_network: NetworkSwitch = NetworkSwitch(true), "sandbox.network.enabled"
         .flag("sandbox-network", "ON|OFF", TOOLS)

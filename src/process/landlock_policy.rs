@@ -25,6 +25,17 @@ pub struct LandlockPolicy {
     /// Decides socket calls, for [`NetworkAccess::Listed`]. It stays in this process.
     #[serde(skip)]
     pub egress: Option<JobEgress>,
+    pub capabilities: RootCapabilities,
+}
+
+/// The capabilities of programs that root runs. None bypasses Landlock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RootCapabilities {
+    /// Those for files, signals and low ports: what builds and installations need.
+    #[default]
+    Files,
+    /// All others, too: to change users, the clock, the network.
+    Kept,
 }
 
 /// One file, or a folder and everything below it.
@@ -46,6 +57,8 @@ impl PathRule {
 pub enum PathAccess {
     /// List folders.
     List,
+    /// List folders and make folders in them.
+    AddFolders,
     /// Read and execute files.
     Read,
     /// Use a device: read, write, ioctl.
@@ -107,6 +120,7 @@ pub struct LandlockRuleset {
     files: kernel::Ruleset,
     calls: Option<SyscallFilter>,
     sockets: Option<SocketFilter>,
+    capabilities: RootCapabilities,
 }
 
 impl LandlockPolicy {
@@ -118,7 +132,8 @@ impl LandlockPolicy {
         let calls = SyscallFilter::build(self.calls, self.network)?;
         let is_listed = self.network == NetworkAccess::Listed;
         let sockets = is_listed.then(SocketFilter::build).transpose()?;
-        Ok(LandlockRuleset { files: kernel::build(self)?, calls, sockets })
+        let capabilities = self.capabilities;
+        Ok(LandlockRuleset { files: kernel::build(self)?, calls, sockets, capabilities })
     }
 }
 
@@ -130,6 +145,7 @@ impl LandlockRuleset {
     /// # Errors
     /// When the kernel refuses: then nothing must be run.
     pub fn restrict_self(&self) -> io::Result<Option<OwnedFd>> {
+        kernel::drop_capabilities(self.capabilities);
         kernel::enter(&self.files)?;
         self.calls.as_ref().map_or(Ok(()), SyscallFilter::restrict_self)?;
         self.sockets.as_ref().map(SocketFilter::restrict_self).transpose()
@@ -162,7 +178,7 @@ mod kernel {
     use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
     use nix::libc;
 
-    use super::{LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, io};
+    use super::{LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, RootCapabilities, io};
 
     pub(super) type Ruleset = OwnedFd;
 
@@ -177,6 +193,14 @@ mod kernel {
     /// `DAC_READ_SEARCH`, `SYS_MODULE`, `SYS_RAWIO`, `SYS_PTRACE`, `SYS_ADMIN`, `SYS_BOOT`,
     /// `MKNOD`, `PERFMON`, `BPF`.
     const BYPASS_CAPABILITIES: [libc::c_ulong; 9] = [2, 16, 17, 19, 21, 22, 27, 38, 39];
+
+    /// The capabilities that commands of root have by default. From linux/capability.h: `CHOWN`,
+    /// `DAC_OVERRIDE`, `FOWNER`, `FSETID`, `KILL`, `NET_BIND_SERVICE`.
+    const FILE_CAPABILITIES: [libc::c_ulong; 6] = [0, 1, 3, 4, 5, 10];
+
+    /// The kernel's numbers of capabilities end before this one. Numbers that it does not know are
+    /// refused, which changes nothing.
+    const CAPABILITIES_END: libc::c_ulong = 64;
 
     pub(super) fn abi() -> u32 {
         let none = std::ptr::null::<libc::c_void>();
@@ -214,8 +238,8 @@ mod kernel {
     /// rule without a right.
     fn open_rule(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
         let opened = File::from(open_path(&grant.path).ok()?);
-        let is_meant =
-            grant.access != PathAccess::List || opened.metadata().is_ok_and(|found| found.is_dir());
+        let is_for_folders = matches!(grant.access, PathAccess::List | PathAccess::AddFolders);
+        let is_meant = !is_for_folders || opened.metadata().is_ok_and(|found| found.is_dir());
         is_meant.then(|| (opened, rights(grant.access)))
     }
 
@@ -232,6 +256,7 @@ mod kernel {
         let special = make_bitflags!(AccessFs::{MakeChar | MakeBlock});
         match access {
             PathAccess::List => AccessFs::ReadDir.into(),
+            PathAccess::AddFolders => make_bitflags!(AccessFs::{ReadDir | MakeDir}),
             PathAccess::Read => make_bitflags!(AccessFs::{ReadFile | Execute}),
             PathAccess::Use => {
                 make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev})
@@ -244,12 +269,23 @@ mod kernel {
         }
     }
 
-    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
-        for capability in BYPASS_CAPABILITIES {
+    /// Takes capabilities from what the calling thread executes.
+    pub(super) fn drop_capabilities(kept: RootCapabilities) {
+        let is_dropped = |capability: &libc::c_ulong| match kept {
+            RootCapabilities::Files => !FILE_CAPABILITIES.contains(capability),
+            RootCapabilities::Kept => BYPASS_CAPABILITIES.contains(capability),
+        };
+        for capability in (0..CAPABILITIES_END).filter(is_dropped) {
             // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a
             // failure changes nothing.
-            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+            if dropped != 0 && nix::errno::Errno::last() == nix::errno::Errno::EPERM {
+                break;
+            }
         }
+    }
+
+    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
         nix::sys::prctl::set_no_new_privs()?;
         let flags: libc::c_ulong = 0;
         let fd = ruleset.as_raw_fd();
@@ -263,7 +299,7 @@ mod kernel {
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
-    use super::{LandlockPolicy, io};
+    use super::{LandlockPolicy, RootCapabilities, io};
 
     #[derive(Debug)]
     pub(super) enum Ruleset {}
@@ -275,6 +311,8 @@ mod kernel {
     pub(super) fn build(_: &LandlockPolicy) -> io::Result<Ruleset> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    pub(super) fn drop_capabilities(_: RootCapabilities) {}
 
     pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
         match *ruleset {}
@@ -325,6 +363,7 @@ mod tests {
         let odd = OsStr::from_bytes(b"/not \xff text");
         let accesses = [
             PathAccess::List,
+            PathAccess::AddFolders,
             PathAccess::Read,
             PathAccess::Use,
             PathAccess::Write,
@@ -335,8 +374,9 @@ mod tests {
         for network in networks {
             let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
             let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
-            let calls = CallFilter::Readers;
-            let fence = LandlockPolicy { rules: grants, network, calls, egress: None };
+            let (calls, capabilities) = (CallFilter::Readers, RootCapabilities::Kept);
+            let fence =
+                LandlockPolicy { rules: grants, network, calls, egress: None, capabilities };
             let told = serde_json::to_vec(&fence).expect("it is plain data");
             let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
             assert_eq!(heard, fence);

@@ -64,7 +64,8 @@ pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
 pub use landlock_policy::{
-    LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, looks_denied,
+    LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, RootCapabilities,
+    looks_denied,
 };
 pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;

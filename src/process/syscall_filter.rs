@@ -40,6 +40,9 @@ pub enum CallFilter {
     Nothing,
     /// Those that control other processes.
     Commands,
+    /// Also those of shared memory, semaphores and message queues (System V and POSIX queues), which
+    /// Landlock does not restrict: they belong to other programs of the user.
+    Isolated,
     /// Also those that change modes, owners, times and attributes of files, which Landlock allows
     /// everywhere.
     Readers,
@@ -151,6 +154,24 @@ mod kernel {
     const SETXATTRAT: c_long = 463;
     const REMOVEXATTRAT: c_long = 466;
 
+    /// System V shared memory, semaphores and message queues, and POSIX message queues. (POSIX shared
+    /// memory and semaphores are files.)
+    const SHARED_OBJECTS: &[Refused] = &[
+        (libc::SYS_shmget, &[]),
+        (libc::SYS_shmat, &[]),
+        (libc::SYS_shmctl, &[]),
+        (libc::SYS_semget, &[]),
+        (libc::SYS_semop, &[]),
+        (libc::SYS_semtimedop, &[]),
+        (libc::SYS_semctl, &[]),
+        (libc::SYS_msgget, &[]),
+        (libc::SYS_msgsnd, &[]),
+        (libc::SYS_msgrcv, &[]),
+        (libc::SYS_msgctl, &[]),
+        (libc::SYS_mq_open, &[]),
+        (libc::SYS_mq_unlink, &[]),
+    ];
+
     /// Without a socket there is no protocol to forget. Pairs of connected sockets stay; a pair of
     /// datagram sockets could be connected elsewhere.
     const NETWORK: &[Refused] = &[
@@ -179,16 +200,18 @@ mod kernel {
     const X32: c_long = 0x4000_0000;
 
     pub(super) fn build(calls: CallFilter, network: NetworkAccess) -> io::Result<Program> {
-        let of_files = match calls {
-            CallFilter::Readers => ATTRIBUTES,
-            CallFilter::Nothing | CallFilter::Commands => &[],
+        let (of_objects, of_files) = match calls {
+            CallFilter::Nothing | CallFilter::Commands => (&[][..], &[][..]),
+            CallFilter::Isolated => (SHARED_OBJECTS, &[][..]),
+            CallFilter::Readers => (SHARED_OBJECTS, ATTRIBUTES),
         };
         let of_network = match network {
             NetworkAccess::Off => NETWORK,
             NetworkAccess::Open | NetworkAccess::NoTcp | NetworkAccess::Listed => &[],
         };
         let mut refused = BTreeMap::new();
-        for (call, cases) in OTHER_PROCESSES.iter().chain(of_files).chain(of_network) {
+        let of_objects = of_objects.iter().chain(of_files);
+        for (call, cases) in OTHER_PROCESSES.iter().chain(of_objects).chain(of_network) {
             let rules: Result<Vec<SeccompRule>, _> = cases.iter().map(|case| rule(case)).collect();
             let rules = rules.map_err(io::Error::other)?;
             if cfg!(target_arch = "x86_64") {

@@ -124,7 +124,13 @@ impl ValueLookup {
 /// The encodings of a value: plain, inside JSON strings, percent-encoded, and inside base64.
 /// `AUTHORIZATION: basic` headers contain a token after a user name.
 fn encodings_of(value: &str) -> Vec<Vec<u8>> {
-    let mut forms = vec![value.as_bytes().to_vec(), percent_encoded(value).into_bytes()];
+    let mut forms = vec![value.as_bytes().to_vec()];
+    for kept in KEPT_IN_ADDRESSES {
+        let encoded = percent_encoded(value, kept);
+        forms.push(lower_digits(&encoded).into_bytes());
+        forms.push(encoded.replace("%20", "+").into_bytes());
+        forms.push(encoded.into_bytes());
+    }
     let mut form = value.to_owned();
     for _depth in 0..NESTING {
         form = escaped(&form);
@@ -139,14 +145,29 @@ fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-fn percent_encoded(text: &str) -> String {
+/// The characters that programs leave as they are when they percent-encode a text, beside letters and
+/// digits: most keep `-_.~`, some the characters that may stand in a path or in a whole address.
+const KEPT_IN_ADDRESSES: [&str; 5] = ["-_.~", "-_.", "-_.~/", "-_.~!'()*", "-_.~!'()*;/?:@&=+$,#"];
+
+fn percent_encoded(text: &str, kept: &str) -> String {
     let encode = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+        _ if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) => {
             char::from(byte).to_string()
         }
         _ => format!("%{byte:02X}"),
     };
     text.bytes().map(encode).collect()
+}
+
+/// The same with hexadecimal digits in lower case.
+fn lower_digits(encoded: &str) -> String {
+    let mut parts = encoded.split('%');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at(part.len().min(2));
+        text.extend(["%", &digits.to_ascii_lowercase(), rest]);
+    }
+    text
 }
 
 /// The characters that always occur in the base64 of a text with `value` at an offset of `offset`

@@ -1,6 +1,6 @@
 //! The environment variables of commands. Pure.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,12 +8,17 @@ use crate::process::absolute_path;
 use crate::secrets::{PASSWORD_IN_URL, Redactor, is_distinctive};
 use crate::types::ChildEnvironment;
 
+use super::credentials::{CredentialSet, owner_of};
+
 /// The environment for commands, and what was left out.
 #[derive(Debug)]
 pub(super) struct CommandEnv {
     pub(super) variables: Vec<(OsString, OsString)>,
     /// Names that were dropped because they are, or look like, secrets.
     pub(super) dropped: Vec<String>,
+    /// Variables that were dropped and are no credentials of the model: a rule for their program
+    /// passes them.
+    withheld: Vec<(OsString, OsString)>,
     /// Variables that the user's hooks have exported since.
     exports: Mutex<Vec<(OsString, OsString)>>,
 }
@@ -115,13 +120,18 @@ impl EnvRules<'_> {
         is_credential(name, value) || self.credentials.iter().any(|known| known == name)
     }
 
+    /// Whether the variable is or contains a credential of the model.
+    fn is_of_model(&self, name: &str, value: &OsStr) -> bool {
+        self.is_credential(name, value) || contains_credential(value, &self.credential_values)
+    }
+
     fn passes(&self, name: &str) -> bool {
         self.pass.iter().any(|passed| passed == name)
     }
 
     /// Whether the variable is, contains or looks like a secret that the policy removes.
     fn drops(&self, name: &str, value: &OsStr) -> bool {
-        if self.is_credential(name, value) || contains_credential(value, &self.credential_values) {
+        if self.is_of_model(name, value) {
             return true;
         }
         let scrubs = self.policy == ChildEnvironment::Scrub && !self.passes(name);
@@ -176,22 +186,27 @@ impl CommandEnv {
             is_git_setting(&name) && rules.drops(&name, value)
         });
         rules.drops_git_settings = beside;
-        let mut made =
-            Self { variables: Vec::new(), dropped: Vec::new(), exports: Mutex::default() };
+        let mut made = Self {
+            variables: Vec::new(),
+            dropped: Vec::new(),
+            withheld: Vec::new(),
+            exports: Mutex::default(),
+        };
         for (name, value) in own {
             let shown = name.to_string_lossy();
-            if rules.drops(&shown, value) {
-                made.dropped.push(shown.into_owned());
-            } else if !shown.starts_with("OTEL_")
-                && !OF_SERVICE.contains(&shown.as_ref())
-                && !GIT_REPOSITORY.contains(&shown.as_ref())
-                && !COMMAND_MEANING.contains(&shown.as_ref())
-                && (policy != ChildEnvironment::Allowlist
-                    || rules.passes(&shown)
-                    || is_essential(&shown))
-            {
-                made.variables.push((name.clone(), value.clone()));
+            let is_dropped = rules.drops(&shown, value);
+            if is_dropped {
+                made.dropped.push(shown.clone().into_owned());
             }
+            if is_of_run(&shown) || rules.is_of_model(&shown, value) {
+                continue;
+            }
+            let is_listed = policy != ChildEnvironment::Allowlist
+                || rules.passes(&shown)
+                || is_essential(&shown);
+            let passed = !is_dropped && is_listed;
+            let list = if passed { &mut made.variables } else { &mut made.withheld };
+            list.push((name.clone(), value.clone()));
         }
         made.dropped.sort_unstable();
         made.make_unattended(session_id);
@@ -217,10 +232,24 @@ impl CommandEnv {
         kept.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// All variables of a command. For a repeated name the later value wins.
-    pub(super) fn for_command(&self) -> Vec<(OsString, OsString)> {
+    /// All variables of a command that gets these credentials. For a repeated name the later value
+    /// wins.
+    pub(super) fn for_command(&self, granted: &[&CredentialSet]) -> Vec<(OsString, OsString)> {
         let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
-        self.variables.iter().chain(exports.iter()).cloned().collect()
+        let is_granted = |(name, _): &&(OsString, OsString)| {
+            granted.iter().any(|set| set.has_variable(&name.to_string_lossy()))
+        };
+        let granted = self.withheld.iter().filter(is_granted);
+        self.variables.iter().chain(granted).chain(exports.iter()).cloned().collect()
+    }
+
+    /// The secrets that are withheld from commands and that a rule or flag could pass.
+    pub(super) fn withheld_secrets(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let names = self.withheld.iter().map(|(name, _)| name.to_string_lossy());
+        names.filter(|name| {
+            let is_dropped = self.dropped.binary_search_by(|it| it.as_str().cmp(name)).is_ok();
+            is_dropped || owner_of(name).is_some()
+        })
     }
 
     fn make_unattended(&mut self, session_id: &str) {
@@ -242,12 +271,20 @@ impl CommandEnv {
     }
 }
 
-fn is_essential(name: &str) -> bool {
+/// Whether a variable concerns outlast itself, one repository, or how shells read.
+fn is_of_run(name: &str) -> bool {
+    name.starts_with("OTEL_")
+        || OF_SERVICE.contains(&name)
+        || GIT_REPOSITORY.contains(&name)
+        || COMMAND_MEANING.contains(&name)
+}
+
+pub(super) fn is_essential(name: &str) -> bool {
     ESSENTIAL.contains(&name) || name.starts_with("LC_")
 }
 
 /// Whether this is a credential for the model's service.
-fn is_credential(name: &str, value: &OsStr) -> bool {
+pub(super) fn is_credential(name: &str, value: &OsStr) -> bool {
     let service = ["ANTHROPIC_", "CLAUDE_CODE_", "OUTLAST_", "AWS_BEARER_TOKEN"]
         .iter()
         .any(|prefix| name.starts_with(prefix));
@@ -266,46 +303,8 @@ fn contains_credential(value: &OsStr, credentials: &[&OsStr]) -> bool {
     })
 }
 
-/// The values of variables that are secret by name or are passed to commands by name, for redaction.
-/// Commands may see them, where the policy passes them on; readers of logs may not.
-///
-/// Two kinds of values are left out, because texts without them would be useless: words, numbers,
-/// paths and commits that also stand under a harmless name (a commit's hash in a cache key), unless
-/// they are passed by name, and what is part of a variable that every program has, such as `PATH` or
-/// `HOME`.
-pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) -> Vec<String> {
-    let is_passed = |name: &str| pass.iter().any(|passed| passed == name);
-    let is_secret = |name: &OsStr, value: &OsStr| {
-        let name = name.to_string_lossy();
-        let is_named =
-            is_passed(&name) || is_credential(&name, value) || looks_secret(&name, value);
-        is_named && !is_essential(&name)
-    };
-    let (secret, open): (Vec<_>, Vec<_>) =
-        variables.iter().partition(|(name, value)| is_secret(name, value));
-    let is_everywhere = |text: &str| {
-        let mut essential = open.iter().filter(|(name, _)| is_essential(&name.to_string_lossy()));
-        essential.any(|(_, value)| value.to_string_lossy().contains(text))
-    };
-    let mut values = Vec::new();
-    for (name, value) in secret {
-        let Some(text) = value.to_str().map(str::trim) else { continue };
-        let is_common = !is_telling(value) || is_commit(text);
-        let is_open = is_common && open.iter().any(|(_, other)| *other == value);
-        if !is_everywhere(text) && (!is_open || is_passed(&name.to_string_lossy())) {
-            values.push(text.to_owned());
-        }
-    }
-    values
-}
-
-/// Whether a text is the hash of a commit.
-fn is_commit(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 /// Whether a value is distinguishable from words, numbers, paths and addresses.
-fn is_telling(value: &OsStr) -> bool {
+pub(super) fn is_telling(value: &OsStr) -> bool {
     let text = value.to_string_lossy();
     let text = text.trim();
     let has = |kind: fn(&u8) -> bool| text.as_bytes().iter().any(kind);
@@ -361,7 +360,7 @@ const SECRET_ENDINGS: [&str; 14] = [
 /// `SSH_AUTH_SOCK`, `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets.
 const SECRET_LAST_WORDS: [&str; 4] = ["PWD", "AUTH", "SAS", "PSK"];
 
-fn looks_secret(name: &str, value: &OsStr) -> bool {
+pub(super) fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
     // A URL with a password is often the database of a program under test.
     let kind = Redactor::detect_key_kind(value.as_encoded_bytes());

@@ -13,6 +13,7 @@ mod capture;
 mod catalog;
 mod coercion;
 mod command;
+mod credentials;
 mod domain;
 mod edit;
 mod encoding;
@@ -48,6 +49,7 @@ mod requirement;
 mod run_interface;
 mod sandbox;
 mod schema;
+mod secret_values;
 mod settings;
 mod shell;
 mod shell_lexer;
@@ -62,6 +64,7 @@ mod toolbox;
 mod toolbox_setup;
 mod walk;
 mod web;
+mod withheld;
 mod write;
 
 pub use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
@@ -77,7 +80,7 @@ pub use background::{
 };
 pub use catalog::{AGENT, TASK, TOOL_SEARCH, WEB_SEARCH, built_in_names, is_agent_tool};
 pub use domain::InvalidHost;
-pub use environment::{hook_environment, secret_values};
+pub use environment::hook_environment;
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
@@ -91,9 +94,10 @@ pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{
     ChooseProxy, DomainLists, Egress, EgressOptions, Enforced, InvalidEntry, ProxyScheme,
-    SandboxError, SandboxSettings, SandboxState, UpstreamProxy, is_sandbox_path,
+    SandboxError, SandboxSettings, SandboxState, TerminalAccess, UpstreamProxy, is_sandbox_path,
 };
 pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
+pub use secret_values::secret_values;
 pub use settings::{BadSettings, Offered, ToolSettings};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};

@@ -15,6 +15,7 @@ use super::requirement::{Requirement, RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxState};
 use super::structured::{Delivery, OtherCalls};
 use super::toolbox::Toolbox;
+use super::withheld::{names, withheld_variable};
 use crate::types::{OnDenied, PermissionMode, PermissionPrompt};
 
 impl Toolbox {
@@ -41,12 +42,24 @@ impl Toolbox {
     /// The sandbox of commands, for programs that lie where commands may write.
     pub fn command_sandbox(&self) -> CommandSandbox {
         let sandbox = Arc::clone(self.tools.shell.shared_sandbox());
-        Box::new(move || sandbox.rules(&CommandScope::Sandbox))
+        Box::new(move || sandbox.rules(&CommandScope::Sandbox(Vec::new())))
     }
 
     /// Why the sandbox is weaker than requested, if it is. One line for a warning.
     pub fn sandbox_warning(&self) -> Option<&str> {
         self.tools.shell.sandbox().warning()
+    }
+
+    /// Secrets that permission rules name and that are withheld from commands all the same.
+    pub fn withheld_despite_rules(&self) -> Vec<String> {
+        let is_named = |name: &str| self.settings.allow.iter().any(|rule| names(rule, name));
+        let withheld = self.tools.shell.environment.withheld_secrets();
+        withheld.filter(|name| is_named(name)).map(|name| withheld_variable(&name)).collect()
+    }
+
+    /// The warnings of tools since they were last taken.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.tools.shell.withheld.take()
     }
 
     /// What happens to the run when a call is denied.

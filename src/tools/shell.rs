@@ -27,6 +27,7 @@ use super::paths::WorkFolders;
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::shell_lexer::{self, base_name};
 use super::shell_wrappers::inner_command;
+use super::withheld::{FailedCommand, WithheldNotes};
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -69,6 +70,8 @@ pub(super) struct ShellSession {
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
+    /// What failing commands named and was withheld.
+    pub(super) withheld: WithheldNotes,
 }
 
 /// The parts from which a shell session is built.
@@ -101,6 +104,7 @@ impl ShellSession {
             background: parts.background,
             cwd: Mutex::new(parts.cwd),
             sandbox: parts.sandbox,
+            withheld: WithheldNotes::default(),
         }
     }
 
@@ -162,7 +166,7 @@ impl ShellSession {
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
         let whereabouts = match &scope {
-            CommandScope::Sandbox | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
+            CommandScope::Sandbox(_) | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
                 FinalCwd::create(&self.scratch).await.ok()
             }
             // Such a command cannot change the folder, and could not write the file that reports
@@ -175,6 +179,10 @@ impl ShellSession {
         let job = self.job(&input.command, &cwd, whereabouts.as_ref(), &scope);
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
         let is_plain = matches!(scope, CommandScope::Plain(_));
+        let granted = match &scope {
+            CommandScope::Sandbox(granted) => granted.clone(),
+            CommandScope::Reading | CommandScope::Plain(_) => Vec::new(),
+        };
         let running = match self.launch(job, &cwd, scope).await {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why.to_string()),
@@ -192,7 +200,18 @@ impl ShellSession {
             );
         }
         let failed = ended.status.is_none_or(|status| !status.success());
-        notes.extend(failed.then(|| self.sandbox.hint(&captured.err, is_plain)).flatten());
+        if failed {
+            notes.extend(self.sandbox.hint(&captured.err, is_plain));
+            notes.extend(self.withheld.note(
+                &self.environment,
+                &self.sandbox,
+                &FailedCommand {
+                    command: &input.command,
+                    output: &captured.both,
+                    granted: &granted,
+                },
+            ));
+        }
         let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
         notes.extend(self.sandbox.refusal_note(&refused));
         let memory = self.memory;
@@ -258,7 +277,7 @@ impl ShellSession {
         if cancel.is_cancelled() {
             return Err(StartError::Cancelled);
         }
-        let scope = CommandScope::Sandbox;
+        let scope = CommandScope::Sandbox(Vec::new());
         let running = self.launch(self.job(text, cwd, None, &scope), cwd, scope).await?;
         Ok(self.run_to_end(running, limit, cancel).await)
     }
@@ -326,12 +345,18 @@ impl ShellSession {
     ) -> Job {
         let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
         let script = format!("{trap}eval \"$1\"");
-        let mut environment = self.environment.for_command();
+        let granted = match scope {
+            CommandScope::Sandbox(granted) => granted.as_slice(),
+            CommandScope::Reading | CommandScope::Plain(_) => &[],
+        };
+        let mut environment = self.environment.for_command(granted);
         environment.push(("PWD".into(), cwd.into()));
         if let CommandScope::Plain(plain) = scope {
             environment.extend(PLAIN_GIT.map(|(name, value)| (name.into(), value.into())));
             environment.push(("PATH".into(), plain.path.clone()));
         }
+        let of_apt = self.sandbox.apt_config();
+        environment.extend(of_apt.map(|path| ("APT_CONFIG".into(), path.into())));
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         Job {
             program: self.program.clone(),

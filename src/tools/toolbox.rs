@@ -438,7 +438,7 @@ impl ToolSet {
         let Some(place) = place else {
             return match request {
                 ToolRequest::Bash(bash) => {
-                    let scope = self.command_scope(confinement);
+                    let scope = self.command_scope(confinement, &bash.command);
                     if bash.run_in_background {
                         self.shell.start_in_background(&call.id, &bash, scope, &self.places).await
                     } else {
@@ -487,9 +487,11 @@ impl ToolSet {
             }
     }
 
-    fn command_scope(self: &Arc<Self>, confinement: Confinement) -> CommandScope {
+    fn command_scope(self: &Arc<Self>, confinement: Confinement, command: &str) -> CommandScope {
         let (named, changed, may_move) = match confinement {
-            Confinement::Sandbox => return CommandScope::Sandbox,
+            Confinement::Sandbox => {
+                return CommandScope::Sandbox(self.permissions.granted_credentials(command));
+            }
             Confinement::SandboxReading => return CommandScope::Reading,
             Confinement::Plain { named, changed, may_move } => (named, changed, may_move),
         };

@@ -174,17 +174,43 @@ async fn a_new_settings_file_changes_nothing_and_replaces_no_other() {
     assert_eq!(run(&["init", "--force"]).await.code, Some(0));
     assert!(fs::read_to_string(&path).expect("text").contains("// \"maxTurns\": null,"));
 
-    // A link stays one.
-    let real = folder.path().join("real.json");
-    fs::rename(&path, &real).expect("ours");
-    symlink(&real, &path).expect("ours");
-    assert_eq!(run(&["init", "--force"]).await.code, Some(0));
-    assert!(fs::symlink_metadata(&path).expect("there").is_symlink());
     let left = fs::read_dir(&config_dir).expect("there").count();
     assert_eq!(left, 1, "nothing is left beside the file");
     let project = run(&["init", "--project"]).await;
     assert_eq!(project.code, Some(0), "{project:?}");
     assert!(project.work().join(".outlast/settings.json").is_file());
+}
+
+#[tokio::test]
+async fn a_new_settings_file_is_not_written_through_a_link() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (target, other) = (folder.path().join("target.json"), folder.path().join("other"));
+    fs::write(&target, "kept").expect("ours");
+    fs::create_dir(&other).expect("ours");
+    for (link, leads_to, words) in [
+        (".outlast/settings.json", &target, &["--project", "--force"][..]),
+        (".outlast/settings.json", &target, &["--project"]),
+        (".outlast/settings.json", &folder.path().join("missing"), &["--project", "--force"]),
+        (".outlast", &other, &["--project"]),
+        (".outlast", &other, &["--project", "--force"]),
+        ("../config/settings.json", &target, &["--force"]),
+        ("../config/settings.json", &folder.path().join("missing"), &[]),
+    ] {
+        let trial = RunBuilder::bare("http://h.test").args(["config", "init"]).args(words);
+        let place = trial.work().join(link);
+        fs::create_dir_all(place.parent().expect("a folder")).expect("a folder");
+        symlink(leads_to, &place).expect("a link");
+        let ended = trial.run().await;
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(2), ""),
+            "{link} {words:?}: {ended:?}"
+        );
+        assert!(ended.stderr.contains("symbolic link"), "{link} {words:?}: {ended:?}");
+        assert_eq!(fs::read_to_string(&target).expect("ours"), "kept");
+        assert_eq!(fs::read_dir(&other).expect("ours").count(), 0);
+        assert!(!folder.path().join("missing").exists());
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use outlast::tools::{BadSettings, Enforced, PermissionMode, SandboxMode, ToolSet
 use serde_json::json;
 
 use crate::tools::bench::{call, text};
-use crate::tools::sandbox::SandboxFixture;
+use crate::tools::sandbox::{SandboxFixture, singled_out};
 
 /// What is started by another program: it leaves a mark in the work tree, which is allowed, and
 /// then tries what is not.
@@ -220,7 +220,7 @@ async fn a_deny_rule_for_a_path_holds_for_commands_or_is_reported() {
             .iter()
             .map(|text| text.replace("/ROOT", &root).replace("ROOT", &root))
             .collect();
-        assert_eq!(state.exposed, expected, "{rules:?}");
+        assert_eq!(singled_out(&state.exposed), expected, "{rules:?}");
         let is_full = state.enforced == Enforced::Full;
         assert_eq!(is_full, exposed.is_empty(), "{rules:?}: {state:?}");
         assert_eq!(fixture.toolbox.sandbox_warning().is_none(), is_full, "{rules:?}");

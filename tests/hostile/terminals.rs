@@ -29,6 +29,9 @@ const SEQUENCES: &[(&str, &str)] = &[
     ("delete", "\x7f"),
     ("nul", "\0"),
     ("direction", "\u{202e}live\u{202c}\u{2066}x\u{2069}"),
+    ("marks", "\u{200e}\u{200f}\u{61c}x"),
+    ("lines", "a\u{2028}b\u{2029}c"),
+    ("invisible", "a\u{200b}\u{2060}\u{feff}\u{180e}b\u{206a}\u{fff9}\u{e0041}"),
 ];
 
 fn text() -> String {
@@ -65,7 +68,8 @@ fn controls(shown: &str) -> Vec<char> {
     let shown = shown.replace("\r\n", "\n");
     let harmful = |letter: &char| {
         letter.is_control() && !matches!(letter, '\n' | '\t')
-            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || "\u{61c}\u{180e}\u{200b}\u{200e}\u{200f}\u{feff}\u{fff9}\u{e0041}".contains(*letter)
+            || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
     };
     shown.chars().filter(harmful).collect()
 }

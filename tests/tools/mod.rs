@@ -21,5 +21,5 @@ pub(crate) mod sandbox;
 mod scripts;
 mod searching;
 mod structured;
-mod web;
-mod web_server;
+pub(crate) mod web;
+pub(crate) mod web_server;

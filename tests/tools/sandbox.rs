@@ -14,7 +14,7 @@ use outlast::tools::{
     Toolbox,
 };
 use outlast::transcript::ToolCall;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -113,6 +113,13 @@ impl SandboxFixture {
     pub(crate) fn path(&self, name: &str) -> String {
         self.root.join(name).display().to_string()
     }
+}
+
+/// What is exposed beside what no sandbox of this kernel closes.
+pub(crate) fn singled_out(exposed: &[String]) -> Vec<&str> {
+    let always = ["arguments of other processes", "System V shared memory"];
+    let is_one = |text: &&str| !always.iter().any(|begin| text.starts_with(begin));
+    exposed.iter().map(String::as_str).filter(is_one).collect()
 }
 
 #[tokio::test]
@@ -304,7 +311,7 @@ async fn paths_that_cannot_be_denied_are_named_and_required_mode_fails() {
     assert_eq!(state.enforced, Enforced::Partial);
     let exposed: Vec<String> =
         [".config/gh", ".netrc", ".ssh"].map(|name| fenced.path(&format!("home/{name}"))).into();
-    assert_eq!(state.exposed, exposed);
+    assert_eq!(singled_out(&state.exposed), exposed);
     let doubts = fenced.toolbox.sandbox_warning().expect("a warning");
     assert!(doubts.contains(".ssh"), "{doubts}");
     SandboxFixture::check("making files at home", &fenced.bash("echo x > new").await);
@@ -428,14 +435,11 @@ async fn ordinary_commands_work_in_the_sandbox() {
     for command in commands {
         SandboxFixture::check(command, &fenced.bash(command).await);
     }
-    let python = "import os, pty, socket, multiprocessing, tempfile, asyncio\n\
+    let python = "import os, socket, multiprocessing, tempfile, asyncio\n\
         s = socket.socket(socket.AF_UNIX); s.bind('sock'); s.listen()\n\
         c = socket.socket(socket.AF_UNIX); c.connect('sock')\n\
         multiprocessing.Lock()\n\
         tempfile.NamedTemporaryFile().write(b'x')\n\
-        pid, fd = pty.fork()\n\
-        if pid == 0: os.execlp('tty', 'tty')\n\
-        assert b'/dev/pts' in os.read(fd, 100)\n\
         async def run(): await (await asyncio.create_subprocess_exec('true')).wait()\n\
         asyncio.run(run())\n";
     fs::write(fenced.root.join("work/t.py"), python).expect("a file");
@@ -527,5 +531,5 @@ fn the_sandbox_state_is_reported_for_programs() {
     let keys: Vec<&String> = state.as_object().expect("an object").keys().collect();
     assert_eq!(keys, ["mode", "enforced", "abi", "network", "signals", "processes", "exposed"]);
     assert_eq!(state["mode"], "workspace");
-    assert_eq!(state["exposed"], Value::Array(Vec::new()));
+    assert_eq!(singled_out(&fenced.toolbox.sandbox().exposed), Vec::<&str>::new());
 }

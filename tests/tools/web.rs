@@ -18,11 +18,11 @@ use super::web_server::{Answer, Site, page, response};
 use crate::support::wire::session_as;
 
 /// How long a page may take here that is to come.
-const LONG: Duration = Duration::from_secs(50);
+pub(crate) const LONG: Duration = Duration::from_secs(50);
 /// And one that is not.
 const SHORT: Duration = Duration::from_secs(3);
 
-fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
+pub(crate) fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
     web_by(Proxies::default(), timeout, private_hosts)
 }
 

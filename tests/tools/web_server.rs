@@ -11,7 +11,7 @@ use crate::support::with_time_limit;
 
 /// What comes back.
 #[derive(Clone)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// This, and then the end of the connection.
     Whole(Vec<u8>),
     /// This, and then nothing for as long as the client stays.
@@ -21,19 +21,19 @@ pub(super) enum Answer {
 }
 
 /// A good answer.
-pub(super) fn page(kind: &str, body: impl AsRef<[u8]>) -> Answer {
+pub(crate) fn page(kind: &str, body: impl AsRef<[u8]>) -> Answer {
     response("200 OK", &format!("content-type: {kind}\r\n"), body)
 }
 
 /// An answer. Each header ends with its line.
-pub(super) fn response(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
+pub(crate) fn response(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
     let body = body.as_ref();
     let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n", body.len());
     Answer::Whole([head.as_bytes(), body].concat())
 }
 
 /// A site that listens for as long as the test's runtime runs.
-pub(super) struct Site {
+pub(crate) struct Site {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
     asked: Arc<Notify>,
@@ -41,7 +41,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) async fn start(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
         let site = Self {
             address: listener.local_addr().expect("bound"),
@@ -71,26 +71,26 @@ impl Site {
         site
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
     /// The heads of all requests so far.
-    pub(super) fn seen(&self) -> Vec<String> {
+    pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().expect("no thread panics while it holds the lock").clone()
     }
 
     /// Waits for a request.
-    pub(super) async fn is_asked(&self) {
+    pub(crate) async fn is_asked(&self) {
         with_time_limit("a request", self.asked.notified()).await;
     }
 
     /// Waits for the end of a connection.
-    pub(super) async fn is_left(&self) {
+    pub(crate) async fn is_left(&self) {
         with_time_limit("the end of the connection", self.left.notified()).await;
     }
 }

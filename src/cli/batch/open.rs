@@ -42,6 +42,7 @@ pub(super) fn folder_error(error: &BatchFolderError) -> UsageError {
     let remedy = match error {
         BatchFolderError::NoPlan { .. } => "; name the folder of a batch, or its id",
         BatchFolderError::BadPlan { .. } => "",
+        BatchFolderError::Foreign { .. } => "; make a batch of your own from its tasks",
         BatchFolderError::Unwritable { .. } => "; mend that, or name another folder with --dir",
     };
     UsageError::new(format!("{error}{remedy}"))

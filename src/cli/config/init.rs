@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::cli::args::InitConfigArgs;
 use crate::cli::output::{Paragraph, Styling};
@@ -21,28 +21,37 @@ const INTRODUCTION: &str = "\
 // outlast config --changed shows what is in force, outlast help settings explains the rest.
 ";
 
-/// Who can read and write the file, before the umask.
-struct FileModes {
-    file: u32,
-    folder: u32,
+/// The kind of a settings file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileKind {
+    /// It may hold secrets. Its folder may be a link of the user.
+    OfUser,
+    /// Its folder belongs to a checkout, which may contain any link.
+    OfProject,
 }
 
-/// The user's file may hold secrets.
-const OF_USER: FileModes = FileModes { file: 0o600, folder: 0o700 };
-const OF_PROJECT: FileModes = FileModes { file: 0o666, folder: 0o777 };
+impl FileKind {
+    /// The modes of the file and of its folder, before the umask.
+    fn modes(self) -> (u32, u32) {
+        match self {
+            Self::OfUser => (0o600, 0o700),
+            Self::OfProject => (0o666, 0o777),
+        }
+    }
+}
 
 /// Writes the file.
 ///
 /// # Errors
 /// It is there already, or cannot be written.
 pub(super) fn init(args: &InitConfigArgs, world: &ProcessContext) -> Result<u8, UsageError> {
-    let (path, modes) = if args.project {
-        (world.cwd.join(".outlast/settings.json"), OF_PROJECT)
+    let (path, kind) = if args.project {
+        (world.cwd.join(".outlast/settings.json"), FileKind::OfProject)
     } else {
-        (environment::config_dir(&world.variables).join("settings.json"), OF_USER)
+        (environment::config_dir(&world.variables).join("settings.json"), FileKind::OfUser)
     };
     let shown = path.display();
-    match write(&path, &template(), args.force, &modes) {
+    match write(&path, &template(), args.force, kind) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(UsageError::new(format!(
@@ -62,27 +71,38 @@ pub(super) fn init(args: &InitConfigArgs, world: &ProcessContext) -> Result<u8, 
     Ok(0)
 }
 
-/// Writes a file whole or not at all.
-fn write(path: &Path, text: &str, replaces: bool, modes: &FileModes) -> io::Result<()> {
-    let is_there = fs::symlink_metadata(path).is_ok();
-    if is_there && !replaces {
+/// Writes a file whole or not at all. Follows no link: one in a checkout may lead anywhere.
+fn write(path: &Path, text: &str, replaces: bool, kind: FileKind) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    if kind == FileKind::OfProject {
+        check_no_link(folder)?;
+    }
+    check_no_link(path)?;
+    let facts = fs::symlink_metadata(path).ok();
+    if facts.is_some() && !replaces {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // A link, as managers of such files make them, stays one.
-    let path: PathBuf = if is_there { fs::canonicalize(path)? } else { path.to_owned() };
-    if path.is_dir() {
+    if facts.is_some_and(|facts| facts.is_dir()) {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    let folder = path.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(modes.folder).create(folder)?;
+    let (file_mode, folder_mode) = kind.modes();
+    DirBuilder::new().recursive(true).mode(folder_mode).create(folder)?;
     let mut file = tempfile::Builder::new()
         .prefix(".settings-")
-        .permissions(Permissions::from_mode(modes.file))
+        .permissions(Permissions::from_mode(file_mode))
         .tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
-    let written = if replaces { file.persist(&path) } else { file.persist_noclobber(&path) };
+    let written = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     written.map(drop).map_err(|error| error.error)
+}
+
+fn check_no_link(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink()) {
+        let text = format!("{} is a symbolic link, which is not followed", path.display());
+        return Err(io::Error::other(text));
+    }
+    Ok(())
 }
 
 /// The content of the file. Objects of settings are there, and empty, so that a line in them needs

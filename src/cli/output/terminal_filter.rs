@@ -124,10 +124,24 @@ pub(super) fn break_lines(text: &str, columns: usize) -> String {
 }
 
 /// Whether a terminal may obey a character instead of showing it: control characters, with which
-/// all sequences begin, and those that change the direction of text, so that it reads otherwise
-/// than it is.
-pub(super) fn controls(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// all sequences begin, those that change the direction of text, so that it reads otherwise than it
+/// is, those that break lines, and invisible ones in which text can hide. The joiners of scripts
+/// and emoji (U+200C, U+200D) stay.
+pub(in crate::cli) fn controls(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 #[cfg(test)]

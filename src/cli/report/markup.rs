@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::cli::output::controls;
+
 /// Escapes a text for an element or an attribute in quotes. Characters that XML has no way to write
 /// become U+FFFD.
 pub(super) fn escaped(text: &str) -> String {
@@ -27,11 +29,7 @@ pub(super) fn escaped(text: &str) -> String {
 /// Control characters, those that XML 1.0 forbids, and those that change the direction of text, so
 /// that it reads otherwise than it is.
 fn is_forbidden(letter: char) -> bool {
-    letter.is_control()
-        || matches!(
-            letter,
-            '\u{fffe}' | '\u{ffff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        )
+    controls(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]

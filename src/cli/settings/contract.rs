@@ -17,9 +17,10 @@ use crate::config::model_entry::{KeyVariable, ModelEntry};
 use crate::config::models::FilePrice;
 use crate::config::registry;
 use crate::journal::{Contract, Terms};
+use crate::process::RootCapabilities;
 use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
-use crate::tools::Egress;
+use crate::tools::{Egress, TerminalAccess};
 use crate::types::PermissionPrompt;
 
 /// The version of the terms. A higher one is refused.
@@ -98,7 +99,7 @@ const fn prohibition(name: &'static str, value: fn(&Settings) -> Value) -> Term 
 }
 
 /// Every term.
-const TERMS: [Term; 39] = [
+const TERMS: [Term; 41] = [
     setting("model", |all| json!(all.chain.links[0].model)),
     Term {
         loss: Loss::ReadAgain,
@@ -152,6 +153,12 @@ const TERMS: [Term; 39] = [
     },
     setting("onDenied", |all| name(&all.tools.on_denied)),
     restriction("sandbox.mode", "read-only", |all| json!(all.tools.sandbox.mode)),
+    restriction("sandbox.terminals", "false", |all| {
+        json!(all.tools.sandbox.terminals == TerminalAccess::Open)
+    }),
+    restriction("sandbox.capabilities", "false", |all| {
+        json!(all.tools.sandbox.capabilities == RootCapabilities::Kept)
+    }),
     restriction("sandbox.network.enabled", "false", |all| json!(!all.tools.sandbox.no_network)),
     Term {
         hold: Hold::SettingIfGiven,

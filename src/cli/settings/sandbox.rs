@@ -9,7 +9,8 @@ use crate::config::flags::SettingFlags;
 use crate::config::fold::Fold;
 use crate::config::managed::MANAGED_FILES;
 use crate::config::repository::RulePaths;
-use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings};
+use crate::process::RootCapabilities;
+use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings, TerminalAccess};
 use crate::types::{PermissionMode, SandboxMode};
 
 /// Resolves the sandbox. `bypassPermissions` switches it off too, unless a flag or file says
@@ -46,6 +47,16 @@ pub(super) fn resolve(
         mode,
         no_network,
         egress,
+        terminals: if config.sandbox_terminals {
+            TerminalAccess::Open
+        } else {
+            TerminalAccess::Closed
+        },
+        capabilities: if config.sandbox_capabilities {
+            RootCapabilities::Kept
+        } else {
+            RootCapabilities::Files
+        },
         allow_write: config.allow_write.0.clone(),
         deny_write: config.deny_write.0.clone(),
         allow_read: config.allow_read.0.clone(),

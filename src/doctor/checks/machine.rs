@@ -209,7 +209,8 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
             "use a kernel with seccomp, and do not forbid it in the container",
         );
     }
-    let what = "restricts files; seccomp restricts the network and other processes";
+    let what = "restricts files and devices; seccomp restricts the network, other processes and, in \
+                read-only, shared memory; arguments of other processes stay readable";
     let lists = match &machine.no_egress {
         None => "commands can be held to a list of hosts".to_owned(),
         Some(missing) => format!("commands cannot be held to a list of hosts: {missing}"),

@@ -73,8 +73,17 @@ pub struct StateFile {
 /// of this user in the temporary folder.
 pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
     let own = temporary.join(format!("outlast-{}", geteuid()));
-    let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("outlast"));
+    let runtime = runtime.filter(|path| path.is_absolute() && is_private(path));
+    let runtime = runtime.map(|path| path.join("outlast"));
     runtime.into_iter().chain([own]).map(|folder| folder.join("limits")).collect()
+}
+
+/// Whether a runtime folder is what its specification demands: a folder of the user, to which others
+/// have no access. In one of another user that user can replace what is in it.
+fn is_private(runtime: &Path) -> bool {
+    let is_own = |facts: fs::Metadata| facts.is_dir() && facts.uid() == geteuid().as_raw();
+    let is_closed = |facts: &fs::Metadata| facts.mode() & 0o022 == 0;
+    fs::metadata(runtime).is_ok_and(|facts| is_closed(&facts) && is_own(facts))
 }
 
 /// The state files in the first of `folders` that has any.
@@ -113,25 +122,35 @@ pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFilePr
     Err(first.unwrap_or(StateFileProblem::Clock))
 }
 
+/// Creates a folder and the one that it is in. Nothing is created in one of another user.
 fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
-    check_ownership(folder)
+    for (folder, others) in with_parent(folder) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
+        check_owner(folder, others)?;
+    }
+    Ok(())
 }
 
 /// Rejects a folder that another user owns or could replace.
 fn check_ownership(folder: &Path) -> Result<(), StateFileProblem> {
-    for (folder, others) in [(Some(folder), 0o077), (folder.parent(), 0o022)] {
-        let Some(folder) = folder else { continue };
-        let facts = fs::symlink_metadata(folder)
-            .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
-        let own = facts.is_dir() && facts.uid() == geteuid().as_raw();
-        if !own || facts.mode() & others != 0 {
-            return Err(StateFileProblem::NotPrivate(folder.to_owned()));
-        }
+    with_parent(folder).try_for_each(|(folder, others)| check_owner(folder, others))
+}
+
+/// The folder and the one that it is in, each with the access that others must not have.
+fn with_parent(folder: &Path) -> impl Iterator<Item = (&Path, u32)> {
+    folder.parent().map(|parent| (parent, 0o022)).into_iter().chain([(folder, 0o077)])
+}
+
+fn check_owner(folder: &Path, others: u32) -> Result<(), StateFileProblem> {
+    let facts = fs::symlink_metadata(folder)
+        .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
+    let own = facts.is_dir() && facts.uid() == geteuid().as_raw();
+    if !own || facts.mode() & others != 0 {
+        return Err(StateFileProblem::NotPrivate(folder.to_owned()));
     }
     Ok(())
 }

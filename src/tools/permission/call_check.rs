@@ -115,7 +115,7 @@ impl Permissions {
     }
 
     /// The permissions of this moment.
-    fn current(&self) -> Cow<'_, Self> {
+    pub(super) fn current(&self) -> Cow<'_, Self> {
         let (mode, rules) = (self.live.mode(), self.live.rules(&self.cwd, self.home.as_deref()));
         if mode.is_none() && rules.is_empty() {
             return Cow::Borrowed(self);

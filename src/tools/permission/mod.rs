@@ -11,6 +11,7 @@ mod denial;
 mod live;
 mod paths;
 mod plain_commands;
+mod program_grants;
 mod rule;
 mod rule_error;
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::super::catalog::{BuiltinTool, is_agent_tool};
+use super::super::credentials::program_name;
 use super::super::domain::Domain;
 use super::super::sandbox::RuleDenial;
 use super::paths::PathPattern;
@@ -243,6 +244,12 @@ impl PermissionRule {
     /// Whether this rule matches exactly one command line.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.scope, RuleScope::Command(pattern) if !pattern.contains('*'))
+    }
+
+    /// Whether this is a rule for commands that begin with this word, written out.
+    pub(super) fn begins_with(&self, program: &str) -> bool {
+        let RuleScope::Command(pattern) = &self.scope else { return false };
+        pattern.split(' ').next().and_then(program_name) == Some(program)
     }
 
     /// Whether this rule covers a field of this input.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, Uid, User, access};
 
+use super::super::credentials::CREDENTIALS;
 use super::super::paths::resolve;
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
-    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, CONFIG_CREDENTIALS, CREDENTIALS,
-    MOVED_FOLDERS, SYSTEM_CREDENTIALS, TEMPORARY,
+    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, TEMPORARY,
 };
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
@@ -50,7 +50,7 @@ impl SandboxContext<'_> {
     }
 
     /// The folder that a variable names, unless it is close to the root.
-    fn folder(&self, name: &str) -> Option<PathBuf> {
+    pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         let path = resolve(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
         let whole = self.home.is_some_and(|home| resolve(home).starts_with(&path));
         (!whole && path.parent().is_some()).then_some(path)
@@ -160,27 +160,71 @@ impl SandboxContext<'_> {
 
     /// Credential locations, whether or not they exist: as written, and with links resolved.
     pub(super) fn credentials(&self, config_dir: Option<&Path>) -> Vec<PathBuf> {
-        // Some programs take the home folder from the user database, whatever `HOME` says.
-        let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
-        let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
-        let mut places = Vec::new();
-        for home in homes.filter(|home| home.is_absolute()) {
-            places.extend(CREDENTIALS.iter().map(|name| home.join(name)));
-            let config = self.folder("XDG_CONFIG_HOME");
-            for config in config.into_iter().chain([home.join(".config")]) {
-                places.extend(CONFIG_CREDENTIALS.iter().map(|name| config.join(name)));
-            }
-        }
+        let known = CREDENTIALS.iter().flat_map(|set| set.places);
         // System paths that file permissions deny anyway are left out, to keep the list short.
-        let readable = |path: &&&str| access(**path, AccessFlags::R_OK).is_ok();
-        places.extend(SYSTEM_CREDENTIALS.iter().filter(readable).map(PathBuf::from));
+        let is_open = |path: &PathBuf| access(path, AccessFlags::R_OK).is_ok();
+        let is_listed = |place: &str, path: &PathBuf| !place.starts_with('/') || is_open(path);
+        let mut places: Vec<PathBuf> = known
+            .flat_map(|place| {
+                self.login_paths(place).into_iter().filter(|path| is_listed(place, path))
+            })
+            .collect();
         places.extend(config_dir.map(|folder| self.cwd.join(folder)));
         places.extend(places.iter().map(|place| resolve(place)).collect::<Vec<_>>());
         places.sort_unstable();
         places.dedup();
         places
     }
+
+    /// The paths that a place of the table of credentials stands for.
+    pub(super) fn login_paths(&self, place: &str) -> Vec<PathBuf> {
+        if let Some(named) = place.strip_prefix('$') {
+            let (variable, rest) = named.split_once('/').unwrap_or((named, ""));
+            return self.named_paths(variable, rest);
+        }
+        let (folder, rest) = place.split_once('/').unwrap_or((place, ""));
+        let bases = match folder {
+            "~" => self.homes(),
+            "@config" => self.bases("XDG_CONFIG_HOME", ".config"),
+            "@data" => self.bases("XDG_DATA_HOME", ".local/share"),
+            "@cache" => self.bases("XDG_CACHE_HOME", ".cache"),
+            "@runtime" => self.folder("XDG_RUNTIME_DIR").into_iter().collect(),
+            _ => vec![PathBuf::from("/")],
+        };
+        bases.into_iter().map(|base| base.join(rest)).collect()
+    }
+
+    /// The home folder. Some programs take it from the user database, whatever `HOME` says.
+    fn homes(&self) -> Vec<PathBuf> {
+        let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+        let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
+        homes.filter(|home| home.is_absolute()).collect()
+    }
+
+    /// A folder of the XDG specification: where its variable puts it, and where it is by default.
+    fn bases(&self, variable: &str, default: &str) -> Vec<PathBuf> {
+        let usual = self.homes().into_iter().map(|home| home.join(default));
+        self.folder(variable).into_iter().chain(usual).collect()
+    }
+
+    /// The paths that a variable lists, joined with `rest`. Nothing that the home folder or the
+    /// working directory is in.
+    fn named_paths(&self, variable: &str, rest: &str) -> Vec<PathBuf> {
+        let Some(value) = self.variable(variable).filter(|value| !value.is_empty()) else {
+            return Vec::new();
+        };
+        let is_around = |path: &PathBuf| {
+            let real = resolve(path);
+            let within = |place: &Path| resolve(place).starts_with(&real);
+            self.home.is_some_and(within) || within(self.cwd)
+        };
+        let named = std::env::split_paths(value).filter(|path| !path.as_os_str().is_empty());
+        let paths = named.map(|path| self.cwd.join(path).join(rest));
+        // `join` with nothing leaves a slash at the end.
+        paths.map(|path| path.components().collect()).filter(|path| !is_around(path)).collect()
+    }
 }
+
 /// Whether a path of the settings is one that the sandbox accepts, and not a pattern.
 pub fn is_sandbox_path(text: &str) -> bool {
     let bare = without_wildcard_end(text);

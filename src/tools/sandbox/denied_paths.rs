@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 /// Denied paths, and exceptions within them. The deepest entry decides.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
+    /// Sorted.
     pub(super) denied: Vec<PathBuf>,
     pub(super) allowed: Vec<PathBuf>,
     /// Write-protected paths.
@@ -29,7 +30,9 @@ pub(in super::super) struct RuleDenial {
 impl DeniedPlaces {
     /// Whether a denied location is below a folder.
     pub(in super::super) fn hides_below(&self, folder: &Path) -> bool {
-        self.denied.iter().any(|place| place.starts_with(folder))
+        // What is below a folder follows it directly.
+        let at = self.denied.partition_point(|place| place.as_path() < folder);
+        self.denied.get(at).is_some_and(|place| place.starts_with(folder))
     }
 
     /// Whether a write-protected path is below a folder.
@@ -39,14 +42,11 @@ impl DeniedPlaces {
 
     /// Whether a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
-        let deepest = |places: &[PathBuf]| {
-            let around = places.iter().filter(|place| path.starts_with(place));
-            around.map(|place| place.components().count()).max()
-        };
-        match deepest(&self.denied) {
-            None => false,
-            Some(depth) => deepest(&self.allowed).is_none_or(|allowed| allowed < depth),
-        }
+        let is_denied =
+            |part: &&Path| self.denied.binary_search_by(|place| place.as_path().cmp(part)).is_ok();
+        let Some(deepest) = path.ancestors().find(is_denied) else { return false };
+        let mut around = self.allowed.iter().filter(|place| path.starts_with(place));
+        !around.any(|allowed| allowed.starts_with(deepest))
     }
 
     /// Why a path must not be changed, if it must not.

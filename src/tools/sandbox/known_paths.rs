@@ -1,125 +1,4 @@
-//! Well-known paths: credentials, tool caches, temporary folders, and devices that any program may
-//! use.
-
-/// Credential locations that commands and file tools may not access, relative to the home folder.
-///
-/// `.npmrc`, `.yarnrc.yml`, `.gradle/gradle.properties`, `.m2/settings.xml`, `.composer/auth.json`,
-/// `.bundle/config` and `.nuget/NuGet/NuGet.Config` may contain tokens too, but their tools do not
-/// start if they cannot read them.
-pub(super) const CREDENTIALS: &[&str] = &[
-    ".ssh",
-    ".aws",
-    ".gnupg",
-    ".azure",
-    ".kube",
-    ".docker/config.json",
-    ".netrc",
-    ".git-credentials",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".pypirc",
-    ".gem/credentials",
-    ".password-store",
-    ".vault-token",
-    ".pgpass",
-    ".my.cnf",
-    ".mylogin.cnf",
-    ".boto",
-    ".s3cfg",
-    ".oci",
-    ".databrickscfg",
-    ".terraform.d/credentials.tfrc.json",
-    ".kaggle",
-    ".fly",
-    ".mozilla",
-    ".thunderbird",
-    ".bitcoin",
-    ".ethereum",
-    ".electrum",
-    ".local/share/keyrings",
-    ".local/share/kwalletd",
-    ".claude.json",
-    ".claude/.credentials.json",
-    ".codex/auth.json",
-    ".gemini/oauth_creds.json",
-    ".copilot",
-    ".local/share/opencode/auth.json",
-    ".pulumi",
-    ".snowflake",
-    ".snowsql",
-    ".aliyun",
-    ".bluemix",
-    ".railway",
-    ".supabase",
-    ".wrangler",
-    ".ngrok2",
-    ".passwd-s3fs",
-    ".rclone.conf",
-    ".dockercfg",
-    ".local/share/com.vercel.cli",
-    ".bash_history",
-    ".zsh_history",
-    ".zhistory",
-    ".histfile",
-    ".sh_history",
-    ".ksh_history",
-    ".local/share/fish/fish_history",
-    ".python_history",
-    ".node_repl_history",
-    ".irb_history",
-    ".pry_history",
-    ".psql_history",
-    ".mysql_history",
-    ".mariadb_history",
-    ".sqlite_history",
-    ".rediscli_history",
-    ".dbshell",
-    ".lesshst",
-    ".viminfo",
-];
-
-/// Credential locations relative to `XDG_CONFIG_HOME`.
-pub(super) const CONFIG_CREDENTIALS: &[&str] = &[
-    "gcloud",
-    "gh",
-    "hub",
-    "glab-cli",
-    "github-copilot",
-    "git/credentials",
-    "rclone",
-    "op",
-    "doctl",
-    "sops",
-    "age",
-    "containers/auth.json",
-    "configstore/firebase-tools.json",
-    "stripe",
-    "ngrok",
-    "netlify",
-    "heroku",
-    "hcloud",
-    "scw",
-    "linode-cli",
-    "digitalocean",
-    "filezilla",
-    "remmina",
-    "vivaldi",
-    "opera",
-    "google-chrome",
-    "chromium",
-    "BraveSoftware",
-    "microsoft-edge",
-];
-
-/// System-wide credential locations.
-pub(super) const SYSTEM_CREDENTIALS: &[&str] = &[
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/run/secrets/kubernetes.io",
-    "/var/run/secrets/kubernetes.io",
-];
+//! Well-known paths: tool caches, temporary folders, and devices that any program may use.
 
 /// Caches, relative to the home folder: no tool keeps settings or programs for the user there.
 pub(super) const CACHES: &[&str] = &[
@@ -217,16 +96,46 @@ pub(super) const CACHE_VARIABLES: &[&str] = &[
 /// Temporary folders.
 pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"];
 
-/// Devices that any program may use: the standard ones, terminals, and GPUs.
+/// Folders of caches in `~/.cache`, which are made where that folder is not granted whole, because
+/// a credential is in it: commands can then write in no folder that they make there.
+pub(super) const CACHES_BESIDE_CREDENTIALS: &[&str] = &[
+    "Cypress",
+    "bazel",
+    "ccache",
+    "composer",
+    "deno",
+    "electron",
+    "go-build",
+    "golangci-lint",
+    "huggingface/assets",
+    "huggingface/datasets",
+    "huggingface/hub",
+    "huggingface/modules",
+    "huggingface/xet",
+    "matplotlib",
+    "ms-playwright",
+    "node",
+    "pip",
+    "pnpm",
+    "pre-commit",
+    "puppeteer",
+    "pypoetry",
+    "torch",
+    "uv",
+    "yarn",
+];
+
+/// Where all devices are. Commands get those below only: a disk holds every file, a terminal shows
+/// what the user types.
+pub(super) const DEVICE_FOLDER: &str = "/dev";
+
+/// Devices that any program may use: the standard ones, and GPUs.
 pub(super) const DEVICES: &[&str] = &[
     "/dev/null",
     "/dev/zero",
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
     "/dev/dri",
     "/dev/kfd",
     "/dev/kvm",
@@ -235,5 +144,5 @@ pub(super) const DEVICES: &[&str] = &[
 /// The prefix of further GPU devices.
 pub(super) const DEVICE_PREFIX: &str = "nvidia";
 
-/// Devices that expose memory, and with it every file.
-pub(super) const MEMORY: &[&str] = &["/dev/mem", "/dev/kmem", "/dev/port"];
+/// Terminals: of commands that make one, and of the user.
+pub(super) const TERMINALS: &[&str] = &["/dev/tty", "/dev/ptmx", "/dev/pts"];

@@ -10,7 +10,9 @@ mod control_sockets;
 mod denied_paths;
 mod exposure;
 mod known_paths;
+mod mounts;
 mod network;
+mod path_grants;
 mod plain;
 mod policy;
 mod repository;
@@ -21,9 +23,12 @@ use std::sync::{Arc, Once};
 use serde::Serialize;
 
 use crate::process::{
-    CallFilter, LandlockPolicy, NetworkAccess, PathRule, Refusal, Supervisor, looks_denied,
+    CallFilter, LandlockPolicy, NetworkAccess, PathRule, Refusal, RootCapabilities, Supervisor,
+    looks_denied,
 };
 use crate::types::SandboxMode;
+
+use super::credentials::CredentialSet;
 
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
@@ -33,9 +38,11 @@ use network::refusal_note;
 pub use network::{
     ChooseProxy, DomainLists, Egress, EgressOptions, InvalidEntry, ProxyScheme, UpstreamProxy,
 };
+pub use path_grants::TerminalAccess;
+use path_grants::grants_to_read_all;
 pub(super) use plain::{Hides, PlainScope};
 pub use policy::SandboxSettings;
-use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
+use policy::{PolicyInputs, SandboxPolicy};
 
 /// The effective sandbox, for the init message and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -82,8 +89,9 @@ const PLAIN_HINT: &str = "[No permission rule allows this command, so it could o
 /// How a command is confined.
 #[derive(Debug)]
 pub(super) enum CommandScope {
-    /// By the sandbox of the run, if it is on.
-    Sandbox,
+    /// By the sandbox of the run, if it is on. The command may read the login files of these
+    /// programs.
+    Sandbox(Vec<&'static CredentialSet>),
     /// The same, but nothing is written.
     Reading,
     /// As a command that needs no permission rule.
@@ -97,6 +105,7 @@ pub(super) struct Sandbox {
     state: SandboxState,
     kernel: KernelSupport,
     network: NetworkAccess,
+    capabilities: RootCapabilities,
     /// What the warning says, if there is one.
     warning: Option<String>,
     caches: Once,
@@ -160,13 +169,14 @@ impl Sandbox {
             egress: egress.cloned(),
             signals: own_only(kernel.landlock.restricts_signals()),
             processes: own_only(kernel.filters_calls),
-            exposed: exposure.list(),
+            exposed: [exposure.list(), policy.always_open(kernel.filters_calls, is_on)].concat(),
         };
         Ok(Self {
             policy: Arc::new(policy),
             state,
             kernel,
             network,
+            capabilities: settings.capabilities,
             warning: warning.map(|gap| format!("the sandbox does not hold: {gap}")),
             caches: Once::new(),
         })
@@ -214,19 +224,22 @@ impl Sandbox {
     /// restricted. Blocks.
     pub(super) fn rules(&self, scope: &CommandScope) -> Option<LandlockPolicy> {
         match scope {
-            CommandScope::Sandbox => self.command_rules(),
-            CommandScope::Reading => self.reading_rules().or_else(|| self.command_rules()),
-            CommandScope::Plain(plain) => self.plain_rules(plain).or_else(|| self.command_rules()),
+            CommandScope::Sandbox(logins) => self.command_rules(logins),
+            CommandScope::Reading => self.reading_rules().or_else(|| self.command_rules(&[])),
+            CommandScope::Plain(plain) => {
+                self.plain_rules(plain).or_else(|| self.command_rules(&[]))
+            }
         }
     }
 
-    fn command_rules(&self) -> Option<LandlockPolicy> {
+    fn command_rules(&self, logins: &[&CredentialSet]) -> Option<LandlockPolicy> {
         if !self.is_on() {
             return None;
         }
         // A fresh home folder has none.
         self.caches.call_once(|| self.policy.make_caches());
-        Some(self.with_grants(self.policy.grants(), self.network, CallFilter::Commands))
+        let calls = self.policy.command_calls();
+        Some(self.with_grants(self.policy.grants(logins), self.network, calls))
     }
 
     fn with_grants(
@@ -238,7 +251,7 @@ impl Sandbox {
         let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
         let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
         let egress = egress.and_then(|egress| egress.job(self.policy.writable()));
-        LandlockPolicy { rules, network, calls, egress }
+        LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities }
     }
 
     /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
@@ -261,9 +274,19 @@ impl Sandbox {
     /// them. Blocks.
     fn plain_rules(&self, scope: &PlainScope) -> Option<LandlockPolicy> {
         let is_reader = scope.changed.is_empty();
-        let calls = if is_reader { CallFilter::Readers } else { CallFilter::Commands };
+        let calls = if is_reader { CallFilter::Readers } else { CallFilter::Isolated };
         let rules = || self.with_grants(plain::grants(scope), self.kernel.least_network(), calls);
         self.can_hold_readers().then(rules)
+    }
+
+    /// The login files of a program that exist and are closed to commands.
+    pub(super) fn closed_logins(&self, set: &CredentialSet) -> Vec<&Path> {
+        if self.is_on() { self.policy.closed_logins(set) } else { Vec::new() }
+    }
+
+    /// The configuration of apt for commands, if they need one.
+    pub(super) fn apt_config(&self) -> Option<&Path> {
+        self.policy.apt_config().filter(|_| self.is_on())
     }
 
     /// A temporary folder for commands, if they may not use the default one.

@@ -170,7 +170,9 @@ mod tests {
             };
             let writable = |grant: &PathRule| match grant.access {
                 PathAccess::Write | PathAccess::Change => Some(grant.path.clone()),
-                PathAccess::List | PathAccess::Read | PathAccess::Use => None,
+                PathAccess::List | PathAccess::AddFolders | PathAccess::Read | PathAccess::Use => {
+                    None
+                }
             };
             let found: Vec<PathBuf> = grants(&scope).iter().filter_map(writable).collect();
             let granted: Vec<PathBuf> = granted.into_iter().map(at).collect();

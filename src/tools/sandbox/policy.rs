@@ -1,18 +1,34 @@
 //! Which paths commands may touch. Looks at the file system.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::process::{PathAccess, PathRule};
+use nix::unistd::geteuid;
 
+use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
+
+use super::super::credentials::{CREDENTIALS, CredentialSet};
 use super::super::paths::resolve;
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, RuleDenial};
 use super::exposure::Exposure;
-use super::known_paths::{DEVICE_PREFIX, DEVICES, MEMORY};
+use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
+use super::mounts;
 use super::network::Egress;
+use super::path_grants::{TerminalAccess, device_grants, grant_cache, grant_siblings};
 use crate::types::SandboxMode;
+
+const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
+
+/// What stays open to commands, as the result says it.
+const OPEN_ARGUMENTS: &str = "arguments of other processes (/proc/PID/cmdline)";
+const OPEN_SHARED_OBJECTS: &str =
+    "System V shared memory, semaphores and message queues, and POSIX message queues";
+
+/// Where message queues are files.
+const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
 /// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
 /// relative to the working directory.
@@ -23,12 +39,25 @@ pub struct SandboxSettings {
     pub no_network: bool,
     /// Commands reach the hosts of its lists only.
     pub egress: Option<Egress>,
+    /// Whether commands may use terminals.
+    pub terminals: TerminalAccess,
+    /// The capabilities of commands of root.
+    pub capabilities: RootCapabilities,
     pub allow_write: Vec<String>,
     pub deny_write: Vec<String>,
     pub allow_read: Vec<String>,
     pub deny_read: Vec<String>,
     /// The folder with outlast's settings, logins and sessions, which commands may not access.
     pub config_dir: Option<PathBuf>,
+}
+
+/// The login files of a program that are closed to commands in general.
+#[derive(Debug)]
+struct LoginPlaces {
+    set: &'static CredentialSet,
+    places: Vec<PathBuf>,
+    /// Those that the program also writes to.
+    state: Vec<PathBuf>,
 }
 
 /// What a policy is made from.
@@ -45,6 +74,9 @@ pub(super) struct SandboxPolicy {
     /// Everything that may be written to.
     roots: Vec<PathBuf>,
     secrets: DeniedPlaces,
+    /// The denied places that the kernel keeps from commands, whether or not they exist: a login may
+    /// be made while a command runs. Below what is granted whole nothing can be taken out.
+    closed: Vec<PathBuf>,
     /// What the user denied, so that it is never passed over in silence.
     denied_by_user: Vec<PathBuf>,
     /// Permission rules that the kernel does not enforce.
@@ -53,6 +85,12 @@ pub(super) struct SandboxPolicy {
     /// that cannot create its cache fails.
     tool_caches: Vec<PathBuf>,
     own_temp: Option<PathBuf>,
+    /// The login files of programs, but for those that the user denied.
+    logins: Vec<LoginPlaces>,
+    /// A configuration of apt for commands of root that cannot change users: as delivered, apt
+    /// downloads as another user.
+    apt_config: Option<PathBuf>,
+    terminals: TerminalAccess,
 }
 
 impl SandboxPolicy {
@@ -88,6 +126,8 @@ impl SandboxPolicy {
             policy.roots = temporary.iter().filter(holds_tree).cloned().collect();
             let lost = policy.roots.len() < temporary.len();
             policy.own_temp = lost.then(|| scratch.join("tmp"));
+            // The calls that make queues are closed.
+            policy.roots.retain(|root| root != Path::new(MESSAGE_QUEUES));
         } else {
             tree.extend(allow_write.iter().cloned());
             let is_open = |place: &PathBuf| {
@@ -103,14 +143,25 @@ impl SandboxPolicy {
         policy.roots.push(scratch.clone());
         policy.roots.sort_unstable();
         policy.roots.dedup();
+        policy.logins = logins(around, &policy.denied_by_user);
+        policy.terminals = settings.terminals;
+        let is_limited = settings.capabilities == RootCapabilities::Files;
+        let is_root = geteuid().is_root() && around.variable("APT_CONFIG").is_none();
+        policy.apt_config = (is_root && is_limited).then(|| scratch.join("apt.conf"));
         let mut denied = around.credentials(settings.config_dir.as_deref());
         denied.retain(|place| !allow_read.iter().any(|allowed| place.starts_with(allowed)));
         denied.extend(deny_read);
+        denied.extend(mounts::aliases(&denied));
+        denied.sort_unstable();
+        denied.dedup();
         let mut allowed = [allow_read, around.tree(), vec![scratch]].concat();
         allowed.extend(allow_write);
+        // A program in a container of its own (Flatpak) has its settings in a place that is closed.
+        allowed.extend(around.folder("XDG_CONFIG_HOME"));
         allowed.retain(|place| denied.iter().any(|denied| place.starts_with(denied)));
-        policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
         policy.working_tree = tree;
+        policy.closed = policy.closable(&denied);
+        policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
         policy.rules_not_held = policy.not_held(&around.rules, &kept);
         Ok(policy)
     }
@@ -124,13 +175,32 @@ impl SandboxPolicy {
         &self.roots
     }
 
+    /// The system calls that are closed to commands.
+    pub(super) fn command_calls(&self) -> CallFilter {
+        if self.secrets.read_only { CallFilter::Isolated } else { CallFilter::Commands }
+    }
+
+    /// What the kernel cannot keep from commands in this mode, without a remedy.
+    pub(super) fn always_open(&self, filters_calls: bool, is_on: bool) -> Vec<String> {
+        let has_shared = !filters_calls || self.command_calls() == CallFilter::Commands;
+        let open = [(is_on, OPEN_ARGUMENTS), (is_on && has_shared, OPEN_SHARED_OBJECTS)];
+        open.into_iter().filter(|(is_open, _)| *is_open).map(|(_, text)| text.to_owned()).collect()
+    }
+
+    pub(super) fn apt_config(&self) -> Option<&Path> {
+        self.apt_config.as_deref()
+    }
+
     pub(super) fn own_temp(&self) -> Option<&Path> {
         self.own_temp.as_deref()
     }
 
     /// What should be denied and is not, for it is there and in a folder that is written to.
     fn exposed(&self) -> Vec<PathBuf> {
-        let within = |place: &&PathBuf| self.roots.iter().any(|root| place.starts_with(root));
+        let within = |place: &&PathBuf| {
+            let is_open = |root: &PathBuf| place.starts_with(root) && !self.can_split(root);
+            self.roots.iter().any(is_open)
+        };
         let there = |place: &&PathBuf| fs::symlink_metadata(place).is_ok();
         let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
         let mut exposed: Vec<PathBuf> = read
@@ -178,19 +248,48 @@ impl SandboxPolicy {
             })
     }
 
-    /// Everything that is granted, as the file system is now.
-    pub(super) fn grants(&self) -> Vec<PathRule> {
+    fn closable(&self, denied: &[PathBuf]) -> Vec<PathBuf> {
+        let whole: Vec<&PathBuf> = self.roots.iter().filter(|root| !self.can_split(root)).collect();
+        let mut closed: Vec<PathBuf> = denied.iter().map(|place| resolve(place)).collect();
+        closed.push(PathBuf::from(DEVICE_FOLDER));
+        closed.sort_unstable();
+        closed.dedup();
+        closed.retain(|place| !whole.iter().any(|root| place.starts_with(root)));
+        closed
+    }
+
+    /// Whether a folder that commands write to is granted in parts where a credential is in it: a
+    /// cache, in which programs have folders of their own.
+    fn can_split(&self, root: &Path) -> bool {
+        self.tool_caches.iter().any(|cache| cache == root)
+            && !self.working_tree.iter().any(|tree| root.starts_with(tree))
+    }
+
+    /// Everything that is granted to a command with these logins, as the file system is now.
+    pub(super) fn grants(&self, logins: &[&CredentialSet]) -> Vec<PathRule> {
         let mut grants = vec![PathRule::new("/", PathAccess::List)];
-        let mut denied: Vec<PathBuf> = self
-            .secrets
-            .denied
+        let passed: Vec<&LoginPlaces> = self
+            .logins
             .iter()
-            .filter(|place| fs::symlink_metadata(place).is_ok())
-            .map(|place| resolve(place))
+            .filter(|login| logins.iter().any(|set| std::ptr::eq(*set, login.set)))
             .collect();
-        denied.extend(MEMORY.iter().map(PathBuf::from));
-        // Below what is granted whole nothing can be taken out, nor need anything be granted.
-        denied.retain(|place| !self.roots.iter().any(|root| place.starts_with(root)));
+        let is_passed = |place: &PathBuf| {
+            passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
+        };
+        let mut denied: Vec<PathBuf> =
+            self.closed.iter().filter(|place| !is_passed(place)).cloned().collect();
+        // One of them may have become a link since the run began.
+        let links = denied.iter().filter(|place| fs::read_link(place).is_ok());
+        denied.extend(links.map(|link| resolve(link)).collect::<Vec<_>>());
+        for root in &self.roots {
+            if self.can_split(root) {
+                let within: Vec<PathBuf> =
+                    denied.iter().filter(|place| place.starts_with(root)).cloned().collect();
+                grant_cache(root, &within, &mut grants);
+            } else {
+                grants.push(PathRule::new(root, PathAccess::Change));
+            }
+        }
         grant_siblings(Path::new("/"), &denied, &mut grants);
         for allowed in &self.secrets.allowed {
             let deeper: Vec<PathBuf> =
@@ -199,32 +298,65 @@ impl SandboxPolicy {
                 deeper.into_iter().filter(|place| place.starts_with(allowed)).collect();
             grant_siblings(allowed, &within, &mut grants);
         }
-        grants.extend(device_grants());
-        grants.extend(self.roots.iter().map(|root| PathRule::new(root, PathAccess::Change)));
+        grants.extend(device_grants(self.terminals));
+        let state =
+            passed.iter().flat_map(|login| &login.state).filter(|_| !self.secrets.read_only);
+        grants.extend(state.map(|folder| PathRule::new(folder, PathAccess::Change)));
         grants
+    }
+
+    /// The login files of a program that exist and are closed.
+    pub(super) fn closed_logins(&self, set: &CredentialSet) -> Vec<&Path> {
+        let own = self.logins.iter().filter(|login| std::ptr::eq(set, login.set));
+        own.flat_map(|login| &login.places)
+            .filter(|place| self.secrets.hides(place) && fs::symlink_metadata(place).is_ok())
+            .map(PathBuf::as_path)
+            .collect()
     }
 
     /// The same for a command that only reads: nothing may be written, temporary files included.
     pub(super) fn reading_grants(&self) -> Vec<PathRule> {
-        let mut grants = self.grants();
+        let mut grants = self.grants(&[]);
         for grant in &mut grants {
             match grant.access {
                 PathAccess::Change => grant.access = PathAccess::Read,
+                PathAccess::AddFolders => grant.access = PathAccess::List,
                 PathAccess::List | PathAccess::Read | PathAccess::Use | PathAccess::Write => {}
             }
         }
         grants
     }
 
-    /// Makes the folders of caches, and the temporary folder. What cannot be made is done without.
+    /// Makes the folders of caches, the temporary folder, and the configuration of apt. What cannot be made is done without.
     pub(super) fn make_caches(&self) {
         for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err())
         {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         }
+        for folder in
+            self.tool_caches.iter().flat_map(|cache| self.caches_beside_credentials(cache))
+        {
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        }
+        if let Some(path) = &self.apt_config {
+            let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            let _ = made.and_then(|mut file| file.write_all(APT_CONFIG));
+        }
         if let Some(folder) = &self.own_temp {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         }
+    }
+
+    /// The folders to be made in a cache that is granted in parts.
+    fn caches_beside_credentials(&self, cache: &Path) -> Vec<PathBuf> {
+        let holds = |name: &str| self.closed.contains(&cache.join(name));
+        let names = CACHES_BESIDE_CREDENTIALS.iter();
+        if holds("token") {
+            let own = names.filter_map(|name| name.strip_prefix("huggingface/"));
+            return own.map(|name| cache.join(name)).collect();
+        }
+        let is_split = holds("huggingface/token") && cache.join("huggingface").is_dir();
+        names.filter(|_| is_split).map(|name| cache.join(name)).collect()
     }
 
     /// Where commands may write, in a few words.
@@ -242,53 +374,19 @@ impl SandboxPolicy {
     }
 }
 
-/// Everything may be read and nothing written, for a command that only reads where the sandbox is
-/// off.
-pub(super) fn grants_to_read_all() -> Vec<PathRule> {
-    let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
-    all.into_iter().chain(device_grants()).collect()
-}
-
-/// Grants the content of `folder` without the denied places in it, by granting what is beside
-/// them. What comes to be there later is not granted before the next command.
-fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
-    let within: Vec<PathBuf> =
-        denied.iter().filter(|place| place.starts_with(folder)).cloned().collect();
-    if within.is_empty() {
-        grants.push(PathRule::new(folder, PathAccess::Read));
-        return;
-    }
-    if within.iter().any(|place| place == folder) {
-        return;
-    }
-    // A folder may be closed to lists and yet open to those who know the way.
-    let mut ways: Vec<PathBuf> = within
-        .iter()
-        .filter_map(|place| place.strip_prefix(folder).ok()?.iter().next())
-        .map(|name| folder.join(name))
-        .collect();
-    ways.sort_unstable();
-    ways.dedup();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        // What a link leads to is granted where it is, if it is. A disk holds every file.
-        let Ok(kind) = entry.file_type() else { continue };
-        if !kind.is_symlink() && !kind.is_block_device() && !ways.contains(&path) {
-            grants.push(PathRule::new(path, PathAccess::Read));
-        }
-    }
-    for way in ways.iter().filter(|way| way.is_dir()) {
-        grant_siblings(way, &within, grants);
-    }
-}
-
-fn device_grants() -> impl Iterator<Item = PathRule> {
-    let further = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let further = further
-        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(DEVICE_PREFIX.as_bytes()))
-        .map(|entry| entry.path());
-    let known = DEVICES.iter().map(PathBuf::from);
-    known.chain(further).map(|path| PathRule::new(path, PathAccess::Use))
+/// The login files of the programs of the table, but for those that the user denied.
+fn logins(around: &SandboxContext<'_>, denied_by_user: &[PathBuf]) -> Vec<LoginPlaces> {
+    let paths = |places: &[&str]| {
+        let written = places.iter().flat_map(|place| around.login_paths(place));
+        let mut paths: Vec<PathBuf> = written.flat_map(|path| [resolve(&path), path]).collect();
+        paths.retain(|path| !denied_by_user.iter().any(|denied| path.starts_with(denied)));
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    };
+    let sets = CREDENTIALS.iter().filter(|set| set.name().is_some());
+    sets.map(|set| LoginPlaces { set, places: paths(set.places), state: paths(set.state) })
+        .collect()
 }
 
 #[cfg(test)]
@@ -469,15 +567,16 @@ mod tests {
         for name in ["keys", "one", "two"] {
             fs::write(root.join(name), "").unwrap();
         }
-        let secrets = DeniedPlaces { denied: vec![root.join("keys")], ..DeniedPlaces::default() };
-        let policy =
-            SandboxPolicy { roots: vec![root.clone()], secrets, ..SandboxPolicy::default() };
-        let grants = policy.grants();
+        let keys = [root.join("keys")];
+        let mut policy = SandboxPolicy { roots: vec![root.clone()], ..SandboxPolicy::default() };
+        policy.closed = policy.closable(&keys);
+        let grants = policy.grants(&[]);
         assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
         assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
         // The same folder, merely read, is granted but for the key.
-        let policy = SandboxPolicy { roots: Vec::new(), ..policy };
-        let grants = policy.grants();
+        policy.roots = Vec::new();
+        policy.closed = policy.closable(&keys);
+        let grants = policy.grants(&[]);
         assert!(grants.contains(&PathRule::new(root.join("one"), PathAccess::Read)));
         assert!(
             grants.iter().all(|grant| !root.join("keys").starts_with(&grant.path)

@@ -2,10 +2,12 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
 use reqwest::{Response, StatusCode, Url};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::outcome::ToolError;
@@ -16,6 +18,8 @@ use super::url_check::{is_same_site, parse_url};
 const REDIRECTS_MAX: usize = 8;
 /// How much of a page is read, in bytes after decompression.
 pub(super) const BODY_BYTES_MAX: usize = 10 << 20;
+/// A page that is larger is large: only one at a time is in memory.
+const SMALL_BYTES_MAX: usize = 1 << 20;
 /// How much of the body of an error response is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
@@ -46,7 +50,12 @@ pub(super) struct FetchedPage {
     pub(super) body: Vec<u8>,
     /// The body was longer than the limit.
     pub(super) is_cut: bool,
+    /// For a large page: until it is dropped no other large page is read.
+    _turn: Option<OwnedSemaphorePermit>,
 }
+
+/// The large pages that are in memory: one.
+pub(super) type LargePages = Arc<Semaphore>;
 
 /// Fetches `url`, following redirects. `send` sends one request.
 ///
@@ -55,6 +64,7 @@ pub(super) struct FetchedPage {
 pub(super) async fn get<S, F>(
     url: Url,
     timeout: Duration,
+    large: &LargePages,
     send: S,
 ) -> Result<FetchResult, ToolError>
 where
@@ -68,7 +78,7 @@ where
         let answered = timeout_at(end, send(url.clone())).await;
         let response = answered.map_err(|_| late("the server did not answer"))??;
         let Some(next) = redirect_target(&response, &url)? else {
-            return read_body(response, url, end, &late).await.map(FetchResult::Page);
+            return read_body(response, url, end, large, &late).await.map(FetchResult::Page);
         };
         if !is_same_site(&url, &next) {
             return Ok(FetchResult::OtherSite { status: response.status(), to: next });
@@ -107,6 +117,7 @@ async fn read_body(
     mut response: Response,
     url: Url,
     end: Instant,
+    large: &LargePages,
     late: &impl Fn(&str) -> String,
 ) -> Result<FetchedPage, ToolError> {
     let status = response.status();
@@ -117,7 +128,7 @@ async fn read_body(
     };
     let (content_type, retry_after) = (header(CONTENT_TYPE), header(RETRY_AFTER));
     let mut body = Vec::new();
-    let mut is_cut = false;
+    let (mut is_cut, mut turn) = (false, None);
     while !is_cut {
         let came = timeout_at(end, response.chunk()).await;
         let so_far = body.len();
@@ -127,6 +138,16 @@ async fn read_body(
         match came {
             Ok(Some(chunk)) => {
                 let room = most.saturating_sub(body.len()).min(chunk.len());
+                if turn.is_none() && so_far + room > SMALL_BYTES_MAX {
+                    let permit = timeout_at(end, Arc::clone(large).acquire_owned()).await;
+                    let permit = permit.map_err(|_| late("the page before it did not end"))?;
+                    // The semaphore is never closed.
+                    turn = permit.ok();
+                }
+                if body.capacity() - so_far < room {
+                    // Growth by doubling would take up to twice as much.
+                    body.reserve_exact(room.max(SMALL_BYTES_MAX));
+                }
                 body.extend_from_slice(&chunk[..room]);
                 is_cut = room < chunk.len();
             }
@@ -137,7 +158,7 @@ async fn read_body(
             }
         }
     }
-    Ok(FetchedPage { url, status, content_type, retry_after, body, is_cut })
+    Ok(FetchedPage { url, status, content_type, retry_after, body, is_cut, _turn: turn })
 }
 
 /// The innermost causes of an error, without the library's wrapping.

@@ -18,6 +18,9 @@ pub(super) enum PageKind {
     Other,
 }
 
+/// Room for the text of any small page, in bytes.
+const TEXT_BYTES_MIN: usize = 3 << 20;
+
 /// Classifies a page by its content type, or if that is unspecific, by its first bytes.
 pub(super) fn page_type(content_type: Option<&str>, body: &[u8]) -> PageKind {
     match detect(body) {
@@ -66,8 +69,9 @@ fn starts_like_html(body: &[u8]) -> bool {
 }
 
 /// Decodes the text of a page: by its byte order mark, the server's charset, or the page's own
-/// declaration; otherwise as UTF-8.
-pub(super) fn decode(content_type: Option<&str>, body: &[u8]) -> String {
+/// declaration; otherwise as UTF-8. The text has about as many bytes as the page at most; what would
+/// be more is left out.
+pub(super) fn decode(content_type: Option<&str>, body: Vec<u8>) -> String {
     let by_server = content_type.and_then(charset);
     let by_itself = || {
         let start = String::from_utf8_lossy(&body[..body.len().min(PREAMBLE)]).to_ascii_lowercase();
@@ -81,8 +85,36 @@ pub(super) fn decode(content_type: Option<&str>, body: &[u8]) -> String {
     };
     let encoding = by_server.or_else(by_itself).unwrap_or(UTF_8);
     // A byte order mark takes precedence.
-    let (text, _, _) = encoding.decode(body);
-    text.into_owned()
+    let (encoding, mark) = Encoding::for_bom(&body).unwrap_or((encoding, 0));
+    if encoding == UTF_8 && mark == 0 {
+        return String::from_utf8(body).unwrap_or_else(|bad| lossy(bad.as_bytes()));
+    }
+    if encoding == UTF_8 {
+        return lossy(&body[mark..]);
+    }
+    let mut decoder = encoding.new_decoder_without_bom_handling();
+    let mut text = String::with_capacity(room(&body));
+    // The end of the text that finds no room is left out.
+    let _ = decoder.decode_to_string(&body[mark..], &mut text, true);
+    text
+}
+
+/// How much text a page may become, in bytes: an invalid byte becomes three.
+fn room(body: &[u8]) -> usize {
+    (3 * body.len()).min(body.len().max(TEXT_BYTES_MIN))
+}
+
+/// Decodes UTF-8, with U+FFFD for what is invalid.
+fn lossy(body: &[u8]) -> String {
+    let mut text = String::with_capacity(room(body));
+    for chunk in body.utf8_chunks() {
+        let replacement = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+        if text.len() + chunk.valid().len() + replacement.len() > text.capacity() {
+            break;
+        }
+        text.extend([chunk.valid(), replacement]);
+    }
+    text
 }
 
 /// The encoding behind `charset=`.
@@ -143,7 +175,7 @@ mod tests {
             (Some("text/plain"), b"\xff\xfeh\0i\0", "hi"),
             (None, b"ab\xffc", "ab\u{fffd}c"),
         ] {
-            assert_eq!(decode(said, body), text, "{said:?}");
+            assert_eq!(decode(said, body.to_vec()), text, "{said:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::process::{
     CallFilter, Job, LandlockPolicy, NetworkAccess, PROBE_ARGUMENT, PathAccess, PathRule,
-    ProbeResult, ProgramTerms, Supervisor,
+    ProbeResult, ProgramTerms, RootCapabilities, Supervisor,
 };
 
 use super::egress::{Egress, EgressOptions};
@@ -58,6 +58,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
                 network: NetworkAccess::Listed,
                 calls: CallFilter::Commands,
                 egress: egress.job(&[]),
+                capabilities: RootCapabilities::Files,
             }),
             terms: ProgramTerms::default(),
         };

@@ -5,13 +5,15 @@
 
 use std::borrow::Cow;
 
-use html5gum::{StartTag, Token, Tokenizer};
+use html5gum::Tokenizer;
+use html5gum::emitters::callback::CallbackEmitter;
 use tokio_util::sync::CancellationToken;
 
 use super::ConvertedPage;
 use super::escape::{destination, one_line};
 use super::flow::BlockGap;
 use super::tags::{InlineMark, KnownTag, TagRole, raw_content};
+use super::tokens::{PageToken, StartTag, TokenReader};
 use super::writer::MarkdownWriter;
 
 /// The maximum nesting depth, about the same as in browsers. Of deeper elements only the text is
@@ -20,6 +22,10 @@ const DEPTH_MAX: usize = 512;
 /// How large the text may be: this often the size of the page, and a constant.
 const GROWTH_MAX: usize = 4;
 const GROWTH_BYTES: usize = 64 << 10;
+/// The size that it never exceeds, in bytes: that of the largest page, and a constant.
+const TEXT_BYTES_MAX: usize = (10 << 20) + GROWTH_BYTES;
+/// Why the end of a page is left out that grows too much.
+const GROWN: &str = "as Markdown it is more than 4 times as long";
 /// The maximum length of a title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
 /// Markdown has numbers of at most nine digits.
@@ -27,22 +33,22 @@ const NUMBER_MAX: u32 = 999_999_999;
 
 /// Converts a page, unless it is stopped.
 pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage {
-    let limit = html.len() * GROWTH_MAX + GROWTH_BYTES;
-    let mut tokens = Tokenizer::new(html);
+    let limit = (html.len() * GROWTH_MAX + GROWTH_BYTES).min(TEXT_BYTES_MAX);
+    let mut tokens =
+        Tokenizer::new_with_emitter(html, CallbackEmitter::new(TokenReader::default()));
     let mut page = TokenConverter::new(limit);
     let mut is_cut = false;
     while let Some(Ok(token)) = tokens.next() {
         match token {
-            Token::StartTag(tag) => {
+            PageToken::StartTag(tag) => {
                 let is_html = !page.is_in_svg();
                 if let Some(state) = raw_content(&tag.name).filter(|_| is_html) {
                     tokens.set_state(state);
                 }
                 page.start_tag(&tag);
             }
-            Token::EndTag(tag) => page.end_tag(&tag.name),
-            Token::String(text) => page.text(&text),
-            Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
+            PageToken::EndTag(name) => page.end_tag(&name),
+            PageToken::Text(text) => page.text(&text),
         }
         is_cut = page.writer.size() > limit;
         if is_cut || stop.is_cancelled() {
@@ -54,7 +60,9 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
     // The end tags that were missing may have made it larger.
     is_cut |= text.len() > limit;
     text.truncate(text.floor_char_boundary(limit));
-    let cut = is_cut.then_some("as Markdown it is more than 4 times as long");
+    let is_huge = limit == TEXT_BYTES_MAX;
+    let why = if is_huge { "as Markdown it is longer than 10 MB" } else { GROWN };
+    let cut = is_cut.then_some(why);
     ConvertedPage { text, title: page.title, cut }
 }
 
@@ -104,12 +112,12 @@ impl SkippedElement {
         self.is_svg() && self.foreign_depth == 0 && tag.is_some_and(|tag| is_html(tag.role))
     }
 
-    fn enter(&mut self, tag: &StartTag<()>) {
+    fn enter(&mut self, tag: &StartTag) {
         if self.is_svg() && tag.self_closing {
             return;
         }
-        self.depth += usize::from(*tag.name == self.name);
-        self.foreign_depth += usize::from(*tag.name == b"foreignobject");
+        self.depth += usize::from(tag.name == self.name);
+        self.foreign_depth += usize::from(tag.name == b"foreignobject");
     }
 
     fn leave(&mut self, name: &[u8]) {
@@ -154,7 +162,7 @@ impl TokenConverter {
 
     // --- start tags ---------------------------------------------------------------------------
 
-    fn start_tag(&mut self, tag: &StartTag<()>) {
+    fn start_tag(&mut self, tag: &StartTag) {
         self.is_in_title = false;
         let known = KnownTag::by_name(&tag.name);
         if let Some(skipped) = self.skipped.as_mut().filter(|skipped| !skipped.excludes(known)) {
@@ -167,7 +175,7 @@ impl TokenConverter {
         }
     }
 
-    fn start_known(&mut self, known: KnownTag, tag: &StartTag<()>) {
+    fn start_known(&mut self, known: KnownTag, tag: &StartTag) {
         let role =
             if self.writer.is_preformatted() { known.role.in_preformatted() } else { known.role };
         if role.is_structure() && self.open.len() >= DEPTH_MAX {
@@ -221,7 +229,7 @@ impl TokenConverter {
             TagRole::Rule => return self.writer.rule(),
             TagRole::Space | TagRole::Button => return self.writer.space(),
             TagRole::Skipped => {
-                let is_empty = tag.self_closing && *tag.name == b"svg";
+                let is_empty = tag.self_closing && tag.name == b"svg";
                 self.skipped = (!is_empty).then(|| SkippedElement::new(&tag.name));
                 return;
             }
@@ -243,7 +251,7 @@ impl TokenConverter {
         }
     }
 
-    fn start_item(&mut self, tag: &StartTag<()>) {
+    fn start_item(&mut self, tag: &StartTag) {
         self.close_nearest(|role| role == TagRole::Item, TagRole::contains_items);
         let list = self.find(|open| open.role.is_list(), TagRole::is_cell);
         let mut marker = "- ".to_owned();
@@ -258,7 +266,7 @@ impl TokenConverter {
         self.writer.start_item(marker);
     }
 
-    fn start_link(&mut self, known: KnownTag, tag: &StartTag<()>) {
+    fn start_link(&mut self, known: KnownTag, tag: &StartTag) {
         // Links cannot be within one another.
         self.end_inline(known);
         if let Some(address) = attribute(tag, "href") {
@@ -267,7 +275,7 @@ impl TokenConverter {
         }
     }
 
-    fn image(&mut self, tag: &StartTag<()>) {
+    fn image(&mut self, tag: &StartTag) {
         let Some(address) = attribute(tag, "src") else { return };
         let description = one_line(&attribute(tag, "alt").unwrap_or_default());
         let is_inline = address.trim_start().starts_with("data:");
@@ -419,12 +427,12 @@ impl TokenConverter {
     }
 }
 
-fn attribute<'a>(tag: &'a StartTag<()>, name: &str) -> Option<Cow<'a, str>> {
-    tag.attributes.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value))
+fn attribute<'a>(tag: &'a StartTag, name: &str) -> Option<Cow<'a, str>> {
+    tag.attribute(name.as_bytes()).map(String::from_utf8_lossy)
 }
 
 /// The language of code, by its class.
-fn language(tag: &StartTag<()>) -> Option<String> {
+fn language(tag: &StartTag) -> Option<String> {
     let class = attribute(tag, "class")?;
     let mut words = class.split_whitespace();
     let name =

@@ -7,6 +7,7 @@ mod table;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod writer;
 
 use std::sync::Arc;

@@ -1,7 +1,10 @@
 //! Tests of the conversion of pages.
 
+use html5gum::Tokenizer;
+use html5gum::emitters::callback::CallbackEmitter;
 use proptest::prelude::*;
 
+use super::tokens::{PageToken, TokenReader};
 use super::*;
 
 fn markdown(html: &str) -> String {
@@ -334,6 +337,31 @@ fn a_text_much_larger_than_its_page_is_cut() {
     assert_eq!(markdown(&lines).lines().count(), 3);
     let rows = format!("<table><th>h{}{}", "<td>".repeat(2000), "<tr><td>x".repeat(2000));
     assert!(to_markdown(&rows, &CancellationToken::new()).cut.is_some());
+}
+
+#[test]
+fn the_tokens_of_a_page_are_few_whatever_its_bytes_are() {
+    const COUNT: usize = 5_000;
+    let units: Vec<Vec<u8>> = (0..=255_u8).map(|byte| vec![byte]).collect();
+    let references = ["&#0;", "&#x80;", "&#xfffe;", "&amp", "&", "<", "<!", "</", "\r", "\u{fffe}"];
+    let units = units.into_iter().chain(references.map(|unit| unit.as_bytes().to_vec()));
+    for unit in units {
+        for begin in ["", "<html><body>", "<pre>", "<script>", "<!--", "<a ", "<a b='", "<title>"] {
+            let html = [begin.as_bytes(), &unit.repeat(COUNT)].concat();
+            let html = String::from_utf8_lossy(&html);
+            let emitter = CallbackEmitter::new(TokenReader::default());
+            let count = Tokenizer::new_with_emitter(&*html, emitter).count();
+            assert!(count < 8, "{count} of {unit:?} after {begin:?}");
+        }
+    }
+    let attributes: String = (0..COUNT).map(|number| format!(" a{number}=b")).collect();
+    let html = format!("<a href=x{attributes} href=y title=t>");
+    let emitter = CallbackEmitter::new(TokenReader::default());
+    let tokens: Vec<PageToken> = Tokenizer::new_with_emitter(&html, emitter).flatten().collect();
+    let [PageToken::StartTag(tag)] = tokens.as_slice() else { panic!("{tokens:?}") };
+    assert_eq!(tag.attribute(b"href"), Some(&b"x"[..]));
+    assert_eq!(tag.attribute(b"title"), Some(&b"t"[..]));
+    assert_eq!(tag.attribute(b"a1"), None);
 }
 
 #[test]

@@ -1,0 +1,241 @@
+//! The table of credentials.
+
+use super::{CredentialSet, Verbs};
+
+/// Subcommands of git that talk to other repositories. The others run filters and hooks of the
+/// checkout.
+const GIT_VERBS: &[&str] =
+    &["push", "fetch", "pull", "clone", "ls-remote", "remote", "submodule", "lfs", "archive"];
+
+/// Subcommands of npm and kin that talk to a registry. The others run scripts of the checkout.
+#[rustfmt::skip]
+const NPM_VERBS: &[&str] = &[
+    "access", "add", "audit", "ci", "config", "dedupe", "deprecate", "dist-tag", "fetch", "i",
+    "info",
+    "install", "login", "logout", "npm", "org", "outdated", "owner", "ping", "profile", "publish",
+    "search", "show", "team", "token", "unpublish", "up", "update", "upgrade", "view", "whoami",
+];
+
+/// Subcommands of cargo that talk to a registry. The others run code of the checkout.
+#[rustfmt::skip]
+const CARGO_VERBS: &[&str] = &[
+    "add", "fetch", "generate-lockfile", "info", "install", "login", "logout", "owner", "publish",
+    "search", "update", "vendor", "yank",
+];
+
+/// Subcommands of installers for Python that run code of the checkout.
+const PYTHON_VERBS: &[&str] = &["run", "shell", "exec", "test", "python"];
+
+macro_rules! credentials {
+    ($($programs:tt $($verbs:ident)? $(($($list:expr),*))? =>
+        $variables:tt $places:tt $(writes $state:tt)?;)*) => {
+        /// All credentials that are known.
+        ///
+        /// `.npmrc`, `.yarnrc.yml`, `.gradle/gradle.properties`, `.m2/settings.xml`,
+        /// `.composer/auth.json`, `.bundle/config`, `.pip/pip.conf` and `.nuget/NuGet/NuGet.Config`
+        /// may contain tokens too, but their tools do not start, or use another registry, if they
+        /// cannot read them.
+        pub(in super::super) static CREDENTIALS: &[CredentialSet] = &[$(CredentialSet {
+            programs: &$programs,
+            verbs: credentials!(@ $($verbs)? $(($($list),*))?),
+            variables: &$variables,
+            places: &$places,
+            state: credentials!(@state $($state)?),
+        },)*];
+    };
+    (@) => { Verbs::All };
+    (@ $verbs:ident ($list:expr)) => { Verbs::$verbs($list) };
+    (@state) => { &[] };
+    (@state $state:tt) => { &$state };
+}
+
+credentials! {
+    ["gh", "hub"] =>
+        ["GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN",
+         "GITHUB_PASSWORD"]
+        ["@config/gh", "@config/hub", "$GH_CONFIG_DIR", "~/snap/gh"];
+    ["glab"] =>
+        ["GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN", "GITLAB_PRIVATE_TOKEN", "OAUTH_TOKEN"]
+        ["@config/glab-cli", "$GLAB_CONFIG_DIR"];
+    ["git"] Only(GIT_VERBS) =>
+        ["GIT_CONFIG_*", "GIT_TOKEN", "GIT_PASSWORD", "GIT_AUTH_TOKEN"]
+        ["~/.git-credentials", "@config/git/credentials", "~/.ssh", "~/.netrc", "$NETRC"];
+    ["ssh", "scp", "sftp", "rsync", "ssh-add", "ssh-copy-id", "sshpass"] =>
+        ["SSHPASS"]
+        ["~/.ssh"];
+    ["npm", "pnpm", "yarn", "bun"] Only(NPM_VERBS) =>
+        ["NPM_TOKEN", "NPM_AUTH_TOKEN", "NODE_AUTH_TOKEN", "BUN_AUTH_TOKEN", "YARN_NPM_AUTH_*",
+         "NPM_CONFIG_*", "npm_config_*"]
+        ["$NPM_CONFIG_USERCONFIG", "$npm_config_userconfig"];
+    ["cargo"] Only(CARGO_VERBS) =>
+        ["CARGO_REGISTRY_TOKEN", "CARGO_REGISTRIES_*"]
+        ["~/.cargo/credentials", "~/.cargo/credentials.toml", "$CARGO_HOME/credentials",
+         "$CARGO_HOME/credentials.toml"];
+    ["pip", "pip3", "uv", "pipx", "poetry", "pdm", "hatch", "rye", "flit", "pipenv", "twine", "conda",
+     "mamba"] AllBut(PYTHON_VERBS) =>
+        ["PIP_*", "UV_INDEX*", "UV_EXTRA_INDEX*", "UV_DEFAULT_INDEX", "UV_PUBLISH_*", "TWINE_*",
+         "POETRY_PYPI_TOKEN_*", "POETRY_HTTP_BASIC_*", "FLIT_PASSWORD", "PDM_PUBLISH_*",
+         "HATCH_INDEX_*", "PYPI_TOKEN", "PYPI_API_TOKEN", "ANACONDA_API_*"]
+        ["~/.pypirc", "@config/pypoetry/auth.toml", "@data/uv/credentials", "$PIP_CONFIG_FILE",
+         "~/.netrc", "$NETRC"];
+    ["aws", "sam", "cdk", "eksctl", "s5cmd"] =>
+        ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN",
+         "AWS_CONTAINER_AUTHORIZATION_TOKEN"]
+        ["~/.aws", "$AWS_SHARED_CREDENTIALS_FILE", "$AWS_CONFIG_FILE",
+         "$AWS_WEB_IDENTITY_TOKEN_FILE",
+         "$AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "~/snap/aws-cli"]
+        writes ["~/.aws/cli", "~/.aws/sso"];
+    ["gcloud", "gsutil", "bq"] =>
+        ["CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_CREDENTIALS",
+         "GCLOUD_SERVICE_KEY"]
+        ["@config/gcloud", "~/.boto", "$CLOUDSDK_CONFIG", "$GOOGLE_APPLICATION_CREDENTIALS",
+         "$GOOGLE_GHA_CREDS_PATH", "$CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", "$BOTO_CONFIG",
+         "~/snap/google-cloud-cli", "~/snap/google-cloud-sdk"]
+        writes ["@config/gcloud", "$CLOUDSDK_CONFIG"];
+    ["az", "azd"] =>
+        ["AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_PASSWORD",
+         "AZURE_STORAGE_*", "AZURE_DEVOPS_EXT_PAT"]
+        ["~/.azure", "~/.azd", "$AZURE_CONFIG_DIR", "$AZURE_CLIENT_CERTIFICATE_PATH",
+         "$AZURE_FEDERATED_TOKEN_FILE"]
+        writes ["~/.azure", "~/.azd", "$AZURE_CONFIG_DIR"];
+    ["docker", "podman", "buildah", "skopeo", "nerdctl", "crane", "oras"] =>
+        ["DOCKER_PASSWORD", "DOCKER_AUTH_CONFIG", "DOCKER_TOKEN", "DOCKERHUB_*",
+         "REGISTRY_PASSWORD"]
+        ["~/.docker/config.json", "~/.docker/contexts", "~/.dockercfg",
+         "@config/containers/auth.json",
+         "@runtime/containers/auth.json", "$DOCKER_CONFIG/config.json", "$DOCKER_CONFIG/contexts",
+         "~/snap/docker", "$REGISTRY_AUTH_FILE",
+         "$DOCKER_CERT_PATH"];
+    ["kubectl", "helm", "k9s", "oc", "flux", "argocd", "stern", "kustomize"] =>
+        ["KUBE_TOKEN", "ARGOCD_AUTH_TOKEN", "HELM_KUBETOKEN", "HELM_REGISTRY_PASSWORD"]
+        ["~/.kube", "$KUBECONFIG", "@config/helm/registry", "@config/helm/repositories.yaml",
+         "$HELM_REGISTRY_CONFIG", "@config/argocd", "@config/flux", "~/snap/kubectl"]
+        writes ["~/.kube/cache"];
+    ["terraform", "tofu", "terragrunt", "packer"] =>
+        ["TF_TOKEN_*", "TF_VAR_*", "ARM_CLIENT_SECRET", "ARM_ACCESS_KEY"]
+        ["~/.terraform.d/credentials.tfrc.json", "~/.terraformrc", "$TF_CLI_CONFIG_FILE"];
+    ["pulumi"] =>
+        ["PULUMI_ACCESS_TOKEN", "PULUMI_CONFIG_PASSPHRASE"]
+        ["~/.pulumi"];
+    ["vault"] => ["VAULT_TOKEN"] ["~/.vault-token", "$VAULT_CONFIG_PATH"];
+    ["hf", "huggingface-cli"] =>
+        ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN"]
+        ["@cache/huggingface/token", "@cache/huggingface/stored_tokens", "~/.huggingface/token",
+         "$HF_HOME/token", "$HF_HOME/stored_tokens", "$HF_TOKEN_PATH", "$HF_STORED_TOKENS_PATH"];
+    ["kaggle"] => ["KAGGLE_KEY"] ["~/.kaggle", "@config/kaggle", "$KAGGLE_CONFIG_DIR"];
+    // Programs that send any file to any host get none.
+    [] => [] ["~/.netrc", "$NETRC", "~/.curlrc", "~/.wgetrc", "$WGETRC"];
+    ["heroku"] => ["HEROKU_API_KEY"] ["~/.netrc", "@config/heroku", "@data/heroku"];
+    ["vercel"] => ["VERCEL_TOKEN"] ["@data/com.vercel.cli"];
+    ["netlify"] => ["NETLIFY_AUTH_TOKEN"] ["@config/netlify"];
+    ["wrangler"] =>
+        ["CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY", "CF_API_TOKEN"]
+        ["~/.wrangler", "@config/.wrangler"];
+    ["fly", "flyctl"] => ["FLY_API_TOKEN", "FLY_ACCESS_TOKEN"] ["~/.fly"];
+    ["doctl"] => ["DIGITALOCEAN_ACCESS_TOKEN", "DIGITALOCEAN_TOKEN"] ["@config/doctl", "~/snap/doctl"];
+    ["hcloud"] => ["HCLOUD_TOKEN"] ["@config/hcloud"];
+    ["firebase"] => ["FIREBASE_TOKEN"] ["@config/configstore"];
+    ["stripe"] => ["STRIPE_API_KEY"] ["@config/stripe"];
+    ["sentry-cli"] => ["SENTRY_AUTH_TOKEN"] ["~/.sentryclirc"];
+    ["snow", "snowsql"] => ["SNOWFLAKE_PASSWORD", "SNOWSQL_PWD"] ["~/.snowflake", "~/.snowsql"];
+    ["databricks"] => ["DATABRICKS_TOKEN"] ["~/.databrickscfg", "$DATABRICKS_CONFIG_FILE"];
+    ["oci"] => ["OCI_CLI_KEY_CONTENT"] ["~/.oci", "$OCI_CLI_CONFIG_FILE"];
+    ["psql", "pg_dump", "pg_restore", "createdb", "dropdb"] =>
+        ["PGPASSWORD"]
+        ["~/.pgpass", "$PGPASSFILE", "~/.pg_service.conf", "$PGSERVICEFILE"];
+    ["mysql", "mysqldump", "mysqladmin", "mariadb"] =>
+        ["MYSQL_PWD"]
+        ["~/.my.cnf", "~/.mylogin.cnf", "$MYSQL_TEST_LOGIN_FILE"];
+    ["redis-cli"] => ["REDISCLI_AUTH"] ["~/.redisclirc"];
+    ["rclone"] => ["RCLONE_CONFIG_PASS"] ["@config/rclone", "~/.rclone.conf", "$RCLONE_CONFIG"];
+    ["s3cmd"] => [] ["~/.s3cfg", "~/.passwd-s3fs"];
+    ["gem"] => ["GEM_HOST_API_KEY"] ["~/.gem/credentials", "@data/gem/credentials"];
+    ["composer"] => ["COMPOSER_AUTH"] ["@config/composer/auth.json", "$COMPOSER_HOME/auth.json"];
+    ["svn"] => [] ["~/.subversion/auth"];
+    ["gpg", "gpg2"] => [] ["~/.gnupg", "$GNUPGHOME"];
+    ["pass"] => [] ["~/.password-store", "$PASSWORD_STORE_DIR"];
+    ["op"] => ["OP_SERVICE_ACCOUNT_TOKEN", "OP_SESSION_*"] ["@config/op", "~/.op"];
+    ["sops", "age"] => ["SOPS_AGE_KEY"] ["@config/sops", "@config/age", "$SOPS_AGE_KEY_FILE"];
+    ["ansible", "ansible-playbook", "ansible-vault"] => [] ["$ANSIBLE_VAULT_PASSWORD_FILE"];
+    ["msmtp", "mutt"] => [] ["~/.msmtprc", "@config/msmtp", "~/.mutt", "@config/mutt"];
+    // Further services.
+    [] => [] [
+        "~/.aliyun", "~/.bluemix", "~/.railway", "~/.supabase", "~/.ngrok2", "@config/ngrok",
+        "@config/scw", "@config/linode-cli", "@config/digitalocean", "@config/github-copilot",
+        "~/.sbt/.credentials", "~/.ivy2/.credentials", "~/.m2/settings-security.xml",
+        "~/.circleci/cli.yml", "~/.travis", "~/.rancher", "~/.step", "~/.tsh", "~/.cloudflared",
+        "@config/solana", "@config/doppler", "~/.doppler", "~/.infisical", "~/.akeyless", "~/.chef",
+        "~/.vagrant.d/data", "~/.influxdbv2", "~/.mongorc.js", "@config/mongocli",
+        "@config/atlascli",
+        "@config/turso", "@config/neonctl", "~/.okta", "~/.saml2aws", "~/.granted",
+        "~/.smbcredentials", "~/.fetchmailrc", "~/.authinfo", "~/.authinfo.gpg", "~/.offlineimaprc",
+        "~/.mbsyncrc", "@config/borg", "@config/restic", "@config/rbw", "@data/rbw",
+    ];
+    // Secrets of the machine, mounted for this container or service.
+    [] => [] [
+        "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private",
+        "/etc/wireguard", "/etc/krb5.keytab", "/etc/rancher", "/etc/kubernetes", "/run/secrets",
+        "/var/run/secrets", "/run/credentials", "$CREDENTIALS_DIRECTORY", "/var/lib/kubelet/pki",
+        "/run/agenix", "/run/keys", "/kaniko/.docker",
+    ];
+    // Other programs that run models: logins and transcripts.
+    [] => [] [
+        "~/.claude.json", "~/.claude/.credentials.json", "~/.claude/projects",
+        "~/.claude/history.jsonl", "~/.claude/sessions", "~/.claude/transcripts", "~/.claude/todos",
+        "~/.claude/tasks", "~/.claude/file-history", "~/.claude/shell-snapshots",
+        "~/.claude/session-env", "~/.claude/paste-cache", "~/.claude/debug", "~/.claude/backups",
+        "@config/Claude", "~/.codex/auth.json", "~/.codex/history.jsonl", "~/.codex/sessions",
+        "~/.codex/archived_sessions", "~/.gemini/oauth_creds.json", "~/.gemini/tmp",
+        "~/.gemini/history", "~/.copilot", "@data/opencode/auth.json", "@data/opencode/storage",
+        "~/.continue/sessions", "~/.aider.chat.history.md", "~/.aider.input.history",
+        "@config/goose", "@data/goose", "~/.cursor/projects", "~/.cursor/chats", "@config/cursor",
+        "~/.qwen/oauth_creds.json", "@config/io.datasette.llm", "@config/openai", "@data/amp",
+        "~/.factory/auth.json", "~/.factory/sessions", "@data/crush",
+    ];
+    // Browsers, mail, chat and managers of passwords.
+    [] => [] [
+        "~/.mozilla", "~/.thunderbird", "~/.zen", "~/.librewolf", "~/.waterfox", "@config/mozilla",
+        "@config/google-chrome", "@config/google-chrome-beta", "@config/google-chrome-unstable",
+        "@config/chromium", "@config/BraveSoftware", "@config/microsoft-edge",
+        "@config/microsoft-edge-dev", "@config/vivaldi", "@config/opera", "@config/Opera",
+        "@data/qutebrowser", "@data/epiphany", "@config/Slack", "@config/discord", "@config/Signal",
+        "@config/Element", "@config/teams-for-linux", "@config/Ferdium", "@config/zoomus.conf",
+        "~/.zoom", "@config/skypeforlinux", "@data/TelegramDesktop", "@data/evolution",
+        "@config/evolution", "@data/geary", "~/.purple", "~/.weechat", "@config/weechat",
+        "~/.irssi",
+        "@config/hexchat", "@config/Bitwarden", "@config/1Password", "@config/keepassxc",
+        "@config/Authy Desktop", "@config/Postman", "@config/Insomnia", "~/.var/app",
+        "~/snap/firefox", "~/snap/chromium", "~/snap/brave", "~/snap/opera", "~/snap/thunderbird",
+        "~/snap/vivaldi", "~/snap/librewolf", "~/snap/slack", "~/snap/discord",
+        "~/snap/signal-desktop", "~/snap/telegram-desktop", "~/snap/bitwarden", "~/snap/keepassxc",
+        "~/snap/postman",
+    ];
+    // Logins that editors keep for their extensions, remote desktops, database clients.
+    [] => [] [
+        "@config/Code/User/globalStorage", "@config/Code/Cookies", "@config/Code/Network",
+        "@config/Code - Insiders/User/globalStorage", "@config/VSCodium/User/globalStorage",
+        "@config/Cursor", "@config/Windsurf", "@config/JetBrains", "@data/zed/db",
+        "@config/filezilla", "@config/remmina", "@data/remmina", "@config/freerdp",
+        "@data/DBeaverData", "~/.dbeaver", "@config/pgadmin", "~/.pgadmin", "~/.vnc/passwd",
+        "@config/tigervnc/passwd", "~/.Xauthority", "$XAUTHORITY", "~/.ICEauthority",
+        "@config/rustdesk", "~/.putty",
+    ];
+    // Keyrings, certificates, wallets.
+    [] => [] [
+        "@data/keyrings", "@data/kwalletd", "~/.pki", "~/.krb5", "@config/libaccounts-glib",
+        "~/.bitcoin", "~/.ethereum", "~/.electrum", "~/.monero", "@config/Exodus",
+        "@config/Ledger Live",
+    ];
+    // Histories of shells and clients: passwords are typed there.
+    [] => [] [
+        "~/.bash_history", "~/.zsh_history", "~/.zhistory", "~/.histfile", "~/.sh_history",
+        "~/.ksh_history", "$HISTFILE", "~/.zsh_sessions", "@data/fish/fish_history", "@data/atuin",
+        "@data/mcfly", "@config/nushell/history.txt", "@config/nushell/history.sqlite3",
+        "@data/powershell/PSReadLine", "~/.python_history", "@data/python/python_history",
+        "~/.ipython/profile_default/history.sqlite", "~/.node_repl_history", "~/.irb_history",
+        "@data/irb", "~/.pry_history", "@data/pry", "~/.psql_history", "~/.mysql_history",
+        "~/.mariadb_history", "~/.sqlite_history", "~/.duckdb_history", "~/.rediscli_history",
+        "~/.dbshell", "~/.mongodb", "~/.lesshst", "~/.viminfo", "~/.wget-hsts", "@data/nvim/shada",
+        "~/.Rhistory", "~/.scala_history", "~/.php_history", "~/.lua_history",
+    ];
+}

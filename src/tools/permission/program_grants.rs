@@ -1,0 +1,50 @@
+//! Decides which programs get their own credentials in a command.
+
+use super::super::credentials::{CredentialSet, used_by};
+use super::super::shell_lexer::{self, SimpleCommand};
+use super::super::shell_wrappers::inner_command;
+use super::call_check::Permissions;
+use crate::types::PermissionMode;
+
+/// Builtins that may stand beside such programs: they do nothing with credentials.
+const HARMLESS: [&str; 6] = ["cd", "echo", "true", ":", "pwd", "printf"];
+
+impl Permissions {
+    /// The credentials that a command gets: those of its programs, if each of its simple commands is
+    /// such a program that a rule names, or a harmless builtin.
+    pub(in super::super) fn granted_credentials(
+        &self,
+        command: &str,
+    ) -> Vec<&'static CredentialSet> {
+        let Ok(parts) = shell_lexer::split(command) else { return Vec::new() };
+        let current = self.current();
+        let mut granted: Vec<&'static CredentialSet> = Vec::new();
+        for part in &parts {
+            let words = inner_command(&part.words);
+            let own: Vec<&'static CredentialSet> =
+                used_by(words).filter(|set| current.names_program(set, part)).collect();
+            let is_harmless = words.first().is_none_or(|word| HARMLESS.contains(&&*word.raw))
+                && words.iter().all(|word| word.is_literal);
+            if own.is_empty() && !is_harmless {
+                return Vec::new();
+            }
+            granted.extend(own);
+        }
+        granted
+    }
+
+    /// Whether a rule for commands of a program covers a simple command, or everything is allowed.
+    fn names_program(&self, set: &CredentialSet, part: &SimpleCommand) -> bool {
+        match self.mode {
+            PermissionMode::BypassPermissions => return true,
+            PermissionMode::Plan => return false,
+            PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
+        }
+        let forms =
+            [shell_lexer::raw_text(&part.words), shell_lexer::raw_text(inner_command(&part.words))];
+        self.allow.iter().any(|rule| {
+            set.programs.iter().any(|program| rule.begins_with(program))
+                && forms.iter().any(|form| rule.covers_command(form))
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! Finds the further paths of a file whose file system is mounted more than once: `/run/host` in a
+//! container, `/sysroot` of an image-based system, a bind mount of a home folder.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A line of `/proc/self/mountinfo`.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    /// The numbers of the device.
+    device: String,
+    /// The folder of the file system that is mounted.
+    root: PathBuf,
+    /// Where it is mounted.
+    point: PathBuf,
+}
+
+/// The other paths by which these places are reached, and mounts of folders within them.
+pub(super) fn aliases(places: &[PathBuf]) -> Vec<PathBuf> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    aliases_among(&parse(&text), places)
+}
+
+fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for place in places {
+        // Of two mounts at one point the later one is seen.
+        let around = mounts.iter().filter(|mount| place.starts_with(&mount.point));
+        let Some(own) = around.max_by_key(|mount| mount.point.components().count()) else {
+            continue;
+        };
+        let Ok(rest) = place.strip_prefix(&own.point) else { continue };
+        let inner = joined(&own.root, rest);
+        for other in mounts.iter().filter(|other| other.device == own.device) {
+            let alias = match inner.strip_prefix(&other.root) {
+                Ok(rest) => joined(&other.point, rest),
+                Err(_) if other.root.starts_with(&inner) => other.point.clone(),
+                Err(_) => continue,
+            };
+            if !alias.starts_with(place) {
+                found.push(alias);
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Joins without a slash at the end.
+fn joined(folder: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() { folder.to_path_buf() } else { folder.join(rest) }
+}
+
+fn parse(text: &[u8]) -> Vec<Mount> {
+    let fields = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let device = String::from_utf8_lossy(fields.next()?).into_owned();
+        Some(Mount { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+    };
+    text.split(|byte| *byte == b'\n').filter_map(fields).collect()
+}
+
+/// Decodes `\040` and the like.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.first_chunk::<3>().filter(|_| *first == b'\\');
+        let value =
+            octal.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(value.unwrap_or(*first));
+        rest = if value.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+21 1 8:1 / / rw - ext4 /dev/sda1 rw
+22 21 8:2 / /home rw - ext4 /dev/sda2 rw
+23 21 8:2 /u /srv/with\\040blank rw - ext4 /dev/sda2 rw
+24 21 8:2 /u/.ssh/keys /keys rw - ext4 /dev/sda2 rw
+25 21 8:2 /other /other rw - ext4 /dev/sda2 rw
+26 21 8:1 / /sysroot ro - ext4 /dev/sda1 rw
+27 21 0:5 / /proc rw - proc proc rw
+";
+
+    #[test]
+    fn all_paths_of_a_place_are_found_by_device_and_folder() {
+        let mounts = parse(MOUNTS.as_bytes());
+        for (place, expected) in [
+            ("/home/u/.ssh", &["/keys", "/srv/with blank/.ssh"][..]),
+            ("/home/u", &["/keys", "/srv/with blank"]),
+            ("/home/u/.ssh/keys/a", &["/keys/a", "/srv/with blank/.ssh/keys/a"]),
+            ("/home/v/.ssh", &[]),
+            ("/etc/shadow", &["/sysroot/etc/shadow"]),
+            ("/proc/x", &[]),
+            ("relative", &[]),
+        ] {
+            let found = aliases_among(&mounts, &[PathBuf::from(place)]);
+            assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{place}");
+        }
+    }
+
+    #[test]
+    fn damaged_lines_are_left_out() {
+        for text in ["", "1", "1 2 8:1", "1 2 8:1 /", "\\", "\n\n"] {
+            assert_eq!(parse(text.as_bytes()), [], "{text}");
+        }
+        assert_eq!(unescaped(b"/a\\04x\\134b\\"), Path::new("/a\\04x\\b\\"));
+    }
+}

@@ -1,0 +1,153 @@
+//! The secrets in environment variables, for redaction. Pure.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use percent_encoding::percent_decode_str;
+
+use super::environment::{is_credential, is_essential, is_telling, looks_secret};
+use crate::secrets::is_distinctive;
+
+/// Shorter passwords in addresses are not looked for elsewhere.
+const PASSWORD_BYTES_MIN: usize = 6;
+
+/// Names of headers, and of parameters of addresses, with one of these hold a secret.
+const SECRET_WORDS: [&str; 9] =
+    ["auth", "key", "token", "secret", "password", "passwd", "cookie", "credential", "sig"];
+
+/// The values of variables that are secret by name or are passed to commands by name, for redaction.
+/// Commands may see them, where the policy passes them on; readers of logs may not.
+///
+/// So are keys in headers, and passwords in addresses, whatever the variable is called.
+///
+/// Two kinds of values are left out, because texts without them would be useless: words, numbers,
+/// paths and commits that also stand under a harmless name (a commit's hash in a cache key), unless
+/// they are passed by name, and what is part of a variable that every program has, such as `PATH` or
+/// `HOME`.
+pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) -> Vec<String> {
+    let is_passed = |name: &str| pass.iter().any(|passed| passed == name);
+    let is_secret = |name: &OsStr, value: &OsStr| {
+        let name = name.to_string_lossy();
+        let is_named =
+            is_passed(&name) || is_credential(&name, value) || looks_secret(&name, value);
+        is_named && !is_essential(&name)
+    };
+    let (secret, open): (Vec<_>, Vec<_>) =
+        variables.iter().partition(|(name, value)| is_secret(name, value));
+    let is_everywhere = |text: &str| {
+        let mut essential = open.iter().filter(|(name, _)| is_essential(&name.to_string_lossy()));
+        essential.any(|(_, value)| value.to_string_lossy().contains(text))
+    };
+    let mut values = Vec::new();
+    for (name, value) in secret {
+        let Some(text) = value.to_str().map(str::trim) else { continue };
+        let is_common = !is_telling(value) || is_commit(text);
+        let is_open = is_common && open.iter().any(|(_, other)| *other == value);
+        if !is_everywhere(text) && (!is_open || is_passed(&name.to_string_lossy())) {
+            values.push(text.to_owned());
+        }
+    }
+    for (name, value) in variables {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        if name.ends_with("HEADERS") || name.ends_with("HEADER") {
+            values.extend(header_secrets(&value));
+        }
+        values.extend(value.split([' ', ',', '\n', '\t']).flat_map(address_secrets));
+    }
+    values
+}
+
+/// Whether a text is the hash of a commit.
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The secrets in headers: `Name: value` in lines, or `name=value` separated by commas.
+fn header_secrets(text: &str) -> Vec<String> {
+    let mut secrets = Vec::new();
+    for header in text.split(['\n', ',']) {
+        let Some((name, value)) = header.split_once([':', '=']) else { continue };
+        let value = value.trim();
+        let decoded = percent_decoded(value);
+        let is_named = is_secret_word(name);
+        // `Bearer` and the like are no secrets.
+        let forms = [Some(value), decoded.as_deref()].into_iter().flatten();
+        let words = forms.flat_map(str::split_whitespace);
+        let is_secret =
+            |word: &&str| is_distinctive(word) && (is_named || is_telling(word.as_ref()));
+        secrets.extend(words.filter(is_secret).map(ToOwned::to_owned));
+    }
+    secrets
+}
+
+/// The secrets in an address: the password, or a user name that is a token, and parameters named
+/// like secrets. As written, and decoded.
+fn address_secrets(text: &str) -> Vec<String> {
+    let Some((_, rest)) = text.split_once("://") else { return Vec::new() };
+    let (authority, path) = rest.split_once(['/', '?', '#']).unwrap_or((rest, ""));
+    let mut parts = Vec::new();
+    if let Some((account, _)) = authority.rsplit_once('@') {
+        let (user, password) = account.split_once(':').unwrap_or((account, ""));
+        parts.extend(Some(user).filter(|user| is_telling(user.as_ref())));
+        parts.extend(Some(password).filter(|password| *password != user && is_password(password)));
+    }
+    let parameters = path.split_once('?').map_or("", |(_, parameters)| parameters);
+    for parameter in parameters.split(['&', '#']) {
+        let Some((name, value)) = parameter.split_once('=') else { continue };
+        parts.extend(Some(value).filter(|value| is_secret_word(name) && is_password(value)));
+    }
+    let decoded = parts.iter().filter_map(|part| percent_decoded(part));
+    decoded.chain(parts.iter().map(|part| (*part).to_owned())).collect()
+}
+
+/// Whether a text is no ordinary word: `postgres` is the password of many databases under test.
+fn is_password(text: &str) -> bool {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase());
+    text.len() >= PASSWORD_BYTES_MIN && !is_word && is_distinctive(text)
+}
+
+fn is_secret_word(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+/// The text with `%20` and the like decoded. `None` if that changes nothing.
+fn percent_decoded(text: &str) -> Option<String> {
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    (decoded != text).then(|| decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_headers_and_passwords_in_addresses_are_secret() {
+        for (name, value, secrets) in [
+            (
+                "ANTHROPIC_CUSTOM_HEADERS",
+                "X-Team: platform\nX-Api-Key: k3y-of-gateway",
+                &["X-Team: platform\nX-Api-Key: k3y-of-gateway", "k3y-of-gateway"][..],
+            ),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Bearer%20abc%2Fdef1,x-tenant=blue",
+                &["Bearer%20abc%2Fdef1", "abc/def1"],
+            ),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "dd-api-key=0123abcd", &["0123abcd"]),
+            (
+                "PIP_INDEX_URL",
+                concat!("https://me:", "p%40ss-1", "@pypi.corp/simple"),
+                &["p@ss-1", "p%40ss-1"],
+            ),
+            ("GOPROXY", "https://a1b2c3d4e5f6g@proxy.corp,direct", &["a1b2c3d4e5f6g"]),
+            ("MY_BASE_URL", "https://h.test/v1?key=Kq7-123&page=10", &["Kq7-123"]),
+            ("DATABASE_URL", concat!("postgres://postgres:", "postgres", "@localhost/x"), &[]),
+            ("HOMEPAGE", "https://h.test/a@b:c", &[]),
+            ("X_HEADERS", "accept: text/html", &[]),
+        ] {
+            let variables = [(name.into(), value.into())].into_iter().collect();
+            assert_eq!(secret_values(&variables, &[]), secrets, "{name}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The tokens of a page, as far as they are converted. Pure.
+//!
+//! Comments, parse errors and other attributes are never stored: a page of 10 kB on the wire can have
+//! millions of them.
+
+use std::mem::take;
+
+use html5gum::Span;
+use html5gum::emitters::callback::{Callback, CallbackEvent};
+
+/// The attributes that are converted.
+const ATTRIBUTES: [&[u8]; 7] = [b"alt", b"class", b"href", b"src", b"start", b"title", b"value"];
+
+/// A part of a page.
+#[derive(Debug)]
+pub(super) enum PageToken {
+    StartTag(StartTag),
+    /// The name of the element.
+    EndTag(Vec<u8>),
+    Text(Vec<u8>),
+}
+
+/// The beginning of an element.
+#[derive(Debug, Default)]
+pub(super) struct StartTag {
+    pub(super) name: Vec<u8>,
+    pub(super) self_closing: bool,
+    attributes: Vec<(&'static [u8], Vec<u8>)>,
+}
+
+impl StartTag {
+    /// The value of an attribute. Of several of a name, the first counts.
+    pub(super) fn attribute(&self, name: &[u8]) -> Option<&[u8]> {
+        let found = self.attributes.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.as_slice())
+    }
+}
+
+/// Makes tokens of the tokenizer's events.
+#[derive(Debug, Default)]
+pub(super) struct TokenReader {
+    tag: StartTag,
+    /// Whether the value that follows belongs to the last attribute of the tag.
+    is_value_wanted: bool,
+}
+
+impl Callback<PageToken, ()> for TokenReader {
+    fn handle_event(&mut self, event: CallbackEvent<'_>, _: Span<()>) -> Option<PageToken> {
+        match event {
+            CallbackEvent::OpenStartTag { name } => {
+                self.tag = StartTag { name: name.to_vec(), ..StartTag::default() };
+                self.is_value_wanted = false;
+                None
+            }
+            CallbackEvent::AttributeName { name } => {
+                let known = ATTRIBUTES.into_iter().find(|known| *known == name);
+                let new = known.filter(|known| self.tag.attribute(known).is_none());
+                self.is_value_wanted = new.is_some();
+                self.tag.attributes.extend(new.map(|name| (name, Vec::new())));
+                None
+            }
+            CallbackEvent::AttributeValue { value } => {
+                if let Some((_, own)) =
+                    self.tag.attributes.last_mut().filter(|_| self.is_value_wanted)
+                {
+                    own.extend_from_slice(value);
+                }
+                None
+            }
+            CallbackEvent::CloseStartTag { self_closing } => {
+                Some(PageToken::StartTag(StartTag { self_closing, ..take(&mut self.tag) }))
+            }
+            CallbackEvent::EndTag { name } => Some(PageToken::EndTag(name.to_vec())),
+            CallbackEvent::String { value } => Some(PageToken::Text(value.to_vec())),
+            CallbackEvent::Comment { .. }
+            | CallbackEvent::Doctype { .. }
+            | CallbackEvent::Error(_) => None,
+        }
+    }
+}
