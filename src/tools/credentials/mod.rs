@@ -74,17 +74,19 @@ pub(super) fn used_by(words: &[ShellWord]) -> impl Iterator<Item = &'static Cred
     CREDENTIALS.iter().filter(move |set| set.is_used_by(words))
 }
 
-/// The credentials that a line of commands uses. Where the line is not understood, words tell.
+/// The credentials that a line of commands uses, as far as its words tell: a program may be named
+/// within `sh -c`, too.
 pub(super) fn used_in(line: &str) -> Vec<&'static CredentialSet> {
-    if let Ok(parts) = shell_lexer::split(line) {
-        return parts.iter().flat_map(|part| used_by(inner_command(&part.words))).collect();
-    }
+    let parts = shell_lexer::split(line).unwrap_or_default();
     let is_part = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
-    let names = |set: &CredentialSet| {
+    let is_named = |set: &CredentialSet| {
         line.split(|letter| !is_part(letter)).any(|word| set.programs.contains(&word))
     };
-    let certain = CREDENTIALS.iter().filter(|set| matches!(set.verbs, Verbs::All));
-    certain.filter(|set| names(set)).collect()
+    let is_used = |set: &CredentialSet| {
+        parts.iter().any(|part| set.is_used_by(inner_command(&part.words)))
+            || matches!(set.verbs, Verbs::All) && is_named(set)
+    };
+    CREDENTIALS.iter().filter(|set| is_used(set)).collect()
 }
 
 /// The program whose rule passes a variable to commands.
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     fn sets(line: &str) -> Vec<&'static str> {
-        let parts = shell_lexer::split(line).expect("plain words");
+        let Ok(parts) = shell_lexer::split(line) else { return Vec::new() };
         used_by(&parts[0].words).filter_map(CredentialSet::name).collect()
     }
 
