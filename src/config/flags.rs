@@ -55,7 +55,7 @@ const SHORTHANDS: [Shorthand; 4] = [
 ];
 
 /// Flags that hosts send, and that the help leaves out.
-const HIDDEN: [&str; 2] = ["max-thinking-tokens", "thinking-display"];
+const HIDDEN: [&str; 3] = ["dead-path-timeout", "max-thinking-tokens", "thinking-display"];
 
 /// Whether and how much the model thinks first; it depends on `maxThinkingTokens`.
 const THINKING: &str = "thinking";

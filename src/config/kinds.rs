@@ -135,7 +135,7 @@ plain_kinds! {
         ToolSearch::parse,
         json!({ "anyOf": [
             { "type": "boolean" },
-            { "type": "string", "pattern": "^(auto(:([0-9]|[1-9][0-9]|100))?|true|false)$" },
+            { "type": "string", "pattern": "^(auto(:([0-9]|[1-9][0-9]|100))?|true|false|on|off|yes|no|1|0)$" },
         ] });
     Fraction: "a number above 0 and at most 1", |text| number(text).and_then(Fraction::new),
         json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
