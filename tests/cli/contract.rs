@@ -244,6 +244,16 @@ fn sandbox_rows() -> Vec<Row> {
         Row::flags("sandbox.mode", &["--sandbox", "read-only"], json!("read-only"))
             .against(json!({ "sandbox": { "mode": "off" } }))
             .changed(&["--sandbox", "workspace"], json!("workspace")),
+        Row::file("sandbox.terminals", json!({ "sandbox": { "terminals": true } }), json!(true))
+            .against(json!({ "sandbox": { "terminals": false } }))
+            .changed(&["--settings", r#"{"sandbox": {"terminals": false}}"#], json!(false)),
+        Row::file(
+            "sandbox.capabilities",
+            json!({ "sandbox": { "capabilities": true } }),
+            json!(true),
+        )
+        .against(json!({ "sandbox": { "capabilities": false } }))
+        .changed(&["--settings", r#"{"sandbox": {"capabilities": false}}"#], json!(false)),
         Row::flags("sandbox.network.enabled", &["--sandbox-network", "off"], json!(false))
             .against(json!({ "sandbox": { "network": { "enabled": true } } }))
             .changed(&["--sandbox-network", "on"], json!(true)),
@@ -369,6 +379,8 @@ fn permissions_of_a_contract_count_only_in_their_own_folder() {
         of("permissions.additionalDirectories", json!(["/usr"])),
         of("permissionPromptTool", json!("mcp__gate__ask")),
         of("sandbox.mode", json!("off")),
+        of("sandbox.terminals", json!(true)),
+        of("sandbox.capabilities", json!(true)),
         of("sandbox.filesystem.allowWrite", json!(["/a"])),
         of("sandbox.filesystem.allowRead", json!(["/a"])),
         of("childEnv", json!("inherit")),

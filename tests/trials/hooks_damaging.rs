@@ -158,12 +158,14 @@ async fn the_example_hook_of_the_manual_works() {
         let found = blocks.iter().find(|block| block.starts_with(kind) && block.contains(word));
         found.unwrap_or_else(|| panic!("no {kind} with {word}"))[kind.len()..].trim_start()
     };
-    let (settings, guard) = (block("json", "guard.sh"), block("sh", "pushing is for people"));
-    for (command, denied) in [("echo git push > made", true), ("echo git pull > made", false)] {
+    let (settings, guard) = (block("json", "guard.py"), block("python", "pushing is for people"));
+    for (command, denied) in
+        [("touch made; git  push", true), ("touch made; git pull || true", false)]
+    {
         let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
         let server = serve(scenario);
         let trial = trial(&server, settings);
-        let path = trial.work().join("guard.sh");
+        let path = trial.work().join("guard.py");
         std::fs::write(&path, guard).expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
         let ended = trial.args(["do it"]).run().await;

@@ -89,7 +89,7 @@ pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) result_file: Option<PathBuf>,
     /// Whether `json` is an array.
     pub(in crate::cli) verbose: bool,
-    /// Whether a host gives the prompts.
+    /// Whether a host gives the prompts and reads the result.
     pub(in crate::cli) is_for_host: bool,
 }
 
@@ -133,13 +133,13 @@ impl RequestedOutput {
             }
         }
         wanted.format = asked.unwrap_or_else(|| OutputFormat::default_for(print));
+        wanted.is_for_host &= wanted.format == OutputFormat::StreamJson;
         wanted
     }
 
     /// Converts exit codes to those of the reader of the result.
     pub(in crate::cli) fn exit_code_terms(&self) -> fn(u8) -> u8 {
-        let is_read_by_host = self.is_for_host && self.format == OutputFormat::StreamJson;
-        if is_read_by_host { exit_code_for_hosts } else { |code| code }
+        if self.is_for_host { exit_code_for_hosts } else { |code| code }
     }
 }
 
