@@ -33,7 +33,9 @@ impl<'de> Deserialize<'de> for ToolSearch {
         let text = match Value::deserialize(deserializer)? {
             Value::Bool(is_on) => is_on.to_string(),
             Value::String(text) => text,
-            other => return Err(de::Error::custom(format!("{other} is no mode of tool search"))),
+            other @ (Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                return Err(de::Error::custom(format!("{other} is no mode of tool search")));
+            }
         };
         Self::parse(&text).map_err(|why| de::Error::custom(format!("{text:?} {why}")))
     }

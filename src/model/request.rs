@@ -53,10 +53,8 @@ pub(super) fn body_fields(
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(prompt.model));
     if !prompt.tools.is_empty() || prompt.search.is_some() {
-        let mut tools = match serde_json::to_value(prompt.tools)? {
-            Value::Array(tools) => tools,
-            other => vec![other],
-        };
+        let tools = prompt.tools.iter().map(serde_json::to_value);
+        let mut tools = tools.collect::<serde_json::Result<Vec<Value>>>()?;
         tools.extend(prompt.search.map(|search| search.tool(prompt.model)));
         body.insert("tools".to_owned(), Value::Array(tools));
     }

@@ -180,6 +180,7 @@ impl WebSearchInput {
     ///
     /// # Errors
     /// What is wrong with it, in a text for the model.
+    #[expect(clippy::result_large_err, reason = "the outcome of the call, made once a call")]
     pub fn parse(input: &Value) -> Result<Self, ToolOutcome> {
         let ToolRequest::WebSearch(mut search) = parse(BuiltinTool::WebSearch, input)?.request
         else {

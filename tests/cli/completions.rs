@@ -113,10 +113,8 @@ fn zsh_completes_commands_and_values() {
          zpty -w shell 'bindkey \"^X\" show'\n"
     );
     for (line, _) in LINES {
-        driver += &format!(
-            "zpty -w -n shell '{line}'$'\\t'$'\\x18'
-             zpty -r shell shown '*<outlast*>*'; print -r -- \"${{${{shown##*<}}%%>*}}\"\n"
-        );
+        driver += &["zpty -w -n shell '", line, "'$'\\t'$'\\x18'\n"].concat();
+        driver += "zpty -r shell shown '*<outlast*>*'; print -r -- \"${${shown##*<}%%>*}\"\n";
     }
     driver += "zpty -d shell\n";
     let Some(shown) = user.run("zsh", &["-f", "-c", &driver]) else { return };

@@ -372,7 +372,7 @@ fn what_only_tightens_needs_no_trust() {
     assert_eq!(keys(&settings), [""; 0]);
     assert_eq!(settings.ignored_warning, None);
     assert_eq!(settings.limits.budgets.turns, Some(3));
-    assert_eq!(settings.budget.map(|budget| budget.as_dollars()), Some(0.5));
+    assert_eq!(settings.budget.map(outlast::recovery::Money::as_dollars), Some(0.5));
     assert!(settings.limits.deadline.is_some());
     assert_eq!(settings.agent_limits.depth, 1);
     let sandbox = &settings.tools.sandbox;
@@ -383,7 +383,7 @@ fn what_only_tightens_needs_no_trust() {
     let world = world.file("home/.outlast/settings.json", own);
     let settings = at_work(&world, &[]);
     assert_eq!(settings.limits.budgets.turns, Some(2));
-    assert_eq!(settings.budget.map(|budget| budget.as_dollars()), Some(0.25));
+    assert_eq!(settings.budget.map(outlast::recovery::Money::as_dollars), Some(0.25));
     assert_eq!(settings.agent_limits.depth, 0);
     assert_eq!(settings.tools.sandbox.mode, outlast::tools::SandboxMode::ReadOnly);
     let wanted =

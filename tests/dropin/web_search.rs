@@ -1,4 +1,4 @@
-//! The tool WebSearch: a request with the search tool of the service.
+//! The tool `WebSearch`: a request with the search tool of the service.
 
 use outlast::rehearsal::{AfterLast, ReceivedRequest, Scenario};
 use serde_json::{Value, json};

@@ -45,14 +45,14 @@ async fn mirrored_sub_agents_carry_their_metadata() {
     };
     let first = frames.iter().find(of_agent).expect("a sub-agent was mirrored");
     let path = first["filePath"].as_str().unwrap_or_default();
-    assert!(path.ends_with(".jsonl"), "{first}");
+    assert_eq!(std::path::Path::new(path).extension(), Some("jsonl".as_ref()), "{first}");
     let metadata = &first["entries"][0];
     assert_eq!(
         (&metadata["type"], &metadata["agentType"]),
         (&json!("agent_metadata"), &json!("general-purpose"))
     );
     assert!(metadata["toolUseId"].as_str().is_some_and(|id| id.starts_with("toolu")), "{metadata}");
-    let prompt = frames.iter().filter(of_agent).flat_map(|it| it["entries"].as_array()).flatten();
+    let prompt = frames.iter().filter(of_agent).filter_map(|it| it["entries"].as_array()).flatten();
     let prompt = prompt.into_iter().find(|entry| entry["type"] == "user");
     assert_eq!(prompt.expect("its prompt")["message"]["content"], "Look.");
 }

@@ -423,7 +423,7 @@ async fn a_full_disk_disables_only_limit_sharing() {
         .env("DISK", &disk.path().display().to_string())
         .args(["--log-detail"])
         .in_shell(
-            "exec unshare -rm sh -c 'mount -t tmpfs -o size=16k none \"$DISK\"; \
+            "exec unshare -rm sh -c 'mount -t tmpfs -o size=16k,mode=700 none \"$DISK\"; \
              head -c 50000 /dev/zero > \"$DISK/other\"; exec \"$@\"' sh \"$@\"",
         )
         .run()

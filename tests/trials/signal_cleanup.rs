@@ -98,7 +98,7 @@ async fn a_signal_while_a_command_runs_leaves_no_process_behind() {
             assert!(!is_alive(pid.parse().expect("a pid")), "{pid} of {rung} after {signal}");
         }
         assert!(!ended.work().join("never").exists(), "nothing starts after the signal");
-        assert_eq!((&result["num_turns"], &result["tools"]["calls"]), (&json!(1), &json!(2)));
+        assert_eq!((&result["num_turns"], &result["tools"]["abandoned"]), (&json!(1), &json!(2)));
         let journal = ended.config().join("projects");
         let journal = std::fs::read_dir(journal).expect("kept").next().expect("one").expect("read");
         let journal = std::fs::read_dir(journal.path()).expect("kept");

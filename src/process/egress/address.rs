@@ -69,7 +69,7 @@ pub(super) fn as_connected(address: SocketAddr) -> SocketAddr {
     let host = match address.ip().to_canonical() {
         IpAddr::V4(host) if host.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(host) if host.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        host => host,
+        host @ (IpAddr::V4(_) | IpAddr::V6(_)) => host,
     };
     SocketAddr::new(host, address.port())
 }

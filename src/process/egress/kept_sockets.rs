@@ -146,9 +146,8 @@ pub(super) fn socket_of(thread: u32, descriptor: i32) -> Result<u64, Errno> {
 }
 
 fn socket_inode(link: &Path) -> Result<u64, Errno> {
-    let target = fs::read_link(link).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Errno::EBADF,
-        _ => Errno::EPERM,
+    let target = fs::read_link(link).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound { Errno::EBADF } else { Errno::EPERM }
     })?;
     let number = target.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']'));
     number.and_then(|number| number.parse().ok()).ok_or(Errno::ENOTSOCK)

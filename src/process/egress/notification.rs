@@ -59,8 +59,9 @@ pub(super) struct WaitingCall {
 
 impl WaitingCall {
     /// The lower half of an argument, which is all that the kernel takes of a number.
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half is left out")]
     pub(super) fn number_at(&self, index: usize) -> i32 {
-        (self.arguments[index] & u64::from(u32::MAX)) as u32 as i32
+        (self.arguments[index] as u32).cast_signed()
     }
 }
 
@@ -104,6 +105,7 @@ impl CallListener {
     }
 
     /// Answers a call. A thread that is gone needs no answer.
+    #[expect(clippy::cast_possible_truncation, reason = "the flag has 32 bits in the kernel")]
     pub(super) fn answer(&self, id: u64, answer: CallAnswer) {
         let (error, flags) = match answer {
             CallAnswer::Done => (0, 0),
@@ -118,6 +120,7 @@ impl CallListener {
     ///
     /// # Errors
     /// The program has no room for one, or is gone.
+    #[expect(clippy::cast_possible_truncation, reason = "the flag has 32 bits in the kernel")]
     pub(super) fn hand_over(
         &self,
         id: u64,

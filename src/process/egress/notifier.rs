@@ -110,9 +110,10 @@ impl Notifier {
             };
             polled.push(events);
         }
-        let timeout = match self.pending.is_empty() {
-            true => PollTimeout::NONE,
-            false => PollTimeout::from(RETRY_MILLISECONDS),
+        let timeout = if self.pending.is_empty() {
+            PollTimeout::NONE
+        } else {
+            PollTimeout::from(RETRY_MILLISECONDS)
         };
         match poll(&mut polled, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -215,7 +216,9 @@ impl Notifier {
             }
             ConnectDecision::Unix(path) => self.connect_unix(call, inode, &path),
             ConnectDecision::Refuse(errno, refusal) => {
-                refusal.into_iter().for_each(|refusal| self.job.refuse(refusal));
+                if let Some(refusal) = refusal {
+                    self.job.refuse(refusal);
+                }
                 Err(errno)
             }
         }

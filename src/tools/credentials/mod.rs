@@ -44,12 +44,12 @@ impl CredentialSet {
 
     /// Whether a variable holds one of these credentials, or names a file with one.
     pub(super) fn has_variable(&self, name: &str) -> bool {
-        let names_file = |place: &&str| {
+        let names_file = |place: &str| {
             let variable = place.strip_prefix('$').and_then(|rest| rest.split('/').next());
             variable == Some(name)
         };
         self.variables.iter().any(|pattern| wildcard(pattern, name))
-            || self.places.iter().any(|place| names_file(&place))
+            || self.places.iter().any(|place| names_file(place))
     }
 
     /// Whether a simple command uses these credentials.
@@ -190,8 +190,8 @@ mod tests {
                 let known = ["~/", "@config/", "@data/", "@cache/", "@runtime/", "$", "/"];
                 assert!(known.iter().any(|begin| place.starts_with(begin)), "{place}");
             }
-            let within = |state: &&str| set.places.iter().any(|place| state.starts_with(place));
-            assert!(set.state.iter().all(|state| within(&state)), "{:?}", set.programs);
+            let within = |state: &str| set.places.iter().any(|place| state.starts_with(place));
+            assert!(set.state.iter().all(|state| within(state)), "{:?}", set.programs);
         }
     }
 }

@@ -234,7 +234,8 @@ mod tests {
     fn a_head_is_waited_for_but_not_for_ever() {
         let names = NameTable::default();
         assert_eq!(parse(b"GET http://a.example/ HT", None, &names), Ok(None));
-        let endless = [b"GET http://a.example/ HTTP/1.1\r\nA: ", &[b'a'; HEAD_MAX][..]].concat();
+        let endless =
+            [b"GET http://a.example/ HTTP/1.1\r\nA: ", &vec![b'a'; HEAD_MAX][..]].concat();
         assert_eq!(parse(&endless, None, &names), Err(BadRequest));
     }
 }

@@ -114,13 +114,12 @@ impl Outgoing {
 
     /// Resolves the host, and leaves out private addresses that are not listed themselves.
     async fn addresses_of(&self, to: &Destination) -> Result<Vec<SocketAddr>, ConnectError> {
-        let found = match to.address() {
-            Some(address) => vec![address],
-            None => {
-                let name = Name::from_str(&to.host).map_err(io::Error::other)?;
-                let found = self.resolver.resolve(name).await.map_err(io::Error::other)?;
-                found.map(|address| address.ip().to_canonical()).collect()
-            }
+        let found = if let Some(address) = to.address() {
+            vec![address]
+        } else {
+            let name = Name::from_str(&to.host).map_err(io::Error::other)?;
+            let found = self.resolver.resolve(name).await.map_err(io::Error::other)?;
+            found.map(|address| address.ip().to_canonical()).collect()
         };
         let is_found = !found.is_empty();
         let is_open = |ip: &std::net::IpAddr| {

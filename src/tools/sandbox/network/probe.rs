@@ -71,7 +71,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
     };
     // A runtime is not started within another one.
     let tried = std::thread::scope(|scope| scope.spawn(trial).join());
-    let missing = match tried.unwrap_or_else(|_| Ok(None)) {
+    let missing = match tried.unwrap_or(Ok(None)) {
         Ok(Some(ProbeResult::Holds)) => return Ok(()),
         Ok(Some(ProbeResult::NoRelay)) => {
             "the memory or the descriptors of commands cannot be read (Yama, gVisor or another \

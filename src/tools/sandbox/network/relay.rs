@@ -98,7 +98,7 @@ impl Relay {
             }
             Err(reason) => {
                 // Addresses are looked up for their names, which are not told either.
-                if !name.ends_with(".arpa") {
+                if name.rsplit('.').next() != Some("arpa") {
                     job.refuse(Refusal::new(name, None, reason));
                 }
                 NameAnswer::Unknown
@@ -150,12 +150,11 @@ impl Client {
         if to.port == HTTP_PORT {
             return self.serve_http(Some(to)).await;
         }
-        match self.connect(&to).await {
-            Ok(mut server) => copy_bidirectional(&mut self.stream, &mut server).await.map(drop),
-            Err(_) => {
-                reset(&self.stream);
-                Ok(())
-            }
+        if let Ok(mut server) = self.connect(&to).await {
+            copy_bidirectional(&mut self.stream, &mut server).await.map(drop)
+        } else {
+            reset(&self.stream);
+            Ok(())
         }
     }
 

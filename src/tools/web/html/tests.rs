@@ -354,7 +354,8 @@ fn the_tokens_of_a_page_are_few_whatever_its_bytes_are() {
             assert!(count < 8, "{count} of {unit:?} after {begin:?}");
         }
     }
-    let attributes: String = (0..COUNT).map(|number| format!(" a{number}=b")).collect();
+    let attributes: String =
+        (0..COUNT).map(|number| format!(" a{number}=b")).collect::<Vec<_>>().concat();
     let html = format!("<a href=x{attributes} href=y title=t>");
     let emitter = CallbackEmitter::new(TokenReader::default());
     let tokens: Vec<PageToken> = Tokenizer::new_with_emitter(&html, emitter).flatten().collect();
