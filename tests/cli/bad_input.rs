@@ -49,7 +49,6 @@ fn mistakes_in_flags() {
         (&["--output-format", "yaml", "hi"], &["--output-format", "stream-json"]),
         (&["--output-format"], &["--output-format", "needs a value"]),
         (&["--permission-mode", "yolo", "hi"], &["--permission-mode", "acceptEdits"]),
-        (&["--input-format", "stream-json"], &["needs --output-format stream-json"]),
         (&["--permission-prompt-tool", "stdio", "hi"], &["it needs --input-format stream-json"]),
         (&["--resume-session-at", "x", "hi"], &["--resume-session-at", "--resume or --continue"]),
         (&["--resume-drops-turn", "x", "hi"], &["--resume-session-at", "add it"]),

@@ -220,8 +220,7 @@ async fn a_slow_reader_gets_every_frame_below_one_megabyte() {
 async fn host_mode_needs_its_output_format_and_no_prompt_on_the_command_line() {
     let server = serve(Scenario::new());
     for (flags, code, remedy) in [
-        // No host reads this.
-        (&["--input-format", "stream-json"][..], 2, "--output-format stream-json"),
+        (&["--input-format", "stream-json"][..], 1, "--output-format stream-json"),
         (
             &["--input-format", "stream-json", "--output-format", "stream-json", "-p", "do it"],
             1,

@@ -133,7 +133,6 @@ impl RequestedOutput {
             }
         }
         wanted.format = asked.unwrap_or_else(|| OutputFormat::default_for(print));
-        wanted.is_for_host &= wanted.format == OutputFormat::StreamJson;
         wanted
     }
 

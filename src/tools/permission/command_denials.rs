@@ -16,6 +16,8 @@ use super::rule::PermissionRule;
 
 /// How many possible working directories are tracked.
 const FOLDERS_MAX: usize = 8;
+/// After how many changes of the working directory a line is refused: each is looked up on the disk.
+const MOVES_MAX: usize = 500;
 
 /// How many characters of a command an error message shows.
 const SHOWN_MAX: usize = 80;
@@ -115,7 +117,7 @@ impl Permissions {
     ) -> Result<(), Denial> {
         self.check_denied_commands(command, parts)?;
         let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };
-        let mut folders = vec![cwd.to_path_buf()];
+        let (mut folders, mut moves) = (vec![cwd.to_path_buf()], 0);
         for part in parts {
             let words = without_assignments(&part.words).iter().map(|word| word.plain.as_str());
             let mut words: Vec<&str> = words.collect();
@@ -133,6 +135,10 @@ impl Permissions {
                 self.check_denied_paths(tool, paths, seen)?;
             }
             if let ["cd", to, ..] = words.as_slice() {
+                moves += 1;
+                if moves > MOVES_MAX {
+                    return Err(Denial::UnknownFolder { path: (*to).to_owned() });
+                }
                 let moved: Vec<_> = folders.iter().map(|from| resolve(to, from).real).collect();
                 folders.retain(|_| !part.is_joined);
                 folders.extend(moved);
