@@ -155,11 +155,15 @@ impl Permissions {
     /// The same for a command that is not understood.
     fn check_pieces(&self, bare: &str, cwd: &Path, resolve: Resolve<'_>) -> Result<(), Denial> {
         let moves = pieces(bare).filter_map(|words| match words.as_slice() {
-            ["cd", folder, ..] => Some(resolve(folder, cwd).real),
+            ["cd", folder, ..] => Some(*folder),
             _ => None,
         });
-        let folders: Vec<PathBuf> =
-            std::iter::once(cwd.to_path_buf()).chain(moves.take(FOLDERS_MAX)).collect();
+        let moves: Vec<&str> = moves.take(MOVES_MAX + 1).collect();
+        if let Some(path) = moves.get(MOVES_MAX) {
+            return Err(Denial::UnknownFolder { path: (*path).to_owned() });
+        }
+        let moved = moves.into_iter().take(FOLDERS_MAX).map(|folder| resolve(folder, cwd).real);
+        let folders: Vec<PathBuf> = std::iter::once(cwd.to_path_buf()).chain(moved).collect();
         let seen = Seen { start: cwd, folders: &folders, resolve };
         let targets = bare.split('>').skip(1).filter_map(|rest| rest.split_whitespace().next());
         let targets: BTreeSet<&str> = targets.collect();
