@@ -54,7 +54,7 @@ const SECRET_BYTES_MIN: usize = 12;
 /// Shorter credentials of the model are not looked for inside other variables.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 
-/// What systemd says to the process of a service, and to none of its children.
+/// Variables that systemd sets for the main process of a service only.
 const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// Variables that name one repository to git: outlast may run in a hook of it, and its commands work in

@@ -70,7 +70,7 @@ pub(super) struct ShellSession {
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
-    /// What failing commands named and was withheld.
+    /// Notes about credentials that failing commands named and did not get.
     pub(super) withheld: WithheldNotes,
 }
 

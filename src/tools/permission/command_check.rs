@@ -16,7 +16,7 @@ use crate::types::PermissionMode;
 pub(in super::super) enum Confinement {
     /// What the sandbox of the run allows, if it is on.
     Sandbox,
-    /// The same, but nothing is written.
+    /// As `Sandbox`, but nothing is written.
     SandboxReading,
     /// No rule was needed: there is no network, nothing is read but `named` and what Read may read,
     /// and nothing is written, or else only `changed` and what is beside or below it. The working
@@ -29,6 +29,14 @@ pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
 /// Programs that may run beside commands with a rule: they open no files.
 const BESIDE_RULES: &[&str] = &["cd", "echo", "printf", "pwd", "true"];
+
+/// Programs after which the folder of the shell is unknown, unless they are plain.
+const MOVING: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];
+
+/// Whether a command may run beside commands with a rule: it opens no files and sets no variables.
+pub(super) fn goes_along(part: &SimpleCommand) -> bool {
+    recognize(part).is_some() && BESIDE_RULES.contains(&part.words[0].raw.as_str())
+}
 
 impl Permissions {
     /// Checks a command that runs in `cwd`.
@@ -94,9 +102,6 @@ impl LineCheck<'_> {
         let has_rule = |part: &SimpleCommand| self.permissions.has_rule_for(part);
         let commands = || parts.iter().filter(|part| !part.words.is_empty());
         let ruled = commands().find(|part| has_rule(part));
-        let goes_along = |part: &SimpleCommand| {
-            recognize(part).is_some() && BESIDE_RULES.contains(&part.words[0].raw.as_str())
-        };
         let mut others = commands().filter(|part| !has_rule(part));
         let open = others.find(|part| ruled.is_none() || !goes_along(part));
         let is_plain = ruled.is_none() || open.is_some();
@@ -121,6 +126,10 @@ impl LineCheck<'_> {
             }
             if let Some(known) = known.filter(|_| moves(part)) {
                 self.check_folder(&known, is_start)?;
+            }
+            let first = inner_command(&part.words).first().map(|word| word.plain.as_str());
+            if !moves(part) && first.is_some_and(|first| MOVING.contains(&first)) {
+                (has_moved, self.folder) = (true, None);
             }
             is_start &= moves(part);
             has_moved |= moves(part);

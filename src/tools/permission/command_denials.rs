@@ -14,10 +14,11 @@ use super::command_check::Resolve;
 use super::denial::Denial;
 use super::rule::PermissionRule;
 
-/// How many possible working directories are tracked.
+/// Maximum number of possible working directories that are tracked.
 const FOLDERS_MAX: usize = 8;
-/// After how many changes of the working directory a line is refused: each is looked up on the disk.
-const MOVES_MAX: usize = 500;
+/// Of a line that the lexer does not read, more pieces than this are looked up in one folder only:
+/// each lookup reads the disk.
+const PIECES_MAX: usize = 1_000;
 
 /// How many characters of a command an error message shows.
 const SHOWN_MAX: usize = 80;
@@ -117,7 +118,7 @@ impl Permissions {
     ) -> Result<(), Denial> {
         self.check_denied_commands(command, parts)?;
         let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };
-        let (mut folders, mut moves) = (vec![cwd.to_path_buf()], 0);
+        let mut folders = vec![cwd.to_path_buf()];
         for part in parts {
             let words = without_assignments(&part.words).iter().map(|word| word.plain.as_str());
             let mut words: Vec<&str> = words.collect();
@@ -135,10 +136,6 @@ impl Permissions {
                 self.check_denied_paths(tool, paths, seen)?;
             }
             if let ["cd", to, ..] = words.as_slice() {
-                moves += 1;
-                if moves > MOVES_MAX {
-                    return Err(Denial::UnknownFolder { path: (*to).to_owned() });
-                }
                 let moved: Vec<_> = folders.iter().map(|from| resolve(to, from).real).collect();
                 folders.retain(|_| !part.is_joined);
                 folders.extend(moved);
@@ -152,24 +149,21 @@ impl Permissions {
         Ok(())
     }
 
-    /// The same for a command that is not understood.
+    /// Checks a command that the lexer does not read, piece by piece.
     fn check_pieces(&self, bare: &str, cwd: &Path, resolve: Resolve<'_>) -> Result<(), Denial> {
         let moves = pieces(bare).filter_map(|words| match words.as_slice() {
-            ["cd", folder, ..] => Some(*folder),
+            ["cd", folder, ..] => Some(resolve(folder, cwd).real),
             _ => None,
         });
-        let moves: Vec<&str> = moves.take(MOVES_MAX + 1).collect();
-        if let Some(path) = moves.get(MOVES_MAX) {
-            return Err(Denial::UnknownFolder { path: (*path).to_owned() });
-        }
-        let moved = moves.into_iter().take(FOLDERS_MAX).map(|folder| resolve(folder, cwd).real);
-        let folders: Vec<PathBuf> = std::iter::once(cwd.to_path_buf()).chain(moved).collect();
+        let all: BTreeSet<Vec<&str>> = pieces(bare).collect();
+        let others = if all.len() > PIECES_MAX { 0 } else { FOLDERS_MAX };
+        let folders: Vec<PathBuf> =
+            std::iter::once(cwd.to_path_buf()).chain(moves.take(others)).collect();
         let seen = Seen { start: cwd, folders: &folders, resolve };
         let targets = bare.split('>').skip(1).filter_map(|rest| rest.split_whitespace().next());
         let targets: BTreeSet<&str> = targets.collect();
         self.check_denied_paths(BuiltinTool::Write, targets.into_iter(), seen)?;
-        let pieces: BTreeSet<Vec<&str>> = pieces(bare).collect();
-        pieces.iter().try_for_each(|words| self.check_words(words, words.len(), seen))
+        all.iter().try_for_each(|words| self.check_words(words, words.len(), seen))
     }
 
     fn check_denied_commands(

@@ -125,7 +125,7 @@ impl Denial {
         Self::DenyRule { what: what.into(), tool, rule: rule.text.clone() }
     }
 
-    /// The same denial, of a command that would read.
+    /// Names Bash as the tool of a denied read.
     pub(super) fn for_bash(mut self) -> Self {
         if let Self::OutsideWorkingFolders { tool, .. } = &mut self {
             *tool = BuiltinTool::Bash;

@@ -203,7 +203,8 @@ fn operands<'a>(row: &Row, words: &'a [ShellWord]) -> Option<Vec<&'a str>> {
     let mut words = words.iter().map(|word| word.plain.as_str());
     while let Some(word) = words.next() {
         let flag = word.strip_prefix('-').filter(|flag| !flag.is_empty());
-        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        let name = word.split_once('=').filter(|_| word.starts_with("--"));
+        let name = name.map_or(word, |(name, _)| name);
         match flag {
             None => operands.push(word),
             Some(_) if *letters == ANY => {}

@@ -4,14 +4,12 @@ use super::super::credentials::{CredentialSet, used_by};
 use super::super::shell_lexer::{self, SimpleCommand};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
+use super::command_check::goes_along;
 use crate::types::PermissionMode;
-
-/// Builtins that may stand beside such programs: they do nothing with credentials.
-const HARMLESS: [&str; 6] = ["cd", "echo", "true", ":", "pwd", "printf"];
 
 impl Permissions {
     /// The credentials that a command gets: those of its programs, if each of its simple commands is
-    /// such a program that a rule names, or a harmless builtin.
+    /// such a program that a rule names, or goes along with such programs.
     pub(in super::super) fn granted_credentials(
         &self,
         command: &str,
@@ -23,9 +21,9 @@ impl Permissions {
             let words = inner_command(&part.words);
             let own: Vec<&'static CredentialSet> =
                 used_by(words).filter(|set| current.names_program(set, part)).collect();
-            let is_harmless = words.first().is_none_or(|word| HARMLESS.contains(&&*word.raw))
-                && words.iter().all(|word| word.is_literal);
-            if own.is_empty() && !is_harmless {
+            // An assignment changes what the other commands mean.
+            let is_empty = part.words.is_empty();
+            if own.is_empty() && !is_empty && !goes_along(part) {
                 return Vec::new();
             }
             granted.extend(own);

@@ -82,9 +82,9 @@ pub enum Enforced {
     None,
 }
 
-const PLAIN_HINT: &str = "[No permission rule allows this command, so it could only read the \
-                          working directories: no writing, no network. Only the user can add a \
-                          rule.]";
+const PLAIN_HINT: &str = "[No permission rule allows this command, so it could read only what Read \
+                          may read, write only the files that it names (with acceptEdits), and use \
+                          no network. Only the user can add a rule.]";
 
 /// How a command is confined.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub(super) enum CommandScope {
     /// By the sandbox of the run, if it is on. The command may read the login files of these
     /// programs.
     Sandbox(Vec<&'static CredentialSet>),
-    /// The same, but nothing is written.
+    /// As `Sandbox`, but nothing is written.
     Reading,
     /// As a command that needs no permission rule.
     Plain(PlainScope),
@@ -237,7 +237,7 @@ impl Sandbox {
             return None;
         }
         // A fresh home folder has none.
-        self.caches.call_once(|| self.policy.make_caches());
+        self.caches.call_once(|| self.policy.prepare_folders());
         let calls = self.policy.command_calls();
         Some(self.with_grants(self.policy.grants(logins), self.network, calls))
     }

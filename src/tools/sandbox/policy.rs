@@ -79,6 +79,8 @@ pub(super) struct SandboxPolicy {
     closed: Vec<PathBuf>,
     /// What the user denied, so that it is never passed over in silence.
     denied_by_user: Vec<PathBuf>,
+    /// Those of them that the user denied even to read.
+    denied_reads: Vec<PathBuf>,
     /// Permission rules that the kernel does not enforce.
     rules_not_held: Vec<String>,
     /// Folders of caches that are made if they are missing: the kernel grants no other, and a tool
@@ -119,8 +121,11 @@ impl SandboxPolicy {
         let scratch = resolve(around.scratch);
         let mut tree = around.tree();
         let temporary = around.temporary_folders();
-        let mut policy =
-            Self { denied_by_user: [&deny_read[..], &deny_write].concat(), ..Self::default() };
+        let mut policy = Self {
+            denied_by_user: [&deny_read[..], &deny_write].concat(),
+            denied_reads: deny_read.clone(),
+            ..Self::default()
+        };
         if read_only {
             let holds_tree = |temp: &&PathBuf| !tree.iter().any(|part| part.starts_with(temp));
             policy.roots = temporary.iter().filter(holds_tree).cloned().collect();
@@ -143,7 +148,7 @@ impl SandboxPolicy {
         policy.roots.push(scratch.clone());
         policy.roots.sort_unstable();
         policy.roots.dedup();
-        policy.logins = logins(around, &policy.denied_by_user);
+        policy.logins = logins(around, &policy.denied_reads);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
         let is_root = geteuid().is_root() && around.variable("APT_CONFIG").is_none();
@@ -239,7 +244,7 @@ impl SandboxPolicy {
         rules.iter().filter(open).map(|rule| rule.rule.clone()).collect()
     }
 
-    /// Whether that is worth a word: not when it merely lies among passing things.
+    /// Whether the exposure calls for a warning: not if it lies in temporary folders only.
     pub(super) fn exposes_in_tree(&self) -> bool {
         !self.rules_not_held.is_empty()
             || self.exposed().iter().any(|place| {
@@ -273,8 +278,10 @@ impl SandboxPolicy {
             .iter()
             .filter(|login| logins.iter().any(|set| std::ptr::eq(*set, login.set)))
             .collect();
+        // What the user denies stays closed, also within a login folder.
         let is_passed = |place: &PathBuf| {
-            passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
+            !self.denied_reads.iter().any(|denied| place.starts_with(denied))
+                && passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
         };
         let mut denied: Vec<PathBuf> =
             self.closed.iter().filter(|place| !is_passed(place)).cloned().collect();
@@ -299,8 +306,12 @@ impl SandboxPolicy {
             grant_siblings(allowed, &within, &mut grants);
         }
         grants.extend(device_grants(self.terminals));
-        let state =
-            passed.iter().flat_map(|login| &login.state).filter(|_| !self.secrets.read_only);
+        let is_open = |folder: &&PathBuf| {
+            let overlaps =
+                |denied: &PathBuf| denied.starts_with(folder) || folder.starts_with(denied);
+            !self.secrets.read_only && !self.denied_by_user.iter().any(overlaps)
+        };
+        let state = passed.iter().flat_map(|login| &login.state).filter(is_open);
         grants.extend(state.map(|folder| PathRule::new(folder, PathAccess::Change)));
         grants
     }
@@ -314,7 +325,7 @@ impl SandboxPolicy {
             .collect()
     }
 
-    /// The same for a command that only reads: nothing may be written, temporary files included.
+    /// The grants of a command that only reads: nothing may be written, temporary files included.
     pub(super) fn reading_grants(&self) -> Vec<PathRule> {
         let mut grants = self.grants(&[]);
         for grant in &mut grants {
@@ -327,8 +338,9 @@ impl SandboxPolicy {
         grants
     }
 
-    /// Makes the folders of caches, the temporary folder, and the configuration of apt. What cannot be made is done without.
-    pub(super) fn make_caches(&self) {
+    /// Makes the folders of caches, the temporary folder and the configuration of apt. Errors are
+    /// ignored: a command without them fails by itself.
+    pub(super) fn prepare_folders(&self) {
         for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err())
         {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
@@ -375,11 +387,11 @@ impl SandboxPolicy {
 }
 
 /// The login files of the programs of the table, but for those that the user denied.
-fn logins(around: &SandboxContext<'_>, denied_by_user: &[PathBuf]) -> Vec<LoginPlaces> {
+fn logins(around: &SandboxContext<'_>, denied_reads: &[PathBuf]) -> Vec<LoginPlaces> {
     let paths = |places: &[&str]| {
         let written = places.iter().flat_map(|place| around.login_paths(place));
         let mut paths: Vec<PathBuf> = written.flat_map(|path| [resolve(&path), path]).collect();
-        paths.retain(|path| !denied_by_user.iter().any(|denied| path.starts_with(denied)));
+        paths.retain(|path| !denied_reads.iter().any(|denied| path.starts_with(denied)));
         paths.sort_unstable();
         paths.dedup();
         paths
@@ -463,7 +475,7 @@ mod tests {
             deny_write: list(&["~/.m2"]),
             ..SandboxSettings::default()
         });
-        policy.make_caches();
+        policy.prepare_folders();
         for name in ["home/.npm", "home/.nuget/packages", "home/.cargo/registry", "data/uv"] {
             assert!(ground.at(name).is_dir() && policy.roots.contains(&ground.at(name)), "{name}");
         }
@@ -474,7 +486,7 @@ mod tests {
         assert!(!policy.roots.iter().any(|root| root.starts_with(ground.at("home/.gradle"))));
         let read_only = SandboxSettings { mode: SandboxMode::ReadOnly, ..Default::default() };
         let fresh = Ground::new();
-        fresh.made(read_only).make_caches();
+        fresh.made(read_only).prepare_folders();
         assert!(!fresh.at("home/.npm").exists());
     }
 
