@@ -84,10 +84,9 @@ impl BatchFolder {
     /// It could not be written; an older plan is then still whole.
     pub fn write_plan(&self, plan: &BatchPlan) -> Result<(), BatchFolderError> {
         let path = self.plan_path();
-        check_owner(&self.path)?;
+        self.create()?;
         let text = serde_json::to_string(plan).map_err(io::Error::other);
         let written = text.and_then(|text| {
-            create_folder(&self.path)?;
             let beside = self.path.join(format!(".plan-{}", Uuid::new_v4().simple()));
             let mut file = OpenOptions::new()
                 .create(true)
@@ -107,10 +106,15 @@ impl BatchFolder {
     /// The system's.
     pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
         let path = self.path.join("lock");
-        check_owner(&self.path)?;
-        create_folder(&self.path)
-            .and_then(|()| FileLock::take(&path))
-            .map_err(|cause| BatchFolderError::Unwritable { path, cause })
+        self.create()?;
+        FileLock::take(&path).map_err(|cause| BatchFolderError::Unwritable { path, cause })
+    }
+
+    /// Creates the folder, then checks its owner: another user may have created it meanwhile.
+    fn create(&self) -> Result<(), BatchFolderError> {
+        let unwritable = |cause| BatchFolderError::Unwritable { path: self.path.clone(), cause };
+        create_folder(&self.path).map_err(unwritable)?;
+        check_owner(&self.path)
     }
 
     /// Returns the folder of a task, which may not exist.
@@ -130,13 +134,15 @@ impl BatchFolder {
 /// There is none, or it cannot be read.
 pub(super) fn read_plan(path: &Path) -> Result<BatchPlan, BatchFolderError> {
     let none = |cause| BatchFolderError::NoPlan { path: path.to_owned(), cause };
-    // What is checked is what is read, though another user puts something else in its place.
-    let mut file = File::open(path).map_err(none)?;
-    let facts = file.metadata().map_err(none)?;
-    trusted("the plan", &facts, path)?;
     if let Some(folder) = path.parent() {
         check_owner(folder)?;
     }
+    // A pipe is not waited for. What is checked is what is read, though another user puts something
+    // else in its place.
+    let flags = nix::libc::O_NONBLOCK;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(none)?;
+    let facts = file.metadata().map_err(none)?;
+    trusted("the plan", &facts, path)?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(none)?;
     BatchPlan::parse(&text)

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use outlast::rehearsal::Scenario;
 use serde_json::Value;
 
@@ -49,6 +51,16 @@ async fn a_task_that_has_its_result_repeats_it_without_a_request() {
     assert_eq!(fixture.server.requests().len(), requests);
     assert!(fixture.path().join("other/tasks/0/result.json").is_file());
     assert!(!fixture.batch().join("tasks").exists(), "--dir has all results");
+}
+
+#[tokio::test]
+async fn a_plan_that_is_a_pipe_is_refused_and_not_waited_for() {
+    let fixture = planned(1).await;
+    let plan = fixture.batch().join("plan.json");
+    fs::remove_file(&plan).expect("there is a plan");
+    mkfifo(&plan, Mode::S_IRWXU).expect("a pipe can be made");
+    let ended = fixture.call(&["batch", "worker", "batch/plan.json", "--index", "0"]).await;
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(2), 1), "{ended:?}");
 }
 
 #[tokio::test]

@@ -78,12 +78,12 @@ pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
     runtime.into_iter().chain([own]).map(|folder| folder.join("limits")).collect()
 }
 
-/// Whether a runtime folder is what its specification demands: a folder of the user, to which others
-/// have no access. In one of another user that user can replace what is in it.
+/// Whether a runtime folder belongs to the user and other users cannot write to it: they could
+/// replace what is in it.
 fn is_private(runtime: &Path) -> bool {
     let is_own = |facts: fs::Metadata| facts.is_dir() && facts.uid() == geteuid().as_raw();
-    let is_closed = |facts: &fs::Metadata| facts.mode() & 0o022 == 0;
-    fs::metadata(runtime).is_ok_and(|facts| is_closed(&facts) && is_own(facts))
+    let is_write_protected = |facts: &fs::Metadata| facts.mode() & 0o022 == 0;
+    fs::metadata(runtime).is_ok_and(|facts| is_write_protected(&facts) && is_own(facts))
 }
 
 /// The state files in the first of `folders` that has any.
@@ -96,7 +96,7 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
         let blocked_for = Duration::from_millis(until.saturating_sub(instant.now));
         StateFile { path, pace, blocked_for }
     };
-    let found = folders.iter().filter(|folder| check_ownership(folder).is_ok()).map(|folder| {
+    let found = folders.iter().filter(|folder| check_with_parent(folder).is_ok()).map(|folder| {
         let mut files = list_state_files(folder);
         files.sort_unstable();
         files.into_iter().map(read).collect::<Vec<_>>()
@@ -130,14 +130,14 @@ fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
             .mode(0o700)
             .create(folder)
             .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
-        check_owner(folder, others)?;
+        check_private(folder, others)?;
     }
     Ok(())
 }
 
 /// Rejects a folder that another user owns or could replace.
-fn check_ownership(folder: &Path) -> Result<(), StateFileProblem> {
-    with_parent(folder).try_for_each(|(folder, others)| check_owner(folder, others))
+fn check_with_parent(folder: &Path) -> Result<(), StateFileProblem> {
+    with_parent(folder).try_for_each(|(folder, others)| check_private(folder, others))
 }
 
 /// The folder and the one that it is in, each with the access that others must not have.
@@ -145,7 +145,7 @@ fn with_parent(folder: &Path) -> impl Iterator<Item = (&Path, u32)> {
     folder.parent().map(|parent| (parent, 0o022)).into_iter().chain([(folder, 0o077)])
 }
 
-fn check_owner(folder: &Path, others: u32) -> Result<(), StateFileProblem> {
+fn check_private(folder: &Path, others: u32) -> Result<(), StateFileProblem> {
     let facts = fs::symlink_metadata(folder)
         .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
     let own = facts.is_dir() && facts.uid() == geteuid().as_raw();
