@@ -147,6 +147,8 @@ pub(super) struct HostSession {
     pub(super) stops: TaskStops,
     /// The background commands, which go on between turns.
     pub(super) commands: KeptCommands,
+    /// How many background tasks had ended when the last turn about them began.
+    seen_ends: usize,
     pub(super) last_turn_ended: Instant,
     /// The ids of all prompts, if files are kept for each.
     pub(super) checkpoints: Option<Vec<String>>,
@@ -213,6 +215,7 @@ impl HostSession {
             hooks,
             live,
             commands: KeptCommands::new(stops.clone()),
+            seen_ends: 0,
             last_turn_ended: Instant::now(),
             stops,
             checkpoints,
@@ -268,7 +271,9 @@ impl HostSession {
                     self.queue.push_back(UserPrompt::default());
                     InputStep::GoesOn
                 }
-                () = self.commands.wait_for_unreported_end(), if self.reads_state => {
+                ends = self.commands.wait_for_unreported_end(self.seen_ends), if self.reads_state => {
+                    // A turn that fails before the model learns of them is not tried again.
+                    self.seen_ends = ends;
                     self.begin_turn_about_commands();
                     InputStep::GoesOn
                 }

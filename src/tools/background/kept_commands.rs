@@ -43,12 +43,17 @@ impl KeptCommands {
         self.0.report_to(listener);
     }
 
-    /// Waits until a command has ended by itself, unknown to the model.
-    pub async fn wait_for_unreported_end(&self) {
+    /// Waits until more than `seen` tasks have ended and one of them is a command that ended by
+    /// itself, unknown to the model. Returns how many have ended.
+    pub async fn wait_for_unreported_end(&self, seen: usize) -> usize {
         let is_unreported =
             |entry: &TaskEntry| entry.is_news() && entry.task.end != Some(BackgroundEnd::Killed);
         let mut ends = self.0.end_count.subscribe();
-        while !self.0.table().entries.iter().any(is_unreported) {
+        loop {
+            let count = *ends.borrow_and_update();
+            if count > seen && self.0.table().entries.iter().any(is_unreported) {
+                return count;
+            }
             if ends.changed().await.is_err() {
                 return std::future::pending().await;
             }
