@@ -70,7 +70,9 @@ impl DeferredTools {
     ) -> Vec<ToolDefinition> {
         let (known, own): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|tool| tool.name.starts_with(MCP_PREFIX));
-        let is_restored = self.known.is_empty();
+        // Of a server that has just connected, too, and where definitions were not deferred before.
+        let is_grown = known.iter().any(|tool| self.definition(&tool.name).is_none());
+        let was_deferring = self.is_deferring;
         self.known = known;
         let size = fixed_bytes("", &self.known) / BYTES_PER_TOKEN;
         let window = windows.iter().copied().min().unwrap_or_default();
@@ -78,7 +80,7 @@ impl DeferredTools {
         if !self.is_deferring {
             return own.into_iter().chain(self.known.iter().cloned()).collect();
         }
-        if is_restored {
+        if is_grown || !was_deferring {
             self.restore(history);
         }
         let search = (!self.known.is_empty()).then(|| self.define());
@@ -86,7 +88,7 @@ impl DeferredTools {
         own.into_iter().chain(search).chain(found).collect()
     }
 
-    /// Finds again what an earlier process of the session has found or called.
+    /// Finds again what the conversation has found or called.
     fn restore(&mut self, history: &[Message]) {
         let blocks = history.iter().flat_map(|message| &message.content);
         let calls = blocks.filter_map(|block| match block {
@@ -337,6 +339,32 @@ mod tests {
         let sent = tools.select(all(), &[1_000_000], &history);
         let found = ["Bash", TOOL_SEARCH, "mcp__mail__send", "mcp__git_hub__create_issue"];
         assert_eq!(names(&sent), found);
+    }
+
+    #[test]
+    fn what_was_found_is_offered_again_when_a_server_connects_or_deferral_begins() {
+        let call = |name: &str, input: Value| Block::ToolUse {
+            id: "a".to_owned(),
+            name: name.to_owned(),
+            input,
+        };
+        let history = [Message::assistant(vec![
+            call(TOOL_SEARCH, json!({ "query": "select:mcp__mail__send" })),
+            call("mcp__git_hub__create_issue", json!({})),
+        ])];
+        let found = ["Bash", TOOL_SEARCH, "mcp__mail__send", "mcp__git_hub__create_issue"];
+
+        let mut connecting = DeferredTools::new(ToolSearchMode::On);
+        let sent = connecting.select(all()[..3].to_vec(), &[1_000_000], &history);
+        assert_eq!(names(&sent), ["Bash", TOOL_SEARCH, "mcp__git_hub__create_issue"]);
+        let sent = connecting.select(all(), &[1_000_000], &history);
+        assert_eq!(names(&sent).len(), found.len(), "{:?}", names(&sent));
+        assert!(names(&sent).contains(&"mcp__mail__send"));
+
+        let mut switched = DeferredTools::new(ToolSearchMode::Auto(10));
+        let sent = switched.select(all(), &[1_000_000], &history);
+        assert_eq!(names(&sent), names(&all()), "nothing is deferred");
+        assert_eq!(names(&switched.select(all(), &[10], &history)), found);
     }
 
     #[test]
