@@ -157,17 +157,22 @@ impl SettingFlags {
         values
     }
 
-    /// The budget for thinking that `--thinking` means, where `is_set` says whether one is set.
-    pub fn thinking(&self, is_set: bool) -> Option<FlagValue> {
-        let tokens = match self.texts(THINKING).last()?.as_str() {
-            "disabled" => 0,
-            "adaptive" => return None,
-            _ if is_set => return None,
-            _ => THINKING_TOKENS,
-        };
-        let setting = find("maxThinkingTokens")?;
-        Some(FlagValue { setting, flag: THINKING, value: tokens.into() })
+    /// The mode that `--thinking` names.
+    pub fn thinking_mode(&self) -> Option<&str> {
+        self.texts(THINKING).last().map(String::as_str)
     }
+}
+
+/// The budget that a mode of `--thinking` means, where `has_budget` says whether there is one.
+pub fn thinking_budget(mode: &str, has_budget: bool) -> Option<FlagValue> {
+    let tokens = match mode {
+        "disabled" => 0,
+        "adaptive" => return None,
+        _ if has_budget => return None,
+        _ => THINKING_TOKENS,
+    };
+    let setting = find("maxThinkingTokens")?;
+    Some(FlagValue { setting, flag: THINKING, value: tokens.into() })
 }
 
 impl Args for SettingFlags {

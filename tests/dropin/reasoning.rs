@@ -29,6 +29,14 @@ fn flags_settings_and_variables_choose_effort_and_thinking() {
         ("claude -p hi --max-thinking-tokens 4096", "{}", &adaptive, None),
         ("claude -p hi", r#"{"alwaysThinkingEnabled": false}"#, &disabled, None),
         ("CLAUDE_CODE_DISABLE_THINKING=1 claude -p hi", "{}", &disabled, None),
+        (
+            "claude -p hi --thinking adaptive",
+            r#"{"alwaysThinkingEnabled": false, "maxThinkingTokens": 0}"#,
+            &adaptive,
+            None,
+        ),
+        ("claude -p hi --thinking enabled", r#"{"maxThinkingTokens": 0}"#, &adaptive, None),
+        ("claude -p hi --thinking disabled", r#"{"maxThinkingTokens": 9000}"#, &disabled, None),
     ];
     for (line, settings, thinking, effort) in table {
         caller.file("home/.claude/settings.json", settings);

@@ -12,8 +12,9 @@ use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::Config;
 use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
-use crate::config::flags::SettingFlags;
+use crate::config::flags::{SettingFlags, thinking_budget};
 use crate::config::fold::Fold;
+use crate::config::kinds::ThinkingTokens;
 use crate::config::variables;
 use crate::tools::AgentDefinition;
 
@@ -33,6 +34,8 @@ pub(super) struct Inputs {
     /// The agent that the run works as, if it exists.
     pub(super) role: Option<AgentDefinition>,
     pub(super) windows: ContextWindows,
+    /// The mode that `--thinking` names, unless managed settings outrank it.
+    pub(super) thinking: Option<String>,
     /// Mistakes that prevent a run.
     pub(super) mistakes: Vec<String>,
 }
@@ -79,14 +82,30 @@ impl Inputs {
         for flag in flags {
             fold.add_flag(flag);
         }
-        let thinking = args.flags.thinking(fold.is_set("maxThinkingTokens"));
-        if let Some(thinking) = thinking {
-            fold.add_flag(thinking);
+        let managed = sources.managed.determines_key("maxThinkingTokens");
+        let thinking = args.flags.thinking_mode().filter(|_| !managed).map(str::to_owned);
+        let budget = fold.config().ok().and_then(|config| config.max_thinking_tokens);
+        let has_budget = budget.is_some_and(|tokens| tokens != ThinkingTokens(0));
+        if let Some(tokens) = thinking.as_deref().and_then(|mode| thinking_budget(mode, has_budget))
+        {
+            fold.add_flag(tokens);
         }
         let config = config(&fold, &mut mistakes);
         let env = environment_of(&all, &mut mistakes).with_planning_model(config.permission_mode);
         let variables = all;
-        Self { args, config, fold, variables, env, config_dir, sources, role, windows, mistakes }
+        Self {
+            args,
+            config,
+            fold,
+            variables,
+            env,
+            config_dir,
+            sources,
+            role,
+            windows,
+            thinking,
+            mistakes,
+        }
     }
 }
 

@@ -119,7 +119,7 @@ pub fn resolve_resumed(
         budget: config.max_budget_usd.map(|Dollars(budget)| budget),
         budget_mode: config.budget_mode,
         output_style: config.output_style.clone(),
-        reasoning: reasoning(config),
+        reasoning: reasoning(config, inputs.thinking.as_deref()),
         system,
         tools,
         mcp,
@@ -155,13 +155,14 @@ fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
 
 /// Returns how much models are asked to think and to do. A number of tokens is more exact than the
 /// switch.
-fn reasoning(config: &Config) -> Reasoning {
+fn reasoning(config: &Config, flag: Option<&str>) -> Reasoning {
     let thinking = match (config.max_thinking_tokens, config.always_thinking) {
         (Some(ThinkingTokens(0)), _) | (None, Some(false)) => ThinkingMode::Off,
         (Some(ThinkingTokens(tokens)), _) => ThinkingMode::Budget(tokens),
         (None, Some(true)) => ThinkingMode::Budget(THINKING_TOKENS),
         (None, None) => ThinkingMode::Adaptive,
     };
+    let thinking = if flag == Some("adaptive") { ThinkingMode::Adaptive } else { thinking };
     Reasoning { thinking, display: config.thinking_display, effort: config.effort }
 }
 
