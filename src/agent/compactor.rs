@@ -239,23 +239,35 @@ impl ContextView<'_> {
     }
 
     fn asks_for_thinking(&self, purpose: CallPurpose) -> bool {
-        self.sends_field(ReasoningField::Thinking, purpose)
+        self.sends_field(ReasoningField::Thinking, &self.reasoning_of(purpose))
     }
 
-    /// Whether the request has the field.
-    fn sends_field(&self, field: ReasoningField, purpose: CallPurpose) -> bool {
-        let endpoint = self.caller.endpoint();
-        let reasoning = match purpose {
-            CallPurpose::Reply => self.caller.reasoning_for(endpoint, self.conversation),
+    fn reasoning_of(&self, purpose: CallPurpose) -> Reasoning {
+        match purpose {
+            CallPurpose::Reply => {
+                self.caller.reasoning_for(self.caller.endpoint(), self.conversation)
+            }
             CallPurpose::Summary(_) => Reasoning::LEAST,
-        };
+        }
+    }
+
+    /// Whether requests with this reasoning have the field.
+    fn sends_field(&self, field: ReasoningField, reasoning: &Reasoning) -> bool {
+        let endpoint = self.caller.endpoint();
         let model = endpoint.facts.name.as_str();
         reasoning.has_field(model, field) && endpoint.client.accepts_field(model, field)
     }
 
     /// Whether the refusal is about a field of the request that it can do without.
     fn is_refused_for_reasoning(&self, fault: &Fault, purpose: CallPurpose) -> bool {
-        refused_field(fault).is_some_and(|field| self.sends_field(field, purpose))
+        self.refused_field(fault, &self.reasoning_of(purpose)).is_some()
+    }
+
+    /// The field for thinking or effort that the request has and a refusal is about.
+    fn refused_field(&self, fault: &Fault, reasoning: &Reasoning) -> Option<ReasoningField> {
+        let effort = fault.is_about_effort().then_some(ReasoningField::Effort);
+        let thinking = fault.is_about_asking_for_thinking().then_some(ReasoningField::Thinking);
+        effort.into_iter().chain(thinking).find(|field| self.sends_field(*field, reasoning))
     }
 
     fn is_refused_for_cache_marks(&self, fault: &Fault) -> bool {
@@ -469,8 +481,13 @@ impl ContextView<'_> {
 
     fn drop_refused_field(&mut self) {
         let Some(fault) = self.caller.last_fault() else { return };
-        let Some(field) = refused_field(fault) else { return };
         let endpoint = self.caller.endpoint();
+        let reasoning = if self.compactor.summarising.is_some() {
+            Reasoning::LEAST
+        } else {
+            self.caller.reasoning_for(endpoint, self.conversation)
+        };
+        let Some(field) = self.refused_field(fault, &reasoning) else { return };
         endpoint.client.drop_field(&endpoint.facts.name, field);
     }
 
@@ -514,15 +531,6 @@ impl ContextView<'_> {
             density,
             NAMED,
         )
-    }
-}
-
-/// The field for thinking or effort that a refusal is about.
-fn refused_field(fault: &Fault) -> Option<ReasoningField> {
-    if fault.is_about_effort() {
-        Some(ReasoningField::Effort)
-    } else {
-        fault.is_about_asking_for_thinking().then_some(ReasoningField::Thinking)
     }
 }
 

@@ -423,6 +423,7 @@ impl Budgets {
             shared_limit_waits: holds,
             odd_refusals: full.odd_refusals,
             cache_marks: full.cache_marks,
+            thinking: full.thinking,
             ..self
         }
         .renewed_by_another_wait(full)

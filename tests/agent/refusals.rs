@@ -95,6 +95,20 @@ async fn a_service_that_refuses_effort_or_thinking_is_asked_without_it_from_then
     }
 }
 
+/// The first field that the message names was not sent.
+#[tokio::test]
+async fn a_refusal_that_names_a_field_which_was_not_sent_costs_the_other() {
+    let refusal = "effort: not supported, as is thinking";
+    let scenario =
+        Scenario::new().status(400).error("invalid_request_error", refusal, None).reply("Done.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let requests = played.server.requests();
+    let has_thinking = |at: usize| requests[at].body["thinking"].is_object();
+    assert!(requests[0].body["output_config"].is_null(), "no effort is asked for");
+    assert_eq!((requests.len(), has_thinking(0), has_thinking(1)), (2, true, false));
+}
+
 /// Each is repeated once; a second refusal in a row is final.
 #[tokio::test]
 async fn a_refusal_that_is_contradicted_is_doubted_once() {
