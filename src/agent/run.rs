@@ -353,8 +353,12 @@ impl RunWorld<'_> {
 
     /// Records the calls of sub-agents that were denied since the last time.
     pub(super) fn record_agents_denials(&mut self) {
-        let denied = self.context.deps.registry.take_denials();
-        self.conversation.journal.undone_calls(UndoneCalls { denied, ..UndoneCalls::default() });
+        // The run alone reports them, not another of its sub-agents or searches.
+        if self.context.mark.is_none() && self.caller.search.is_none() {
+            let of_agents = self.context.deps.registry.take_denials();
+            let undone = UndoneCalls { of_agents, ..UndoneCalls::default() };
+            self.conversation.journal.undone_calls(undone);
+        }
     }
 
     /// The outcome so far, as if the run ended now with this reason.

@@ -218,7 +218,7 @@ impl RunWorld<'_> {
     /// Waits for the lists of servers that have just announced other tools, so that the next request
     /// offers them.
     pub(super) async fn await_tool_lists(&mut self) {
-        if self.tools.servers.is_empty() {
+        if self.tools.servers.is_empty() || self.caller.search.is_some() {
             return;
         }
         let servers = Arc::clone(&self.tools.servers);
@@ -233,7 +233,7 @@ impl RunWorld<'_> {
         for line in self.tools.toolbox.take_warnings() {
             self.monitor.emit(&RunEvent::Warning(line));
         }
-        if self.tools.servers.is_empty() {
+        if self.tools.servers.is_empty() || self.caller.search.is_some() {
             return;
         }
         for line in self.tools.servers.take_warnings() {
@@ -287,7 +287,7 @@ fn news_of(standing: &ServerReport) -> Option<String> {
         ServerStatus::Pending | ServerStatus::Disabled => None,
         ServerStatus::Connected => Some(format!(
             "MCP server {name:?} is connected now. Its tools, whose names begin with {}, can be \
-             used, perhaps after a search with ToolSearch.",
+             used; where ToolSearch is offered, it finds them.",
             tool_name_prefix(name)
         )),
         ServerStatus::NeedsAuth | ServerStatus::Failed => {

@@ -277,6 +277,7 @@ impl RunWorld<'_> {
                     if outcome.is_error && slot.cancels_siblings() {
                         siblings.cancel();
                     }
+                    self.record_searches();
                     let ended = self.ended_call(&slot.call, took, &outcome);
                     self.monitor.emit(&RunEvent::ToolEnds(Box::new(ended)));
                     let finished = self.finish(slot, outcome);
@@ -340,10 +341,12 @@ impl RunWorld<'_> {
             self.tools.deferred_tools.record_call(&call.name);
             None
         };
+        let is_search = call.name == WEB_SEARCH;
         let toolbox = Arc::clone(&self.tools.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(&self.tools.places));
         async move {
             let outcome = if let Some(delegated) = delegated {
+                let _place = if is_search { places.acquire().await.ok() } else { None };
                 Some(delegated.await)
             } else if let Some((token, mut task)) = early {
                 tokio::select! {
@@ -386,13 +389,14 @@ impl RunWorld<'_> {
         (block, outcome.detail)
     }
 
-    /// Counts what searches of the web have cost. The shared ledger has it already.
+    /// Counts what searches of the web have cost. The shared ledger was charged when each request
+    /// ended.
     fn record_searches(&mut self) {
         let lines = self.tools.search_costs.take();
         let stats = &mut self.caller.accounting.tally;
         for line in &lines {
             self.conversation.journal.spend(line.cost, &line.usage, &line.model);
-            stats.usage.web_search_requests += line.usage.web_search_requests;
+            stats.usage += line.usage;
         }
         if self.context.mark.is_none() {
             ModelStats::merge(&mut stats.by_model, lines);

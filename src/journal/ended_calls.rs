@@ -10,7 +10,7 @@ pub struct ToolStats {
     pub calls: u32,
     pub failed: u32,
     pub denied: u32,
-    /// Answered with a synthetic result, because the run or its reply ended first.
+    /// Answered with a synthetic result: never begun, or cut off with unknown outcome.
     pub abandoned: u32,
 }
 
@@ -28,9 +28,11 @@ pub struct Denial {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UndoneCalls {
-    /// Those of sub-agents, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<Denial>,
+    /// Denied calls of sub-agents. Their ids may be those of other calls here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub of_agents: Vec<Denial>,
     /// The ids of calls that get a synthetic result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub abandoned: Vec<String>,

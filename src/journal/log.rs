@@ -317,6 +317,9 @@ impl Journal {
     /// Appends the intent to run tools, and for each whether its input was changed. They may only
     /// start after this has returned.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
+        for (call, _) in calls {
+            self.recorded.started(&call.id, &call.name);
+        }
         let calls = calls.iter().map(ToolStarted::of).collect();
         self.record(&JournalRecord::Intent { calls }, Sync::Now);
     }

@@ -154,19 +154,30 @@ impl RecordedPrompt {
             self.calls.has_failed |= is_error;
         }
         let is_one_of = |ids: &[String]| ids.iter().any(|one| one == id);
+        let is_denied = is_one_of(&self.calls.denied);
+        let is_abandoned = !is_denied && is_one_of(&self.calls.abandoned);
         self.tools.calls += 1;
-        self.tools.denied += u32::from(is_one_of(&self.calls.denied));
-        self.tools.abandoned += u32::from(is_one_of(&self.calls.abandoned));
-        let is_undone = is_one_of(&self.calls.denied) || is_one_of(&self.calls.abandoned);
-        self.tools.failed += u32::from(is_error && !is_undone);
+        self.tools.denied += u32::from(is_denied);
+        self.tools.abandoned += u32::from(is_abandoned);
+        self.tools.failed += u32::from(is_error && !is_denied && !is_abandoned);
     }
 
     /// Takes in calls that end without having done their work, before their results.
     pub fn undone(&mut self, calls: &UndoneCalls) {
-        let UndoneCalls { denied, abandoned } = calls;
+        let UndoneCalls { denied, of_agents, abandoned } = calls;
+        for denial in denied {
+            self.started(&denial.tool_use_id, &denial.tool_name);
+        }
         self.calls.denied.extend(denied.iter().map(|denial| denial.tool_use_id.clone()));
         self.calls.abandoned.extend(abandoned.iter().cloned());
-        self.denials.extend(denied.iter().cloned());
+        self.denials.extend(denied.iter().chain(of_agents).cloned());
+    }
+
+    /// Takes in a call that runs now: it may be one that an earlier prompt deferred.
+    pub fn started(&mut self, id: &str, name: &str) {
+        if !self.calls.open.iter().any(|(open, _)| open == id) {
+            self.calls.open.push((id.to_owned(), name == OUTPUT_TOOL));
+        }
     }
 
     /// Takes in a step of the state machine, after the messages that belong to it.

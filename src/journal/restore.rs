@@ -354,6 +354,9 @@ impl SessionReplay {
             JournalRecord::Transition { transition } => self.apply_transition(&transition),
             JournalRecord::Intent { calls } => {
                 self.deferred = false;
+                for call in &calls {
+                    self.recorded.started(&call.id, &call.name);
+                }
                 self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
             }
             JournalRecord::Spend { cost, usage, model, unsettled } => {

@@ -134,8 +134,10 @@ fn calls_are_counted_by_their_outcome() {
     prompt.reply(&names.map(|name| call(name, "Bash")), Some("tool_use"));
     prompt.step(&step(Event::Replied(TOOLS), ReplyDisposition::Keep, None));
     prompt.undone(&UndoneCalls {
-        denied: vec![denial("denied"), denial("of an agent")],
-        abandoned: vec!["abandoned".to_owned()],
+        denied: vec![denial("denied")],
+        // Its id is that of another call, and after a crash every open call is recorded again.
+        of_agents: vec![denial("done")],
+        abandoned: vec!["abandoned".to_owned(), "denied".to_owned()],
     });
     assert_eq!(prompt.tools(), ToolStats::default(), "they have no results");
     for _again in 0..2 {
@@ -146,7 +148,14 @@ fn calls_are_counted_by_their_outcome() {
         let counts = ToolStats { calls: 4, failed: 1, denied: 1, abandoned: 1 };
         assert_eq!(prompt.tools(), counts);
     }
-    assert_eq!(prompt.denials(), [denial("denied"), denial("of an agent")]);
+    assert_eq!(prompt.denials(), [denial("denied"), denial("done")]);
+    // A call that an earlier prompt deferred runs before the prompt begins.
+    let mut resumed = RecordedPrompt::default();
+    resumed.started("deferred", "Bash");
+    resumed.told(&[result("deferred", false)], None);
+    resumed.undone(&UndoneCalls { denied: vec![denial("other")], ..UndoneCalls::default() });
+    resumed.told(&[result("other", true)], None);
+    assert_eq!(resumed.tools(), ToolStats { calls: 2, denied: 1, ..ToolStats::default() });
     prompt.step(&step(Event::Begin, ReplyDisposition::Absent, None));
     assert_eq!(
         (prompt.tools(), prompt.denials()),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -122,7 +123,7 @@ async fn run(
     let alone = AgentDefinition { max_turns: Some(REPLIES_MAX), ..AgentDefinition::default() };
     let mut limits = limits(&parent, &alone);
     limits.stop_hooks = false;
-    let mut observer = SearchObserver;
+    let mut observer = SearchObserver(parent.post.clone());
     let interrupts = deps.registry.interrupts.clone();
     let monitor =
         RunMonitor::new(&mut observer, deps.clock, interrupts, limits.deadline, limits.heartbeat);
@@ -163,11 +164,16 @@ async fn run(
     Err(why.unwrap_or_else(|| format!("it ended as {}", reason.name())))
 }
 
-/// Ignores the events of a search: its wait appears in the heartbeats of the run.
-struct SearchObserver;
+/// Passes warnings of a search on. Its wait appears in the heartbeats of the run.
+struct SearchObserver(UnboundedSender<RunEvent>);
 
 impl Observer for SearchObserver {
-    fn observe(&mut self, _event: &RunEvent) {}
+    fn observe(&mut self, event: &RunEvent) {
+        if matches!(event, RunEvent::Warning(_)) {
+            // The receiver is gone once the run has ended.
+            let _ = self.0.send(event.clone());
+        }
+    }
 }
 
 impl SearchFindings {
