@@ -239,15 +239,28 @@ const FLOODS: [&str; 6] = [
     "head -c 50G /dev/zero",
 ];
 
+/// Runs a command up to its timeout.
+async fn flood(bench: &Bench, command: &str, timeout_ms: u64) -> ToolOutcome {
+    let began = Stopwatch::start();
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": timeout_ms })).await;
+    began.assert_within(Duration::from_millis(timeout_ms) + Duration::from_secs(28), command);
+    assert_eq!(outcome.detail["timed_out"], true, "{command}: {outcome:?}");
+    outcome
+}
+
 #[tokio::test]
 async fn a_background_flood_is_stopped_and_its_output_truncated() {
     for command in FLOODS {
-        let bench = Bench::open();
-        let began = Stopwatch::start();
-        let outcome = bench.run("Bash", json!({ "command": command, "timeout": 2_000 })).await;
-        began.assert_within(Duration::from_secs(30), command);
-        assert_eq!(outcome.detail["timed_out"], true, "{command}");
-        assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}");
+        let mut bench = Bench::open();
+        let mut outcome = flood(&bench, command, 2_000).await;
+        // On a busy machine, the command had hardly begun.
+        for timeout in [8_000, 32_000] {
+            if outcome.detail["output_bytes"].as_u64() <= Some(100_000) {
+                bench = Bench::open();
+                outcome = flood(&bench, command, timeout).await;
+            }
+        }
+        assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}: {outcome:?}");
         assert!(text(&outcome).chars().count() < 31_000, "{command}");
         assert!(kept(&bench.outside().join("scratch")) <= 64 << 20, "{command}");
     }
