@@ -22,9 +22,10 @@ use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
-    Capabilities, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming, PipeSender,
-    ProgressLines, Resumption, RunLimits, RunObservers, ServiceNotifier, SnapshotRecorder,
-    StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe, is_stderr_stdout, pipe,
+    Capabilities, DebugLog, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming,
+    PipeSender, ProgressLines, Resumption, RunLimits, RunObservers, ServiceNotifier,
+    SnapshotRecorder, StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe,
+    is_stderr_stdout, pipe,
 };
 use super::output_file::OutputFile;
 use super::panics;
@@ -361,7 +362,8 @@ impl RunJob {
         let spans = telemetry.as_ref().map(TelemetryExporter::recorder);
         let (service, unnotified) = self.notify_service();
         let people = self.progress_observer();
-        let mut watchers = RunObservers { witness, people, programs, probe, spans, service };
+        let debug = self.debug_log()?;
+        let mut watchers = RunObservers { witness, people, programs, probe, debug, spans, service };
         let doubts = fast_mode_warning(settings, &setup.endpoints);
         let withheld = setup.toolbox.withheld_despite_rules();
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
@@ -387,9 +389,14 @@ impl RunJob {
             ending.broken = Some(faults.join("; "));
         }
         let (spans, facts) = (watchers.spans.take(), RunFacts::of(&ending));
+        let debug = watchers.debug.take();
         let code = self.deliver_result(ending, &subject, watchers, &out, drain).await;
         if let Some((telemetry, spans)) = telemetry.zip(spans) {
             telemetry::finish(self, telemetry, spans, &facts, code).await;
+        }
+        if let Some(debug) = debug {
+            // The result does not depend on it.
+            let _incomplete = debug.finish(STDERR_PATIENCE).await;
         }
         Ok(code)
     }
@@ -488,6 +495,18 @@ impl RunJob {
             }
             gathered = prompt::gather(source, plan, stdin::start_reading, heartbeat, heard) => gathered,
         }
+    }
+
+    /// Opens the file that gets every detail, if one is named.
+    fn debug_log(&self) -> Result<Option<DebugLog>, UsageError> {
+        let Some(place) = &self.settings.output.debug_file else { return Ok(None) };
+        let file = place.append().map_err(|error| {
+            UsageError::new(format!("--debug-file {}: {error}", place.path().display()))
+        })?;
+        let clock = self.clock;
+        let limits = RunLimits { budget: self.settings.budget, time: self.limit };
+        let now = move || WallTime::from_clock(&clock);
+        Ok(Some(DebugLog::new(file, Arc::clone(&self.shared.mask), now, limits)))
     }
 
     /// Returns the observer for standard error: a bar on a terminal, lines otherwise.

@@ -298,6 +298,7 @@ impl FoundSession {
             required_servers: self.required_servers(settings),
             contract: Some(settings.contract()),
             prompt: Some(self.first),
+            title: settings.session_title.clone(),
             redact: settings.secrets(),
         };
         let is_forked = matches!(self.kind, SessionOrigin::Forked(_));

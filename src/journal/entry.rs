@@ -34,6 +34,8 @@ pub struct ProcessOpening {
     pub contract: Option<Contract>,
     /// The prompt of a new session. An existing session keeps its own.
     pub prompt: Option<FirstPrompt>,
+    /// The name of the session, if this process gives it one.
+    pub title: Option<String>,
     /// Values that must never reach the disk, such as keys. Those shorter than eight bytes are not
     /// treated as secrets.
     pub redact: Vec<String>,
@@ -257,6 +259,20 @@ pub(super) struct MessageLine<'a> {
     /// Without the last one, the reply is torn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) part: Option<(usize, usize)>,
+    pub(super) seq: u64,
+}
+
+/// The type of a line with the session's name.
+pub(super) const TITLE_TYPE: &str = "custom-title";
+
+/// A line with the session's name, in the form of the reference.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TitleLine<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) custom_title: &'a str,
+    pub(super) session_id: &'a str,
     pub(super) seq: u64,
 }
 

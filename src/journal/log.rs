@@ -16,8 +16,8 @@ use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 use super::ended_calls::UndoneCalls;
 use super::entry::{
     Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, JournalRecord, MessageLine,
-    MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, ToolStarted, VERSION,
-    WireMessage,
+    MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, TITLE_TYPE, TitleLine,
+    ToolStarted, VERSION, WireMessage,
 };
 use super::lease::{FileLock, LeaseRequest, SessionLease};
 use super::lease_claim::LeaseRefusal;
@@ -455,6 +455,11 @@ impl Journal {
         }
         if let Some(prompt) = opening.prompt.as_ref().filter(|_| known.prompt.is_none()) {
             self.record(&JournalRecord::Prompt(prompt.clone()), Sync::Now);
+        }
+        if let Some(title) = &opening.title {
+            let (session_id, seq) = (self.session.as_str(), self.seq + 1);
+            let line = TitleLine { kind: TITLE_TYPE, custom_title: title, session_id, seq };
+            self.write_json(serde_json::to_vec(&line), Sync::Later);
         }
     }
 

@@ -66,7 +66,7 @@ pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions}
 pub use subagents::{SubagentHeader, SubagentJournal};
 pub use summary::{
     ListScope, SessionFile, SessionState, SessionSummary, list_sessions, locate_session,
-    summarize_session,
+    session_named, summarize_session,
 };
 pub use terms::{Kept, Terms, read_terms};
 pub use totals::{ModelSpan, ModelTotals, SessionTotals};

@@ -114,6 +114,7 @@ impl Journal {
             required_servers: Vec::new(),
             contract: None,
             prompt: None,
+            title: None,
             redact: newcomer.redact.clone(),
         };
         journal.open(

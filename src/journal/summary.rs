@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
+use crate::json;
 use crate::recovery::{Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
@@ -101,6 +103,8 @@ pub struct SessionSummary {
     pub spent: Spending,
     /// The first words of the first prompt.
     pub prompt: Option<String>,
+    /// The name that the user gave it last.
+    pub title: Option<String>,
     /// Lines that cannot be read.
     pub damaged_lines: u32,
 }
@@ -151,6 +155,7 @@ pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
         turns: scan.turns,
         spent,
         prompt: scan.prompt.or(scan.first_text),
+        title: scan.title,
         damaged_lines: scan.damaged_lines,
     })
 }
@@ -167,6 +172,7 @@ struct SessionScan {
     counted: TurnCounting,
     spent: Spending,
     prompt: Option<String>,
+    title: Option<String>,
     first_text: Option<String>,
     damaged_lines: u32,
 }
@@ -175,6 +181,26 @@ struct SessionScan {
 const HEAD_BYTES: usize = 6 << 10;
 /// The part of a line that has its members after the message.
 const TAIL_BYTES: usize = 112;
+
+/// The type of a line with the session's name, as it is written.
+const TITLE_HEAD: &[u8] = br#""type":"custom-title""#;
+
+/// The name in such a line.
+fn title_of(line: &[u8]) -> Option<String> {
+    let line: Value = json::read(line).ok()?;
+    line["customTitle"].as_str().filter(|title| !title.is_empty()).map(str::to_owned)
+}
+
+/// Finds the session of this working directory with a name: the last written one.
+pub fn session_named(place: &SessionFolder, name: &str) -> Option<SessionId> {
+    let mut files = list_sessions(place, ListScope::Project).into_iter();
+    let is_named = |file: &SessionFile| {
+        let mut scan = SessionScan::default();
+        let read = File::open(&file.path).and_then(|opened| scan.read(opened));
+        read.is_ok() && scan.title.as_deref() == Some(name)
+    };
+    files.find(is_named).map(|file| file.id)
+}
 
 impl SessionScan {
     fn read(&mut self, file: File) -> io::Result<()> {
@@ -210,6 +236,8 @@ impl SessionScan {
             if !continues && self.counted.observe_reply() {
                 self.turns = self.turns.saturating_add(1);
             }
+        } else if has(&head[..head.len().min(160)], TITLE_HEAD) {
+            self.title = title_of(line).or(self.title.take());
         } else if has(head, br#""type":"user""#) {
             self.ended = None;
             self.observe_user(line);

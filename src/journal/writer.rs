@@ -258,6 +258,7 @@ mod tests {
             required_servers: Vec::new(),
             contract: None,
             prompt: None,
+            title: None,
             redact: Vec::new(),
         };
         let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));

@@ -266,6 +266,8 @@ pub(super) fn opening() -> ProcessOpening {
         required_servers: Vec::new(),
         contract: None,
         prompt: None,
+        title: None,
+        title: None,
         redact: Vec::new(),
     }
 }

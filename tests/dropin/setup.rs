@@ -82,3 +82,34 @@ fn an_enabled_plugin_that_is_not_there_is_named_once() {
     assert!(stderr.contains("far@away") && stderr.contains("--plugin-dir"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
+
+#[test]
+fn sessions_have_names_by_which_they_are_resumed() {
+    let caller = Caller::new();
+    judge(
+        &caller,
+        &[
+            (r#"claude -p "first task" -n nightly"#, "feat: add parser"),
+            (r#"claude -p "other task" --name=weekly"#, "feat: add parser"),
+            ("claude sessions --json | jq -r .name | sort | paste -sd' '", "nightly weekly"),
+            ("claude sessions | grep -c nightly", "1"),
+            (r#"claude -p --resume nightly "and more""#, "feat: add parser"),
+            (r#"claude -p "more" --resume unheard-of >/dev/null 2>&1; echo $?"#, "2"),
+        ],
+    );
+    let requests = caller.server().requests();
+    let last = requests.last().expect("a request").body.to_string();
+    assert!(last.contains("first task") && !last.contains("other task"), "{last}");
+}
+
+#[test]
+fn details_go_to_the_file_that_is_named() {
+    let caller = Caller::new();
+    let (code, stdout, stderr) = caller.shell("claude -p hi --debug-file trace.log -d api");
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "feat: add parser\n", ""));
+    let trace = std::fs::read_to_string(caller.path("work/trace.log")).expect("the file");
+    assert!(trace.lines().count() > 2, "{trace}");
+    assert!(!trace.contains("test-key-0123456789"), "{trace}");
+    let (code, _, stderr) = caller.shell("claude -p hi --debug-file /nowhere/trace.log");
+    assert_eq!(code, 2, "{stderr}");
+}

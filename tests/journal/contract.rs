@@ -30,6 +30,8 @@ fn starting(terms: &Value, prompt: &str) -> ProcessOpening {
     ProcessOpening {
         contract: Some(contract(terms)),
         prompt: Some(FirstPrompt::of(prompt)),
+        title: None,
+        title: None,
         redact: vec![SECRET.to_owned()],
         ..opening()
     }

@@ -20,6 +20,8 @@ const LOST: &str = "record of this session was damaged";
 fn starting() -> ProcessOpening {
     let terms = json!({ "require": "make check" }).as_object().expect("an object").clone();
     ProcessOpening {
+        title: None,
+        title: None,
         contract: Some(Contract { version: 1, terms, redacted: Vec::new(), folder: None }),
         prompt: Some(FirstPrompt::of("go")),
         ..opening()

@@ -1,6 +1,8 @@
 //! Flags of the reference CLI, which agent SDKs, CI actions and scripts send (PROTOCOL 1.2, 1.3, C7).
 //! Some are obeyed; the others are accepted, and one warning names those without an effect.
 
+use std::path::PathBuf;
+
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
@@ -28,8 +30,11 @@ pub struct CompatibilityArgs {
     #[arg(long)]
     pub restricted: bool,
     /// Like --log-detail; a filter has no effect
-    #[arg(long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(short = 'd', long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     debug: Option<String>,
+    /// Write what --log-detail shows to this file, and not to standard error
+    #[arg(long, value_name = "PATH")]
+    pub debug_file: Option<PathBuf>,
     #[arg(long, hide = true)]
     debug_to_stderr: bool,
     /// With none, calls that need a question are denied
@@ -43,9 +48,9 @@ pub struct CompatibilityArgs {
 }
 
 impl CompatibilityArgs {
-    /// Whether standard error tells what happens, as with `--log-detail`.
+    /// Whether standard error tells what happens, as with `--log-detail`. A file takes its place.
     pub fn logs_detail(&self) -> bool {
-        self.debug_to_stderr || self.debug.is_some()
+        self.debug_to_stderr || self.debug.is_some() && self.debug_file.is_none()
     }
 
     /// Whether only managed hooks run.
@@ -101,14 +106,12 @@ const IGNORED: [Ignored; 28] = [
     ignored("--bg", Values::None),
     ignored("--chrome", Values::None),
     ignored("--cloud", Values::Optional),
-    ignored("--debug-file", Values::One),
     ignored("--desktop", Values::None),
     ignored("--environment", Values::One),
     ignored("--file", Values::One),
     ignored("--from-pr", Values::Optional),
     ignored("--init", Values::None),
     ignored("--maintenance", Values::None),
-    ignored("--name", Values::One),
     ignored("--plugin-url", Values::One),
     ignored("--remote-control", Values::Optional),
     ignored("--remote-control-session-name-prefix", Values::One),
@@ -147,7 +150,6 @@ fn id(flag: &'static str) -> &'static str {
 fn argument(ignored: &Ignored) -> Arg {
     let id = id(ignored.flag);
     let arg = Arg::new(id).long(id).hide(true);
-    let arg = if id == "name" { arg.short('n') } else { arg };
     match ignored.values {
         Values::None => arg.action(ArgAction::SetTrue),
         Values::Optional => arg.num_args(0..=1).require_equals(true).default_missing_value(""),

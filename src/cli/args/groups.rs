@@ -192,6 +192,9 @@ pub struct SessionArgs {
     /// The id of the new session: a UUID
     #[arg(long, value_name = "UUID")]
     pub session_id: Option<String>,
+    /// A name for the session, which --resume takes
+    #[arg(short, long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Keep no journal
     #[arg(long)]
     pub no_session_persistence: bool,

@@ -5,6 +5,7 @@ mod agents;
 mod bar;
 mod calls;
 mod capabilities;
+mod debug_log;
 mod deltas;
 mod heartbeat_file;
 mod heartbeat_line;
@@ -26,6 +27,7 @@ mod terminal_filter;
 pub use agents::work_frames;
 pub use bar::StatusLine;
 pub use capabilities::Capabilities;
+pub use debug_log::DebugLog;
 pub use heartbeat_file::HeartbeatFile;
 pub use lines::{LineMedium, LineStyle, ProgressLines, one_line};
 pub use paragraph::{Paragraph, columns_of};
@@ -52,6 +54,7 @@ pub struct RunObservers {
     /// `text`, and `json` without `--verbose`, have nothing to say before the end.
     pub programs: Option<StreamJson>,
     pub probe: Option<HeartbeatFile>,
+    pub debug: Option<DebugLog>,
     pub spans: Option<SpanRecorder>,
     pub service: Option<ServiceNotifier>,
 }
@@ -65,6 +68,9 @@ impl Observer for RunObservers {
         }
         if let Some(probe) = &mut self.probe {
             probe.observe(event);
+        }
+        if let Some(debug) = &mut self.debug {
+            debug.observe(event);
         }
         if let Some(spans) = &mut self.spans {
             spans.observe(event);

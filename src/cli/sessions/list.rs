@@ -104,7 +104,9 @@ fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) 
         let folder = context.shown_folder(path);
         if id_length.is_some() { end_of(&folder) } else { folder }
     });
-    let prompt = summary.prompt.as_deref().map(one_line).unwrap_or_default();
+    // The name says more than the prompt.
+    let prompt = summary.title.as_ref().or(summary.prompt.as_ref());
+    let prompt = prompt.map(|text| one_line(text)).unwrap_or_default();
     let (turns, spent) = if summary.state == SessionState::Foreign {
         // Other programs record these in ways of their own.
         (String::new(), String::new())
@@ -174,6 +176,7 @@ fn object(file: &SessionFile) -> Value {
             object["num_turns"] = json!(is_known.then_some(summary.turns));
             object["total_cost_usd"] = json!(spent);
             object["prompt"] = json!(summary.prompt);
+            object["name"] = json!(summary.title);
             object["damaged_lines"] = json!(summary.damaged_lines);
         }
         Err(error) => {

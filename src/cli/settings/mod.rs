@@ -59,6 +59,8 @@ pub struct Settings {
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
+    /// The name that the session gets.
+    pub session_title: Option<String>,
     /// How the session to resume is read.
     pub reading: ReadRequest,
     /// How the session to resume was started. Empty for a new one.
@@ -163,6 +165,8 @@ pub struct OutputSettings {
     pub subagent_text: bool,
     pub result_file: Option<OutputFile>,
     pub heartbeat_file: Option<OutputFile>,
+    /// The file that gets every detail of the run.
+    pub debug_file: Option<OutputFile>,
     /// Whether the terminal cannot move its cursor.
     pub dumb_terminal: bool,
     pub colors: ColorChoice,

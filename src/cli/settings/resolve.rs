@@ -41,6 +41,7 @@ pub fn resolve(
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
     let variables = variables.into();
+    let args = &with_named_session(args, &variables, &cwd);
     let terms = read_terms(args, &variables, &cwd);
     let settings = resolve_resumed(&managed::files(), args, &variables, cwd, &terms)?;
     check_credential(&settings)?;
@@ -103,6 +104,7 @@ pub fn resolve_resumed(
         output: output(args, env, step_summary(config, variables))?,
         prompt: prompt(args, config),
         session: start(args)?,
+        session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
         reading: reading(args)?,
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
@@ -284,6 +286,7 @@ fn output(
         subagent_text: output.forward_subagent_text,
         result_file: output_file("--result-file", output.result_file.as_deref())?,
         heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
+        debug_file: output_file("--debug-file", args.compatibility.debug_file.as_deref())?,
         dumb_terminal: env.dumb_terminal,
         colors: env.colors,
         is_ci: env.is_ci,
@@ -352,6 +355,21 @@ fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
         None if session.go_on => Ok(SessionStart::Continue { fork }),
         None => Ok(SessionStart::New { session_id: fresh() }),
     }
+}
+
+/// The flags with the id of the session that `--resume` names by its name.
+fn with_named_session(args: &RunArgs, variables: &Variables, cwd: &Path) -> RunArgs {
+    let mut args = args.clone();
+    let given = args.session.resume.take();
+    args.session.resume = given.map(|given| {
+        if Uuid::try_parse(&given).is_ok() {
+            return given;
+        }
+        let folder = session_dir(&args, &environment::config_dir(variables));
+        let found = journal::session_named(&SessionFolder::new(&folder, cwd), &given);
+        found.map_or(given, |id| id.as_str().to_owned())
+    });
+    args
 }
 
 /// Reads how the session to resume was started. Errors are reported later, when it is opened.

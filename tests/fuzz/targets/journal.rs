@@ -67,6 +67,8 @@ fn opening() -> ProcessOpening {
         required_servers: Vec::new(),
         contract: None,
         prompt: None,
+        title: None,
+        title: None,
         redact: Vec::new(),
     }
 }

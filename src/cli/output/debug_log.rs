@@ -1,0 +1,56 @@
+//! The file of `--debug-file`: every detail of a run, as `--log-detail` shows it.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent::{Observer, RunEvent};
+use crate::cli::args::Verbosity;
+use crate::cli::timestamps::WallTime;
+use crate::secrets::Redactor;
+
+use super::lines::{LineMedium, LineStyle, ProgressLines};
+use super::pipe::{PipeDrain, pipe};
+use super::style::Styling;
+use super::summary::RunLimits;
+
+/// Writes the details of a run to a file.
+pub struct DebugLog {
+    lines: ProgressLines,
+    drain: PipeDrain,
+}
+
+impl DebugLog {
+    /// Appends to an open file. `clock` says what the time is on the wall.
+    pub fn new(
+        file: File,
+        redactor: Arc<Redactor>,
+        clock: impl Fn() -> WallTime + Send + Sync + 'static,
+        limits: RunLimits,
+    ) -> Self {
+        let (out, drain) = pipe(file, redactor, || {});
+        let style = LineStyle {
+            verbosity: Verbosity::Detail,
+            medium: LineMedium::Log,
+            styling: Styling::default(),
+            limits,
+        };
+        Self { lines: ProgressLines::new(out, clock, style), drain }
+    }
+
+    /// Waits until everything is written, for at most `patience`.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub async fn finish(self, patience: Duration) -> io::Result<()> {
+        drop(self.lines);
+        self.drain.finish(patience).await
+    }
+}
+
+impl Observer for DebugLog {
+    fn observe(&mut self, event: &RunEvent) {
+        self.lines.observe(event);
+    }
+}
