@@ -3,7 +3,7 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► batch · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
+//! cli ─► batch · checkout · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
 //!     process ─► the pure ones: recovery · secrets · sse · transcript ─► embedded · json · task · types
 //! ```
 
@@ -13,6 +13,7 @@
 pub mod cli;
 
 pub mod batch;
+pub mod checkout;
 pub mod doctor;
 pub mod host;
 pub mod report;

@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 9] = [
     &["config", "history"],
     &["agent"],
     &["rehearsal"],
-    &["batch", "doctor", "host", "report", "telemetry"],
+    &["batch", "checkout", "doctor", "host", "report", "telemetry"],
     &["cli"],
 ];
 

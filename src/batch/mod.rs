@@ -9,7 +9,6 @@
 //! [`BatchFolder`], so a batch goes on wherever it was cut off.
 
 mod budget;
-mod checkout;
 mod collect;
 mod folder;
 mod local_engine;
@@ -22,7 +21,6 @@ mod task_state;
 mod worker_index;
 
 pub use budget::{BudgetError, divide};
-pub use checkout::{CheckoutError, CheckoutStep, check_out};
 pub use collect::{BatchCounts, BatchSummary, TaskReport};
 pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, FileLock, TaskFolder};
 pub use local_engine::{

@@ -14,6 +14,7 @@ use crate::process::forbid_dumps;
 
 use super::args::{self, CliRequest, ProgramName, RequestedOutput};
 use super::batch;
+use super::checkouts::enter_worktree;
 use super::completions;
 use super::config;
 use super::doctor;
@@ -148,10 +149,13 @@ fn dispatch(
         CliRequest::Run(args) => {
             let world = process_context(signals, last)?;
             let check: ExitCheck<'_> = &|_, _| Vec::new();
-            if args.output.is_driven_by_host() {
-                return with_runtime(host::drive(&args, world, check));
-            }
-            with_runtime(run::run(&args, world, check))
+            with_runtime(async {
+                let world = enter_worktree(&args, world).await?;
+                if args.output.is_driven_by_host() {
+                    return host::drive(&args, world, check).await;
+                }
+                run::run(&args, world, check).await
+            })
         }
         CliRequest::Rehearse(args) => {
             let world = process_context(signals, last)?;

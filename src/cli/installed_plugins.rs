@@ -7,6 +7,7 @@
 //! <config dir>/plugins/marketplaces/NAME/        a marketplace: .claude-plugin/marketplace.json
 //! <config dir>/plugins/cache/MARKETPLACE/NAME/VERSION/
 //! ```
+//! Marketplaces of the setting `extraKnownMarketplaces` may be folders elsewhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,18 +32,55 @@ pub(super) struct EnabledPlugins {
 }
 
 impl EnabledPlugins {
-    /// Looks for each enabled plugin in the folders of the user's settings, the first ones first.
-    pub(super) fn find(enabled: &BTreeMap<String, Value>, config_folders: &[PathBuf]) -> Self {
+    /// Looks for each enabled plugin in the folders of the user's settings, the first ones first, then
+    /// in the marketplaces that settings name.
+    pub(super) fn find(
+        enabled: &BTreeMap<String, Value>,
+        config_folders: &[PathBuf],
+        marketplaces: &Marketplaces,
+    ) -> Self {
         let roots: Vec<PathBuf> =
             config_folders.iter().map(|folder| folder.join("plugins")).collect();
         let mut found = Self::default();
         for (id, _) in enabled.iter().filter(|(_, value)| is_enabled(value)) {
-            match roots.iter().find_map(|root| folder_of(id, root)) {
+            let of_settings = || marketplaces.folder_of(id);
+            match roots.iter().find_map(|root| folder_of(id, root)).or_else(of_settings) {
                 Some(folder) => found.folders.push(folder),
                 None => found.missing.push(id.clone()),
             }
         }
         found
+    }
+}
+
+/// The folders of the marketplaces that settings name.
+#[derive(Debug, Default)]
+pub(super) struct Marketplaces(BTreeMap<String, PathBuf>);
+
+impl Marketplaces {
+    /// Adds those of a value of `extraKnownMarketplaces` that are on this disk. A relative path begins
+    /// at `cwd`.
+    pub(super) fn add(&mut self, value: &Value, cwd: &Path) {
+        for (name, entry) in value.as_object().into_iter().flatten() {
+            let source = &entry["source"];
+            let path = source["path"].as_str().map(|path| cwd.join(path));
+            let folder = match source["source"].as_str() {
+                Some("directory") => path,
+                // It names the list of the marketplace.
+                Some("file") => path.and_then(|path| {
+                    let folder = path.parent()?;
+                    let is_inner = folder.ends_with(".claude-plugin");
+                    Some(if is_inner { folder.parent()? } else { folder }.to_owned())
+                }),
+                _ => None,
+            };
+            self.0.extend(folder.map(|folder| (name.clone(), folder)));
+        }
+    }
+
+    fn folder_of(&self, id: &str) -> Option<PathBuf> {
+        let (name, marketplace) = id.rsplit_once('@')?;
+        of_marketplace(name, self.0.get(marketplace)?)
     }
 }
 
@@ -155,7 +193,8 @@ mod tests {
             "two@../shop": true,
         });
         let enabled = serde_json::from_value(enabled).expect("an object");
-        let found = EnabledPlugins::find(&enabled, &[config.path().to_owned()]);
+        let folders = [config.path().to_owned()];
+        let found = EnabledPlugins::find(&enabled, &folders, &Marketplaces::default());
         let root = config.path().join("plugins");
         assert_eq!(
             found.folders,
@@ -165,5 +204,32 @@ mod tests {
             found.missing,
             ["../two@shop", "far@shop", "gone@shop", "out@shop", "two", "two@../shop"]
         );
+    }
+
+    #[test]
+    fn marketplaces_of_settings_are_folders_on_this_disk() {
+        let config = tempfile::tempdir().expect("a folder");
+        let list = json!({ "plugins": [{ "name": "kit", "source": "./kit" }] }).to_string();
+        for shop in ["near", "listed"] {
+            write(&config, &format!("{shop}/.claude-plugin/marketplace.json"), &list);
+            write(&config, &format!("{shop}/kit/.claude-plugin/plugin.json"), "{}");
+        }
+        let named = json!({
+            "near": { "source": { "source": "directory", "path": "near" } },
+            "listed": { "source": { "source": "file",
+                "path": config.path().join("listed/.claude-plugin/marketplace.json") } },
+            "far": { "source": { "source": "github", "repo": "a/b", "path": "near" } },
+            "odd": "near",
+        });
+        let mut marketplaces = Marketplaces::default();
+        marketplaces.add(&named, config.path());
+        let enabled = json!({
+            "kit@near": true, "kit@listed": true, "kit@far": true, "kit@odd": true, "no@near": true,
+        });
+        let enabled = serde_json::from_value(enabled).expect("an object");
+        let found = EnabledPlugins::find(&enabled, &[], &marketplaces);
+        let folders = ["listed/./kit", "near/./kit"].map(|folder| config.path().join(folder));
+        assert_eq!(found.folders, folders);
+        assert_eq!(found.missing, ["kit@far", "kit@odd", "no@near"]);
     }
 }

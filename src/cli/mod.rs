@@ -14,6 +14,7 @@ mod app;
 pub mod args;
 mod assemble;
 mod batch;
+mod checkouts;
 mod completions;
 mod config;
 mod doctor;

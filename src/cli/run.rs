@@ -337,25 +337,7 @@ impl RunJob {
         self.clear_old_sessions();
         let framing = framing(&settings.output);
         let (out, drain) = self.stdout(framing);
-        let stream = || {
-            let partial = settings.output.partial_messages;
-            let stream = StreamJson::new(out.clone(), &subject.session_id, partial);
-            match framing {
-                PipeFraming::Lines => stream,
-                PipeFraming::Array => stream.without_length_limit(),
-            }
-        };
-        let streams = settings.output.format == OutputFormat::StreamJson;
-        let programs = (streams || framing == PipeFraming::Array)
-            .then(stream)
-            .map(|programs| {
-                programs
-                    .with_ignored_settings(&settings.ignored)
-                    .with_capabilities(capabilities(settings))
-            })
-            .map(|programs| programs.with_hook_events(settings.output.hook_events))
-            .map(|programs| programs.with_subagent_text(settings.output.subagent_text))
-            .map(|programs| programs.with_interim_results(self.interim_results(&subject)));
+        let programs = self.stream_observer(&out, framing, &subject);
         let witness = SnapshotRecorder::default();
         self.testament.replace_writer(self.watchdog_writer(witness.clone(), &subject, &out));
         let (telemetry, without_effect) = telemetry::start(self);
@@ -399,6 +381,30 @@ impl RunJob {
             let _incomplete = debug.finish(STDERR_PATIENCE).await;
         }
         Ok(code)
+    }
+
+    /// Returns the observer for standard output, if events are written there before the result.
+    fn stream_observer(
+        &self,
+        out: &PipeSender,
+        framing: PipeFraming,
+        subject: &ResultSubject,
+    ) -> Option<StreamJson> {
+        let (settings, output) = (&self.settings, &self.settings.output);
+        let is_array = framing == PipeFraming::Array;
+        if output.format != OutputFormat::StreamJson && !is_array {
+            return None;
+        }
+        let stream = StreamJson::new(out.clone(), &subject.session_id, output.partial_messages);
+        let stream = if is_array { stream.without_length_limit() } else { stream };
+        Some(
+            stream
+                .with_ignored_settings(&settings.ignored)
+                .with_capabilities(capabilities(settings))
+                .with_hook_events(output.hook_events)
+                .with_subagent_text(output.subagent_text)
+                .with_interim_results(self.interim_results(subject)),
+        )
     }
 
     /// Notifies systemd that the run has begun, unless it is a turn of a host. Returns a warning if

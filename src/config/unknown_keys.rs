@@ -8,12 +8,12 @@ use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
-const FOREIGN: [&str; 40] = [
+const FOREIGN: [&str; 39] = [
     "$schema", "attribution", "autoMemoryEnabled",
     "autoScrollEnabled", "autoUpdates", "autoUpdatesChannel", "awsAuthRefresh",
     "awsCredentialExport", "claudeMdExcludes", "companyAnnouncements", 
     "editorMode",
-    "extraKnownMarketplaces", "feedbackSurveyRate", "fileSuggestion",
+    "feedbackSurveyRate", "fileSuggestion",
     "forceLoginMethod", "gcpAuthRefresh", "includeCoAuthoredBy", "includeGitInstructions",
     "language", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
     "prefersReducedMotion", "prUrlTemplate", "respectGitignore", "showThinkingSummaries",

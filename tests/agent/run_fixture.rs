@@ -267,7 +267,6 @@ pub(super) fn opening() -> ProcessOpening {
         contract: None,
         prompt: None,
         title: None,
-        title: None,
         redact: Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! What scripts ask of the set-up of a run, and plugins that lie on the disk.
 
 use outlast::rehearsal::{AfterLast, Scenario};
+use serde_json::json;
 
 use super::{Caller, judge};
 
@@ -71,6 +72,61 @@ fn plugins_of_marketplaces_on_the_disk_are_used_as_settings_enable_them() {
     assert!(caller.path("home/started").exists(), "its hook did not run");
     let init = "claude -p hi --output-format stream-json --verbose | head -n 1 | jq -r";
     judge(&caller, &[(&format!("{init} .plugins[0].name"), "kit")]);
+}
+
+#[test]
+fn plugins_of_a_marketplace_that_settings_name_are_used() {
+    let caller = furnished();
+    let enabled = r#"{"enabledPlugins": {"kit@shelf": true},
+        "extraKnownMarketplaces": {"shelf": {"source": {"source": "directory",
+            "path": "../home/.claude/plugins/marketplaces/shop"}}}}"#;
+    caller.file("home/.claude/settings.json", enabled);
+    let (code, stdout, stderr) = caller.shell(r#"claude -p "/kit:hello now""#);
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "feat: add parser\n", ""));
+    let body = caller.server().requests()[0].body.to_string();
+    assert!(body.contains("Greet the world. now"), "{body}");
+}
+
+#[test]
+fn a_run_works_in_a_worktree_of_its_own() {
+    let write = json!({ "command": "pwd; git branch --show-current; echo x > made" });
+    let scenario = Scenario::new().tool("Bash", write).reply("Done.").after(AfterLast::RepeatLast);
+    let caller = Caller::with(scenario);
+    let (code, _, stderr) = caller.shell(
+        "git init -q -b main . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x",
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let run = "claude -p go --dangerously-skip-permissions";
+    let (code, stdout, stderr) = caller.shell(&format!("mkdir sub && cd sub && {run} -w fix-1"));
+    assert_eq!((code, stdout.as_str()), (0, "Done.\n"), "{stderr}");
+    let made = caller.path("work/.claude/worktrees/fix-1");
+    let line =
+        format!("outlast: working in {}, on the new branch worktree-fix-1\n", made.display());
+    assert_eq!(stderr, line);
+    let body = caller.server().requests()[1].body.to_string();
+    assert!(body.contains(&format!("{}\\nworktree-fix-1", made.display())), "{body}");
+    assert!(made.join("made").exists() && !caller.path("work/made").exists());
+    judge(
+        &caller,
+        &[
+            // The same worktree, from the main folder and from within it.
+            (&format!("{run} --worktree=fix-1; ls .claude/worktrees"), "Done.\nfix-1"),
+            (&format!("cd .claude/worktrees/fix-1; {run} --worktree fix-1"), "Done."),
+            // A name is found for another one.
+            (&format!("{run} --worktree; ls .claude/worktrees | wc -l"), "Done.\n2"),
+            (
+                "claude -p --continue -w fix-1 'and more' --output-format json | jq -r .result",
+                "Done.",
+            ),
+            (
+                &format!(
+                    "{run} -w ../out 2>&1 | grep -c 'no name of a worktree'; ls .. | grep -c out"
+                ),
+                "1\n0",
+            ),
+            (&format!("mkdir ../bare && cd ../bare && {run} -w a 2>&1; echo $?"), "2"),
+        ],
+    );
 }
 
 #[test]

@@ -31,7 +31,6 @@ fn starting(terms: &Value, prompt: &str) -> ProcessOpening {
         contract: Some(contract(terms)),
         prompt: Some(FirstPrompt::of(prompt)),
         title: None,
-        title: None,
         redact: vec![SECRET.to_owned()],
         ..opening()
     }

@@ -21,7 +21,6 @@ fn starting() -> ProcessOpening {
     let terms = json!({ "require": "make check" }).as_object().expect("an object").clone();
     ProcessOpening {
         title: None,
-        title: None,
         contract: Some(Contract { version: 1, terms, redacted: Vec::new(), folder: None }),
         prompt: Some(FirstPrompt::of("go")),
         ..opening()

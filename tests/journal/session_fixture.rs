@@ -75,7 +75,6 @@ pub(super) fn opening() -> ProcessOpening {
         contract: None,
         prompt: None,
         title: None,
-        title: None,
         redact: vec![],
     }
 }

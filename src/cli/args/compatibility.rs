@@ -35,6 +35,9 @@ pub struct CompatibilityArgs {
     /// Write what --log-detail shows to this file, and not to standard error
     #[arg(long, value_name = "PATH")]
     pub debug_file: Option<PathBuf>,
+    /// Work in a git worktree: .claude/worktrees/NAME, on branch worktree-NAME
+    #[arg(short = 'w', long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub worktree: Option<String>,
     #[arg(long, hide = true)]
     debug_to_stderr: bool,
     /// With none, calls that need a question are denied
@@ -92,7 +95,7 @@ const fn met(flag: &'static str, values: Values) -> Ignored {
 }
 
 /// The flags without an effect, of the reference's version 2.1.332 and of its SDKs.
-const IGNORED: [Ignored; 28] = [
+const IGNORED: [Ignored; 25] = [
     met("--await-initialize", Values::None),
     met("--ax-screen-reader", Values::None),
     met("--brief", Values::None),
@@ -118,7 +121,6 @@ const IGNORED: [Ignored; 28] = [
     ignored("--task-budget", Values::One),
     ignored("--teleport", Values::Optional),
     ignored("--tmux", Values::Optional),
-    ignored("--worktree", Values::Optional),
 ];
 
 /// The flags of [`IGNORED`] that were given and that a warning names.
@@ -129,7 +131,8 @@ struct IgnoredFlags(Vec<&'static str>);
 /// a prompt behind the flag is no value of it.
 pub(super) fn has_optional_value(flag: &str) -> bool {
     let of_table = IGNORED.iter().find(|ignored| ignored.flag == flag);
-    flag == "--debug" || of_table.is_some_and(|ignored| ignored.values == Values::Optional)
+    ["--debug", "--worktree"].contains(&flag)
+        || of_table.is_some_and(|ignored| ignored.values == Values::Optional)
 }
 
 /// The lines of the help that name commands of the reference, and the flags without an effect:

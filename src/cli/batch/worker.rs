@@ -8,19 +8,18 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use crate::batch::{
-    AttemptRecord, BatchFolder, BatchPlan, CheckoutError, CheckoutStep, FileLock, PlannedTask,
-    TaskFolder, TaskState, check_out, read_state, worker_index,
+    AttemptRecord, BatchFolder, BatchPlan, FileLock, PlannedTask, TaskFolder, TaskState,
+    read_state, worker_index,
 };
+use crate::checkout::check_out;
 use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput};
+use crate::cli::checkouts::wait_for_git;
 use crate::cli::error_report::report_usage_error;
 use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
 use crate::cli::stdout::print_report;
-use crate::cli::timestamps::format_elapsed;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::process::end_with;
 use crate::recovery::Interrupt;
-use crate::secrets::{KnownSecrets, Redactor, Variables};
-use crate::tools::secret_values;
 
 use super::open::{folder_error, open};
 use super::task_check::run_words;
@@ -28,10 +27,6 @@ use super::task_check::run_words;
 /// How long another worker of the same task is waited for.
 const LOCK_MAX: Duration = Duration::from_secs(30);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
-
-/// How long cloning a repository may take.
-const CHECKOUT_MAX: Duration = Duration::from_mins(15);
-const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
 
 /// Runs a task, or goes on with it, or repeats its result. The exit code is that of the run.
 ///
@@ -177,29 +172,11 @@ async fn prepare_folder(
 ) -> Result<PathBuf, UsageError> {
     let work = files.work();
     if let Some(source) = &task.git {
-        let began = Instant::now();
-        let cloning = check_out(source, &work, &world.variables);
-        tokio::pin!(cloning);
-        loop {
-            tokio::select! {
-                biased;
-                interrupt = world.signals.first() => {
-                    return Err(UsageError::interrupted(interrupt));
-                }
-                cloned = &mut cloning => {
-                    return cloned.map(|()| files.work()).map_err(|error| {
-                        UsageError::of(failure_kind(&error), error.to_string())
-                    });
-                }
-                () = sleep(CHECKOUT_BEAT) => {
-                    if began.elapsed() >= CHECKOUT_MAX {
-                        let what = format!("cloning {} took too long", source.repository);
-                        return Err(UsageError::of(UsageErrorKind::Late, what));
-                    }
-                    report_cloning(&source.repository, began, &world.variables);
-                }
-            }
-        }
+        let cloning =
+            check_out(&source.repository, source.reference.as_deref(), &work, &world.variables);
+        let name = format!("cloning {}", source.repository);
+        wait_for_git(&name, world, cloning).await?;
+        return Ok(work);
     }
     if let Some(cwd) = task.cwd.as_ref().or(plan.cwd.as_ref()) {
         return Ok(cwd.clone());
@@ -207,27 +184,4 @@ async fn prepare_folder(
     std::fs::create_dir_all(&work)
         .map_err(|error| UsageError::new(format!("{}: {error}", work.display())))?;
     Ok(work)
-}
-
-/// A clone may fail because of the network, or of a server that is busy.
-fn failure_kind(error: &CheckoutError) -> UsageErrorKind {
-    match error {
-        CheckoutError::Failed { step: CheckoutStep::Clone, .. } => UsageErrorKind::Temporary,
-        CheckoutError::Failed { step: CheckoutStep::Checkout, .. }
-        | CheckoutError::NoGit
-        | CheckoutError::NotStarted(_)
-        | CheckoutError::Folder { .. } => UsageErrorKind::Internal,
-    }
-}
-
-fn report_cloning(repository: &str, began: Instant, variables: &Variables) {
-    use std::io::Write as _;
-
-    use crate::cli::output::{TerminalFilter, one_line};
-    let mut stderr = TerminalFilter::messages(std::io::stderr().lock());
-    // The address may hold a password.
-    let mask = Redactor::new(KnownSecrets::new(secret_values(variables, &[])));
-    let line = format!("cloning {repository}, {} so far", format_elapsed(began.elapsed()));
-    let line = mask.redact(&line);
-    let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
 }

@@ -74,9 +74,7 @@ pub fn resolve_resumed(
 ) -> Result<Settings, UsageError> {
     let held = Held::of(terms)?;
     let mut inputs = Inputs::read(args, variables, &cwd, managed, held);
-    if let Some(error) = UsageError::all(&inputs.mistakes) {
-        return Err(error);
-    }
+    UsageError::all(&inputs.mistakes).map_or(Ok(()), Err)?;
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
     let of_library = std::mem::take(&mut inputs.sources.library.warnings);
     let named = std::mem::take(&mut inputs.sources.servers);

@@ -9,7 +9,7 @@ use super::MemorySources;
 use super::contract::Held;
 use super::servers::{self, NamedServer, ServerAuthor};
 use crate::cli::args::RunArgs;
-use crate::cli::installed_plugins::EnabledPlugins;
+use crate::cli::installed_plugins::{EnabledPlugins, Marketplaces};
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::{LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
@@ -284,7 +284,9 @@ impl SourceReader {
         let found = Plugin::find(&args.prompts.plugin_dir, cwd);
         let mut plugins = self.take(found).unwrap_or_default();
         if !args.compatibility.disables_hooks() {
-            let enabled = EnabledPlugins::find(&self.enabled_plugins(managed), config_folders);
+            let marketplaces = self.marketplaces(managed, cwd);
+            let enabled =
+                EnabledPlugins::find(&self.enabled_plugins(managed), config_folders, &marketplaces);
             for id in enabled.missing {
                 self.fold.warnings.push(format!(
                     "the plugin {id} of enabledPlugins is not on this disk, and not used; unpack it, and name \
@@ -314,6 +316,19 @@ impl SourceReader {
             enabled.extend(parsed.get::<PluginSwitches>("enabledPlugins").unwrap_or_default().0);
         }
         enabled
+    }
+
+    /// The marketplaces that settings name. Managed settings win.
+    fn marketplaces(&self, managed: &[ParsedSettings], cwd: &Path) -> Marketplaces {
+        let mut marketplaces = Marketplaces::default();
+        let setting = registry::find("extraKnownMarketplaces");
+        let of_files = setting.and_then(|setting| self.fold.value_below(setting));
+        let of_managed =
+            managed.iter().rev().filter_map(|parsed| parsed.get::<Value>("extraKnownMarketplaces"));
+        for value in of_files.into_iter().chain(of_managed) {
+            marketplaces.add(&value, cwd);
+        }
+        marketplaces
     }
 
     /// Adds the hooks and servers of a plugin.

@@ -68,7 +68,6 @@ fn opening() -> ProcessOpening {
         contract: None,
         prompt: None,
         title: None,
-        title: None,
         redact: Vec::new(),
     }
 }

@@ -1,0 +1,122 @@
+//! Runs git for outlast itself, with the user's environment and without questions.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tokio::task::JoinHandle;
+
+use crate::config::environment::Variables;
+use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
+use crate::tools::hook_environment;
+
+/// How much of git's output an error message quotes, in characters from its end.
+const REPORT_MAX: usize = 600;
+
+/// A step that git is run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GitStep {
+    Clone,
+    Checkout,
+    FindRoot,
+    FindBase,
+    AddWorktree,
+}
+
+impl fmt::Display for GitStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clone => "clone",
+            Self::Checkout => "checkout",
+            Self::FindRoot | Self::FindBase => "rev-parse",
+            Self::AddWorktree => "worktree add",
+        })
+    }
+}
+
+/// A failed step.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    #[error("git was not found on PATH; install it")]
+    NotFound,
+    #[error("git could not be run: {0}")]
+    NotStarted(io::Error),
+    #[error("git {step} in {place} failed: {output}")]
+    Failed { step: GitStep, place: String, output: String },
+    #[error("{path}: {cause}")]
+    Folder { path: String, cause: io::Error },
+}
+
+/// Git, as it is run in one place. Dropping the future of a step ends git and what it started.
+pub(super) struct Git {
+    program: PathBuf,
+    /// The repository, for messages.
+    place: String,
+    supervisor: Supervisor,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Git {
+    /// Finds git on `PATH`, but not inside `tree`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn find(place: &str, tree: &Path, variables: &Variables) -> Result<Self, GitError> {
+        let path = variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
+        let program = find_program(&["git"], &path, tree).ok_or(GitError::NotFound)?;
+        let environment: Vec<_> =
+            variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        // Git runs hooks and credential helpers, which never see the model's credentials (SPEC 23).
+        let mut environment = hook_environment(&environment, &[], "");
+        environment.push(("GIT_TERMINAL_PROMPT".into(), "0".into()));
+        let supervisor = Supervisor::with_own_binary();
+        Ok(Self { program, place: place.to_owned(), supervisor, environment })
+    }
+
+    /// Runs git, and returns what it printed to standard output.
+    ///
+    /// # Errors
+    /// It could not be started, or failed.
+    pub(super) async fn run(
+        &self,
+        step: GitStep,
+        arguments: &[&OsStr],
+    ) -> Result<Vec<u8>, GitError> {
+        let job = Job {
+            program: self.program.clone(),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            cwd: "/".into(),
+            environment: self.environment.clone(),
+            input: false,
+            memory: None,
+            landlock: None,
+            terms: ProgramTerms::default(),
+        };
+        let mut running = self.supervisor.start(&job).await.map_err(GitError::NotStarted)?;
+        let output = read_output(&mut running);
+        let exit = running.exit();
+        let status = exit.await;
+        running.end_leftovers().await;
+        let (stdout, stderr) = output.await.unwrap_or_default();
+        if status.is_some_and(|status| status.success()) {
+            return Ok(stdout);
+        }
+        let output = String::from_utf8_lossy(&[stderr, stdout].concat()).into_owned();
+        let letters: Vec<char> = output.trim().chars().collect();
+        let output = letters[letters.len().saturating_sub(REPORT_MAX)..].iter().collect();
+        Err(GitError::Failed { step, place: self.place.clone(), output })
+    }
+}
+
+/// Reads what a program prints to standard output and to standard error.
+fn read_output(running: &mut RunningJob) -> JoinHandle<(Vec<u8>, Vec<u8>)> {
+    let (stdout, stderr) = (running.stdout.take(), running.stderr.take());
+    tokio::task::spawn_blocking(move || {
+        let (mut printed, mut errors) = (Vec::new(), Vec::new());
+        // Git prints little to standard output in these steps, less than a pipe holds.
+        let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut errors));
+        let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut printed));
+        (printed, errors)
+    })
+}

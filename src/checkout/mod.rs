@@ -1,0 +1,9 @@
+//! Git checkouts that runs work in: clones for tasks of a batch, worktrees for `--worktree`.
+
+mod clone;
+mod git;
+mod worktree;
+
+pub use clone::check_out;
+pub use git::{GitError, GitStep};
+pub use worktree::{Worktree, WorktreeName};

@@ -1,0 +1,120 @@
+//! A git worktree for a run, at `.claude/worktrees/NAME` of its repository, on a branch of its own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::config::environment::Variables;
+
+use super::git::{Git, GitError, GitStep};
+
+/// Where worktrees are, below the root of a repository.
+const FOLDER: &str = ".claude/worktrees";
+
+/// How the names of their branches begin.
+const BRANCH_PREFIX: &str = "worktree-";
+
+/// The longest name, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The name of a worktree: letters, digits, `.`, `_` and `-`, so that it is a folder and a part of a
+/// branch's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorktreeName(String);
+
+impl WorktreeName {
+    /// `None`: the text is no such name. A new name is made for an empty text.
+    pub fn new(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            let id = Uuid::new_v4().simple().to_string();
+            return Some(Self(id[..8].to_owned()));
+        }
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+        let fits = text.len() <= NAME_BYTES_MAX
+            && text.chars().all(is_plain)
+            && !text.starts_with(['.', '-'])
+            && !text.ends_with(['.', '-'])
+            && !text.contains("..")
+            && !text.ends_with(".lock");
+        fits.then(|| Self(text.to_owned()))
+    }
+}
+
+/// A worktree that a run works in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worktree {
+    pub path: PathBuf,
+    /// `None`: it was there already, with a branch of its own.
+    pub new_branch: Option<String>,
+}
+
+impl Worktree {
+    /// Opens the worktree with this name, in the repository that `cwd` lies in. If there is none, it
+    /// is added on a new branch, which begins where the remote's default branch is known to be, or
+    /// else at `HEAD`. Nothing is fetched.
+    ///
+    /// # Errors
+    /// `cwd` is in no repository, or git could not add it.
+    pub async fn open(
+        name: &WorktreeName,
+        cwd: &Path,
+        variables: &Variables,
+    ) -> Result<Self, GitError> {
+        let git = Git::find(&cwd.display().to_string(), cwd, variables)?;
+        let find = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
+        let found = git.run(GitStep::FindRoot, &within(cwd, &find)).await?;
+        let mut lines = found.split(|byte| *byte == b'\n').map(OsStr::from_bytes).map(Path::new);
+        let (top, common) = (lines.next().unwrap_or(cwd), lines.next().unwrap_or(cwd));
+        // The main working tree, also from within another worktree of the repository.
+        let main = common.parent().filter(|_| common.ends_with(".git"));
+        let root = main.unwrap_or(top).to_owned();
+        let path = root.join(FOLDER).join(&name.0);
+        if path.join(".git").exists() {
+            return Ok(Self { path, new_branch: None });
+        }
+        let remote = "refs/remotes/origin/HEAD";
+        let known = ["rev-parse", "--verify", "--quiet", "refs/remotes/origin/HEAD^{commit}"];
+        let base = match git.run(GitStep::FindBase, &within(&root, &known)).await {
+            Ok(_) => remote,
+            Err(GitError::Failed { .. }) => "HEAD",
+            Err(
+                error @ (GitError::NotFound | GitError::NotStarted(_) | GitError::Folder { .. }),
+            ) => {
+                return Err(error);
+            }
+        };
+        let branch = format!("{BRANCH_PREFIX}{}", name.0);
+        let words = ["worktree", "add", "--quiet", "--no-track", "-b", &branch, "--"];
+        let mut add = within(&root, &words);
+        add.extend([path.as_os_str(), OsStr::new(base)]);
+        git.run(GitStep::AddWorktree, &add).await?;
+        Ok(Self { path, new_branch: Some(branch) })
+    }
+}
+
+/// The arguments of git for a command in a folder.
+fn within<'a>(folder: &'a Path, words: &'a [&'a str]) -> Vec<&'a OsStr> {
+    let folder = [OsStr::new("-C"), folder.as_os_str()];
+    folder.into_iter().chain(words.iter().map(OsStr::new)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_folders_and_parts_of_branches() {
+        for name in ["a", "fix-12", "Fix_1.2", "x".repeat(64).as_str()] {
+            assert_eq!(WorktreeName::new(name), Some(WorktreeName(name.to_owned())), "{name}");
+        }
+        for name in
+            ["a b", "a/b", "..", ".a", "-a", "a..b", "a.lock", "a.", "#12", "é", &"x".repeat(65)]
+        {
+            assert_eq!(WorktreeName::new(name), None, "{name}");
+        }
+        let (first, second) = (WorktreeName::new(""), WorktreeName::new(""));
+        assert!(first.is_some() && first != second, "{first:?} {second:?}");
+    }
+}

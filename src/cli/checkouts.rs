@@ -1,0 +1,105 @@
+//! Checkouts that are made before a run begins. Waiting for git is bounded, has heartbeats and ends
+//! with an interrupt.
+
+use std::env;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::checkout::{GitError, GitStep, Worktree, WorktreeName};
+use crate::config::environment::Variables;
+use crate::secrets::{KnownSecrets, Redactor};
+use crate::tools::secret_values;
+
+use super::args::RunArgs;
+use super::output::{TerminalFilter, is_stderr_stdout, one_line};
+use super::run::ProcessContext;
+use super::timestamps::format_elapsed;
+use super::usage::{UsageError, UsageErrorKind};
+
+/// How long a checkout may take.
+const CHECKOUT_MAX: Duration = Duration::from_mins(15);
+const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
+
+/// Changes to the worktree that `--worktree` names, which is made if it does not exist.
+///
+/// # Errors
+/// The name cannot be used, the working folder is in no repository, or git failed.
+pub(super) async fn enter_worktree(
+    args: &RunArgs,
+    mut context: ProcessContext,
+) -> Result<ProcessContext, UsageError> {
+    let Some(name) = &args.compatibility.worktree else { return Ok(context) };
+    let name = WorktreeName::new(name).ok_or_else(|| {
+        UsageError::new(format!(
+            "--worktree {name:?} is no name of a worktree: use letters, digits, '.', '_' and '-'"
+        ))
+    })?;
+    let opening = Worktree::open(&name, &context.cwd, &context.variables);
+    let Worktree { path, new_branch } =
+        wait_for_git("adding the worktree", &context, opening).await?;
+    env::set_current_dir(&path)
+        .map_err(|error| UsageError::new(format!("{}: {error}", path.display())))?;
+    if !args.output.quiet && !is_stderr_stdout() {
+        let branch =
+            new_branch.map_or_else(String::new, |name| format!(", on the new branch {name}"));
+        let line = format!("working in {}{branch}", path.display());
+        let _ =
+            writeln!(TerminalFilter::messages(io::stderr().lock()), "outlast: {}", one_line(&line));
+    }
+    context.cwd = path;
+    Ok(context)
+}
+
+/// Waits for `work`. `name` says in messages what is done.
+///
+/// # Errors
+/// Those of git, an interrupt, or that it took too long.
+pub(super) async fn wait_for_git<T>(
+    name: &str,
+    context: &ProcessContext,
+    work: impl Future<Output = Result<T, GitError>>,
+) -> Result<T, UsageError> {
+    let began = Instant::now();
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
+            done = &mut work => {
+                return done.map_err(|error| UsageError::of(failure_kind(&error), error.to_string()));
+            }
+            () = sleep(CHECKOUT_BEAT) => {
+                if began.elapsed() >= CHECKOUT_MAX {
+                    let what = format!("{name} took too long");
+                    return Err(UsageError::of(UsageErrorKind::Late, what));
+                }
+                report(name, began, &context.variables);
+            }
+        }
+    }
+}
+
+/// A clone may fail because of the network, or of a server that is busy.
+fn failure_kind(error: &GitError) -> UsageErrorKind {
+    match error {
+        GitError::Failed { step: GitStep::Clone, .. } => UsageErrorKind::Temporary,
+        GitError::Failed {
+            step: GitStep::FindRoot | GitStep::FindBase | GitStep::AddWorktree,
+            ..
+        } => UsageErrorKind::Usage,
+        GitError::Failed { step: GitStep::Checkout, .. }
+        | GitError::NotFound
+        | GitError::NotStarted(_)
+        | GitError::Folder { .. } => UsageErrorKind::Internal,
+    }
+}
+
+fn report(name: &str, began: Instant, variables: &Variables) {
+    let mut stderr = TerminalFilter::messages(io::stderr().lock());
+    // An address may hold a password.
+    let mask = Redactor::new(KnownSecrets::new(secret_values(variables, &[])));
+    let line = mask.redact(&format!("{name}, {} so far", format_elapsed(began.elapsed())));
+    let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
+}
