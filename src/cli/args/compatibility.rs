@@ -22,20 +22,19 @@ pub struct CompatibilityArgs {
     /// Run no hooks but managed ones, and read no memory files
     #[arg(long)]
     pub bare: bool,
-    /// Like --bare, and with no skills, commands and servers but those of flags
+    /// Like --bare; skills, commands, servers: those of flags only
     #[arg(long)]
     pub safe_mode: bool,
-    /// Read managed settings only; no Bash, WebFetch and WebSearch unless --tools names them
-    #[expect(clippy::doc_markdown, reason = "the comment is printed as plain text")]
+    /// Managed settings only; no Bash and no web without --tools
     #[arg(long)]
     pub restricted: bool,
     /// Like --log-detail; a filter has no effect
     #[arg(short = 'd', long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     debug: Option<String>,
-    /// Write what --log-detail shows to this file, and not to standard error
+    /// Write what --log-detail shows to this file instead
     #[arg(long, value_name = "PATH")]
     pub debug_file: Option<PathBuf>,
-    /// Work in a git worktree: .claude/worktrees/NAME, on branch worktree-NAME
+    /// Work in the git worktree .claude/worktrees/NAME
     #[arg(short = 'w', long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub worktree: Option<String>,
     #[arg(long, hide = true)]
