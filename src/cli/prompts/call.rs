@@ -44,7 +44,7 @@ const INTERACTIVE_COMMANDS: [(&str, &str); 34] = [
     ("plugin", "use --plugin-dir and the setting enabledPlugins; outlast plugin list lists them"),
     ("pr-comments", "ask for them in words, and allow Bash(gh *)"),
     ("release-notes", "see CHANGELOG.md of outlast"),
-    ("rename", "use --name"),
+    ("rename", "sessions have no names; --session-id sets the id of a new one"),
     ("resume", "use --resume; outlast sessions lists the sessions"),
     ("review", "ask for the review in words, such as: Review the changes of git diff main"),
     ("rewind", "use --resume with --resume-session-at, and git"),
