@@ -425,7 +425,7 @@ fn a_digest_vouches_for_the_scripts_that_settings_name_too() {
 
 /// Resolves settings that trust files with these contents.
 fn trusting(world: &BinaryFixture, contents: &[&[u8]]) -> Settings {
-    let digests = contents.iter().map(|content| digest(content)).collect::<Vec<_>>();
+    let digests = contents.iter().map(digest).collect::<Vec<_>>();
     let inline = serde_json::json!({ "trustedProjects": [{ "sha256": digests }] }).to_string();
     at_work(world, &["--settings", &inline])
 }
