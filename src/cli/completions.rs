@@ -2,11 +2,13 @@
 //! answers to it.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
-use clap::{Command, ValueEnum};
-use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap::{Arg, Command, ValueEnum, ValueHint};
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
 use crate::config::{environment, registry};
@@ -58,9 +60,9 @@ fn write_answer(shell: CompletionShell, words: Vec<OsString>) -> io::Result<()> 
     if is_new {
         cli = without_options_beside_commands(cli);
     }
-    let mut answer = Vec::new();
+    let (mut answer, cwd) = (Vec::new(), env::current_dir().ok());
     // Where nothing fits, the engine says so by an error.
-    if completer(shell).write_complete(&mut cli, words, None, &mut answer).is_ok() {
+    if completer(shell).write_complete(&mut cli, words, cwd.as_deref(), &mut answer).is_ok() {
         io::stdout().write_all(&answer)?;
     }
     Ok(())
@@ -93,11 +95,19 @@ fn with_values(command: Command) -> Command {
             "id" if arg.is_positional() => arg.add(ArgValueCandidates::new(sessions)),
             "model" | "fallback-model" => arg.add(ArgValueCandidates::new(models)),
             "key" => arg.add(ArgValueCandidates::new(setting_names)),
-            "scenario" => arg.add(ArgValueCandidates::new(scenarios)),
+            "scenario" => arg.add(ArgValueCompleter::new(scenarios)),
             "topic" => arg.add(ArgValueCandidates::new(help_topics)),
+            _other if takes_path(&arg) => arg.value_hint(ValueHint::AnyPath),
             _other => arg,
         })
         .mut_subcommands(with_values)
+}
+
+/// Whether an argument may be a path, by the words of its help: many take other texts, too, so that
+/// their type does not say so.
+fn takes_path(arg: &Arg) -> bool {
+    let mut names = arg.get_value_names().into_iter().flatten();
+    names.any(|name| name.split('|').any(|form| ["PATH", "FILE", "DIR"].contains(&form)))
 }
 
 fn help_topics() -> Vec<CompletionCandidate> {
@@ -105,8 +115,11 @@ fn help_topics() -> Vec<CompletionCandidate> {
     manual::topic_names().into_iter().chain(commands).map(CompletionCandidate::new).collect()
 }
 
-fn scenarios() -> Vec<CompletionCandidate> {
-    rehearsal::names().map(CompletionCandidate::new).collect()
+fn scenarios(beginning: &OsStr) -> Vec<CompletionCandidate> {
+    let text = beginning.to_string_lossy();
+    let built_in = rehearsal::names().filter(|name| name.starts_with(&*text));
+    let files = PathCompleter::file().complete(beginning);
+    built_in.map(CompletionCandidate::new).chain(files).collect()
 }
 
 /// The sessions of the working folder.

@@ -8,10 +8,11 @@ use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{InspectArgs, InspectSubject};
 use super::config::read_survey;
+use super::output::one_line;
 use super::plugins::Plugin;
 use super::run::ProcessContext;
 use super::settings::SettingsSurvey;
-use super::stdout::print_report;
+use super::stdout;
 use super::usage::UsageError;
 
 /// What is asked for.
@@ -35,11 +36,34 @@ pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Resul
         return Err(mistakes);
     }
     let (text, code) = answer(&question, &survey);
-    print_report(&Redactor::new(KnownSecrets::new(survey.secrets())).redact(&text))?;
+    stdout::print(&Redactor::new(KnownSecrets::new(survey.secrets())).redact(&text))?;
     Ok(code)
 }
 
+impl Question<'_> {
+    /// The options that it takes.
+    fn options(&self) -> &'static [&'static str] {
+        match self {
+            Self::Servers | Self::Server(_) => &[],
+            Self::Plugins { .. } | Self::Agents { .. } => &["--json"],
+            Self::Credential { .. } => &["--json", "--text"],
+        }
+    }
+}
+
 fn question<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'a>, UsageError> {
+    let question = of_words(subject, words)?;
+    let options = question.options();
+    match words.iter().find(|word| word.starts_with("--") && !options.contains(word)) {
+        None => Ok(question),
+        Some(unknown) => {
+            let known = if options.is_empty() { "none".to_owned() } else { options.join(" and ") };
+            Err(UsageError::new(format!("unknown option {unknown}; this command takes {known}")))
+        }
+    }
+}
+
+fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'a>, UsageError> {
     let has = |flag: &str| words.contains(&flag);
     let (is_json, is_text) = (has("--json"), has("--text"));
     let plain: Vec<&'a str> =
@@ -84,7 +108,7 @@ fn answer(question: &Question<'_>, survey: &SettingsSurvey) -> (String, u8) {
             (or_none(&lines, "no MCP servers are set; see outlast-mcp(7)"), 0)
         }
         Question::Server(wanted) => match servers(survey).find(|(name, _)| name == wanted) {
-            Some((name, it)) => (format!("{name}\n{}", details(it)), 0),
+            Some((name, it)) => (format!("{}\n{}", one_line(name), details(it)), 0),
             None => (format!("no MCP server is named {wanted:?}\n"), 1),
         },
         Question::Plugins { is_json: true } => {
@@ -142,7 +166,7 @@ fn details(server: &EffectiveValue) -> String {
     let members = server.value.as_object().into_iter().flatten();
     let lines = members.map(|(key, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        format!("  {key}: {value}\n")
+        format!("  {}\n", one_line(&format!("{key}: {value}")))
     });
     format!("  from: {}\n", server.origin) + &lines.collect::<String>()
 }
@@ -153,7 +177,10 @@ fn plugin_line(plugin: &Plugin) -> String {
 }
 
 fn or_none(lines: &[String], none: &str) -> String {
-    if lines.is_empty() { format!("{none}\n") } else { format!("{}\n", lines.join("\n")) }
+    if lines.is_empty() {
+        return format!("{none}\n");
+    }
+    lines.iter().map(|line| one_line(line) + "\n").collect()
 }
 
 fn credential(survey: &SettingsSurvey, is_text: bool) -> (String, u8) {

@@ -303,7 +303,7 @@ impl RunJob {
                 wanted.flags.give_default("model", model);
             }
             if let Some(effort) = called.effort {
-                wanted.flags.give_default("effort", effort.name());
+                wanted.flags.give_default("effort", &effort.name());
             }
             wanted.flags.extend("allowed-tools", called.grants);
             let session = settings.session;

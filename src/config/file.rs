@@ -170,14 +170,14 @@ pub fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, ConfigError> {
     })
 }
 
-/// Reads the text of a file that was written for another program. Bytes that are not UTF-8 become
-/// U+FFFD, so that the rest of the file holds, such as its deny rules; the second value is a warning
-/// that names the first of them.
+/// Reads the text of a file that was written for another program, in UTF-8, or UTF-16 with a byte order
+/// mark. What is invalid becomes U+FFFD, so that the rest of the file holds, such as its deny rules; the
+/// second value is a warning that names the first byte that is not UTF-8.
 pub fn decode_lossy<'a>(name: &str, bytes: &'a [u8]) -> (Cow<'a, str>, Option<String>) {
     match utf8(name, bytes) {
         Ok(text) => (Cow::Borrowed(text), None),
         Err(error) => {
-            let warning = format!("{error} (until then such bytes are read as U+FFFD)");
+            let warning = format!("{error} (until then what is invalid is read as U+FFFD)");
             (json::decode(bytes), Some(warning))
         }
     }

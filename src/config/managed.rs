@@ -43,7 +43,7 @@ impl ManagedSettings {
         if self.is_true(RULES_ONLY) {
             fold.forget("permissions.allow");
         }
-        if self.is_true(DOMAINS_ONLY) {
+        if self.limits_domains_to_managed() {
             fold.forget("sandbox.network.allowedDomains");
         }
         for file in &self.files {
@@ -88,6 +88,11 @@ impl ManagedSettings {
         hooks.into_iter().filter(own).collect()
     }
 
+    /// Whether lists of allowed hosts count in managed files only.
+    pub fn limits_domains_to_managed(&self) -> bool {
+        self.is_true(DOMAINS_ONLY)
+    }
+
     fn is_true(&self, key: &str) -> bool {
         self.files.iter().rev().find_map(|file| file.get::<bool>(key)) == Some(true)
     }
@@ -98,7 +103,7 @@ impl ManagedSettings {
     }
 }
 
-/// Allow rules count in managed files only.
 /// The setting that lets only managed files allow hosts.
 const DOMAINS_ONLY: &str = "sandbox.network.allowManagedDomainsOnly";
+/// The setting with which allow rules count in managed files only.
 const RULES_ONLY: &str = "allowManagedPermissionRulesOnly";

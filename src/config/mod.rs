@@ -28,6 +28,7 @@ pub mod values;
 pub mod variables;
 
 mod check;
+mod command_words;
 mod comments;
 mod memory_size;
 mod named_scripts;

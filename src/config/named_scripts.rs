@@ -1,10 +1,13 @@
-//! Finds the files that settings run. Who vouches for settings by their content vouches for the
-//! scripts that they name, or another commit could change what they do.
+//! Finds the files that settings run. Trust in settings by their content extends to the scripts that
+//! they name, since another commit could change those.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+
+use super::command_words::file_names;
 
 /// The settings whose values are run, or say what is.
 const RUN: [&str; 8] = [
@@ -18,43 +21,77 @@ const RUN: [&str; 8] = [
     "statusLine",
 ];
 
-/// Characters that end a word of a command line.
-const BETWEEN_WORDS: &str = "\"'`;|&<>(){}=,: \t\r\n";
+/// Members of hooks and servers that are not run.
+const NOT_RUN: [&str; 7] = ["headers", "if", "matcher", "prompt", "statusMessage", "type", "url"];
 
-/// Ways to write the working folder in a command line.
-const WORKING_FOLDER: [&str; 3] = ["${CLAUDE_PROJECT_DIR}", "$CLAUDE_PROJECT_DIR", "$PWD"];
+/// The maximum number of paths that are tried for the commands of one file.
+const TRIES_MAX: usize = 200_000;
 
-/// The files below `root` that the commands in a settings file name, without links. Programs that
-/// such a file starts in turn are not looked for.
-pub(super) fn named_scripts(settings: &Value, cwd: &Path, root: &Path) -> Vec<PathBuf> {
-    let mut texts = Vec::new();
-    for key in RUN {
-        collect_texts(&settings[key], &mut texts);
+/// The files below `root` that the commands in a settings file name, without links. Each name is looked
+/// for in the working folder and in each folder that is named, since commands change their folder.
+/// Programs that such a file starts in turn are not looked for.
+///
+/// # Errors
+/// A command or a part of it that may name files that are not found so.
+pub(super) fn named_scripts(
+    settings: &Value,
+    cwd: &Path,
+    root: &Path,
+) -> Result<Vec<PathBuf>, String> {
+    let above = cwd.strip_prefix(root).map_or(0, |below| below.iter().count());
+    let way_to_root = format!(".{}", "/..".repeat(above));
+    let mut names = BTreeSet::new();
+    for text in texts(settings) {
+        names.extend(file_names(text, &way_to_root).ok_or_else(|| text.to_owned())?);
     }
-    let mut scripts: Vec<PathBuf> = Vec::new();
-    for text in texts {
-        let here = cwd.to_string_lossy();
-        let text = WORKING_FOLDER
-            .iter()
-            .fold(text.to_owned(), |text, name| text.replace(name, here.as_ref()));
-        let unquoted = text.replace(['"', '\''], "");
-        let split = |text: &'static str| move |letter: char| text.contains(letter);
-        let words = text.split(split(BETWEEN_WORDS)).chain(unquoted.split(split(BETWEEN_WORDS)));
-        for word in words.chain([text.as_str()]).filter(|word| !word.is_empty()) {
-            let Ok(file) = fs::canonicalize(cwd.join(word)) else { continue };
-            if file.is_file() && file.starts_with(root) && !scripts.contains(&file) {
-                scripts.push(file);
+    let (mut folders, mut scripts) = (vec![cwd.to_path_buf()], Vec::new());
+    let mut next = 0;
+    while let Some(folder) = folders.get(next).cloned() {
+        next += 1;
+        for name in &names {
+            if next * names.len() > TRIES_MAX {
+                return Err(name.clone());
+            }
+            let Ok(path) = fs::canonicalize(folder.join(name)) else { continue };
+            let is_within = path.starts_with(root);
+            if is_within && path.is_file() && !scripts.contains(&path) {
+                scripts.push(path);
+            } else if (is_within || root.starts_with(&path))
+                && path.is_dir()
+                && !folders.contains(&path)
+            {
+                folders.push(path);
             }
         }
     }
-    scripts
+    Ok(scripts)
 }
 
-fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+/// The texts of settings that are run.
+fn texts(settings: &Value) -> Vec<&str> {
+    let mut texts = Vec::new();
+    for key in RUN {
+        match (&settings[key], key) {
+            (Value::Object(servers), "mcpServers") => {
+                servers.values().for_each(|server| collect_texts(server, &NOT_RUN, &mut texts));
+            }
+            (value, "hooks") => collect_texts(value, &NOT_RUN, &mut texts),
+            (value, _) => collect_texts(value, &[], &mut texts),
+        }
+    }
+    texts
+}
+
+fn collect_texts<'a>(value: &'a Value, not_run: &[&str], texts: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => texts.push(text),
-        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
-        Value::Object(members) => members.values().for_each(|inner| collect_texts(inner, texts)),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, not_run, texts)),
+        Value::Object(members) => {
+            for (key, inner) in members.iter().filter(|(key, _)| !not_run.contains(&key.as_str())) {
+                let not_run = if key == "env" { &[] } else { not_run };
+                collect_texts(inner, not_run, texts);
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -65,36 +102,117 @@ mod tests {
 
     use super::*;
 
+    /// A repository whose commands work in its folder `app`.
+    struct Repository(tempfile::TempDir);
+
+    impl Repository {
+        fn new() -> Self {
+            let repository = Self(tempfile::tempdir().expect("a folder"));
+            for folder in ["app/bin", "app/.claude/hooks", "tools"] {
+                fs::create_dir_all(repository.root().join(folder)).expect("a folder");
+            }
+            for file in [
+                "app/check.sh",
+                "app/bin/a b.sh",
+                "app/rc",
+                "app/.claude/guard.sh",
+                "app/.claude/hooks/1.sh",
+                "tools/server.py",
+            ] {
+                fs::write(repository.root().join(file), "true").expect("a file");
+            }
+            repository
+        }
+
+        fn root(&self) -> PathBuf {
+            self.0.path().canonicalize().expect("it exists")
+        }
+
+        fn named_scripts(&self, settings: &Value) -> Result<Vec<String>, String> {
+            let root = self.root();
+            let scripts = named_scripts(settings, &root.join("app"), &root)?;
+            let name = |file: &PathBuf| {
+                file.strip_prefix(&root).expect("it is below").display().to_string()
+            };
+            let mut names: Vec<String> = scripts.iter().map(name).collect();
+            names.sort_unstable();
+            Ok(names)
+        }
+    }
+
+    fn hook(command: &str) -> Value {
+        let handler = json!({ "type": "command", "command": command, "if": "Bash(rc *)" });
+        json!({ "hooks": { "Stop": [{ "matcher": "*", "hooks": [handler] }] } })
+    }
+
     #[test]
     fn scripts_are_found_however_a_command_names_them() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path().canonicalize().expect("it exists");
-        fs::create_dir(root.join("bin")).expect("a folder");
-        for file in ["check.sh", "bin/a b.sh", "rc"] {
-            fs::write(root.join(file), "true").expect("a file");
-        }
-        let hook = |command: &str| json!({ "hooks": { "Stop": [{ "hooks": [{ "type": "command", "command": command }] }] } });
-        let absolute = format!("{}/check.sh --quick", root.display());
-        let table = [
-            (hook("./check.sh"), vec!["check.sh"]),
-            (hook("sh -c 'cd /; \"$CLAUDE_PROJECT_DIR\"/check.sh'"), vec!["check.sh"]),
-            (hook("\"${CLAUDE_PROJECT_DIR}/check.sh\" x"), vec!["check.sh"]),
-            (hook("$PWD/check.sh && true"), vec!["check.sh"]),
-            (hook("bin/../check.sh;rc"), vec!["check.sh", "rc"]),
-            (hook(&absolute), vec!["check.sh"]),
-            (hook("echo done"), vec![]),
-            (hook("ls bin"), vec![]),
-            (json!({ "env": { "BASH_ENV": "rc" } }), vec!["rc"]),
+        let repository = Repository::new();
+        let root = repository.root();
+        let absolute = format!("{}/app/check.sh --quick", root.display());
+        let parent = root.file_name().expect("a name").to_string_lossy();
+        let from_above = format!("cd ../..; {parent}/app/check.sh");
+        let table: [(Value, &[&str]); 20] = [
+            (hook("./check.sh"), &["app/check.sh"]),
+            (hook("sh -c 'cd /; \"$CLAUDE_PROJECT_DIR\"/check.sh'"), &["app/check.sh"]),
+            (hook("${CLAUDE_PROJECT_DIR:-.}/check.sh"), &["app/check.sh"]),
+            (hook("bin/../check.sh;rc"), &["app/check.sh", "app/rc"]),
+            (hook(&absolute), &["app/check.sh"]),
+            (hook(&from_above), &["app/check.sh"]),
+            (hook("$(git rev-parse --show-toplevel)/app/check.sh"), &["app/check.sh"]),
+            (hook("cd .claude && ./guard.sh"), &["app/.claude/guard.sh"]),
+            (hook("cd .claude; cd hooks; $PWD/1.sh"), &["app/.claude/hooks/1.sh"]),
+            (hook("cd ..; tools/server.py"), &["tools/server.py"]),
+            (hook("bin/a\\ b.sh --quick"), &["app/bin/a b.sh"]),
+            (hook("ls bin"), &[]),
             (
-                json!({ "mcpServers": { "a": { "command": "sh", "args": ["bin/a b.sh"] } } }),
-                vec!["bin/a b.sh"],
+                json!({ "env": { "BASH_ENV": "rc", "url": "check.sh" } }),
+                &["app/check.sh", "app/rc"],
             ),
-            (json!({ "require": "sh<rc" }), vec!["rc"]),
-            (json!({ "permissions": { "deny": ["Read(rc)"] } }), vec![]),
+            (
+                json!({ "mcpServers": { "url": { "command": "sh", "args": ["bin/a b.sh"] } } }),
+                &["app/bin/a b.sh"],
+            ),
+            (
+                json!({ "mcpServers": { "a": { "args": ["--directory", "../tools", "server.py"] } } }),
+                &["tools/server.py"],
+            ),
+            (
+                json!({ "mcpServers": { "a": { "env": { "url": "rc", "TOKEN": "${TOKEN}" } } } }),
+                &["app/rc"],
+            ),
+            (
+                json!({ "mcpServers": { "a": { "url": "${X:-.}/rc", "headers": { "b": "$X/rc" } } } }),
+                &[],
+            ),
+            (json!({ "require": "sh<rc" }), &["app/rc"]),
+            (json!({ "apiKeyHelper": "./check.sh" }), &["app/check.sh"]),
+            (json!({ "permissions": { "deny": ["Read(rc)", "Read(*)"] } }), &[]),
         ];
         for (settings, wanted) in table {
-            let wanted: Vec<PathBuf> = wanted.iter().map(|file| root.join(file)).collect();
-            assert_eq!(named_scripts(&settings, &root, &root), wanted, "{settings}");
+            let wanted = wanted.iter().map(ToString::to_string).collect();
+            assert_eq!(repository.named_scripts(&settings), Ok(wanted), "{settings}");
         }
+    }
+
+    #[test]
+    fn commands_that_compute_names_of_files_are_named() {
+        let repository = Repository::new();
+        let text = "cd x; ${HOOKS:-.claude}/guard.sh";
+        for settings in [
+            hook(text),
+            json!({ "require": [text] }),
+            json!({ "mcpServers": { "a": { "args": ["x", text] } } }),
+            json!({ "mcpServers": { "a": { "env": { "url": text } } } }),
+        ] {
+            assert_eq!(repository.named_scripts(&settings), Err(text.to_owned()), "{settings}");
+        }
+        let line = |n| (0..150).map(|word| format!("{n}/{word}")).collect::<Vec<_>>().join(" ");
+        let many = json!({ "require": (0..18).map(line).collect::<Vec<_>>() });
+        assert_eq!(
+            repository.named_scripts(&many),
+            Err("0/0".to_owned()),
+            "its names are too many"
+        );
     }
 }

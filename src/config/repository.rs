@@ -2,7 +2,7 @@
 //!
 //! A pull request can put anything there: a pipe, a device, a gigabyte, a link to a private key. So
 //! links out of the repository are not followed, large and special files are not read, and messages
-//! quote only the names of settings, never their values.
+//! quote only the names of settings, and values only of files whose own content is trusted.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use super::comments::blank_comments;
 use super::file::{FILE_BYTES_MAX, ParsedSettings};
 use super::registry;
 use super::setting::{Setting, Untrusted};
-use super::trust::{Trust, root};
+use super::trust::{Trust, UntrustedScript, root};
 use super::unknown_keys;
 use crate::json;
 use crate::process::{TrustedOwners, file_reads};
@@ -25,6 +25,9 @@ pub const MCP_FILE: &str = ".mcp.json";
 
 /// Longer names of settings are cut, since they are untrusted too. In characters.
 const NAME_CHARS_MAX: usize = 64;
+
+/// Longer commands of files whose content is trusted are cut. In characters.
+const COMMAND_CHARS_MAX: usize = 120;
 
 /// More are counted, and not listed.
 const LISTED_MAX: usize = 100;
@@ -197,9 +200,8 @@ impl IgnoredSettings {
     }
 
     /// Records a file that is trusted for its content and names a script that is not.
-    pub fn script(&mut self, file: &str, script: &str) {
-        let script = printable_path(script);
-        self.file(file, &format!("it names {script}, whose SHA-256 is not among trustedProjects"));
+    pub fn script(&mut self, file: &str, script: &UntrustedScript, cwd: &Path) {
+        self.file(file, &script_reason(script, cwd));
     }
 
     /// Records the withheld fields of agents and commands.
@@ -281,6 +283,23 @@ fn is_nothing(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::String(text) => text.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The reason why a file is ignored although its own content is trusted.
+pub fn script_reason(script: &UntrustedScript, cwd: &Path) -> String {
+    match script {
+        UntrustedScript::Unlisted(script) => {
+            let script = script.strip_prefix(cwd).unwrap_or(script).display().to_string();
+            let script = printable_path(&script);
+            format!("it names {script}, whose SHA-256 is not among trustedProjects")
+        }
+        UntrustedScript::Unclear(command) => {
+            let shown: String = command.chars().take(COMMAND_CHARS_MAX).collect();
+            format!(
+                "its SHA-256 is not enough, since {shown:?} may name scripts that are not found"
+            )
+        }
     }
 }
 

@@ -65,6 +65,15 @@ pub enum Trust {
     Files(Vec<String>),
 }
 
+/// The reason why a file is not trusted although its own content is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UntrustedScript {
+    /// It names this script, whose content is not listed.
+    Unlisted(PathBuf),
+    /// This text may name scripts that are not found.
+    Unclear(String),
+}
+
 impl Trust {
     /// Finds the entries for `cwd`. Those with the content of files may also name the root of its
     /// repository; those without do not vouch for what was put below a root since. Links are resolved
@@ -94,25 +103,40 @@ impl Trust {
     ///
     /// # Errors
     /// The script that is not.
-    pub fn covers_settings(&self, content: &[u8], cwd: &Path) -> Result<bool, PathBuf> {
+    pub fn covers_settings(&self, content: &[u8], cwd: &Path) -> Result<bool, UntrustedScript> {
+        // The reader decodes UTF-16, too.
+        let text = json::to_strict(&blank_comments(&json::decode(content))).into_owned();
+        // A file that is no JSON is rejected where it is read.
+        let settings = serde_json::from_str(&text).unwrap_or_default();
+        self.covers_commands(content, &settings, cwd)
+    }
+
+    /// The same for any file of the repository: `settings` are those in its content.
+    ///
+    /// # Errors
+    /// The script that is not trusted.
+    pub fn covers_commands(
+        &self,
+        content: &[u8],
+        settings: &Value,
+        cwd: &Path,
+    ) -> Result<bool, UntrustedScript> {
         if *self == Self::Full || !self.covers(content) {
             return Ok(*self == Self::Full);
         }
-        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
-        let text = json::to_strict(&blank_comments(&String::from_utf8_lossy(content))).into_owned();
-        // A file that is no JSON is rejected where it is read.
-        let Ok(settings) = serde_json::from_str(&text) else { return Ok(true) };
         let Ok(cwd) = fs::canonicalize(cwd) else { return Ok(false) };
         let is_known = |file: &PathBuf| {
             let read = file_reads::read_regular(file, FILE_BYTES_MAX);
             read.is_ok_and(|script| self.covers(&script))
         };
-        let mut scripts = named_scripts(&settings, &cwd, &root(&cwd)).into_iter();
-        scripts.find(|script| !is_known(script)).map_or(Ok(true), Err)
+        let scripts = named_scripts(settings, &cwd, &root(&cwd));
+        let mut scripts = scripts.map_err(UntrustedScript::Unclear)?.into_iter();
+        let unlisted = scripts.find(|script| !is_known(script));
+        unlisted.map_or(Ok(true), |script| Err(UntrustedScript::Unlisted(script)))
     }
 
-    /// Whether a file with this content is trusted.
-    pub fn covers(&self, content: &[u8]) -> bool {
+    /// Whether a file with this content is listed.
+    fn covers(&self, content: &[u8]) -> bool {
         match self {
             Self::Full => true,
             Self::Files(known) => {

@@ -49,7 +49,7 @@ pub(super) fn effort(text: &str) -> Read {
         "auto" | "unset" => Ok(None),
         name => Effort::parse(name)
             .map(|level| Some(json!(level)))
-            .ok_or_else(|| "is none of low, medium, high, xhigh, max, auto, unset".into()),
+            .ok_or_else(|| format!("is none of {}, auto, unset", Effort::names()).into()),
     }
 }
 

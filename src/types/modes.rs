@@ -132,14 +132,15 @@ impl Effort {
     }
 
     /// Its name on the command line, in settings files and in requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Xhigh => "xhigh",
-            Self::Max => "max",
-        }
+    pub fn name(self) -> String {
+        let value = self.to_possible_value().expect("no level is left out of the command line");
+        value.get_name().to_owned()
+    }
+
+    /// The names of all levels, for messages.
+    pub fn names() -> String {
+        let names: Vec<String> = Self::value_variants().iter().map(|level| level.name()).collect();
+        names.join(", ")
     }
 }
 

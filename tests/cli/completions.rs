@@ -13,7 +13,7 @@ use super::binary_fixture::BinaryFixture;
 const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
 
 /// What is typed before the tab, and the last word after it.
-const LINES: [(&str, &str); 13] = [
+const LINES: [(&str, &str); 19] = [
     ("outlast doct", "doctor"),
     ("outlast sess", "sessions"),
     ("outlast sessions exp", "export"),
@@ -27,6 +27,12 @@ const LINES: [(&str, &str); 13] = [
     ("outlast --permission-mode acce", "acceptEdits"),
     ("outlast --model son", "sonnet"),
     ("outlast --resume 01a2", SESSION),
+    ("outlast --settings my-sett", "my-settings.json"),
+    ("outlast --mcp-config my-sett", "my-settings.json"),
+    ("outlast --json-schema my-sett", "my-settings.json"),
+    ("outlast run --add-dir my-fold", "my-folder/"),
+    ("outlast rehearse my-sett", "my-settings.json"),
+    ("outlast sessions export -o my-sett", "my-settings.json"),
 ];
 
 /// A user with a session, and outlast on PATH.
@@ -37,7 +43,9 @@ struct User {
 
 impl User {
     fn new() -> Self {
-        let fixture = BinaryFixture::new();
+        let fixture = BinaryFixture::new()
+            .file("work/my-settings.json", "{}")
+            .file("work/my-folder/inner", "");
         let place = SessionFolder::new(&fixture.home().join(".outlast"), &fixture.work());
         fs::create_dir_all(place.folder()).expect("a new folder");
         fs::write(place.folder().join(format!("{SESSION}.jsonl")), "").expect("a new file");
@@ -58,16 +66,21 @@ impl User {
         path
     }
 
+    fn has(&self, shell: &str) -> bool {
+        let mut command = Command::new("sh");
+        command.args(["-c", "command -v \"$1\"", "sh", shell]).env("PATH", &self.path);
+        command.output().expect("sh starts").status.success()
+    }
+
     /// What a shell prints that is given this program. `None`: it is not installed.
     fn run(&self, shell: &str, args: &[&str]) -> Option<String> {
+        if !self.has(shell) {
+            return None;
+        }
         let mut command = Command::new("timeout");
         command.arg("300").arg(shell).args(args).current_dir(self.fixture.work()).env_clear();
         command.env("HOME", self.fixture.home()).env("PATH", &self.path).env("TERM", "xterm");
         let ended = command.stdin(Stdio::null()).output().expect("timeout starts");
-        // So it says that there is no such program.
-        if ended.status.code() == Some(127) {
-            return None;
-        }
         assert!(ended.status.success(), "{shell}: {ended:?}");
         Some(String::from_utf8(ended.stdout).expect("UTF-8"))
     }

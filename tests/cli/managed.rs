@@ -20,11 +20,11 @@ fn load_settings(
         panic!("a run");
     };
     let variables = environment(world, variables);
-    settings::resolve_with_managed(&managed(world), &args, &variables, world.work())
+    settings::resolve_with_managed(&managed_files(world), &args, &variables, world.work())
         .map_err(|error| error.to_string())
 }
 
-fn managed(world: &BinaryFixture) -> Vec<PathBuf> {
+fn managed_files(world: &BinaryFixture) -> Vec<PathBuf> {
     PATHS.map(|path| world.work().join("..").join(path)).to_vec()
 }
 
@@ -38,7 +38,7 @@ fn survey(world: &BinaryFixture, flags: &[&str], variables: &[(&str, &str)]) -> 
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let args = args::run_flags(&words).expect("flags");
     let variables = environment(world, variables);
-    settings::survey_with_managed(&managed(world), &args, &variables, &world.work())
+    settings::survey_with_managed(&managed_files(world), &args, &variables, &world.work())
 }
 
 /// A machine with these managed settings, and user settings that contradict them.
@@ -104,6 +104,39 @@ fn managed_settings_of_a_flag_outrank_all_but_those_of_the_machine() {
     let broken = ["--managed-settings", r#"{"model": 7}"#];
     let Err(error) = load_settings(&world, &broken, &[]) else { panic!("it is wrong") };
     assert!(error.contains("--managed-settings:1:"), "{error}");
+}
+
+#[test]
+fn managed_settings_may_say_that_only_they_allow_hosts() {
+    let rule = |hosts: &str| {
+        format!(r#"{{"sandbox": {{"network": {{"allowManagedDomainsOnly": true{hosts}}}}}}}"#)
+    };
+    let ours = r#"{"sandbox": {"network": {"allowedDomains": ["b.example"]}}}"#;
+    let (listed, alone) = (rule(r#", "allowedDomains": ["a.example"]"#), rule(""));
+    let plain = BinaryFixture::new().file("home/.outlast/settings.json", ours);
+    let managed = |text: &str| {
+        let world = BinaryFixture::new().file("home/.outlast/settings.json", ours);
+        world.file(PATHS[1], text)
+    };
+    for (world, flags, wanted) in [
+        (&plain, &["--managed-settings", listed.as_str()][..], &["a.example"][..]),
+        (&plain, &["--managed-settings", alone.as_str()], &[]),
+        (&managed(&listed), &[], &["a.example"]),
+        (&managed(&alone), &[], &[]),
+        (&plain, &[], &["b.example"]),
+    ] {
+        let sandbox = load_settings(world, flags, &[]).expect("it is right").tools.sandbox;
+        let allowed = sandbox.egress.as_ref().map_or(&[][..], |egress| egress.lists().allowed());
+        assert_eq!(allowed, wanted, "{flags:?}");
+        assert_eq!(sandbox.no_network, wanted.is_empty(), "{flags:?}");
+    }
+    // Its name begins like that of a managed file.
+    let world = managed("{}").file("etc/outlast/managed.json.bak", listed);
+    let copy = managed_files(&world)[1].with_extension("json.bak").display().to_string();
+    let Err(error) = load_settings(&world, &["--settings", &copy], &[]) else {
+        panic!("only managed files may say so")
+    };
+    assert!(error.contains("\"sandbox.network.allowManagedDomainsOnly\" cannot be"), "{error}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) mod exits;
 pub(crate) mod golden;
 mod heartbeats;
 mod help;
+mod inspect;
 mod main_agent;
 mod managed;
 mod memory;

@@ -43,7 +43,8 @@ impl Home {
     }
 
     fn read(&self) -> PromptLibrary {
-        let trusts = |_: &[u8]| self.trusted;
+        let why = || "the repository is not trusted".to_owned();
+        let trusts = |_: &str| self.trusted.then_some(()).ok_or_else(why);
         let search = LibrarySearch {
             cwd: &self.path("repo/part"),
             own: vec![self.path("config"), self.path(".claude")],
@@ -301,10 +302,11 @@ fn agents_of_an_untrusted_project_cannot_widen_permissions() {
     assert_eq!(told, expected);
     assert_eq!(library.warnings, Vec::<String>::new());
     let go = library.callable().next().expect("it can be called");
-    assert_eq!(
-        (&go.grants, &go.model, &go.withheld[..]),
-        (&vec![], &None, &["allowed-tools", "model"][..])
-    );
+    assert_eq!((&go.grants, &go.model), (&vec![], &None));
+    let withheld: Vec<(Option<&str>, &str)> =
+        go.withheld.iter().map(|one| (one.key.as_deref(), one.why.as_str())).collect();
+    let why = "the repository is not trusted";
+    assert_eq!(withheld, [(Some("allowed-tools"), why), (Some("model"), why)]);
 
     let library = Home { trusted: true, ..home }.read();
     assert_eq!(library.withheld, Vec::new());

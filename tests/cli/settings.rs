@@ -38,6 +38,14 @@ fn labels(settings: &Settings) -> Vec<&str> {
 }
 
 #[test]
+fn an_unknown_effort_of_a_variable_is_answered_with_all_levels() {
+    let variables = [("CLAUDE_CODE_EFFORT_LEVEL", "big")];
+    let why = resolve(&["hi"], &variables, "{}").expect_err("there is no such level");
+    let levels = "is none of low, medium, high, xhigh, max, auto, unset";
+    assert!(why.contains(levels), "{why}");
+}
+
+#[test]
 fn an_invalid_variable_is_no_mistake_where_a_flag_outranks_it() {
     let variables = [("MAX_THINKING_TOKENS", "500"), ("ANTHROPIC_MODEL", "opus")];
     let why = resolve(&["hi"], &variables, "{}").expect_err("500 is too small");

@@ -335,7 +335,7 @@ fn the_user_names_repositories_by_their_real_place() {
     }
 }
 
-fn digest(text: &str) -> String {
+fn digest(text: impl AsRef<[u8]>) -> String {
     let mut hex = String::new();
     for byte in Sha256::digest(text) {
         write!(hex, "{byte:02X}").expect("memory takes it");
@@ -421,6 +421,59 @@ fn a_digest_vouches_for_the_scripts_that_settings_name_too() {
     fs::write(world.work().join(".claude/check.sh"), "rm -r /").expect("a file");
     let changed = trusting(&[file, servers, "echo checked", "print()"]);
     assert!(!is_trusted(&changed) && changed.mcp.servers.len() == 1, "{:?}", changed.ignored);
+}
+
+/// Resolves settings that trust files with these contents.
+fn trusting(world: &BinaryFixture, contents: &[&[u8]]) -> Settings {
+    let digests = contents.iter().map(digest).collect::<Vec<_>>();
+    let inline = serde_json::json!({ "trustedProjects": [{ "sha256": digests }] }).to_string();
+    at_work(world, &["--settings", &inline])
+}
+
+#[test]
+fn a_digest_of_settings_in_utf_16_vouches_for_no_script() {
+    let text = r#"{"model": "theirs", "permissions": {"allow": ["Bash"]},
+        "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "./check.sh"}]}]}}"#;
+    let wide: Vec<u8> =
+        [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let world = BinaryFixture::new().file(PROJECT_FILE, &wide).file("work/check.sh", "true");
+    let alone = trusting(&world, &[&wide]);
+    assert!(!is_trusted(&alone) && alone.ignored[0].why.contains("check.sh"));
+    let whole = trusting(&world, &[&wide, b"true"]);
+    assert!(is_trusted(&whole));
+    let [warning] = &whole.warnings[..] else { panic!("{:?}", whole.warnings) };
+    assert!(warning.contains("this is UTF-16") && warning.contains("what is invalid"), "{warning}");
+}
+
+#[test]
+fn a_digest_of_settings_that_compute_names_of_scripts_is_not_enough() {
+    let file = r#"{"model": "theirs", "permissions": {"allow": ["Bash"]}, "hooks": {"Stop": [{"hooks":
+        [{"type": "command", "command": "sh ./hooks/*.sh"}]}]}}"#;
+    let world = BinaryFixture::new().file(PROJECT_FILE, file).file("work/hooks/a.sh", "true");
+    let settings = trusting(&world, &[file.as_bytes(), b"true"]);
+    assert!(!is_trusted(&settings));
+    assert!(settings.ignored[0].why.contains("\"sh ./hooks/*.sh\""), "{:?}", settings.ignored);
+}
+
+#[test]
+fn a_digest_of_an_agent_or_a_skill_needs_those_of_its_scripts() {
+    let hooks = "hooks:\n  PreToolUse:\n    - hooks: [{type: command, command: ./check.sh}]\n";
+    let agent = format!("---\nname: a\ndescription: b\nmodel: opus\n{hooks}---\nWork.");
+    let skill = format!("---\ndescription: c\nallowed-tools: Bash\n{hooks}---\nWork.");
+    let world = BinaryFixture::new()
+        .file("work/.claude/agents/a.md", &agent)
+        .file("work/.claude/skills/c/SKILL.md", &skill)
+        .file("work/check.sh", "true");
+    let files = [agent.as_bytes(), skill.as_bytes()];
+    let alone = trusting(&world, &files);
+    let ignored: Vec<_> = alone.ignored.iter().map(|it| (it.file.as_str(), &it.why)).collect();
+    let why = "it names check.sh, whose SHA-256 is not among trustedProjects".to_owned();
+    assert_eq!(ignored, [(".claude/agents/a.md", &why); 2], "its hooks and its model");
+    assert_eq!(alone.hooks.len(), 0);
+    let [skill] = &alone.library.callable().collect::<Vec<_>>()[..] else { panic!("one skill") };
+    assert_eq!(skill.withheld.iter().map(|it| &it.why).collect::<Vec<_>>(), [&why]);
+    let whole = trusting(&world, &[files[0], files[1], b"true"]);
+    assert_eq!((whole.ignored.len(), whole.hooks.len()), (0, 1), "{:?}", whole.ignored);
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn what_would_change_a_setup_is_answered_with_what_to_do() {
             ("claude install latest >/dev/null 2>&1; echo $?", "2"),
             (r#"claude -p "/init" 2>&1 >/dev/null | grep -c CLAUDE.md"#, "1"),
             (r#"claude -p "/code-review" 2>&1 >/dev/null | grep -c "in words""#, "1"),
+            (r#"claude -p "/rename x" 2>&1 >/dev/null | grep -c -- --name"#, "1"),
             (r#"claude -p "/login" 2>&1 >/dev/null | grep -c ANTHROPIC_API_KEY"#, "1"),
         ],
     );

@@ -10,8 +10,9 @@ use outlast::recovery::{ErrorClass, StopReason};
 
 use super::pages::{documents, read};
 
-/// Flags of other programs.
-const FOREIGN: [&str; 5] = ["--path", "--bench", "--time", "--namespace", "--from-env-file"];
+/// Flags of other programs, and one that `auth status` reads from its words.
+const FOREIGN: [&str; 6] =
+    ["--path", "--bench", "--time", "--namespace", "--from-env-file", "--text"];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
 const GIVEN: [&str; 8] = [

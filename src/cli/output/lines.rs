@@ -20,7 +20,7 @@ use super::calls::{self, CallNames, NamedCall};
 use super::heartbeat_line::{heartbeat, purpose, total_wait};
 use super::style::{Styling, Tone};
 use super::summary::{RunLimits, first_line};
-use super::terminal_filter::{break_lines, controls};
+use super::terminal_filter::{break_lines, is_terminal_control};
 use super::{agents, recoveries};
 
 /// What every line begins with.
@@ -323,7 +323,7 @@ impl Observer for ProgressLines {
 
 /// Sanitises untrusted text to a single line without terminal control sequences.
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|letter| if controls(letter) { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if is_terminal_control(letter) { ' ' } else { letter }).collect()
 }
 
 fn turn(number: u32, message: &Message, tokens: u64) -> String {

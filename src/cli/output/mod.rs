@@ -41,7 +41,7 @@ pub use stream_json::{ResultBuilder, StreamJson};
 pub use style::{Styling, Tone};
 pub use summary::{RunLimits, last_line};
 pub use terminal_filter::TerminalFilter;
-pub(in crate::cli) use terminal_filter::controls;
+pub(in crate::cli) use terminal_filter::is_terminal_control;
 
 use crate::agent::{Observer, RunEvent};
 use crate::telemetry::SpanRecorder;

@@ -57,7 +57,7 @@ impl<W> TerminalFilter<W> {
         while let Some(letter) = rest.chars().next() {
             let colour = leading_sequence(rest).filter(|_| is_coloured);
             let length = colour.unwrap_or(letter.len_utf8());
-            if colour.is_some() || matches!(letter, '\n' | '\t') || !controls(letter) {
+            if colour.is_some() || matches!(letter, '\n' | '\t') || !is_terminal_control(letter) {
                 shown.push_str(&rest[..length]);
             }
             rest = &rest[length..];
@@ -127,7 +127,7 @@ pub(super) fn break_lines(text: &str, columns: usize) -> String {
 /// all sequences begin, those that change the direction of text, so that it reads otherwise than it
 /// is, those that break lines, and invisible ones in which text can hide. The joiners of scripts
 /// and emoji (U+200C, U+200D) stay.
-pub(in crate::cli) fn controls(letter: char) -> bool {
+pub(in crate::cli) fn is_terminal_control(letter: char) -> bool {
     letter.is_control()
         || matches!(
             letter,

@@ -16,7 +16,6 @@ use super::folders::PromptFile;
 use super::library::{LibraryEntry, NamedAgent, PromptLibrary};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
-use crate::config::repository::UNTRUSTED;
 use crate::types::Effort;
 
 /// The maximum length of a name, in characters: the model has to repeat it.
@@ -63,7 +62,7 @@ fn check_name(name: &str) -> Result<(), String> {
 /// Adds the agent that a file defines to the library.
 pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
     let LibraryEntry { sheet, fields, name } = entry;
-    if !sheet.trusted && name == GENERAL_PURPOSE {
+    if !sheet.is_trusted() && name == GENERAL_PURPOSE {
         // Calls without an agent type use this one.
         return library.withhold(
             sheet,
@@ -72,21 +71,21 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         );
     }
     let mut definition = define(name, fields, front_matter::body(&sheet.text));
-    if !sheet.trusted {
+    if let Err(why) = &sheet.trust {
         let harmless = |field: &str| {
             field == "model" && fields.text(field).is_some_and(|model| model == "inherit")
         };
         let withheld = TRUSTED_ONLY.iter().filter(|field| fields.has(field) && !harmless(field));
         for field in withheld {
-            library.withhold(sheet, Some(field), UNTRUSTED);
+            library.withhold(sheet, Some(field), why);
         }
         (definition.permission_mode, definition.model) = (None, None);
         (definition.servers, definition.effort) = (None, None);
     }
-    let told = |field: &&&str| sheet.trusted || !TRUSTED_ONLY.contains(*field);
+    let told = |field: &&&str| sheet.is_trusted() || !TRUSTED_ONLY.contains(*field);
     let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(told).copied();
     library.warnings.extend(without_effect(&sheet.shown, &idle.collect::<Vec<_>>()));
-    if sheet.trusted {
+    if sheet.is_trusted() {
         library.warnings.extend(inline_servers(&sheet.shown, fields));
     }
     library.warnings.extend(odd(&sheet.shown, fields));
@@ -94,7 +93,7 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         library.warnings.push(format!("{why}, so none of its hooks runs"));
         HookSettings::default()
     });
-    let hooks = if sheet.trusted { hooks } else { HookSettings::default() };
+    let hooks = if sheet.is_trusted() { hooks } else { HookSettings::default() };
     let (file, skills) = (sheet.shown.clone(), fields.words("skills").unwrap_or_default());
     library.warnings.extend(hooks.skipped.iter().map(|it| skipped(&file, it)));
     library.agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });

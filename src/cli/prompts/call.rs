@@ -6,7 +6,7 @@ use super::commands::is_name;
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands, words};
 use super::library::{PromptCommand, PromptLibrary};
 use crate::cli::usage::UsageError;
-use crate::config::repository::{IgnoredSetting, UNTRUSTED};
+use crate::config::repository::IgnoredSetting;
 use crate::mcp::{ServerConfig, tool_name_prefix};
 use crate::tools::{RuleList, check_rule};
 use crate::types::Effort;
@@ -44,7 +44,7 @@ const INTERACTIVE_COMMANDS: [(&str, &str); 34] = [
     ("plugin", "use --plugin-dir and the setting enabledPlugins; outlast plugin list lists them"),
     ("pr-comments", "ask for them in words, and allow Bash(gh *)"),
     ("release-notes", "see CHANGELOG.md of outlast"),
-    ("rename", "use --name"),
+    ("rename", "use --name when a run is started or resumed"),
     ("resume", "use --resume; outlast sessions lists the sessions"),
     ("review", "ask for the review in words, such as: Review the changes of git diff main"),
     ("rewind", "use --resume with --resume-session-at, and git"),
@@ -203,16 +203,11 @@ fn of(
         prompt += "\n\n(Where this text has !`a command`, it has not been run. Run those whose \
                    output you need.)";
     }
-    if !command.withheld.is_empty() {
-        let fields = command.withheld.join(" and ");
-        let file = &command.file;
-        warnings.push(format!("{file}: {fields} ignored, {UNTRUSTED}; see outlast-security(7)"));
+    if let Some(IgnoredSetting { file, why, .. }) = command.withheld.first() {
+        let fields = command.withheld.iter().filter_map(|one| one.key.as_deref());
+        let fields = fields.collect::<Vec<_>>().join(" and ");
+        warnings.push(format!("{file}: {fields} ignored, {why}; see outlast-security(7)"));
     }
-    let ignored = command.withheld.iter().map(|field| IgnoredSetting {
-        file: command.file.clone(),
-        key: Some((*field).to_owned()),
-        why: UNTRUSTED.to_owned(),
-    });
     Ok(ExpandedCommand {
         prompt,
         grants: command.grants.clone(),
@@ -220,7 +215,7 @@ fn of(
         effort: command.effort,
         file: command.file.clone(),
         warnings,
-        ignored: ignored.collect(),
+        ignored: command.withheld.clone(),
     })
 }
 

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use super::folders::PromptFile;
 use super::library::{CommandKind, LibraryEntry, PromptCommand, PromptLibrary};
 use crate::cli::front_matter;
+use crate::config::repository::IgnoredSetting;
 use crate::types::Effort;
 
 /// The maximum length of a description taken from the first line of the text, in characters.
@@ -66,7 +67,16 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         (model.is_some(), "model"),
         (effort.is_some(), "effort"),
     ];
-    let withheld = wanted.into_iter().filter(|(wanted, _)| *wanted && !sheet.trusted);
+    let withheld = |why: &String| {
+        let fields = wanted.into_iter().filter(|(wanted, _)| *wanted);
+        let ignored = fields.map(|(_, field)| IgnoredSetting {
+            file: sheet.shown.clone(),
+            key: Some(field.to_owned()),
+            why: why.clone(),
+        });
+        ignored.collect()
+    };
+    let trusted = sheet.is_trusted();
     library.commands.push(PromptCommand {
         name: name.clone(),
         kind,
@@ -75,11 +85,11 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         path: sheet.path.clone(),
         file: sheet.shown.clone(),
         body,
-        withheld: withheld.map(|(_, field)| field).collect(),
-        grants: if sheet.trusted { grants } else { Vec::new() },
-        model: model.filter(|_| sheet.trusted),
-        effort: effort.filter(|_| sheet.trusted),
-        trusted: sheet.trusted,
+        withheld: sheet.trust.as_ref().err().map(withheld).unwrap_or_default(),
+        grants: if trusted { grants } else { Vec::new() },
+        model: model.filter(|_| trusted),
+        effort: effort.filter(|_| trusted),
+        trusted,
         user_callable: fields.flag("user-invocable").unwrap_or(true),
         model_callable: !fields.flag("disable-model-invocation").unwrap_or_default(),
         rank: sheet.rank,

@@ -33,8 +33,8 @@ pub struct LibrarySearch<'a> {
     pub plugins: &'a [Plugin],
     /// Whether the project's files are read.
     pub project: bool,
-    /// Whether a file of the project with this content is trusted.
-    pub trusts: &'a dyn Fn(&[u8]) -> bool,
+    /// Checks that a file of the project with this content is trusted; the error is why it is not.
+    pub trusts: &'a dyn Fn(&str) -> Result<(), String>,
     /// Whether links of the project may lead out of it.
     pub anywhere: bool,
     /// Whether commands and skills are read.
@@ -72,9 +72,16 @@ pub(super) struct PromptFile {
     pub(super) text: String,
     /// The prefix of its name: the name of a plugin.
     pub(super) namespace: Option<String>,
-    pub(super) trusted: bool,
+    /// Whether it is trusted; the error is why it is not.
+    pub(super) trust: Result<(), String>,
     /// Of several with the same name, the lowest rank wins.
     pub(super) rank: usize,
+}
+
+impl PromptFile {
+    pub(super) fn is_trusted(&self) -> bool {
+        self.trust.is_ok()
+    }
 }
 
 /// Finds and reads files, and remembers what could not be read.
@@ -148,15 +155,15 @@ impl<'a> PromptFinder<'a> {
         let relative = path.strip_prefix(root).unwrap_or(&path).to_owned();
         let shown = format!("{shown}{}", relative.display());
         match self.text(place, &path) {
-            Ok((trusted, text)) => {
+            Ok((trust, text)) => {
                 // An untrusted file never replaces one of the user's own.
-                let rank = match (place.whose, trusted) {
+                let rank = match (place.whose, trust.is_ok()) {
                     (FolderOwner::Project, true) => place.distance,
                     (FolderOwner::User, _) => USER_RANK + place.distance,
                     (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
                 };
                 let namespace = place.namespace.clone();
-                Some(PromptFile { path, shown, relative, text, namespace, trusted, rank })
+                Some(PromptFile { path, shown, relative, text, namespace, trust, rank })
             }
             Err(why) => {
                 self.warn(&shown, &why);
@@ -166,7 +173,11 @@ impl<'a> PromptFinder<'a> {
     }
 
     /// Whether a file is trusted, and its text.
-    fn text(&mut self, place: &PromptFolder, path: &Path) -> Result<(bool, String), String> {
+    fn text(
+        &mut self,
+        place: &PromptFolder,
+        path: &Path,
+    ) -> Result<(Result<(), String>, String), String> {
         let real = path.canonicalize().map_err(|error| error.to_string())?;
         if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
             return Err("it leads out of the project, which is not trusted".to_owned());
@@ -181,9 +192,12 @@ impl<'a> PromptFinder<'a> {
             let most = ALL_BYTES_MAX >> 20;
             return Err(format!("all such files together are larger than {most} MB"));
         }
-        let trusted = place.whose == FolderOwner::User || (self.search.trusts)(&bytes);
         let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-        Ok((trusted, text.replace("\r\n", "\n")))
+        let trust = match place.whose {
+            FolderOwner::User => Ok(()),
+            FolderOwner::Project => (self.search.trusts)(&text),
+        };
+        Ok((trust, text.replace("\r\n", "\n")))
     }
 
     pub(super) fn warn(&mut self, shown: &str, why: &str) {

@@ -66,8 +66,8 @@ pub struct PromptCommand {
     pub model: Option<String>,
     /// How thorough the replies of such a run are to be.
     pub effort: Option<Effort>,
-    /// Which of these three fields were withheld.
-    pub withheld: Vec<&'static str>,
+    /// Those of these three fields that were withheld.
+    pub withheld: Vec<IgnoredSetting>,
     pub trusted: bool,
     /// Whether a prompt may call it.
     pub user_callable: bool,

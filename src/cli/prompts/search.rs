@@ -110,7 +110,7 @@ fn warn_shadowed(library: &mut PromptLibrary, lost: &LibraryEntry, by: Option<&L
     let (file, other, name) = (&lost.sheet.shown, &by.sheet.shown, &lost.name);
     if lost.sheet.rank == by.sheet.rank {
         library.warnings.push(format!("{file} is left out: {other} is called {name:?} as well"));
-    } else if by.sheet.trusted && !lost.sheet.trusted {
+    } else if by.sheet.is_trusted() && !lost.sheet.is_trusted() {
         library.withhold(&lost.sheet, None, "something of yours is called the same");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::output::controls;
+use crate::cli::output::is_terminal_control;
 
 /// Escapes a text for an element or an attribute in quotes. Characters that XML has no way to write
 /// become U+FFFD.
@@ -26,10 +26,9 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Control characters, those that XML 1.0 forbids, and those that change the direction of text, so
-/// that it reads otherwise than it is.
+/// Characters that a terminal may obey, and those that XML 1.0 forbids.
 fn is_forbidden(letter: char) -> bool {
-    controls(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')
+    is_terminal_control(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]

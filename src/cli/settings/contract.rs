@@ -39,7 +39,7 @@ pub struct ContractChange {
 enum Hold {
     /// In place of what the settings files and the environment say.
     Setting,
-    /// The same, but only if there is a value: otherwise the settings files decide.
+    /// Like `Setting`, but without a value the settings files decide.
     SettingIfGiven,
     /// Together with what the settings files say: both only forbid.
     Prohibition,

@@ -454,7 +454,7 @@ fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
         on_denied: config.on_denied,
         tool_search: config.tool_search.0,
         directories: config.additional_directories.0.clone(),
-        sandbox: sandbox::resolve(config, fold, &args.flags, &folders)?,
+        sandbox: sandbox::resolve(config, (fold, &inputs.sources.managed), &args.flags, &folders)?,
         unconfined: config.unconfined_programs.0.clone(),
         child_env: child_environment(config, fold),
         pass_env: config.pass_env.0.clone(),

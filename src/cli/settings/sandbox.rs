@@ -7,7 +7,7 @@ use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::flags::SettingFlags;
 use crate::config::fold::Fold;
-use crate::config::managed::MANAGED_FILES;
+use crate::config::managed::ManagedSettings;
 use crate::config::repository::RulePaths;
 use crate::process::RootCapabilities;
 use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings, TerminalAccess};
@@ -20,12 +20,13 @@ use crate::types::{PermissionMode, SandboxMode};
 /// Flags that contradict each other; a protection that cannot be enforced.
 pub(super) fn resolve(
     config: &Config,
-    fold: &Fold,
+    (fold, managed): (&Fold, &ManagedSettings),
     flags: &SettingFlags,
     folders: &RulePaths<'_>,
 ) -> Result<SandboxSettings, UsageError> {
     let mode = config.sandbox_mode.unwrap_or_else(|| default_mode(config));
-    let is_limited = fold.is_set("sandbox.network.allowedDomains") || is_managed_only(config, fold);
+    let is_limited =
+        fold.is_set("sandbox.network.allowedDomains") || managed.limits_domains_to_managed();
     let allows_no_host = is_limited && config.allowed_domains.0.is_empty();
     let no_network = !config.sandbox_network.0 || allows_no_host;
     let mut egress = None;
@@ -34,7 +35,7 @@ pub(super) fn resolve(
         if mode == SandboxMode::Off {
             check_open(lists.is_some(), fold, flags)?;
         } else {
-            check_enforceable(config, fold, lists.is_some())?;
+            check_enforceable(config, (fold, managed), lists.is_some())?;
             egress = lists.map(|lists| egress_of(lists, config, fold, folders));
         }
     }
@@ -109,11 +110,16 @@ fn egress_of(lists: DomainLists, config: &Config, fold: &Fold, folders: &RulePat
 }
 
 /// A protection that is only read would be worse than none.
-fn check_enforceable(config: &Config, fold: &Fold, has_lists: bool) -> Result<(), UsageError> {
+fn check_enforceable(
+    config: &Config,
+    (fold, managed): (&Fold, &ManagedSettings),
+    has_lists: bool,
+) -> Result<(), UsageError> {
+    let is_foreign = config.managed_domains_only && !managed.limits_domains_to_managed();
     let narrows = [
         ("allowLocalBinding", !config.allow_local_binding && !has_lists),
         ("allowAllUnixSockets", !config.allow_all_unix_sockets && !has_lists),
-        ("allowManagedDomainsOnly", config.managed_domains_only && !is_managed_only(config, fold)),
+        ("allowManagedDomainsOnly", is_foreign),
         ("httpProxyPort", config.http_proxy_port.is_some()),
         ("socksProxyPort", config.socks_proxy_port.is_some()),
     ];
@@ -128,12 +134,6 @@ fn check_enforceable(config: &Config, fold: &Fold, has_lists: bool) -> Result<()
          {remedy}, or turn the network off with \"sandbox.network.enabled\": false",
         origin(fold, key)
     )))
-}
-
-/// Whether only managed files allow hosts.
-fn is_managed_only(config: &Config, fold: &Fold) -> bool {
-    let origin = origin(fold, "allowManagedDomainsOnly");
-    config.managed_domains_only && MANAGED_FILES.iter().any(|file| origin.starts_with(file))
 }
 
 fn origin<'a>(fold: &'a Fold, key: &str) -> &'a str {

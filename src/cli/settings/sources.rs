@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::MemorySources;
 use super::contract::Held;
 use super::servers::{self, NamedServer, ServerAuthor};
 use crate::cli::args::RunArgs;
+use crate::cli::front_matter;
 use crate::cli::installed_plugins::{EnabledPlugins, Marketplaces};
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::{LibrarySearch, PromptLibrary};
@@ -22,6 +23,7 @@ use crate::config::managed::ManagedSettings;
 use crate::config::registry;
 use crate::config::repository::{
     IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, UNTRUSTED, read_file,
+    script_reason,
 };
 use crate::config::rule_names;
 use crate::config::trust::{Trust, TrustedProjects};
@@ -168,7 +170,7 @@ pub(super) fn read_all(
         trusted: trust == Trust::Full,
     };
     let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
-    let trusts = |content: &[u8]| trust.covers(content);
+    let trusts = |text: &str| definition_trust(text, cwd, &trust);
     let MemorySources { project, trusted: anywhere, .. } = memory;
     let commands = !args.prompts.disable_slash_commands;
     let search =
@@ -348,16 +350,12 @@ impl SourceReader {
         }
     }
 
-    /// Whether a file of the repository is trusted. Records a script for which nothing vouches.
+    /// Whether a file of the repository is trusted. Records a script that it names and that is not.
     fn is_trusted(&mut self, file: &str, content: &[u8], cwd: &Path, trust: &Trust) -> bool {
-        match trust.covers_settings(content, cwd) {
-            Ok(is_trusted) => is_trusted,
-            Err(script) => {
-                let script = script.strip_prefix(cwd).unwrap_or(&script).display().to_string();
-                self.ignored.script(file, &script);
-                false
-            }
-        }
+        trust.covers_settings(content, cwd).unwrap_or_else(|script| {
+            self.ignored.script(file, &script, cwd);
+            false
+        })
     }
 
     fn repository(&mut self, path: &str, paths: &RulePaths<'_>, trust: &Trust) {
@@ -462,8 +460,21 @@ impl SourceReader {
     }
 }
 
-/// Whether the sources that a flag names include the repository's: who names them vouches for the
-/// folder.
+/// Checks that a file of the repository that defines an agent, a command or a skill is trusted.
+///
+/// # Errors
+/// The reason why it is not.
+fn definition_trust(text: &str, cwd: &Path, trust: &Trust) -> Result<(), String> {
+    let fields = front_matter::fields(&text.replace("\r\n", "\n")).ok().flatten();
+    let hooks = fields.as_ref().and_then(|fields| fields.value("hooks"));
+    match trust.covers_commands(text.as_bytes(), &json!({ "hooks": hooks }), cwd) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(UNTRUSTED.to_owned()),
+        Err(script) => Err(script_reason(&script, cwd)),
+    }
+}
+
+/// Whether the sources that a flag names include the repository's, which trusts the folder.
 fn names_repository(given: Option<&str>) -> bool {
     named(given).is_ok_and(|named| given.is_some() && named.iter().any(|name| *name != "user"))
 }

@@ -1,0 +1,48 @@
+//! Commands about the set-up of a run.
+
+use std::io;
+use std::process::Stdio;
+
+use super::binary_fixture::BinaryFixture;
+
+/// A repository with an agent whose description is meant for a terminal.
+fn repository() -> BinaryFixture {
+    let agent = "---\nname: judge\ndescription: \"\\e[8mjudges\\nother: forged\"\n---\nYou judge.";
+    BinaryFixture::new().file("work/.claude/agents/judge.md", agent)
+}
+
+#[test]
+fn descriptions_of_agents_are_one_line_without_control_characters() {
+    let ended = repository().run(&["agents"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "judge:  [8mjudges other: forged\n"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error_of_a_list() {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let world = repository();
+    let mut command = world.command(&["agents"]);
+    let ended = command.stdout(Stdio::from(writer)).output().expect("outlast starts");
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+}
+
+#[test]
+fn unknown_options_of_lists_are_refused() {
+    let world = BinaryFixture::new();
+    for (args, unknown) in [
+        (&["agents", "--jsn"][..], "unknown option --jsn; this command takes --json"),
+        (&["plugin", "list", "--text"], "unknown option --text; this command takes --json"),
+        (&["mcp", "list", "--json"], "unknown option --json; this command takes none"),
+        (
+            &["auth", "status", "--all"],
+            "unknown option --all; this command takes --json and --text",
+        ),
+    ] {
+        let ended = world.run(args);
+        assert_eq!(ended.code, 2, "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains(unknown), "{args:?}: {}", ended.stderr);
+    }
+    let status = world.run(&["auth", "status", "--json"]);
+    assert!(status.code == 0 && status.stdout.contains("\"loggedIn\":true"), "{status:?}");
+}
