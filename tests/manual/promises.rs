@@ -11,8 +11,8 @@ use outlast::recovery::{ErrorClass, StopReason};
 use super::pages::{documents, read};
 
 /// Flags of other programs, and one that `auth status` reads from its words.
-const FOREIGN: [&str; 6] =
-    ["--path", "--bench", "--time", "--namespace", "--from-env-file", "--text"];
+const FOREIGN: [&str; 7] =
+    ["--path", "--bench", "--time", "--namespace", "--from-env-file", "--show-toplevel", "--text"];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
 const GIVEN: [&str; 8] = [
