@@ -37,7 +37,8 @@ impl WorktreeName {
             && !text.starts_with(['.', '-'])
             && !text.ends_with(['.', '-'])
             && !text.contains("..")
-            && !text.ends_with(".lock");
+            // Git keeps such names to itself.
+            && Path::new(text).extension().is_none_or(|end| end != "lock");
         fits.then(|| Self(text.to_owned()))
     }
 }
