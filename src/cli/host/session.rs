@@ -32,6 +32,7 @@ use crate::host::{
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
 use crate::mcp::Servers;
+use crate::process::SessionEgress;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{KeptCommands, LivePermissions, TaskStops};
@@ -147,6 +148,8 @@ pub(super) struct HostSession {
     pub(super) stops: TaskStops,
     /// The background commands, which go on between turns.
     pub(super) commands: KeptCommands,
+    /// The network that the commands of all turns share.
+    egress: SessionEgress,
     pub(super) last_turn_ended: Instant,
     /// The ids of all prompts, if files are kept for each.
     pub(super) checkpoints: Option<Vec<String>>,
@@ -213,6 +216,7 @@ impl HostSession {
             hooks,
             live,
             commands: KeptCommands::new(stops.clone()),
+            egress: SessionEgress::default(),
             last_turn_ended: Instant::now(),
             stops,
             checkpoints,
@@ -308,6 +312,7 @@ impl HostSession {
                 live: self.live.clone(),
                 stops: self.stops.clone(),
                 commands: self.commands.clone(),
+                egress: self.egress.clone(),
                 keeps_files: self.checkpoints.is_some(),
                 gauge: self.gauge.clone(),
                 servers: self.servers.clone(),
