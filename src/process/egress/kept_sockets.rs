@@ -21,7 +21,8 @@ use super::super::tree;
 /// The number of duplicates at which those that no process holds are searched for.
 const FIRST_SWEEP: usize = 128;
 
-/// The pause after a search that left no room: each reads the descriptors of all processes of a job.
+/// The pause after a search for a thread that left no room: each reads the descriptors of all
+/// processes of a job. Another thread may belong to a program that was started since.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The most rounds of a search: processes that were forked meanwhile are searched in the next.
@@ -54,7 +55,8 @@ pub(super) struct KeptSockets {
     /// The bound that all jobs share.
     limit: Arc<Semaphore>,
     sweep_at: usize,
-    no_sweep_until: Option<Instant>,
+    /// The thread that was refused a socket last, and the end of its pause.
+    refused: Option<(u32, Instant)>,
     /// Finds the sockets that processes of the job hold.
     find_held: Box<dyn FnMut() -> HashSet<u64> + Send>,
 }
@@ -67,12 +69,12 @@ impl KeptSockets {
             used: HashMap::new(),
             limit,
             sweep_at: FIRST_SWEEP,
-            no_sweep_until: None,
+            refused: None,
             find_held: Box::new(move || sockets_below(job_init)),
         }
     }
 
-    /// Keeps a new socket. Returns its inode.
+    /// Keeps a new socket of a thread. Returns its inode.
     ///
     /// # Errors
     /// Processes of the jobs hold too many of them.
@@ -80,12 +82,13 @@ impl KeptSockets {
         &mut self,
         socket: OwnedFd,
         family: AddressFamily,
+        thread: u32,
         at: Instant,
     ) -> Result<u64, Errno> {
         if self.kept.len() >= self.sweep_at {
             self.sweep();
         }
-        let permit = self.permit(at).ok_or(Errno::EMFILE)?;
+        let permit = self.permit(thread, at).ok_or(Errno::EMFILE)?;
         let inode = fstat(&socket)?.st_ino;
         self.used.remove(&inode);
         let kept = KeptSocket { socket, family, is_interrupted: false, _permit: permit };
@@ -94,17 +97,17 @@ impl KeptSockets {
     }
 
     /// Takes a place within the bound, after a search for others that are free if need be.
-    fn permit(&mut self, at: Instant) -> Option<OwnedSemaphorePermit> {
+    fn permit(&mut self, thread: u32, at: Instant) -> Option<OwnedSemaphorePermit> {
         let take = |limit: &Arc<Semaphore>| Arc::clone(limit).try_acquire_owned().ok();
         if let Some(permit) = take(&self.limit) {
             return Some(permit);
         }
-        if self.no_sweep_until.is_some_and(|until| at < until) {
+        if self.refused.is_some_and(|(refused, until)| thread == refused && at < until) {
             return None;
         }
         self.sweep();
         let permit = take(&self.limit);
-        self.no_sweep_until = permit.is_none().then(|| at + SWEEP_PAUSE);
+        self.refused = permit.is_none().then(|| (thread, at + SWEEP_PAUSE));
         permit
     }
 
@@ -232,7 +235,11 @@ mod tests {
     }
 
     fn add(sockets: &mut KeptSockets, at: Instant) -> Result<u64, Errno> {
-        sockets.add(own_socket(), AddressFamily::Unix, at)
+        add_for(sockets, 1, at)
+    }
+
+    fn add_for(sockets: &mut KeptSockets, thread: u32, at: Instant) -> Result<u64, Errno> {
+        sockets.add(own_socket(), AddressFamily::Unix, thread, at)
     }
 
     #[test]
@@ -241,7 +248,7 @@ mod tests {
         let socket = own_socket();
         let copy = socket.try_clone().expect("a copy");
         let inode =
-            sockets.add(socket, AddressFamily::Unix, Instant::now()).expect("there is room");
+            sockets.add(socket, AddressFamily::Unix, 1, Instant::now()).expect("there is room");
         assert_eq!(socket_of(std::process::id(), copy.as_raw_fd()), Ok(inode));
         assert!(sockets.get(inode).is_some());
         sockets.release(inode, SocketUse::Connected);
@@ -261,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_processes_are_searched_once_a_second() {
+    fn without_room_processes_are_searched_once_a_second_for_a_thread() {
         let (held, searches) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(0)));
         let (known, counter) = (Arc::clone(&held), Arc::clone(&searches));
         let mut sockets = sockets_within(3, move || {
@@ -279,11 +286,13 @@ mod tests {
             assert_eq!(add(&mut sockets, began + SWEEP_PAUSE / 2), Err(Errno::EMFILE));
         }
         assert_eq!(count(), 1);
+        assert_eq!(add_for(&mut sockets, 2, began + SWEEP_PAUSE / 2), Err(Errno::EMFILE));
+        assert_eq!(count(), 2, "another thread may be of another program");
         held.lock().expect("no test panicked").clear();
         let paused = began + SWEEP_PAUSE;
-        assert_eq!(add(&mut sockets, paused), Err(Errno::EMFILE), "the pause is not over");
-        assert!(add(&mut sockets, began + 2 * SWEEP_PAUSE).is_ok());
-        assert_eq!(count(), 2);
+        assert_eq!(add_for(&mut sockets, 2, paused), Err(Errno::EMFILE), "the pause is not over");
+        assert!(add_for(&mut sockets, 2, began + 2 * SWEEP_PAUSE).is_ok());
+        assert_eq!(count(), 3);
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Notifier {
         }
         let nonblocking = SockFlag::from_bits_truncate(flags & libc::SOCK_NONBLOCK);
         let made = socket(family, kind, SockFlag::SOCK_CLOEXEC | nonblocking, None)?;
-        let inode = self.sockets.add(made, family, Instant::now())?;
+        let inode = self.sockets.add(made, family, call.thread, Instant::now())?;
         let kept = self.sockets.get(inode).ok_or(Errno::EPERM)?;
         let closes = flags & libc::SOCK_CLOEXEC != 0;
         let handed = self.listener.hand_over(call.id, &kept.socket, closes);
