@@ -8,6 +8,7 @@ use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
 use crate::mcp::Servers;
+use crate::process::SessionEgress;
 use crate::tools::{FileHistory, KeptCommands, LivePermissions, TaskStops};
 use crate::types::HostChannel;
 
@@ -26,6 +27,8 @@ pub(super) struct HostTurn {
     pub stops: TaskStops,
     /// The background commands of all turns.
     pub commands: KeptCommands,
+    /// The network that the commands of all turns share.
+    pub egress: SessionEgress,
     /// Whether former contents of files are kept, so that the host can restore them.
     pub keeps_files: bool,
     /// Shows the size of the conversation to the host.

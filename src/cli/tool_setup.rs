@@ -30,6 +30,8 @@ pub(super) fn tool_settings(
     let rules = &settings.tools;
     let skills = settings.skill_folders();
     let egress = rules.sandbox.egress.as_ref();
+    let proxy = upstream_proxy(&settings.endpoint.proxies);
+    let session = host.map(|host| host.egress.clone()).unwrap_or_default();
     ToolSettings {
         cwd: settings.cwd.clone(),
         home: environment::home(&settings.variables),
@@ -68,7 +70,7 @@ pub(super) fn tool_settings(
         supervisor: supervisor.clone(),
         sandbox: SandboxSettings {
             config_dir: Some(settings.config_dir.clone()),
-            egress: egress.map(|egress| egress.behind(upstream_proxy(&settings.endpoint.proxies))),
+            egress: egress.map(|egress| egress.behind(proxy, &session)),
             // The user's own skills may be in folders that are otherwise not readable.
             allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::trusted_paths(&skills)]
                 .concat(),

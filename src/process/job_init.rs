@@ -117,7 +117,10 @@ fn prepare_exec(
     }
     match barrier.map(LandlockRuleset::restrict_self).transpose()?.flatten() {
         // Only outlast keeps it: the calls of a job that lost outlast fail.
-        Some(listener) => wire::send(control, &JobReport::Listener.encode(), &[listener]),
+        Some(listener) => {
+            let report = JobReport::Listener(job_init.as_raw());
+            wire::send(control, &report.encode(), &[listener])
+        }
         None => Ok(()),
     }
 }

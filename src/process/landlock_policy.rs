@@ -4,6 +4,7 @@
 //! Landlock only ever allows: whatever is not granted is denied to the program and to all of its
 //! descendants, for as long as they live. It cannot exclude a part of a granted folder.
 
+use std::ffi::c_ulong;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -120,7 +121,8 @@ pub struct LandlockRuleset {
     files: kernel::Ruleset,
     calls: Option<SyscallFilter>,
     sockets: Option<SocketFilter>,
-    capabilities: RootCapabilities,
+    /// The numbers of the capabilities that are dropped.
+    dropped: Vec<c_ulong>,
 }
 
 impl LandlockPolicy {
@@ -132,8 +134,8 @@ impl LandlockPolicy {
         let calls = SyscallFilter::build(self.calls, self.network)?;
         let is_listed = self.network == NetworkAccess::Listed;
         let sockets = is_listed.then(SocketFilter::build).transpose()?;
-        let capabilities = self.capabilities;
-        Ok(LandlockRuleset { files: kernel::build(self)?, calls, sockets, capabilities })
+        let dropped = kernel::dropped_capabilities(self.capabilities, self.network);
+        Ok(LandlockRuleset { files: kernel::build(self)?, calls, sockets, dropped })
     }
 }
 
@@ -145,7 +147,7 @@ impl LandlockRuleset {
     /// # Errors
     /// When the kernel refuses: then nothing must be run.
     pub fn restrict_self(&self) -> io::Result<Option<OwnedFd>> {
-        kernel::drop_capabilities(self.capabilities);
+        kernel::drop_capabilities(&self.dropped);
         kernel::enter(&self.files)?;
         self.calls.as_ref().map_or(Ok(()), SyscallFilter::restrict_self)?;
         self.sockets.as_ref().map(SocketFilter::restrict_self).transpose()
@@ -197,6 +199,10 @@ mod kernel {
     /// The capabilities that commands of root have by default. From linux/capability.h: `CHOWN`,
     /// `DAC_OVERRIDE`, `FOWNER`, `FSETID`, `KILL`, `NET_BIND_SERVICE`.
     const FILE_CAPABILITIES: [libc::c_ulong; 6] = [0, 1, 3, 4, 5, 10];
+
+    /// Capabilities for networks, which commands do not have that are held to a list of hosts. From
+    /// linux/capability.h: `NET_BIND_SERVICE`, `NET_ADMIN`, `NET_RAW`.
+    const NETWORK_CAPABILITIES: [libc::c_ulong; 3] = [10, 12, 13];
 
     /// The kernel's numbers of capabilities end before this one. Numbers that it does not know are
     /// refused, which changes nothing.
@@ -269,16 +275,29 @@ mod kernel {
         }
     }
 
-    /// Takes capabilities from what the calling thread executes.
-    pub(super) fn drop_capabilities(kept: RootCapabilities) {
-        let is_dropped = |capability: &libc::c_ulong| match kept {
-            RootCapabilities::Files => !FILE_CAPABILITIES.contains(capability),
-            RootCapabilities::Kept => BYPASS_CAPABILITIES.contains(capability),
+    /// The numbers of the capabilities that a command does not have.
+    pub(super) fn dropped_capabilities(
+        kept: RootCapabilities,
+        network: NetworkAccess,
+    ) -> Vec<libc::c_ulong> {
+        let is_dropped = |capability: &libc::c_ulong| {
+            let is_of_network =
+                network == NetworkAccess::Listed && NETWORK_CAPABILITIES.contains(capability);
+            is_of_network
+                || match kept {
+                    RootCapabilities::Files => !FILE_CAPABILITIES.contains(capability),
+                    RootCapabilities::Kept => BYPASS_CAPABILITIES.contains(capability),
+                }
         };
-        for capability in (0..CAPABILITIES_END).filter(is_dropped) {
+        (0..CAPABILITIES_END).filter(is_dropped).collect()
+    }
+
+    /// Takes capabilities from what the calling thread executes.
+    pub(super) fn drop_capabilities(capabilities: &[libc::c_ulong]) {
+        for capability in capabilities {
             // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a
             // failure changes nothing.
-            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) };
             if dropped != 0 && nix::errno::Errno::last() == nix::errno::Errno::EPERM {
                 break;
             }
@@ -299,7 +318,7 @@ mod kernel {
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
-    use super::{LandlockPolicy, RootCapabilities, io};
+    use super::{LandlockPolicy, NetworkAccess, RootCapabilities, c_ulong, io};
 
     #[derive(Debug)]
     pub(super) enum Ruleset {}
@@ -312,7 +331,11 @@ mod kernel {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) fn drop_capabilities(_: RootCapabilities) {}
+    pub(super) fn dropped_capabilities(_: RootCapabilities, _: NetworkAccess) -> Vec<c_ulong> {
+        Vec::new()
+    }
+
+    pub(super) fn drop_capabilities(_: &[c_ulong]) {}
 
     pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
         match *ruleset {}
@@ -380,6 +403,22 @@ mod tests {
             let told = serde_json::to_vec(&fence).expect("it is plain data");
             let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
             assert_eq!(heard, fence);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn capabilities_for_networks_are_dropped_where_a_list_of_hosts_holds() {
+        // `CHOWN`, `NET_BIND_SERVICE`, `NET_ADMIN`, `NET_RAW`, `SYS_ADMIN`.
+        for (kept, network, dropped) in [
+            (RootCapabilities::Files, NetworkAccess::Open, &[12, 13, 21][..]),
+            (RootCapabilities::Files, NetworkAccess::Listed, &[10, 12, 13, 21]),
+            (RootCapabilities::Kept, NetworkAccess::Off, &[21]),
+            (RootCapabilities::Kept, NetworkAccess::Listed, &[10, 12, 13, 21]),
+        ] {
+            let all = kernel::dropped_capabilities(kept, network);
+            let found = [0, 10, 12, 13, 21].into_iter().filter(|number| all.contains(number));
+            assert_eq!(found.collect::<Vec<_>>(), dropped, "{kept:?} {network:?}");
         }
     }
 }

@@ -58,7 +58,8 @@ mod worker_process;
 
 pub use egress::{
     ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, PROBE_ARGUMENT, ProbeResult,
-    Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, UnixSocketTerms,
+    Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,
+    UnixSocketTerms,
 };
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};

@@ -23,11 +23,21 @@ use super::wire::{self, JobReport};
 /// How long to wait for the end of leftover processes. The kill goes on if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
+/// The socket to a job init process. Dropping it ends the job, started or not: other copies of the
+/// socket, which its listener and notifier hold, do not keep it.
+#[derive(Debug)]
+pub(super) struct JobControl(pub(super) UnixStream);
+
+impl Drop for JobControl {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 /// A started command. Dropping it kills the command and all its descendants.
 #[derive(Debug)]
 pub struct RunningJob {
-    /// The socket to the job init process. Closing it ends the job.
-    control: UnixStream,
+    control: JobControl,
     exited: Option<oneshot::Receiver<ExitStatus>>,
     leftovers_ended: Option<oneshot::Receiver<bool>>,
     memory_taken: Arc<OnceLock<u64>>,
@@ -71,7 +81,7 @@ impl JobPipes {
 impl RunningJob {
     /// `socket` and `control` are the same connection.
     pub(super) fn new(
-        control: UnixStream,
+        control: JobControl,
         socket: Socket,
         pipes: JobPipes,
         killing: Option<KillingJob>,
@@ -141,7 +151,7 @@ impl RunningJob {
 
     fn send_order(&self, order: u8) {
         // Without a job init process there is nothing left to signal.
-        let _ = (&self.control).write(&[order]);
+        let _ = (&self.control.0).write(&[order]);
     }
 
     /// Ends what the main process left behind. Returns whether there was anything.
@@ -153,13 +163,6 @@ impl RunningJob {
             // A process does not end.
             Err(_) => true,
         }
-    }
-}
-
-impl Drop for RunningJob {
-    fn drop(&mut self) {
-        // The listener holds the same connection, so dropping this handle would not close it.
-        let _ = self.control.shutdown(Shutdown::Both);
     }
 }
 
@@ -184,7 +187,7 @@ async fn forward_reports(
                 let _ = tell_swept.take().map(|tell| tell.send(left));
             }
             JobReport::Started
-            | JobReport::Listener
+            | JobReport::Listener(_)
             | JobReport::StartFailed(_)
             | JobReport::AllEnded(_) => return,
         }

@@ -20,7 +20,7 @@ use super::egress::{self, JobEgress};
 use super::env_tag::{TAG_VARIABLE, kill_tagged};
 use super::job::{Job, ProcessSpec};
 use super::orphans::kill_orphans;
-use super::running_job::{JobPipes, RunningJob, read_report};
+use super::running_job::{JobControl, JobPipes, RunningJob, read_report};
 use super::running_time::timeout_while_running;
 use super::signal_sender::KillingJob;
 use super::supervisor;
@@ -66,7 +66,8 @@ struct SupervisorProcess {
     socket: UnixStream,
 }
 
-/// Why a job could not be started.
+/// The reason why a job could not be started.
+#[derive(Debug)]
 enum SpawnFailure {
     /// Its supervisor or job init process is gone.
     Lost,
@@ -134,7 +135,7 @@ impl Supervisor {
         let Some(programs) = self.1.clone() else { return self.start_as_it_is(job).await };
         let job = job.clone();
         let admitted = tokio::task::spawn_blocking(move || programs.admit(job));
-        let admitted = admitted.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let admitted = admitted.await.map_err(io::Error::other)??;
         let AdmittedJob { job, files } = admitted;
         let running = self.start_as_it_is(&job).await?;
         Ok(running.with_files(files, job.landlock.is_some()))
@@ -157,19 +158,20 @@ impl Supervisor {
     async fn try_start(&self, errand: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
         let (pipes, descriptors) = JobPipes::create(job.input)?;
         let (control, theirs) = UnixStream::pair()?;
+        let control = JobControl(control);
         self.0.request_job_init(&theirs, job.memory)?;
         drop(theirs);
-        control.set_nonblocking(true)?;
-        let mut socket = Socket::from_std(control.try_clone()?)?;
+        control.0.set_nonblocking(true)?;
+        let mut socket = Socket::from_std(control.0.try_clone()?)?;
         let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let sent = wire::send(&control, &length, &descriptors);
+        let sent = wire::send(&control.0, &length, &descriptors);
         drop(descriptors);
         // If it cannot be sent, the report read next says why.
         if sent.is_ok() {
             let _ = socket.write_all(errand).await;
         }
         if let Some(egress) = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref()) {
-            start_egress(&socket, &control, egress).await?;
+            start_egress(&socket, &control.0, egress).await?;
         }
         match read_report(&mut socket).await {
             Ok(JobReport::Started) => {
@@ -182,7 +184,7 @@ impl Supervisor {
             }
             Ok(
                 JobReport::Exited(_)
-                | JobReport::Listener
+                | JobReport::Listener(_)
                 | JobReport::MemoryExceeded(_)
                 | JobReport::LeftoversEnded(_)
                 | JobReport::AllEnded(_),
@@ -317,10 +319,13 @@ async fn start_egress(
 ) -> Result<(), SpawnFailure> {
     let mut report = [0; JobReport::BYTES];
     let receive = || wire::receive(socket, &mut report);
-    let (_, mut descriptors) = socket.async_io(Interest::READABLE, receive).await?;
+    // A killed job init process resets the connection.
+    let received = socket.async_io(Interest::READABLE, receive).await;
+    let (_, mut descriptors) = received.map_err(|_| SpawnFailure::Lost)?;
     match (JobReport::decode(report), descriptors.pop()) {
-        (Some(JobReport::Listener), Some(listener)) => {
-            Ok(egress::start_notifier(listener, egress.clone(), control.try_clone()?)?)
+        (Some(JobReport::Listener(job_init)), Some(listener)) => {
+            let (job, control) = (egress.clone(), control.try_clone()?);
+            Ok(egress::start_notifier(listener, job, control, Pid::from_raw(job_init))?)
         }
         (Some(JobReport::StartFailed(errno)), _) => {
             Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
@@ -337,4 +342,57 @@ pub(super) fn own_binary() -> io::Result<PathBuf> {
 
 fn supervisor_start_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::egress::{EgressTerms, RunEgress, SessionEgress, UnixSocketTerms};
+    use super::*;
+
+    fn job() -> JobEgress {
+        let session = SessionEgress::default();
+        let terms = EgressTerms {
+            relay: std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
+            allows_binding: false,
+            loopback_ports: Vec::new(),
+            unix: UnixSocketTerms {
+                allows_all: false,
+                listed: Vec::new(),
+                writable: Vec::new(),
+                since: session.since(),
+            },
+        };
+        let end = tokio_util::sync::CancellationToken::new().drop_guard();
+        JobEgress::new(&Arc::new(RunEgress::new(terms, session, Vec::new())), &Arc::new(end))
+    }
+
+    #[tokio::test]
+    async fn a_job_init_process_that_is_killed_before_its_listener_is_lost() {
+        for is_reset in [false, true] {
+            let (control, theirs) = UnixStream::pair().expect("the system has sockets");
+            control.set_nonblocking(true).expect("it is ours");
+            if is_reset {
+                // What the other side has not read resets the connection.
+                (&control).write_all(b"unread").expect("there is room");
+            }
+            drop(theirs);
+            let socket = Socket::from_std(control.try_clone().expect("a copy")).expect("a socket");
+            let failure = start_egress(&socket, &control, &job()).await;
+            assert!(matches!(failure, Err(SpawnFailure::Lost)), "{is_reset}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_control_socket_of_a_job_that_is_given_up_ends_it_though_copies_are_open() {
+        let (control, mut job_init) = UnixStream::pair().expect("the system has sockets");
+        let _of_notifier = control.try_clone().expect("a copy");
+        job_init.set_nonblocking(true).expect("it is ours");
+        let control = JobControl(control);
+        let open = job_init.read(&mut [0]).expect_err("it is open");
+        assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
+        drop(control);
+        assert_eq!(job_init.read(&mut [0]).expect("it is closed"), 0);
+    }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -89,7 +90,7 @@ const CODE_VARIABLES: [&str; 9] = [
 ];
 
 /// Returns the sandbox of commands as it is now. `None`: commands have none.
-pub type CommandSandbox = Box<dyn Fn() -> Option<LandlockPolicy> + Send + Sync>;
+pub type CommandSandbox = Box<dyn Fn() -> io::Result<Option<LandlockPolicy>> + Send + Sync>;
 
 /// The programs of a run's user.
 pub struct UserPrograms {
@@ -157,8 +158,9 @@ impl UserPrograms {
     /// Returns the job, inside the sandbox if it belongs there. Blocks.
     ///
     /// # Errors
-    /// One of its programs is not what it was when the run began.
-    pub(super) fn admit(&self, mut job: Job) -> Result<AdmittedJob, ProgramChange> {
+    /// A [`ProgramChange`] if one of its programs is not what it was when the run began. There is no
+    /// sandbox for it.
+    pub(super) fn admit(&self, mut job: Job) -> io::Result<AdmittedJob> {
         let JobPrograms { named, run, is_confined } = self.find(&ProgramWords::of(&job), &job);
         let mut files = UsedFiles::default();
         let known = self.known();
@@ -166,18 +168,18 @@ impl UserPrograms {
             match known.get(&path) {
                 Some(KnownEntry::Data | KnownEntry::Folder) => {}
                 Some(KnownEntry::Program { real, length, sha256 }) => {
-                    let mark = compare(&path, real, *length, sha256)?;
+                    let mark = compare(&path, real, *length, sha256).map_err(io::Error::other)?;
                     files.0.push((path, mark));
                 }
                 None if is_runnable(&path) || (run.contains(&path) && path.is_file()) => {
-                    return Err(ProgramChange::Appeared(path));
+                    return Err(io::Error::other(ProgramChange::Appeared(path)));
                 }
                 None => {}
             }
         }
         drop(known);
         if job.landlock.is_none() && is_confined {
-            job.landlock = (self.sandbox)().map(|policy| with_grants(policy, &job.terms.grants));
+            job.landlock = (self.sandbox)()?.map(|policy| with_grants(policy, &job.terms.grants));
         }
         Ok(AdmittedJob { job, files })
     }
@@ -408,7 +410,7 @@ mod tests {
 
         fn programs(&self, unconfined: &[&str]) -> UserPrograms {
             let unconfined = unconfined.iter().map(|entry| (*entry).to_owned()).collect();
-            let sandbox = Box::new(|| Some(LandlockPolicy::default()));
+            let sandbox = Box::new(|| Ok(Some(LandlockPolicy::default())));
             UserPrograms::new(vec![self.at("work")], unconfined, sandbox)
         }
 
@@ -520,7 +522,8 @@ mod tests {
             fs::write(&own, "first").expect("a file");
             programs.remember(&job);
             fs::write(&own, "other").expect("a file");
-            assert_eq!(programs.admit(job).expect_err(line), ProgramChange::Changed(own));
+            let error = programs.admit(job).expect_err(line).to_string();
+            assert_eq!(error, ProgramChange::Changed(own).to_string(), "{line}");
         }
     }
 
@@ -535,6 +538,7 @@ mod tests {
         programs.admit(job.clone()).expect("notes are no program");
         fs::remove_file(&link).expect("it is there");
         std::os::unix::fs::symlink(ground.at("work/guard.sh"), &link).expect("a link");
-        assert_eq!(programs.admit(job).expect_err("changed"), ProgramChange::Changed(link));
+        let error = programs.admit(job).expect_err("changed").to_string();
+        assert_eq!(error, ProgramChange::Changed(link).to_string());
     }
 }

@@ -39,8 +39,9 @@ pub(super) const JOB_BYTES: usize = 9;
 pub(super) enum JobReport {
     /// The command runs.
     Started,
-    /// The listener of its socket calls is attached. Comes before all others.
-    Listener,
+    /// The listener of its socket calls is attached; the id of the job init process. Comes before
+    /// all others.
+    Listener(i32),
     /// It could not be started; the errno.
     StartFailed(i32),
     /// It ended with this wait status.
@@ -59,7 +60,7 @@ impl JobReport {
     pub(super) fn encode(self) -> [u8; Self::BYTES] {
         let (kind, number) = match self {
             Self::Started => (b'S', 0),
-            Self::Listener => (b'L', 0),
+            Self::Listener(job_init) => (b'L', job_init),
             Self::StartFailed(errno) => (b'R', errno),
             Self::Exited(status) => (b'X', status),
             Self::MemoryExceeded(taken) => (b'M', taken),
@@ -74,7 +75,7 @@ impl JobReport {
         let number = i32::from_le_bytes(number);
         match kind {
             b'S' => Some(Self::Started),
-            b'L' => Some(Self::Listener),
+            b'L' => Some(Self::Listener(number)),
             b'R' => Some(Self::StartFailed(number)),
             b'X' => Some(Self::Exited(number)),
             b'M' => Some(Self::MemoryExceeded(number)),

@@ -306,7 +306,8 @@ impl ShellSession {
         // This accesses the disk. If it fails, the command is not run, as it would run without a
         // sandbox.
         let rules = tokio::task::spawn_blocking(move || sandbox.rules(&scope));
-        job.landlock = rules.await.map_err(|_| StartError::Sandbox)?;
+        let rules = rules.await.map_err(|_| StartError::Sandbox)?;
+        job.landlock = rules.map_err(|error| StartError::Relay { error })?;
         let started = self.supervisor.start(&job).await;
         started.map_err(|error| StartError::Program {
             program: self.program.clone(),
@@ -414,6 +415,8 @@ pub(super) enum StartError {
     Cancelled,
     #[error("failed to make the sandbox ready")]
     Sandbox,
+    #[error("failed to start the relay for the network of commands: {error}")]
+    Relay { error: io::Error },
     #[error(
         "failed to start {}: {error}{}",
         program.display(),

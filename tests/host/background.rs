@@ -4,6 +4,7 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
+use outlast::process::filters_system_calls;
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
@@ -157,5 +158,64 @@ async fn once_input_has_ended_a_result_waits_for_commands() {
     fs::write(host.process.work().join("go"), "").expect("a file");
     let result = host.result().await;
     assert_eq!(result["result"], "started it\n\nIt is built.", "{result}");
+    host.end().await;
+}
+
+/// A server of the first turn: it tells where it listens, and answers with an address that it looks
+/// up through the relay of its turn.
+const SERVER: &str = r#"
+import os, socket
+server, local = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
+local.bind("local")
+local.listen()
+with open("new", "w") as port:
+    port.write(str(server.getsockname()[1]))
+os.rename("new", "port")
+for listener in (server, local):
+    made = listener.accept()[0]
+    made.sendall(socket.gethostbyname("a.example").encode())
+    made.close()
+server.accept()
+"#;
+
+/// A client of the second turn.
+const CLIENT: &str = r#"
+import socket
+local = socket.socket(socket.AF_UNIX)
+for made, to in ((socket.socket(), ("127.0.0.1", int(open("port").read()))), (local, "local")):
+    made.connect(to)
+    print("reached", made.makefile().read())
+try:
+    socket.gethostbyname("other.example")
+except socket.gaierror:
+    print("no other")
+"#;
+
+#[tokio::test]
+async fn a_server_that_one_turn_started_is_reached_in_another_within_a_list_of_hosts() {
+    if !filters_system_calls() {
+        return;
+    }
+    let client = "until [ -e port ]; do sleep 0.02; done; python3 client.py";
+    let scenario = starts("python3 server.py").tool("Bash", json!({ "command": client }));
+    let server = serve(scenario.reply("reached it").reply("nothing"));
+    let settings = r#"{"sandbox": {"network": {"allowedDomains": ["a.example"]}}}"#;
+    let run = RunBuilder::bare(&server.base_url());
+    let mut host = HostDriver::with(run, &["--allowed-tools", "Bash", "--settings", settings]);
+    for (name, text) in [("server.py", SERVER), ("client.py", CLIENT)] {
+        fs::write(host.process.work().join(name), text).expect("a file");
+    }
+    host.prompt("start").await;
+    assert_eq!(host.result().await["result"], "started it");
+    host.prompt("connect").await;
+    let second = host.result().await;
+    assert_eq!(second["result"], "reached it", "{second}");
+    let body = conversation(&server.requests()[3].body);
+    assert_eq!(body.matches("reached 198.18.0.1").count(), 2, "{body}");
+    let refused = &second["network_refused"];
+    assert_eq!(refused[0]["host"], "other.example", "{refused}");
+    host.prompt("and now?").await;
+    let third = host.result().await;
+    assert_eq!(third["network_refused"], json!([]), "they are those of a turn");
     host.end().await;
 }

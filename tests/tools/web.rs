@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use outlast::model::{Proxies, RequestTimers, web_client};
 use outlast::tools::{
-    Effect, MakeClient, PermissionMode, ToolOutcome, ToolRefusal, ToolSettings, WebClient,
-    WebSettings,
+    DomainLists, Effect, Egress, EgressOptions, MakeClient, PermissionMode, SandboxMode,
+    ToolOutcome, ToolRefusal, ToolSettings, WebClient, WebSettings,
 };
 use rustls::StreamOwned;
 use serde_json::json;
@@ -114,6 +114,36 @@ async fn behind_a_proxy_only_literal_private_addresses_are_refused() {
     }
     assert_eq!(proxy.seen().len(), 1);
     assert!(proxy.seen()[0].starts_with("GET http://docs.example/a HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn a_denied_address_is_not_fetched_by_a_name_that_leads_to_it() {
+    let site = Site::start(|_| page("text/plain", "reached")).await;
+    let url = site.url("/").replace("127.0.0.1", "localhost");
+    let host = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    for (denied, is_reached) in [("127.0.0.1", false), ("192.0.2.7", true)] {
+        let lists = DomainLists::parse(std::slice::from_ref(&host), &[denied.to_owned()]);
+        let egress = Egress::new(EgressOptions {
+            lists: lists.expect("good lists"),
+            allows_binding: false,
+            allows_all_unix_sockets: false,
+            unix_sockets: Vec::new(),
+            proxy: Arc::new(|_| None),
+        });
+        let bench = Bench::with(|settings| {
+            settings.mode = PermissionMode::BypassPermissions;
+            settings.sandbox.mode = SandboxMode::Off;
+            settings.sandbox.egress = Some(egress);
+            settings.web = Some(web(LONG, &["localhost"]));
+        });
+        let outcome = fetch(&bench, &url).await;
+        if is_reached {
+            assert!(text(&outcome).ends_with("reached"), "{outcome:?}");
+        } else {
+            assert_fails_with(&outcome, "which is in sandbox.network.deniedDomains");
+        }
+    }
+    assert_eq!(site.seen().len(), 1);
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ use crate::host::{
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
 use crate::mcp::Servers;
+use crate::process::SessionEgress;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{KeptCommands, LivePermissions, TaskStops};
@@ -149,6 +150,8 @@ pub(super) struct HostSession {
     pub(super) commands: KeptCommands,
     /// How many background tasks had ended when the last turn about them began.
     seen_ends: usize,
+    /// The network that the commands of all turns share.
+    egress: SessionEgress,
     pub(super) last_turn_ended: Instant,
     /// The ids of all prompts, if files are kept for each.
     pub(super) checkpoints: Option<Vec<String>>,
@@ -216,6 +219,7 @@ impl HostSession {
             live,
             commands: KeptCommands::new(stops.clone()),
             seen_ends: 0,
+            egress: SessionEgress::default(),
             last_turn_ended: Instant::now(),
             stops,
             checkpoints,
@@ -313,6 +317,7 @@ impl HostSession {
                 live: self.live.clone(),
                 stops: self.stops.clone(),
                 commands: self.commands.clone(),
+                egress: self.egress.clone(),
                 keeps_files: self.checkpoints.is_some(),
                 gauge: self.gauge.clone(),
                 servers: self.servers.clone(),

@@ -15,7 +15,7 @@ const RESOLVER_PORT: u16 = 53;
 /// Ports that take a privilege, which commands have not even if outlast has it.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;
 
-/// What is done about a `connect`.
+/// The decision about a `connect`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectDecision {
     /// Connect to the relay, and register this target.
@@ -60,7 +60,7 @@ pub(super) fn decide_connect(
     ConnectDecision::Refuse(Errno::ECONNREFUSED, Some(refusal))
 }
 
-/// What is done about a `bind`.
+/// The decision about a `bind`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BindDecision {
     /// Bind the duplicate to this address.

@@ -1,8 +1,11 @@
-//! The filter that sends socket calls to the notifier (seccomp, classic BPF). seccompiler has no user
-//! notifications, so this program is written here.
+//! The filter that sends socket calls to the notifier (seccomp, classic BPF). seccompiler has no
+//! user notifications, so this program is written here.
 
 #[cfg(target_os = "linux")]
 pub(in super::super) use kernel::SocketFilter;
+
+#[cfg(target_os = "linux")]
+pub(super) use kernel::SOCKET_KIND;
 
 #[cfg(not(target_os = "linux"))]
 pub(in super::super) use elsewhere::SocketFilter;
@@ -28,12 +31,11 @@ mod kernel {
         }
 
         /// Restricts the calling thread and what it executes, irrevocably, and returns the listener
-        /// of its calls. Privileges for networks are dropped. May run between fork and exec.
+        /// of its calls. May run between fork and exec.
         ///
         /// # Errors
         /// The kernel refuses: then nothing must be run.
         pub(in super::super::super) fn restrict_self(&self) -> io::Result<OwnedFd> {
-            notification::drop_network_capabilities();
             notification::install(&self.0)
         }
     }
@@ -55,7 +57,8 @@ mod kernel {
     const ARGUMENTS: u32 = 16;
 
     /// The bits of a socket's type that are its kind, as in linux/net.h.
-    const KIND: u32 = 0xf;
+    pub(in super::super) const SOCKET_KIND: i32 = 0xf;
+    const KIND: u32 = SOCKET_KIND.cast_unsigned();
 
     const AF_INET: u32 = libc::AF_INET as u32;
     const AF_INET6: u32 = libc::AF_INET6 as u32;
@@ -68,8 +71,10 @@ mod kernel {
     const MPTCP: u32 = libc::IPPROTO_MPTCP as u32;
     const FAST_OPEN: u32 = libc::MSG_FASTOPEN as u32;
 
+    const LEVEL_SOCKET: u32 = libc::SOL_SOCKET as u32;
     const LEVEL_IP: u32 = libc::IPPROTO_IP as u32;
     const LEVEL_IPV6: u32 = libc::IPPROTO_IPV6 as u32;
+    const REUSE_PORT: u32 = libc::SO_REUSEPORT as u32;
     const IP_OPTIONS: u32 = libc::IP_OPTIONS as u32;
     /// `IPV6_2292RTHDR`, `IPV6_2292PKTOPTIONS` and `IPV6_RTHDR`, from linux/in6.h.
     const IPV6_ROUTES: [u32; 3] = [5, 6, 57];
@@ -175,17 +180,20 @@ mod kernel {
         .concat()
     }
 
-    /// Routes that a socket names itself lead a connection to another host than its address.
+    /// Routes that a socket names itself lead a connection to another host than its address. A port
+    /// that is shared with another program would count as opened by the job; programs know kernels
+    /// without that option.
     fn on_option() -> Vec<sock_filter> {
-        let refused = [end(refuse(libc::EPERM))];
-        let within = |options: &[u32]| {
+        let within = |options: &[u32], errno| {
+            let refused = [end(refuse(errno))];
             let refusals = options.iter().flat_map(|option| when_equal(*option, &refused));
             [argument(2)].into_iter().chain(refusals).chain([end(ALLOW)]).collect::<Vec<_>>()
         };
         [
             vec![argument(1)],
-            when_equal(LEVEL_IP, &within(&[IP_OPTIONS])),
-            when_equal(LEVEL_IPV6, &within(&IPV6_ROUTES)),
+            when_equal(LEVEL_SOCKET, &within(&[REUSE_PORT], libc::ENOPROTOOPT)),
+            when_equal(LEVEL_IP, &within(&[IP_OPTIONS], libc::EPERM)),
+            when_equal(LEVEL_IPV6, &within(&IPV6_ROUTES, libc::EPERM)),
             vec![end(ALLOW)],
         ]
         .concat()
@@ -339,11 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn options_that_name_a_route_are_refused() {
+    fn options_that_name_a_route_or_share_a_port_are_refused() {
         for level in -1..300 {
             for option in -1..100 {
-                let is_route = matches!((level, option), (0, 4) | (41, 5 | 6 | 57));
-                let expected = if is_route { refusal(libc::EPERM) } else { ALLOW };
+                let expected = match (level, option) {
+                    (0, 4) | (41, 5 | 6 | 57) => refusal(libc::EPERM),
+                    (1, 15) => refusal(libc::ENOPROTOOPT),
+                    (_, _) => ALLOW,
+                };
                 let decided = call(libc::SYS_setsockopt, &[3, level, option, 0, 4]);
                 assert_eq!(decided, expected, "{level} {option}");
             }

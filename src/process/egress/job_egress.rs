@@ -8,20 +8,19 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use super::local_ports::LocalPorts;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
 use super::refusal::{Refusal, RefusalLog};
+use super::session::SessionEgress;
 
-/// How many connections of a job the relay serves at a time.
-const CONNECTIONS_MAX: usize = 256;
-
-/// What sockets of commands may reach beside the relay.
+/// The terms for sockets of commands, beside the relay.
 #[derive(Clone, Debug)]
 pub struct EgressTerms {
-    /// Where the relay listens.
+    /// The address of the relay.
     pub relay: SocketAddrV4,
     /// Whether commands may open loopback ports.
     pub allows_binding: bool,
@@ -38,7 +37,7 @@ pub struct UnixSocketTerms {
     pub listed: Vec<PathBuf>,
     /// Folders in which commands make sockets of their own.
     pub writable: Vec<PathBuf>,
-    /// Sockets that are older than the run belong to other programs.
+    /// Sockets that are older belong to other programs.
     pub since: SystemTime,
 }
 
@@ -48,20 +47,22 @@ pub struct RunEgress {
     pub terms: EgressTerms,
     pub register: ConnectionRegister,
     pub refusals: RefusalLog,
-    pub(super) ports: LocalPorts,
-    jobs: AtomicU64,
+    pub(super) session: SessionEgress,
     /// Variables that point programs to the relay.
     variables: Vec<(String, String)>,
 }
 
 impl RunEgress {
-    pub fn new(terms: EgressTerms, variables: Vec<(String, String)>) -> Self {
+    pub fn new(
+        terms: EgressTerms,
+        session: SessionEgress,
+        variables: Vec<(String, String)>,
+    ) -> Self {
         Self {
             terms,
             register: ConnectionRegister::default(),
-            refusals: RefusalLog::default(),
-            ports: LocalPorts::default(),
-            jobs: AtomicU64::new(0),
+            refusals: RefusalLog::new(session.search()),
+            session,
             variables,
         }
     }
@@ -75,20 +76,20 @@ struct JobState {
     run: Arc<RunEgress>,
     number: u64,
     refusals: RefusalLog,
-    open: AtomicUsize,
+    ended: CancellationToken,
+    /// A background command may outlive its run.
+    _relay: Arc<DropGuard>,
 }
 
-/// Counts as an open connection of a job until it is dropped.
-#[derive(Debug)]
-pub struct ConnectionPermit(JobEgress);
-
 impl JobEgress {
-    pub fn new(run: &Arc<RunEgress>) -> Self {
+    /// The network of the next job of a run. `relay` ends the relay when the last clone is dropped.
+    pub fn new(run: &Arc<RunEgress>, relay: &Arc<DropGuard>) -> Self {
         Self(Arc::new(JobState {
             run: Arc::clone(run),
-            number: run.jobs.fetch_add(1, Ordering::Relaxed),
-            refusals: RefusalLog::default(),
-            open: AtomicUsize::new(0),
+            number: run.session.next_job(),
+            refusals: RefusalLog::new(run.session.search()),
+            ended: CancellationToken::new(),
+            _relay: Arc::clone(relay),
         }))
     }
 
@@ -116,17 +117,21 @@ impl JobEgress {
         self.0.refusals.list()
     }
 
-    /// Counts one more open connection. `None`: there are too many.
-    pub fn open_connection(&self) -> Option<ConnectionPermit> {
-        let permit = ConnectionPermit(self.clone());
-        let before = self.0.open.fetch_add(1, Ordering::Relaxed);
-        (before < CONNECTIONS_MAX).then_some(permit)
+    /// Counts one more open connection, until it is dropped. `None`: there are too many.
+    pub fn open_connection(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.run.session.limits().connections).try_acquire_owned().ok()
     }
-}
 
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.0.open.fetch_sub(1, Ordering::Relaxed);
+    /// Records that all processes of the job have ended.
+    pub fn end(&self) {
+        self.0.run.register.remove_job(self.0.number);
+        self.0.run.session.ports().remove_job(self.0.number);
+        self.0.ended.cancel();
+    }
+
+    /// Waits until all processes of the job have ended.
+    pub async fn ended(&self) {
+        self.0.ended.cancelled().await;
     }
 }
 
@@ -144,7 +149,7 @@ impl PartialEq for JobEgress {
 
 impl Eq for JobEgress {}
 
-/// What a command connected to.
+/// The target of a connection to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionTarget {
     /// The relay itself, as an HTTP or SOCKS proxy.
@@ -166,7 +171,7 @@ pub struct RegisteredConnection {
 pub struct ConnectionRegister(Mutex<HashMap<SocketAddr, RegisteredConnection>>);
 
 impl ConnectionRegister {
-    pub(super) fn add(&self, source: SocketAddr, connection: RegisteredConnection) {
+    pub fn add(&self, source: SocketAddr, connection: RegisteredConnection) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(source, connection);
     }
 
@@ -175,8 +180,60 @@ impl ConnectionRegister {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&source)
     }
 
-    pub(super) fn remove_job(&self, job: u64) {
+    fn remove_job(&self, job: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, connection| connection.job.number() != job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn run(session: &SessionEgress) -> Arc<RunEgress> {
+        let terms = EgressTerms {
+            relay: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
+            allows_binding: false,
+            loopback_ports: Vec::new(),
+            unix: UnixSocketTerms {
+                allows_all: false,
+                listed: Vec::new(),
+                writable: Vec::new(),
+                since: session.since(),
+            },
+        };
+        Arc::new(RunEgress::new(terms, session.clone(), Vec::new()))
+    }
+
+    #[test]
+    fn the_jobs_of_all_runs_of_a_session_share_its_bounds_and_have_numbers_of_their_own() {
+        let session = SessionEgress::default();
+        let relay = Arc::new(CancellationToken::new().drop_guard());
+        let job = || JobEgress::new(&run(&session), &relay);
+        let (one, other) = (job(), job());
+        assert_ne!(one.number(), other.number());
+        let mut permits: Vec<_> = std::iter::from_fn(|| one.open_connection()).collect();
+        assert!(other.open_connection().is_none(), "{} are open", permits.len());
+        permits.pop();
+        assert!(other.open_connection().is_some());
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 3000));
+        session.ports().add(address, one.number());
+        other.end();
+        assert_eq!(session.ports().find(address), Some(address));
+        one.end();
+        assert_eq!(session.ports().find(address), None);
+    }
+
+    #[test]
+    fn a_job_keeps_the_relay_of_its_run() {
+        let end = CancellationToken::new();
+        let relay = Arc::new(end.clone().drop_guard());
+        let job = JobEgress::new(&run(&SessionEgress::default()), &relay);
+        drop(relay);
+        assert!(!end.is_cancelled());
+        drop(job);
+        assert!(end.is_cancelled());
     }
 }

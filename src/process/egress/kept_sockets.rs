@@ -4,23 +4,31 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::AddressFamily;
 use nix::sys::stat::fstat;
+use nix::unistd::Pid;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
-/// How many duplicates are kept, if outlast may open four times as many files.
-const KEPT_MAX: usize = 1024;
-const SHARE_OF_FILES: u64 = 4;
+use super::super::tree;
 
 /// The number of duplicates at which those that no process holds are searched for.
 const FIRST_SWEEP: usize = 128;
 
-/// How many sockets are remembered after their duplicates are closed.
+/// The pause after a search for a thread that left no room: each reads the descriptors of all
+/// processes of a job. Another thread may belong to a program that was started since.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most rounds of a search: processes that were forked meanwhile are searched in the next.
+const SEARCH_ROUNDS: usize = 5;
+
+/// The most sockets that are remembered after their duplicates are closed.
 const USED_MAX: usize = 4096;
 
 /// A duplicate of a socket that is neither connected nor listening.
@@ -30,9 +38,10 @@ pub(super) struct KeptSocket {
     pub(super) family: AddressFamily,
     /// A thread that waited for its connection was interrupted, and may ask again.
     pub(super) is_interrupted: bool,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// What became of a socket whose duplicate is closed.
+/// The use of a socket whose duplicate is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SocketUse {
     Connected,
@@ -40,38 +49,66 @@ pub(super) enum SocketUse {
 }
 
 /// Duplicates by inode, which the copies of a socket share.
-#[derive(Debug)]
 pub(super) struct KeptSockets {
     kept: HashMap<u64, KeptSocket>,
     used: HashMap<u64, SocketUse>,
-    most: usize,
+    /// The bound that all jobs share.
+    limit: Arc<Semaphore>,
     sweep_at: usize,
+    /// The thread that was refused a socket last, and the end of its pause.
+    refused: Option<(u32, Instant)>,
+    /// Finds the sockets that processes of the job hold.
+    find_held: Box<dyn FnMut() -> HashSet<u64> + Send>,
 }
 
 impl KeptSockets {
-    pub(super) fn new() -> Self {
-        let (files, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((KEPT_MAX as u64, 0));
-        let share = usize::try_from(files / SHARE_OF_FILES).unwrap_or(KEPT_MAX);
-        let most = share.min(KEPT_MAX);
-        let sweep_at = FIRST_SWEEP.min(most);
-        Self { kept: HashMap::new(), used: HashMap::new(), most, sweep_at }
+    /// `limit` bounds the duplicates for all jobs together.
+    pub(super) fn new(limit: Arc<Semaphore>, job_init: Pid) -> Self {
+        Self {
+            kept: HashMap::new(),
+            used: HashMap::new(),
+            limit,
+            sweep_at: FIRST_SWEEP,
+            refused: None,
+            find_held: Box::new(move || sockets_below(job_init)),
+        }
     }
 
-    /// Keeps a new socket. Returns its inode.
+    /// Keeps a new socket of a thread. Returns its inode.
     ///
     /// # Errors
-    /// Processes of the job hold too many of them.
-    pub(super) fn add(&mut self, socket: OwnedFd, family: AddressFamily) -> Result<u64, Errno> {
+    /// Processes of the jobs hold too many of them.
+    pub(super) fn add(
+        &mut self,
+        socket: OwnedFd,
+        family: AddressFamily,
+        thread: u32,
+        at: Instant,
+    ) -> Result<u64, Errno> {
         if self.kept.len() >= self.sweep_at {
             self.sweep();
         }
-        if self.kept.len() >= self.most {
-            return Err(Errno::EMFILE);
-        }
+        let permit = self.permit(thread, at).ok_or(Errno::EMFILE)?;
         let inode = fstat(&socket)?.st_ino;
         self.used.remove(&inode);
-        self.kept.insert(inode, KeptSocket { socket, family, is_interrupted: false });
+        let kept = KeptSocket { socket, family, is_interrupted: false, _permit: permit };
+        self.kept.insert(inode, kept);
         Ok(inode)
+    }
+
+    /// Takes a place within the bound, after a search for others that are free if need be.
+    fn permit(&mut self, thread: u32, at: Instant) -> Option<OwnedSemaphorePermit> {
+        let take = |limit: &Arc<Semaphore>| Arc::clone(limit).try_acquire_owned().ok();
+        if let Some(permit) = take(&self.limit) {
+            return Some(permit);
+        }
+        if self.refused.is_some_and(|(refused, until)| thread == refused && at < until) {
+            return None;
+        }
+        self.sweep();
+        let permit = take(&self.limit);
+        self.refused = permit.is_none().then(|| (thread, at + SWEEP_PAUSE));
+        permit
     }
 
     pub(super) fn get(&self, inode: u64) -> Option<&KeptSocket> {
@@ -99,32 +136,41 @@ impl KeptSockets {
         self.kept.remove(&inode);
     }
 
-    /// Closes the duplicates of sockets that no other process holds.
+    /// Closes the duplicates of sockets that no process of the job holds.
     fn sweep(&mut self) {
-        let held = sockets_of_processes();
+        let held = (self.find_held)();
         self.kept.retain(|inode, _| held.contains(inode));
-        self.sweep_at = (2 * self.kept.len()).clamp(FIRST_SWEEP.min(self.most), self.most);
+        self.sweep_at = (2 * self.kept.len()).max(FIRST_SWEEP);
     }
 }
 
-/// The sockets that other processes hold.
-fn sockets_of_processes() -> HashSet<u64> {
-    let own = std::process::id().to_string();
-    let mut held = HashSet::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let is_process = name.as_bytes().iter().all(u8::is_ascii_digit);
-        if !is_process || name == own.as_str() {
-            continue;
-        }
-        // The first thread may have ended before the others.
-        if sockets_in(&entry.path().join("fd"), &mut held) == 0 {
-            for thread in fs::read_dir(entry.path().join("task")).into_iter().flatten().flatten() {
-                sockets_in(&thread.path().join("fd"), &mut held);
+/// The sockets that the processes below this one hold.
+fn sockets_below(root: Pid) -> HashSet<u64> {
+    let (mut held, mut searched) = (HashSet::new(), HashSet::new());
+    for _ in 0..SEARCH_ROUNDS {
+        let living = tree::stats().into_iter().map(|(process, stat)| (process, stat.parent, ()));
+        let before = searched.len();
+        for (process, ()) in tree::below(root, &HashSet::new(), living) {
+            if searched.insert(process) {
+                sockets_of(process, &mut held);
             }
+        }
+        if searched.len() == before {
+            break;
         }
     }
     held
+}
+
+/// Adds the sockets of a process.
+fn sockets_of(process: Pid, held: &mut HashSet<u64>) {
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    // The first thread may have ended before the others.
+    if sockets_in(&folder.join("fd"), held) == 0 {
+        for thread in fs::read_dir(folder.join("task")).into_iter().flatten().flatten() {
+            sockets_in(&thread.path().join("fd"), held);
+        }
+    }
 }
 
 /// Adds the sockets in a table of descriptors. Returns how many descriptors it has.
@@ -167,6 +213,10 @@ pub(super) fn kept_family(family: i32) -> Option<AddressFamily> {
 mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+    use std::sync::Mutex;
+
+    use nix::unistd::getpid;
 
     use super::*;
 
@@ -174,12 +224,31 @@ mod tests {
         UnixStream::pair().expect("the system has sockets").0.into()
     }
 
+    /// Duplicates of a job whose processes hold the sockets that a function finds. Other tests fork
+    /// meanwhile, and their children hold copies of everything.
+    fn sockets_within(
+        limit: usize,
+        find_held: impl FnMut() -> HashSet<u64> + Send + 'static,
+    ) -> KeptSockets {
+        let sockets = KeptSockets::new(Arc::new(Semaphore::new(limit)), getpid());
+        KeptSockets { find_held: Box::new(find_held), ..sockets }
+    }
+
+    fn add(sockets: &mut KeptSockets, at: Instant) -> Result<u64, Errno> {
+        add_for(sockets, 1, at)
+    }
+
+    fn add_for(sockets: &mut KeptSockets, thread: u32, at: Instant) -> Result<u64, Errno> {
+        sockets.add(own_socket(), AddressFamily::Unix, thread, at)
+    }
+
     #[test]
     fn a_socket_is_found_by_its_inode_through_any_copy_of_it() {
-        let mut sockets = KeptSockets::new();
+        let mut sockets = sockets_within(1, HashSet::new);
         let socket = own_socket();
         let copy = socket.try_clone().expect("a copy");
-        let inode = sockets.add(socket, AddressFamily::Unix).expect("there is room");
+        let inode =
+            sockets.add(socket, AddressFamily::Unix, 1, Instant::now()).expect("there is room");
         assert_eq!(socket_of(std::process::id(), copy.as_raw_fd()), Ok(inode));
         assert!(sockets.get(inode).is_some());
         sockets.release(inode, SocketUse::Connected);
@@ -189,11 +258,73 @@ mod tests {
 
     #[test]
     fn what_no_other_process_holds_is_closed_when_there_are_many() {
-        let mut sockets = KeptSockets::new();
-        for _ in 0..10 * FIRST_SWEEP {
-            sockets.add(own_socket(), AddressFamily::Unix).expect("old ones are closed");
+        for limit in [FIRST_SWEEP / 2, 2 * FIRST_SWEEP] {
+            let mut sockets = sockets_within(limit, HashSet::new);
+            for _ in 0..10 * FIRST_SWEEP {
+                add(&mut sockets, Instant::now()).expect("old ones are closed");
+            }
+            assert!(sockets.kept.len() <= FIRST_SWEEP, "{}", sockets.kept.len());
         }
-        assert!(sockets.kept.len() <= FIRST_SWEEP, "{}", sockets.kept.len());
+    }
+
+    #[test]
+    fn without_room_processes_are_searched_once_a_second_for_a_thread() {
+        let (held, searches) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(0)));
+        let (known, counter) = (Arc::clone(&held), Arc::clone(&searches));
+        let mut sockets = sockets_within(3, move || {
+            *counter.lock().expect("no test panicked") += 1;
+            known.lock().expect("no test panicked").clone()
+        });
+        let began = Instant::now();
+        let count = || *searches.lock().expect("no test panicked");
+        for _ in 0..3 {
+            let inode = add(&mut sockets, began).expect("there is room");
+            held.lock().expect("no test panicked").insert(inode);
+        }
+        assert_eq!(count(), 0);
+        for _ in 0..50 {
+            assert_eq!(add(&mut sockets, began + SWEEP_PAUSE / 2), Err(Errno::EMFILE));
+        }
+        assert_eq!(count(), 1);
+        assert_eq!(add_for(&mut sockets, 2, began + SWEEP_PAUSE / 2), Err(Errno::EMFILE));
+        assert_eq!(count(), 2, "another thread may be of another program");
+        held.lock().expect("no test panicked").clear();
+        let paused = began + SWEEP_PAUSE;
+        assert_eq!(add_for(&mut sockets, 2, paused), Err(Errno::EMFILE), "the pause is not over");
+        assert!(add_for(&mut sockets, 2, began + 2 * SWEEP_PAUSE).is_ok());
+        assert_eq!(count(), 3);
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_the_socket_is_in_use_discarded_or_of_an_ended_job() {
+        let limit = Arc::new(Semaphore::new(2));
+        let mut sockets = KeptSockets::new(Arc::clone(&limit), getpid());
+        let one = add(&mut sockets, Instant::now()).expect("there is room");
+        let other = add(&mut sockets, Instant::now()).expect("there is room");
+        assert_eq!(limit.available_permits(), 0);
+        sockets.release(one, SocketUse::Connected);
+        assert_eq!(limit.available_permits(), 1);
+        sockets.discard(other);
+        assert_eq!(limit.available_permits(), 2);
+        add(&mut sockets, Instant::now()).expect("there is room");
+        drop(sockets);
+        assert_eq!(limit.available_permits(), 2);
+    }
+
+    #[test]
+    fn sockets_of_descendants_are_found() {
+        let (mine, theirs) = UnixStream::pair().expect("the system has sockets");
+        let inode = fstat(&theirs).expect("it is open").st_ino;
+        let mut child = Command::new("cat")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("cat is installed");
+        assert!(sockets_below(getpid()).contains(&inode));
+        let child_pid = Pid::from_raw(i32::try_from(child.id()).expect("a small number"));
+        assert!(sockets_below(child_pid).is_empty(), "it has no children");
+        drop(mine);
+        assert!(child.wait().expect("it is a child").success());
     }
 
     #[test]

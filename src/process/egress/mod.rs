@@ -1,14 +1,15 @@
-//! Holds a job to a list of domains, without privileges: the calls that make, connect, bind and open
-//! sockets are decided by outlast (seccomp user notification).
+//! Holds a job to a list of domains, without privileges: the calls that make, connect, bind and
+//! open sockets are decided by outlast (seccomp user notification).
 //!
 //! ```text
-//! command ──socket, connect, bind, listen──► kernel ──notification──► notifier (a thread of outlast)
-//!    └────connected to────► relay in outlast ◄──source address: target── connection register ◄──┘
+//! command ──socket, connect, bind, listen──► kernel ──notification──► notifier (thread of outlast)
+//!    └────connected to────► relay in outlast ◄──source address: target── connection register ◄─┘
 //! ```
 //!
 //! The notifier never lets one of these calls go on with arguments that another thread could change
-//! meanwhile. It makes the socket itself, hands a copy over, and keeps a duplicate on which it later
-//! acts. The one call that goes on is `bind` of Unix and netlink sockets; Landlock denies it to TCP.
+//! meanwhile. It makes the socket itself, hands a copy over, and keeps a duplicate on which it
+//! later acts. The one call that goes on is `bind` of Unix and netlink sockets. A thread that puts a
+//! TCP socket in their place gains nothing: `connect` and `listen` check the bound address again.
 
 mod address;
 mod decision;
@@ -25,6 +26,7 @@ mod notifier;
 mod pending_connect;
 mod probe;
 mod refusal;
+mod session;
 #[cfg(target_os = "linux")]
 mod unix_paths;
 
@@ -38,3 +40,4 @@ pub(super) use notifier::start_notifier;
 pub(super) use probe::run_probe;
 pub use probe::{PROBE_ARGUMENT, ProbeResult};
 pub use refusal::{Refusal, RefusalLog, RefusalReason};
+pub use session::SessionEgress;

@@ -6,19 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::libc::{self, c_long, c_ulong, sock_filter};
-
-/// From linux/capability.h: `NET_BIND_SERVICE`, `NET_ADMIN`, `NET_RAW`.
-const NETWORK_CAPABILITIES: [c_ulong; 3] = [10, 12, 13];
-
-/// Removes the privileges for networks from what this process executes.
-pub(super) fn drop_network_capabilities() {
-    for capability in NETWORK_CAPABILITIES {
-        // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a failure
-        // changes nothing.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-    }
-}
+use nix::libc::{self, c_long, sock_filter};
 
 /// Installs the filter for the calling thread.
 ///

@@ -10,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -18,9 +19,12 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, SockaddrStorage, bind, getsockname,
     getsockopt, listen, setsockopt, socket, sockopt,
 };
+use nix::unistd::Pid;
+use tokio::time::Instant;
 
 use super::address::{self, ADDRESS_BYTES_MAX, SocketAddress};
 use super::decision::{BindDecision, ConnectDecision, decide_bind, decide_connect};
+use super::filter::SOCKET_KIND;
 use super::job_egress::{ConnectionTarget, JobEgress, RegisteredConnection};
 use super::kept_sockets::{KeptSockets, SocketUse, kept_family, socket_of};
 use super::notification::{CallAnswer, CallListener, WaitingCall};
@@ -30,7 +34,7 @@ use super::pending_connect::{
 use super::refusal::{Refusal, RefusalReason};
 use super::unix_paths::{UnixPathError, open_socket};
 
-/// How many calls wait for their connections at a time. Further calls are not received before.
+/// The most calls that wait for their connections at a time. Further calls are not received before.
 const PENDING_MAX: usize = 64;
 
 /// The interval, in milliseconds, at which full queues of Unix sockets are tried again and the
@@ -38,7 +42,7 @@ const PENDING_MAX: usize = 64;
 const RETRY_MILLISECONDS: u16 = 20;
 
 /// Decides the calls of a job in a thread of its own, until all its processes have ended. `control`
-/// is the socket to its job init process, which ends the job if the listener is lost.
+/// is the socket to its job init process, `job_init`, which ends the job if the listener is lost.
 ///
 /// # Errors
 /// There is no thread to be had. The calls of the job fail then.
@@ -46,11 +50,13 @@ pub(in super::super) fn start_notifier(
     listener: OwnedFd,
     job: JobEgress,
     control: UnixStream,
+    job_init: Pid,
 ) -> io::Result<()> {
+    let limit = Arc::clone(&job.run().session.limits().kept);
     let notifier = Notifier {
         listener: CallListener::new(listener),
+        sockets: KeptSockets::new(limit, job_init),
         job,
-        sockets: KeptSockets::new(),
         pending: Vec::new(),
     };
     let run = move || notifier.run(&control);
@@ -64,7 +70,7 @@ struct Notifier {
     pending: Vec<PendingConnect>,
 }
 
-/// How far a call is.
+/// The progress of a call.
 enum Progress {
     Answer(CallAnswer),
     /// It was answered by handing over a descriptor, or waits for its connection.
@@ -77,9 +83,7 @@ impl Notifier {
             self.job.refuse(Refusal::new("all", None, RefusalReason::ListenerLost));
             let _ = control.shutdown(Shutdown::Both);
         }
-        let run = self.job.run();
-        run.register.remove_job(self.job.number());
-        run.ports.remove_job(self.job.number());
+        self.job.end();
     }
 
     fn decide_calls(&mut self) -> Result<(), Errno> {
@@ -129,7 +133,15 @@ impl Notifier {
         let pending = std::mem::take(&mut self.pending);
         for (index, pending) in pending.into_iter().enumerate() {
             let is_ready = ready.get(index).is_some_and(|ready| *ready);
-            let Some(kept) = self.sockets.get_mut(pending.inode) else { continue };
+            let Some(kept) = self.sockets.get_mut(pending.inode) else {
+                // The program closed the socket meanwhile, or another thread connected it.
+                if let Some(id) = pending.call {
+                    let errno = self.sockets.use_of(pending.inode).map(|_| Errno::EISCONN);
+                    let errno = errno.unwrap_or(Errno::EBADF);
+                    self.listener.answer(id, CallAnswer::Fails(errno));
+                }
+                continue;
+            };
             let is_gone = pending.call.is_some_and(|id| !self.listener.is_waiting(id));
             if is_gone {
                 kept.is_interrupted = true;
@@ -170,8 +182,8 @@ impl Notifier {
 
     fn make_socket(&mut self, call: &WaitingCall) -> Result<Progress, Errno> {
         let family = kept_family(call.number_at(0)).ok_or(Errno::EPERM)?;
-        let (kind, flags) = (call.number_at(1), call.number_at(1) & !KIND_BITS);
-        let kind = match (family, kind & KIND_BITS) {
+        let (kind, flags) = (call.number_at(1), call.number_at(1) & !SOCKET_KIND);
+        let kind = match (family, kind & SOCKET_KIND) {
             (_, libc::SOCK_STREAM) => SockType::Stream,
             (AddressFamily::Unix, libc::SOCK_SEQPACKET) => SockType::SeqPacket,
             (_, _) => return Err(Errno::EPERM),
@@ -181,7 +193,7 @@ impl Notifier {
         }
         let nonblocking = SockFlag::from_bits_truncate(flags & libc::SOCK_NONBLOCK);
         let made = socket(family, kind, SockFlag::SOCK_CLOEXEC | nonblocking, None)?;
-        let inode = self.sockets.add(made, family)?;
+        let inode = self.sockets.add(made, family, call.thread, Instant::now())?;
         let kept = self.sockets.get(inode).ok_or(Errno::EPERM)?;
         let closes = flags & libc::SOCK_CLOEXEC != 0;
         let handed = self.listener.hand_over(call.id, &kept.socket, closes);
@@ -199,7 +211,7 @@ impl Notifier {
         };
         check_family(kept.family, &address)?;
         let (family, run) = (kept.family, self.job.run());
-        match decide_connect(address, &run.terms, &run.ports) {
+        match decide_connect(address, &run.terms, run.session.ports()) {
             ConnectDecision::Relay(target) => {
                 let source = self.register(inode, target)?;
                 let relay = as_storage(family, SocketAddr::V4(run.terms.relay));
@@ -352,7 +364,7 @@ impl Notifier {
                 return Err(Errno::EPERM);
             }
             listen(&kept.socket, backlog)?;
-            run.ports.add(address, self.job.number());
+            run.session.ports().add(address, self.job.number());
         }
         self.sockets.release(inode, SocketUse::Listening);
         Ok(Progress::Answer(CallAnswer::Done))
@@ -371,9 +383,6 @@ impl Notifier {
         address::parse(&self.listener.read_memory(call, call.arguments[1], length)?)
     }
 }
-
-/// The bits of a socket's type that are its kind, as in linux/net.h.
-const KIND_BITS: i32 = 0xf;
 
 /// The kernel takes no address of another family, nor may one be decided.
 fn check_family(family: AddressFamily, address: &SocketAddress) -> Result<(), Errno> {

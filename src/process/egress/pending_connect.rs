@@ -4,7 +4,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{SockaddrLike, UnixAddr, connect, getsockopt, sockopt};
+use nix::sys::socket::{
+    SockaddrLike, SockaddrStorage, UnixAddr, connect, getpeername, getsockopt, sockopt,
+};
 
 use super::unix_paths;
 
@@ -27,9 +29,13 @@ impl PendingConnect {
                 made => Some(made),
             };
         }
-        is_ready.then(|| match getsockopt(socket, sockopt::SocketError)? {
-            0 => Ok(()),
-            errno => Err(Errno::from_raw(errno)),
+        is_ready.then(|| match self.call {
+            Some(_) => match getsockopt(socket, sockopt::SocketError)? {
+                0 => Ok(()),
+                errno => Err(Errno::from_raw(errno)),
+            },
+            // Reading the error would clear it: the program would take the socket for connected.
+            None => getpeername::<SockaddrStorage>(socket.as_raw_fd()).map(drop),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! The trial of a job that is held to a list of domains: a child that tries what it may do, and what
-//! it may not.
+//! The trial of a job that is held to a list of domains: a child that tries what it may do, and
+//! what it may not.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ const QUESTION: [u8; 30] = [
     b'p', b'a', 0, 0, 1, 0, 1,
 ];
 
-/// What the child found, by its exit code.
+/// The finding of the child, by its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
     Holds,

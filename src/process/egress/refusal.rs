@@ -1,10 +1,10 @@
 //! The connections that were refused, for the model and for the result.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// How many different refusals are kept. Others are not recorded.
+/// The most different refusals that are kept. Others are not recorded.
 const REFUSALS_MAX: usize = 50;
 
 /// The rule that refused a connection.
@@ -52,16 +52,26 @@ impl Refusal {
 }
 
 /// The refusals of a job or of a run.
-#[derive(Debug, Default)]
-pub struct RefusalLog(Mutex<Vec<Refusal>>);
+#[derive(Debug)]
+pub struct RefusalLog {
+    known: Mutex<Vec<Refusal>>,
+    /// The domains that resolvers append to names.
+    search: Arc<[String]>,
+}
 
 impl RefusalLog {
+    pub(super) fn new(search: &Arc<[String]>) -> Self {
+        Self { known: Mutex::default(), search: Arc::clone(search) }
+    }
+
     pub fn record(&self, refusal: Refusal) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // A resolver that knows no such name appends the domains of its search list.
         let is_searched = |known: &Refusal| {
+            let appended = refusal.host.strip_prefix(&known.host);
+            let domain = appended.and_then(|rest| rest.strip_prefix('.'));
             refusal.port.is_none()
-                && refusal.host.strip_prefix(&known.host).is_some_and(|rest| rest.starts_with('.'))
+                && domain.is_some_and(|domain| self.search.iter().any(|one| one == domain))
         };
         if let Some(same) = known.iter_mut().find(|known| known.is_like(&refusal)) {
             same.count = same.count.saturating_add(refusal.count);
@@ -71,21 +81,41 @@ impl RefusalLog {
     }
 
     pub fn list(&self) -> Vec<Refusal> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The domains that the resolver of this machine appends to names, from the text of
+/// /etc/resolv.conf: those of its last line about them.
+pub(super) fn search_domains(configuration: &str) -> Vec<String> {
+    let list = |line: &str| {
+        let mut words = line.split_whitespace();
+        let is_list = matches!(words.next(), Some("search" | "domain"));
+        is_list.then(|| words.map(|word| word.trim_matches('.').to_lowercase()).collect())
+    };
+    configuration.lines().rev().find_map(list).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn log() -> RefusalLog {
+        let domains = "domain old.example\nnameserver 192.0.2.1\n search Corp.example. b.example\n";
+        RefusalLog::new(&search_domains(domains).into())
+    }
+
     #[test]
     fn equal_refusals_are_counted_and_names_of_the_search_list_are_left_out() {
-        let log = RefusalLog::default();
+        let log = log();
         for (host, port) in [
             ("evil.example", None),
             ("evil.example", None),
             ("evil.example.corp.example", None),
+            ("evil.example.b.example", None),
+            ("www", None),
+            ("www.evil.example", None),
+            ("evil.example.old.example", None),
             ("evil.example", Some(443)),
             ("evil.examples", None),
         ] {
@@ -97,6 +127,9 @@ mod tests {
             counts,
             [
                 ("evil.example".to_owned(), None, 2),
+                ("www".to_owned(), None, 1),
+                ("www.evil.example".to_owned(), None, 1),
+                ("evil.example.old.example".to_owned(), None, 1),
                 ("evil.example".to_owned(), Some(443), 1),
                 ("evil.examples".to_owned(), None, 1),
             ]
@@ -105,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_log_is_bounded() {
-        let log = RefusalLog::default();
+        let log = log();
         for port in 0..200 {
             log.record(Refusal::new("evil.example", Some(port), RefusalReason::Denied));
         }

@@ -12,7 +12,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::job_egress::UnixSocketTerms;
 
-/// Why a Unix socket cannot be connected to.
+/// The reason why a Unix socket cannot be connected to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UnixPathError {
     /// It is not there, or no socket.

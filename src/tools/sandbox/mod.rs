@@ -17,6 +17,7 @@ mod plain;
 mod policy;
 mod repository;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
@@ -222,24 +223,26 @@ impl Sandbox {
 
     /// The rules for the next command, from the current file system. `None` if it is not
     /// restricted. Blocks.
-    pub(super) fn rules(&self, scope: &CommandScope) -> Option<LandlockPolicy> {
-        match scope {
-            CommandScope::Sandbox(logins) => self.command_rules(logins),
-            CommandScope::Reading => self.reading_rules().or_else(|| self.command_rules(&[])),
-            CommandScope::Plain(plain) => {
-                self.plain_rules(plain).or_else(|| self.command_rules(&[]))
-            }
-        }
+    ///
+    /// # Errors
+    /// The relay of commands that are held to a list of domains cannot be started.
+    pub(super) fn rules(&self, scope: &CommandScope) -> io::Result<Option<LandlockPolicy>> {
+        let narrow = match scope {
+            CommandScope::Sandbox(logins) => return self.command_rules(logins),
+            CommandScope::Reading => self.reading_rules()?,
+            CommandScope::Plain(plain) => self.plain_rules(plain)?,
+        };
+        if narrow.is_some() { Ok(narrow) } else { self.command_rules(&[]) }
     }
 
-    fn command_rules(&self, logins: &[&CredentialSet]) -> Option<LandlockPolicy> {
+    fn command_rules(&self, logins: &[&CredentialSet]) -> io::Result<Option<LandlockPolicy>> {
         if !self.is_on() {
-            return None;
+            return Ok(None);
         }
         // A fresh home folder has none.
         self.caches.call_once(|| self.policy.prepare_folders());
         let calls = self.policy.command_calls();
-        Some(self.with_grants(self.policy.grants(logins), self.network, calls))
+        self.with_grants(self.policy.grants(logins), self.network, calls).map(Some)
     }
 
     fn with_grants(
@@ -247,11 +250,11 @@ impl Sandbox {
         rules: Vec<PathRule>,
         network: NetworkAccess,
         calls: CallFilter,
-    ) -> LandlockPolicy {
+    ) -> io::Result<LandlockPolicy> {
         let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
         let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
-        let egress = egress.and_then(|egress| egress.job(self.policy.writable()));
-        LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities }
+        let egress = egress.map(|egress| egress.job(self.policy.writable())).transpose()?;
+        Ok(LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities })
     }
 
     /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
@@ -261,22 +264,22 @@ impl Sandbox {
     }
 
     /// The rules for a read-only command. `None` if the kernel cannot enforce them. Blocks.
-    fn reading_rules(&self) -> Option<LandlockPolicy> {
+    fn reading_rules(&self) -> io::Result<Option<LandlockPolicy>> {
         if !self.can_hold_readers() {
-            return None;
+            return Ok(None);
         }
         let is_on = self.is_on();
         let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
-        Some(self.with_grants(grants, self.network, CallFilter::Readers))
+        self.with_grants(grants, self.network, CallFilter::Readers).map(Some)
     }
 
     /// The rules for a command that needs no permission rule. `None` if the kernel cannot enforce
     /// them. Blocks.
-    fn plain_rules(&self, scope: &PlainScope) -> Option<LandlockPolicy> {
+    fn plain_rules(&self, scope: &PlainScope) -> io::Result<Option<LandlockPolicy>> {
         let is_reader = scope.changed.is_empty();
         let calls = if is_reader { CallFilter::Readers } else { CallFilter::Isolated };
         let rules = || self.with_grants(plain::grants(scope), self.kernel.least_network(), calls);
-        self.can_hold_readers().then(rules)
+        self.can_hold_readers().then(rules).transpose()
     }
 
     /// The login files of a program that exist and are closed to commands.

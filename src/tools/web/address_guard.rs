@@ -10,6 +10,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::super::domain::host_of;
+use super::super::sandbox::DomainLists;
 use super::address::private_network;
 
 /// A host that is not on the public internet.
@@ -48,6 +49,38 @@ impl Resolve for AddressGuard {
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
+}
+
+/// A resolver that leaves out addresses that the user's lists of domains deny.
+pub(super) struct ListGuard {
+    pub(super) inner: Arc<dyn Resolve>,
+    pub(super) lists: DomainLists,
+    pub(super) port: u16,
+}
+
+impl Resolve for ListGuard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (host, lists, port) = (name.as_str().to_owned(), self.lists.clone(), self.port);
+        let looked_up = self.inner.resolve(name);
+        Box::pin(async move {
+            let is_denied = |it: &SocketAddr| lists.denies_address(it.ip(), port);
+            let (denied, open): (Vec<_>, Vec<_>) = looked_up.await?.partition(is_denied);
+            match denied.first() {
+                Some(address) if open.is_empty() => {
+                    Err(DeniedAddress { host, address: address.ip() }.into())
+                }
+                Some(_) | None => Ok(Box::new(open.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+/// A host all of whose addresses are denied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{host} is at {address}, which is in sandbox.network.deniedDomains")]
+struct DeniedAddress {
+    host: String,
+    address: IpAddr,
 }
 
 fn filter_public(host: &str, found: Addrs) -> Result<Vec<SocketAddr>, Private> {
@@ -114,7 +147,7 @@ mod tests {
 
     type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-    async fn ask(guard: &AddressGuard) -> Result<Vec<String>, BoxError> {
+    async fn ask(guard: &dyn Resolve) -> Result<Vec<String>, BoxError> {
         let name = Name::from_str("evil.example").expect("a name");
         let found = guard.resolve(name).await?;
         Ok(found.map(|address| address.ip().to_string()).collect())
@@ -128,6 +161,19 @@ mod tests {
         let refused = ask(&guard).await.unwrap_err().to_string();
         assert!(refused.contains("evil.example is at 127.0.0.1, this machine"), "{refused}");
         assert_eq!(ask(&guard).await.unwrap(), ["1.1.1.1"]);
+    }
+
+    #[tokio::test]
+    async fn a_denied_address_is_left_out_whatever_name_leads_to_it() {
+        let answers = vec![vec!["192.0.2.7"], vec!["192.0.2.7", "8.8.8.8"], vec!["192.0.2.8"]];
+        let denied = ["192.0.2.7", "192.0.2.8:80"].map(str::to_owned);
+        let lists = DomainLists::parse(&[], &denied).expect("good lists");
+        let inner = Arc::new(Rebinding(Mutex::new(answers)));
+        let guard = ListGuard { inner, lists, port: 443 };
+        let refused = ask(&guard).await.unwrap_err().to_string();
+        assert!(refused.contains("evil.example is at 192.0.2.7, which is in"), "{refused}");
+        assert_eq!(ask(&guard).await.unwrap(), ["8.8.8.8"]);
+        assert_eq!(ask(&guard).await.unwrap(), ["192.0.2.8"], "another port is denied");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::super::permission::{Access, Denial};
 use super::super::sandbox::DomainLists;
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
-use super::address_guard::{AddressGuard, SystemResolver, check_literal, check_name};
+use super::address_guard::{AddressGuard, ListGuard, SystemResolver, check_literal, check_name};
 use super::fetch::{BODY_BYTES_MAX, FetchResult, FetchedPage, LargePages, get, send};
 use super::html::PageConverter;
 use super::page::{PageKind, decode, page_type};
@@ -139,8 +139,8 @@ impl WebFetcher {
     /// Sends one request, to a public host or one that the user allowed.
     async fn send_request(&self, url: Url) -> Result<Response, ToolError> {
         let host = host_of(&url);
+        let port = url.port_or_known_default().unwrap_or_default();
         if let Some(lists) = &self.lists {
-            let port = url.port_or_known_default().unwrap_or_default();
             lists.check_host(&host, port).map_err(ToolError::from)?;
         }
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
@@ -148,6 +148,10 @@ impl WebFetcher {
             Arc::new(SystemResolver)
         } else {
             Arc::new(AddressGuard(Arc::new(SystemResolver)))
+        };
+        let names = match self.lists.clone() {
+            Some(lists) => Arc::new(ListGuard { inner: names, lists, port }),
+            None => names,
         };
         let client = (self.settings.client)(&url, names).map_err(|error| error.to_string())?;
         if !is_open {

@@ -8,7 +8,10 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 /// The longest line of a chunked body, in bytes.
 const LINE_MAX: u64 = 8 << 10;
 
-/// How the length of a body is told.
+/// The end of a chunk.
+const CHUNK_END: [u8; 2] = *b"\r\n";
+
+/// The framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {
     Bytes(u64),
@@ -29,8 +32,14 @@ pub(super) async fn copy_body(
             let size = chunk_size(&line).ok_or(io::ErrorKind::InvalidData)?;
             to.write_all(&line).await?;
             if size > 0 {
-                // The chunk, and the end of its line.
-                copy_bytes(&mut from, to, size.saturating_add(2)).await?;
+                copy_bytes(&mut from, to, size).await?;
+                // A lenient server could take other bytes here for the next chunk.
+                let mut end = [0; CHUNK_END.len()];
+                from.read_exact(&mut end).await?;
+                if end != CHUNK_END {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                to.write_all(&end).await?;
                 continue;
             }
             // Trailers, up to an empty line.
@@ -108,6 +117,10 @@ mod tests {
             ("1\n1\r\n0\r\n\r\n", BodyLength::Chunked, InvalidData),
             ("\r\n", BodyLength::Chunked, InvalidData),
             ("5\r\n1\r\n", BodyLength::Chunked, UnexpectedEof),
+            ("1\r\n1\r", BodyLength::Chunked, UnexpectedEof),
+            ("1\r\n1\n\n0\r\n\r\n", BodyLength::Chunked, InvalidData),
+            ("1\r\n1xy0\r\n\r\n", BodyLength::Chunked, InvalidData),
+            ("1\r\n1\n0\r\n\r\n", BodyLength::Chunked, InvalidData),
             ("ffffffffffffffff\r\n", BodyLength::Chunked, InvalidData),
         ] {
             assert_eq!(copied(body, length).await, Err(kind), "{body:?}");

@@ -26,7 +26,7 @@ const TYPE_ADDRESS: [u8; 2] = [0, 1];
 const CLASS_INTERNET: [u8; 2] = [0, 1];
 /// A reference to the name in the question.
 const NAME_OF_QUESTION: [u8; 2] = [0xc0, 12];
-/// How long an address is valid, in seconds.
+/// The time for which an address is valid, in seconds.
 const LIFETIME: [u8; 4] = [0, 0, 0, 60];
 
 const NO_ERROR: u8 = 0;

@@ -4,12 +4,11 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::process::{EgressTerms, JobEgress, Refusal, RunEgress, UnixSocketTerms};
+use crate::process::{EgressTerms, JobEgress, Refusal, RunEgress, SessionEgress, UnixSocketTerms};
 
 use super::super::super::web::SystemResolver;
 use super::lists::DomainLists;
@@ -17,13 +16,13 @@ use super::outgoing::Outgoing;
 use super::relay::Relay;
 use super::upstream::ChooseProxy;
 
-/// How many hosts the model is told.
+/// The most hosts that the model is told.
 const HOSTS_NAMED_MAX: usize = 20;
 
 /// Hosts that are reached without a proxy.
 const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
 
-/// What the user allows commands.
+/// The user's terms for the network of commands.
 #[derive(Clone)]
 pub struct EgressOptions {
     pub lists: DomainLists,
@@ -37,46 +36,53 @@ pub struct EgressOptions {
     pub proxy: ChooseProxy,
 }
 
-/// The network of a run. Clones share their state; the relay ends with the last.
+/// The network of a run. Clones share their state; the relay ends with the last of them and of its
+/// jobs.
 #[derive(Clone)]
 pub struct Egress(Arc<EgressState>);
 
 struct EgressState {
     options: EgressOptions,
-    since: SystemTime,
-    started: OnceLock<Option<Arc<RunEgress>>>,
-    verified: OnceLock<Result<(), String>>,
+    session: SessionEgress,
+    /// The relay's side of the network, once the first job started it.
+    started: Mutex<Option<Arc<RunEgress>>>,
+    /// Set once a trial has shown that commands can be held.
+    verified: OnceLock<()>,
     end: CancellationToken,
-    _guard: DropGuard,
+    guard: Arc<DropGuard>,
 }
 
 impl Egress {
     /// Starts nothing yet. Unix sockets that exist now are closed to commands.
     pub fn new(options: EgressOptions) -> Self {
+        Self::within(options, SessionEgress::default())
+    }
+
+    fn within(options: EgressOptions, session: SessionEgress) -> Self {
         let end = CancellationToken::new();
-        let guard = end.clone().drop_guard();
+        let guard = Arc::new(end.clone().drop_guard());
         Self(Arc::new(EgressState {
             options,
-            since: SystemTime::now(),
-            started: OnceLock::new(),
+            session,
+            started: Mutex::default(),
             verified: OnceLock::new(),
             end,
-            _guard: guard,
+            guard,
         }))
     }
 
-    /// The same network behind a proxy. Shares nothing with this one.
+    /// The same network behind a proxy, as a part of a session. Shares nothing with this one.
     #[must_use]
-    pub fn behind(&self, proxy: ChooseProxy) -> Self {
-        Self::new(EgressOptions { proxy, ..self.options().clone() })
+    pub fn behind(&self, proxy: ChooseProxy, session: &SessionEgress) -> Self {
+        Self::within(EgressOptions { proxy, ..self.options().clone() }, session.clone())
     }
 
     pub(super) fn options(&self) -> &EgressOptions {
         &self.0.options
     }
 
-    /// The result of the trial on this machine, once it was made.
-    pub(super) fn verified(&self) -> &OnceLock<Result<(), String>> {
+    /// Set once a trial on this machine has shown that commands can be held.
+    pub(super) fn verified(&self) -> &OnceLock<()> {
         &self.0.verified
     }
 
@@ -87,15 +93,25 @@ impl Egress {
 
     /// The connections of commands that were refused so far.
     pub fn refusals(&self) -> Vec<Refusal> {
-        let run = self.0.started.get().and_then(Option::as_ref);
-        run.map_or_else(Vec::new, |run| run.refusals.list())
+        self.started().as_ref().map_or_else(Vec::new, |run| run.refusals.list())
+    }
+
+    fn started(&self) -> MutexGuard<'_, Option<Arc<RunEgress>>> {
+        self.0.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The network of the next job. Starts the relay for the first. `writable`: folders in which
-    /// commands make sockets of their own. `None`: there is no relay, and the job must not start.
-    pub(in super::super) fn job(&self, writable: &[PathBuf]) -> Option<JobEgress> {
-        let start = || self.start_relay(writable).ok();
-        self.0.started.get_or_init(start).as_ref().map(JobEgress::new)
+    /// commands make sockets of their own.
+    ///
+    /// # Errors
+    /// There is no relay, and the job must not start. The next one tries again.
+    pub(in super::super) fn job(&self, writable: &[PathBuf]) -> io::Result<JobEgress> {
+        let mut started = self.started();
+        let run = match started.take() {
+            Some(run) => run,
+            None => self.start_relay(writable)?,
+        };
+        Ok(JobEgress::new(started.insert(run), &self.0.guard))
     }
 
     /// Starts the relay in a thread of its own, so that neither it nor the run waits for the other.
@@ -114,10 +130,10 @@ impl Egress {
                 allows_all: options.allows_all_unix_sockets,
                 listed: options.unix_sockets.clone(),
                 writable: writable.to_vec(),
-                since: self.0.since,
+                since: self.0.session.since(),
             },
         };
-        let run = Arc::new(RunEgress::new(terms, variables(relay)));
+        let run = Arc::new(RunEgress::new(terms, self.0.session.clone(), variables(relay)));
         let outgoing = Outgoing {
             lists: options.lists.clone(),
             resolver: Arc::new(SystemResolver),

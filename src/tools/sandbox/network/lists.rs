@@ -71,7 +71,7 @@ impl DomainLists {
     /// # Errors
     /// The list that refuses it.
     pub(super) fn check(&self, host: &str, port: u16) -> Result<(), RefusalReason> {
-        self.check_entries(host, |entry| entry.port.is_none_or(|own| own == port))
+        self.check_entries(host, |entry| entry.has_port(port))
     }
 
     /// Checks a host for a tool that fetches from it.
@@ -80,11 +80,14 @@ impl DomainLists {
     /// The refusal for the model.
     pub(in super::super::super) fn check_host(&self, host: &str, port: u16) -> Result<(), String> {
         self.check(host, port).map_err(|reason| {
-            let key = if reason == RefusalReason::Denied { "deniedDomains" } else { "allowedDomains" };
-            let is = if reason == RefusalReason::Denied { "is in" } else { "is not in" };
+            let is_listed = if reason == RefusalReason::Denied {
+                "is in sandbox.network.deniedDomains"
+            } else {
+                "is not in sandbox.network.allowedDomains"
+            };
             format!(
-                "{host}:{port} {is} sandbox.network.{key}; this cannot change during the run, so use \
-                 what can be reached, or say what is missing"
+                "{host}:{port} {is_listed}; this cannot change during the run, so \
+                 use what can be reached, or say what is missing"
             )
         })
     }
@@ -130,15 +133,28 @@ impl DomainLists {
     /// Whether an address is listed itself: then it may be a private one.
     pub(super) fn lists_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        self.allowed
-            .iter()
-            .any(|entry| entry.address == Some(address) && entry.port.is_none_or(|own| own == port))
+        self.allowed.iter().any(|entry| entry.address == Some(address) && entry.has_port(port))
     }
 
-    /// The listed ports of this machine.
+    /// Whether an address is denied itself, by whatever name it is reached. All names and addresses
+    /// of this machine count as one.
+    pub(in super::super::super) fn denies_address(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
+        let means_it = |entry: &HostEntry| {
+            entry.address == Some(address) || (address.is_loopback() && entry.is_loopback())
+        };
+        self.denied.iter().any(|entry| means_it(entry) && entry.has_port(port))
+    }
+
+    /// The listed ports of this machine that are not denied. All its names and addresses count as
+    /// one: a connection does not show the name.
     pub(super) fn loopback_ports(&self) -> Vec<u16> {
+        let is_denied = |port: &u16| {
+            let means_it = |entry: &HostEntry| entry.domain == Domain::All || entry.is_loopback();
+            self.denied.iter().any(|entry| means_it(entry) && entry.has_port(*port))
+        };
         let local = self.allowed.iter().filter(|entry| entry.is_loopback());
-        local.filter_map(|entry| entry.port).collect()
+        local.filter_map(|entry| entry.port).filter(|port| !is_denied(port)).collect()
     }
 
     /// The entries of the list of allowed hosts.
@@ -169,6 +185,11 @@ impl HostEntry {
             Domain::All | Domain::Subdomains(_) => None,
         };
         Ok(Self { domain, address, port })
+    }
+
+    /// Whether it is about this port.
+    fn has_port(&self, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port)
     }
 
     fn covers(&self, host: &str) -> bool {
@@ -283,6 +304,43 @@ mod tests {
         }
         let denied = DomainLists::parse(&[], &["a b".to_owned()]);
         assert!(matches!(denied, Err(("deniedDomains", InvalidEntry::NoHost(_)))));
+    }
+
+    #[test]
+    fn a_denied_port_of_this_machine_is_closed_though_it_is_allowed() {
+        let allowed = ["localhost:5432", "127.0.0.1:80"];
+        for (denied, open) in [
+            (&["a.example"][..], &[5432, 80][..]),
+            (&["localhost"], &[]),
+            (&["127.0.0.1"], &[]),
+            (&["[::1]"], &[]),
+            (&["*"], &[]),
+            (&["localhost:5432"], &[80]),
+            (&["[::1]:80"], &[5432]),
+            (&["*:80"], &[5432]),
+            (&["localhost:81", "192.0.2.1"], &[5432, 80]),
+        ] {
+            assert_eq!(lists(&allowed, denied).loopback_ports(), open, "{denied:?}");
+        }
+    }
+
+    #[test]
+    fn denied_addresses_are_known_with_their_ports() {
+        let denied = ["192.0.2.7", "[2001:db8::1]:22", "a.example", "localhost:5432"];
+        let lists = lists(&["*"], &denied);
+        for (address, port, is_denied) in [
+            ("192.0.2.7", 443, true),
+            ("::ffff:192.0.2.7", 1, true),
+            ("192.0.2.8", 443, false),
+            ("2001:db8::1", 22, true),
+            ("2001:db8::1", 23, false),
+            ("127.0.0.1", 5432, true),
+            ("::1", 5432, true),
+            ("127.0.0.1", 5433, false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(lists.denies_address(address, port), is_denied, "{address} {port}");
+        }
     }
 
     #[test]

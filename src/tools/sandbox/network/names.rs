@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The first address of the network for tests of devices (RFC 2544), which no host has: 198.18.0.0/15.
+/// The first address of the network for tests of devices (RFC 2544), which no host has:
+/// 198.18.0.0/15.
 const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const PREFIX: u32 = 15;
 
-/// How many names get an address in a run.
+/// The most names that get an address in a run.
 const NAMES_MAX: usize = 16_384;
 
 /// The names that commands looked up, by address.

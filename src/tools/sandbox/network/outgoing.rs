@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::destination::Destination;
 use super::lists::DomainLists;
 use super::upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};
 
-/// How long a connection to one address may take.
+/// The time that a connection to one address may take.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
-/// Why there is no connection.
+/// The reason for a failed connection.
 #[derive(Debug)]
 pub(super) enum ConnectError {
     Refused(RefusalReason),
@@ -112,7 +112,8 @@ impl Outgoing {
         Err(failure.into())
     }
 
-    /// Resolves the host, and leaves out private addresses that are not listed themselves.
+    /// Resolves the host, and leaves out addresses that are denied, and private ones that are not
+    /// listed themselves.
     async fn addresses_of(&self, to: &Destination) -> Result<Vec<SocketAddr>, ConnectError> {
         let found = if let Some(address) = to.address() {
             vec![address]
@@ -121,16 +122,19 @@ impl Outgoing {
             let found = self.resolver.resolve(name).await.map_err(io::Error::other)?;
             found.map(|address| address.ip().to_canonical()).collect()
         };
-        let is_found = !found.is_empty();
-        let is_open = |ip: &std::net::IpAddr| {
-            private_network(*ip).is_none() || self.lists.lists_address(*ip, to.port)
-        };
-        let open = found.into_iter().filter(is_open).map(|ip| SocketAddr::new(ip, to.port));
-        let open: Vec<SocketAddr> = open.collect();
-        if is_found && open.is_empty() {
-            return Err(ConnectError::Refused(RefusalReason::PrivateAddress));
+        let is_public =
+            |ip: IpAddr| private_network(ip).is_none() || self.lists.lists_address(ip, to.port);
+        let (denied, others): (Vec<IpAddr>, Vec<IpAddr>) =
+            found.into_iter().partition(|ip| self.lists.denies_address(*ip, to.port));
+        let (open, private): (Vec<IpAddr>, Vec<IpAddr>) =
+            others.into_iter().partition(|ip| is_public(*ip));
+        match (open.is_empty(), private.is_empty(), denied.is_empty()) {
+            (true, false, _) => Err(ConnectError::Refused(RefusalReason::PrivateAddress)),
+            (true, true, false) => Err(ConnectError::Refused(RefusalReason::Denied)),
+            (false, _, _) | (true, true, true) => {
+                Ok(open.into_iter().map(|ip| SocketAddr::new(ip, to.port)).collect())
+            }
         }
-        Ok(open)
     }
 }
 
@@ -162,7 +166,8 @@ mod tests {
     }
 
     fn outgoing(allowed: &[String], answers: Vec<Vec<&'static str>>) -> Outgoing {
-        let lists = DomainLists::parse(allowed, &["denied.example".to_owned()]);
+        let denied = ["denied.example", "192.0.2.7", "127.0.0.1:444"].map(str::to_owned);
+        let lists = DomainLists::parse(allowed, &denied);
         Outgoing {
             lists: lists.expect("good lists"),
             resolver: Arc::new(Rebinding(Mutex::new(answers))),
@@ -199,6 +204,28 @@ mod tests {
         ] {
             assert_eq!(reason(&outgoing, host, 443).await, Some(expected), "{host}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_denied_address_is_not_reached_by_another_name() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let allowed = ["*".to_owned(), format!("127.0.0.1:{port}"), "127.0.0.1:444".to_owned()];
+        let answers = vec![
+            vec!["192.0.2.7"],
+            vec!["127.0.0.1"],
+            vec!["192.0.2.7", "10.0.0.1"],
+            vec!["192.0.2.7", "127.0.0.1"],
+        ];
+        let outgoing = outgoing(&allowed, answers);
+        for expected in
+            [RefusalReason::Denied, RefusalReason::Denied, RefusalReason::PrivateAddress]
+        {
+            assert_eq!(reason(&outgoing, "a.example", 444).await, Some(expected));
+        }
+        let to = Destination::new("a.example", port, &NameTable::default()).expect("a host");
+        let made = outgoing.connect(&to).await.expect("the second address is not denied");
+        assert_eq!(made.peer_addr().expect("it is connected").port(), port);
     }
 
     #[tokio::test]

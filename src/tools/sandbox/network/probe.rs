@@ -4,25 +4,34 @@ use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::process::{
     CallFilter, Job, LandlockPolicy, NetworkAccess, PROBE_ARGUMENT, PathAccess, PathRule,
-    ProbeResult, ProgramTerms, RootCapabilities, Supervisor,
+    ProbeResult, ProgramTerms, RootCapabilities, Supervisor, timeout_while_running,
 };
 
 use super::egress::{Egress, EgressOptions};
 use super::lists::DomainLists;
 
+/// The time that the trial may take on an overloaded machine.
+const PROBE_MAX: Duration = Duration::from_secs(20);
+
 impl Egress {
-    /// Checks, once, that this machine can hold commands to the lists. Blocks for some milliseconds.
+    /// Checks that this machine can hold commands to the lists. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// What is missing.
+    /// The lack. It may be that of a moment, so the next call tries again.
     pub(in super::super) fn verify(&self, supervisor: &Supervisor) -> Result<(), String> {
-        self.verified().get_or_init(|| probe(supervisor, self)).clone()
+        if self.verified().get().is_none() {
+            probe(supervisor, self)?;
+            // Another thread may have set it.
+            let _ = self.verified().set(());
+        }
+        Ok(())
     }
 
-    /// What this machine lacks to hold commands to lists of domains. `None`: nothing. Blocks.
+    /// The lack that keeps this machine from holding commands to lists of domains. Blocks.
     pub fn missing(supervisor: &Supervisor) -> Option<String> {
         let options = EgressOptions {
             lists: DomainLists::default(),
@@ -38,7 +47,7 @@ impl Egress {
 /// Runs the trial in a child of the supervisor. Blocks for some milliseconds.
 ///
 /// # Errors
-/// Why commands cannot be held.
+/// The reason why commands cannot be held.
 fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
     let trial = || -> io::Result<Option<ProbeResult>> {
         // Without the run's records: the trial is refused much.
@@ -57,7 +66,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
                 rules: all.to_vec(),
                 network: NetworkAccess::Listed,
                 calls: CallFilter::Commands,
-                egress: egress.job(&[]),
+                egress: Some(egress.job(&[])?),
                 capabilities: RootCapabilities::Files,
             }),
             terms: ProgramTerms::default(),
@@ -65,8 +74,8 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut running = supervisor.start(&job).await?;
-            let status = running.exit().await;
-            Ok(status.and_then(|status| ProbeResult::of_exit_code(status.code()?)))
+            let status = timeout_while_running(PROBE_MAX, running.exit()).await;
+            Ok(status.flatten().and_then(|status| ProbeResult::of_exit_code(status.code()?)))
         })
     };
     // A runtime is not started within another one.

@@ -2,7 +2,7 @@
 
 use crate::process::{Refusal, RefusalReason};
 
-/// How many refusals a note names.
+/// The most refusals that a note names.
 const REFUSALS_NAMED_MAX: usize = 10;
 
 /// The note for the result of a command. `None`: nothing was refused. `hosts`: what is open, in a
@@ -17,8 +17,8 @@ pub(in super::super) fn refusal_note(refusals: &[Refusal], hosts: &str) -> Optio
         more => format!(", and {more} more"),
     };
     Some(format!(
-        "[The network of commands is limited. Refused: {}{more}. This cannot change during the run: \
-         use what can be reached ({hosts}), or say what is missing. UDP and ICMP are closed, too.]",
+        "[The network of commands is limited. Refused: {}{more}. This cannot change during the \
+         run: use what can be reached ({hosts}), or say what is missing. UDP and ICMP are closed, too.]",
         named.join(", ")
     ))
 }

@@ -3,8 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, copy, copy_bidirectional};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, copy_bidirectional,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -27,11 +30,16 @@ const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
 /// The port of HTTP, on which requests are looked at.
 const HTTP_PORT: u16 = 80;
 
+/// The time that a connection has when its job has ended, or that an answer has when its client has
+/// closed the connection or will send no more.
+const GRACE: Duration = Duration::from_secs(30);
+
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) run: Arc<RunEgress>,
     pub(super) outgoing: Outgoing,
     names: Mutex<NameTable>,
+    grace: Duration,
 }
 
 /// A connection of a job that is served.
@@ -43,7 +51,7 @@ struct Client {
 
 impl Relay {
     pub(super) fn new(run: Arc<RunEgress>, outgoing: Outgoing) -> Self {
-        Self { run, outgoing, names: Mutex::default() }
+        Self { run, outgoing, names: Mutex::default(), grace: GRACE }
     }
 
     /// Serves connections until the run ends.
@@ -57,7 +65,7 @@ impl Relay {
             match accepted {
                 Ok((stream, source)) => self.accept(stream, source, &end),
                 // Out of descriptors: those of other connections become free.
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
     }
@@ -70,10 +78,16 @@ impl Relay {
             job.refuse(Refusal::new("all", None, RefusalReason::TooMany));
             return reset(&stream);
         };
-        let (client, end) = (Client { relay: Arc::clone(self), stream, job }, end.clone());
+        let client = Client { relay: Arc::clone(self), stream, job: job.clone() };
+        let (end, grace) = (end.clone(), self.grace);
         task::spawn(async move {
+            let job_ended = async {
+                job.ended().await;
+                tokio::time::sleep(grace).await;
+            };
             tokio::select! {
                 () = end.cancelled() => {}
+                () = job_ended => {}
                 // A connection that breaks ends.
                 _ = client.serve(target) => {}
             }
@@ -224,11 +238,13 @@ impl Client {
         server.write_all(&request.head(proxy.as_ref())).await?;
         let (from_client, mut to_client) = self.stream.split();
         let (mut from_server, mut to_server) = server.split();
-        let body = BufReader::new(rest.chain(from_client));
+        let mut body = BufReader::new(rest.chain(from_client));
+        let grace = self.relay.grace;
         let upload = async {
-            // The server answers or closes; both end the exchange below.
-            let _ = copy_body(body, &mut to_server, request.body).await;
-            std::future::pending::<()>().await;
+            // A server that misses the rest of a body answers or closes.
+            let _ = copy_body(&mut body, &mut to_server, request.body).await;
+            read_to_end(&mut body).await;
+            tokio::time::sleep(grace).await;
         };
         tokio::select! {
             () = upload => {}
@@ -282,8 +298,133 @@ impl Client {
     }
 }
 
+/// Reads and drops what a client sends behind its request, until it sends no more.
+async fn read_to_end(from_client: &mut (impl AsyncBufRead + Unpin)) {
+    while let Ok(count @ 1..) = from_client.fill_buf().await.map(<[u8]>::len) {
+        from_client.consume(count);
+    }
+}
+
 /// Makes the connection end as if nothing listened.
 fn reset(stream: &TcpStream) {
     // Without it the connection merely ends.
     let _ = stream.set_zero_linger();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::time::timeout;
+
+    use super::super::super::super::web::SystemResolver;
+    use super::super::lists::DomainLists;
+    use super::super::upstream::{ProxyScheme, UpstreamProxy};
+    use super::*;
+    use crate::process::{EgressTerms, SessionEgress, UnixSocketTerms};
+
+    /// Longer than any machine takes: only a connection that stays open takes it.
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    struct Fixture {
+        relay: Arc<Relay>,
+        job: JobEgress,
+        listener: TcpListener,
+        /// The proxy through which `a.example` is reached.
+        outside: TcpListener,
+    }
+
+    impl Fixture {
+        /// A relay without any grace.
+        async fn open() -> Self {
+            let session = SessionEgress::default();
+            let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+            let listener = bind().await.expect("a free port");
+            let outside = bind().await.expect("a free port");
+            let SocketAddr::V4(address) = listener.local_addr().expect("it is bound") else {
+                panic!("it is bound to an IPv4 address");
+            };
+            let terms = EgressTerms {
+                relay: address,
+                allows_binding: false,
+                loopback_ports: Vec::new(),
+                unix: UnixSocketTerms {
+                    allows_all: false,
+                    listed: Vec::new(),
+                    writable: Vec::new(),
+                    since: session.since(),
+                },
+            };
+            let proxy = UpstreamProxy {
+                scheme: ProxyScheme::Http,
+                host: Ipv4Addr::LOCALHOST.to_string(),
+                port: outside.local_addr().expect("it is bound").port(),
+                login: None,
+            };
+            let outgoing = Outgoing {
+                lists: DomainLists::parse(&["a.example".to_owned()], &[]).expect("good lists"),
+                resolver: Arc::new(SystemResolver),
+                proxy: Arc::new(move |_| Some(proxy.clone())),
+            };
+            let run = Arc::new(RunEgress::new(terms, session, Vec::new()));
+            let job = JobEgress::new(&run, &Arc::new(CancellationToken::new().drop_guard()));
+            let relay = Relay { grace: Duration::ZERO, ..Relay::new(run, outgoing) };
+            Self { relay: Arc::new(relay), job, listener, outside }
+        }
+
+        /// A connection that the relay serves.
+        async fn connect(&self, target: ConnectionTarget, end: &CancellationToken) -> TcpStream {
+            let to = self.listener.local_addr().expect("it is bound");
+            let stream = TcpStream::connect(to).await.expect("it listens");
+            let source = stream.local_addr().expect("it is connected");
+            let connection = RegisteredConnection { target, job: self.job.clone() };
+            self.relay.run.register.add(source, connection);
+            let (accepted, source) = self.listener.accept().await.expect("it is connected");
+            self.relay.accept(accepted, source, end);
+            stream
+        }
+    }
+
+    /// Waits until the other side has closed the connection.
+    async fn is_closed(stream: &mut TcpStream) -> bool {
+        let read = timeout(PATIENCE, stream.read(&mut [0; 1])).await;
+        matches!(read, Ok(Ok(0) | Err(_)))
+    }
+
+    #[tokio::test]
+    async fn connections_end_with_the_run_and_with_their_job() {
+        let fixture = Fixture::open().await;
+        for ends_job in [false, true] {
+            let end = CancellationToken::new();
+            let mut stream = fixture.connect(ConnectionTarget::Resolver, &end).await;
+            // A question for `b.example`, which is answered first.
+            let question = b"\0\x1b\0\x07\x01\0\0\x01\0\0\0\0\0\0\x01b\x07example\0\0\x01\0\x01";
+            stream.write_all(question).await.expect("it is open");
+            let length = stream.read_u16().await.expect("an answer");
+            stream.read_exact(&mut vec![0; usize::from(length)]).await.expect("an answer");
+            if ends_job {
+                fixture.job.end();
+            } else {
+                end.cancel();
+            }
+            assert!(is_closed(&mut stream).await, "{ends_job}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_ends_when_its_client_is_gone_and_no_answer_comes() {
+        let fixture = Fixture::open().await;
+        let end = CancellationToken::new();
+        let mut client = fixture.connect(ConnectionTarget::Proxy, &end).await;
+        // What follows the request is no second one.
+        let request = b"GET http://a.example/ HTTP/1.1\r\n\r\nmore";
+        client.write_all(request).await.expect("it is open");
+        let (mut server, _) = fixture.outside.accept().await.expect("it is connected");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(server.read_u8().await.expect("a head"));
+        }
+        drop(client);
+        assert!(is_closed(&mut server).await, "{}", String::from_utf8_lossy(&head));
+    }
 }
