@@ -27,7 +27,7 @@ pub async fn check_out(
     if beside.exists() {
         fs::remove_dir_all(&beside).map_err(folder)?;
     }
-    let git = Git::find(repository, work, variables)?;
+    let git = Git::find(&format!("of {repository}"), work, variables)?;
     let words = ["clone", "--quiet", "--", repository].map(OsStr::new);
     let clone = [&words[..], &[beside.as_os_str()]].concat();
     git.run(GitStep::Clone, &clone).await?;

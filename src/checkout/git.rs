@@ -42,7 +42,7 @@ pub enum GitError {
     NotFound,
     #[error("git could not be run: {0}")]
     NotStarted(io::Error),
-    #[error("git {step} in {place} failed: {output}")]
+    #[error("git {step} {place} failed: {output}")]
     Failed { step: GitStep, place: String, output: String },
     #[error("{path}: {cause}")]
     Folder { path: String, cause: io::Error },
@@ -51,7 +51,7 @@ pub enum GitError {
 /// Git, as it is run in one place. Dropping the future of a step ends git and what it started.
 pub(super) struct Git {
     program: PathBuf,
-    /// The repository, for messages.
+    /// The repository, for messages: "of URL", "in FOLDER".
     place: String,
     supervisor: Supervisor,
     environment: Vec<(OsString, OsString)>,

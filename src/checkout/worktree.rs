@@ -63,7 +63,7 @@ impl Worktree {
         cwd: &Path,
         variables: &Variables,
     ) -> Result<Self, GitError> {
-        let git = Git::find(&cwd.display().to_string(), cwd, variables)?;
+        let git = Git::find(&format!("in {}", cwd.display()), cwd, variables)?;
         let find = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
         let found = git.run(GitStep::FindRoot, &within(cwd, &find)).await?;
         let mut lines = found.split(|byte| *byte == b'\n').map(OsStr::from_bytes).map(Path::new);

@@ -59,15 +59,20 @@ pub(super) struct Marketplaces(BTreeMap<String, PathBuf>);
 
 impl Marketplaces {
     /// Adds those of a value of `extraKnownMarketplaces` that are on this disk. A relative path begins
-    /// at `cwd`.
-    pub(super) fn add(&mut self, value: &Value, cwd: &Path) {
+    /// at `cwd`. Returns the names of entries without a source.
+    pub(super) fn add(&mut self, value: &Value, cwd: &Path) -> Vec<String> {
+        let mut unclear = Vec::new();
         for (name, entry) in value.as_object().into_iter().flatten() {
             let source = &entry["source"];
+            let Some(kind) = source["source"].as_str() else {
+                unclear.push(name.clone());
+                continue;
+            };
             let path = source["path"].as_str().map(|path| cwd.join(path));
-            let folder = match source["source"].as_str() {
-                Some("directory") => path,
+            let folder = match kind {
+                "directory" => path,
                 // It names the list of the marketplace.
-                Some("file") => path.and_then(|path| {
+                "file" => path.and_then(|path| {
                     let folder = path.parent()?;
                     let is_inner = folder.ends_with(".claude-plugin");
                     Some(if is_inner { folder.parent()? } else { folder }.to_owned())
@@ -76,6 +81,7 @@ impl Marketplaces {
             };
             self.0.extend(folder.map(|folder| (name.clone(), folder)));
         }
+        unclear
     }
 
     fn folder_of(&self, id: &str) -> Option<PathBuf> {
@@ -222,7 +228,7 @@ mod tests {
             "odd": "near",
         });
         let mut marketplaces = Marketplaces::default();
-        marketplaces.add(&named, config.path());
+        assert_eq!(marketplaces.add(&named, config.path()), ["odd"]);
         let enabled = json!({
             "kit@near": true, "kit@listed": true, "kit@far": true, "kit@odd": true, "no@near": true,
         });

@@ -232,8 +232,8 @@ settings! {
     /// Plugins to use: NAME@MARKETPLACE, and whether. They are looked for on this disk only.
     enabled_plugins: PluginSwitches = PluginSwitches::default(), "enabledPlugins";
 
-    /// Folders with plugins: {"NAME": {"source": {"source": "directory", "path": "/a/folder"}}}
-    extra_marketplaces: Option<Value> = None, "extraKnownMarketplaces".takes("an object of marketplaces");
+    /// Folders with plugins: {"NAME": {"source": {"source": "directory", "path": "/a/folder"}}}.
+    extra_marketplaces: Option<Value> = None, "extraKnownMarketplaces".takes("an object of sources");
 
     /// Stop after so many model replies.
     max_turns: Option<NonZeroU32> = None, "maxTurns"

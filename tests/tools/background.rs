@@ -1,6 +1,6 @@
 //! Background commands: reading output, stopping, limits.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,7 +48,9 @@ async fn kill(bench: &Bench, id: &str) -> ToolOutcome {
 /// All that is kept of long output, in bytes.
 fn kept(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|facts| facts.len()).sum()
+    // The folder may hold others, such as those for temporary files.
+    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok()).filter(Metadata::is_file);
+    files.map(|facts| facts.len()).sum()
 }
 
 #[tokio::test]

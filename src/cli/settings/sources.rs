@@ -321,14 +321,19 @@ impl SourceReader {
     }
 
     /// The marketplaces that settings name. Managed settings win.
-    fn marketplaces(&self, managed: &[ParsedSettings], cwd: &Path) -> Marketplaces {
+    fn marketplaces(&mut self, managed: &[ParsedSettings], cwd: &Path) -> Marketplaces {
         let mut marketplaces = Marketplaces::default();
         let setting = registry::find("extraKnownMarketplaces");
         let of_files = setting.and_then(|setting| self.fold.value_below(setting));
         let of_managed =
             managed.iter().rev().filter_map(|parsed| parsed.get::<Value>("extraKnownMarketplaces"));
         for value in of_files.into_iter().chain(of_managed) {
-            marketplaces.add(&value, cwd);
+            for name in marketplaces.add(&value, cwd) {
+                self.fold.warnings.push(format!(
+                    "extraKnownMarketplaces: {name:?} has no source, such as {{\"source\": \"directory\", \
+                     \"path\": \"/a/folder\"}}, and is not used"
+                ));
+            }
         }
         marketplaces
     }
