@@ -60,9 +60,9 @@ pub(super) struct Marketplaces(BTreeMap<String, PathBuf>);
 impl Marketplaces {
     /// Adds those of a value of `extraKnownMarketplaces` that are on this disk. A relative path begins
     /// at `cwd`. Returns the names of entries without a source.
-    pub(super) fn add(&mut self, value: &Value, cwd: &Path) -> Vec<String> {
+    pub(super) fn add(&mut self, entries: &BTreeMap<String, Value>, cwd: &Path) -> Vec<String> {
         let mut unclear = Vec::new();
-        for (name, entry) in value.as_object().into_iter().flatten() {
+        for (name, entry) in entries {
             let source = &entry["source"];
             let Some(kind) = source["source"].as_str() else {
                 unclear.push(name.clone());
@@ -227,6 +227,7 @@ mod tests {
             "far": { "source": { "source": "github", "repo": "a/b", "path": "near" } },
             "odd": "near",
         });
+        let named = serde_json::from_value(named).expect("an object");
         let mut marketplaces = Marketplaces::default();
         assert_eq!(marketplaces.add(&named, config.path()), ["odd"]);
         let enabled = json!({

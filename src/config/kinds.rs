@@ -151,7 +151,7 @@ plain_kinds! {
             "type": "object",
             "additionalProperties": { "type": ["string", "number", "boolean"] },
         });
-    PluginSwitches: "an object of true or false, by NAME@MARKETPLACE", parsed,
+    PluginEntries: "an object of true or false, by NAME@MARKETPLACE", parsed,
         json!({ "type": "object" });
     ServerMap: "an object of servers, each with \"command\", \"args\" and \"env\", or with \"type\": \
          \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", parsed, servers();
@@ -591,7 +591,7 @@ impl SettingValue for FolderList {
 #[serde(transparent)]
 pub struct ServerMap(pub BTreeMap<String, Value>);
 
-/// Whether plugins are used, by name: true or false, or versions of them.
+/// What settings say of plugins or marketplaces, by name, as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PluginSwitches(pub BTreeMap<String, Value>);
+pub struct PluginEntries(pub BTreeMap<String, Value>);

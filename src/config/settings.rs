@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::kinds::{
     BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch,
-    PluginSwitches, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
+    PluginEntries, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
     UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
@@ -230,10 +230,11 @@ settings! {
     all_project_servers: bool = true, "enableAllProjectMcpServers";
 
     /// Plugins to use: NAME@MARKETPLACE, and whether. They are looked for on this disk only.
-    enabled_plugins: PluginSwitches = PluginSwitches::default(), "enabledPlugins";
+    enabled_plugins: PluginEntries = PluginEntries::default(), "enabledPlugins";
 
     /// Folders with plugins: {"NAME": {"source": {"source": "directory", "path": "/a/folder"}}}.
-    extra_marketplaces: Option<Value> = None, "extraKnownMarketplaces".takes("an object of sources");
+    extra_marketplaces: PluginEntries = PluginEntries::default(), "extraKnownMarketplaces"
+        .takes("an object of sources, by the names of marketplaces");
 
     /// Stop after so many model replies.
     max_turns: Option<NonZeroU32> = None, "maxTurns"

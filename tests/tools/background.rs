@@ -1,6 +1,6 @@
 //! Background commands: reading output, stopping, limits.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, DirEntry};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,9 +48,10 @@ async fn kill(bench: &Bench, id: &str) -> ToolOutcome {
 /// All that is kept of long output, in bytes.
 fn kept(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    // The folder may hold others, such as those for temporary files.
-    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok()).filter(Metadata::is_file);
-    files.map(|facts| facts.len()).sum()
+    // The folder may hold other files, such as a configuration of apt.
+    let is_output = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"output");
+    let files = entries.flatten().filter(is_output);
+    files.filter_map(|entry| entry.metadata().ok()).map(|facts| facts.len()).sum()
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ParsedSettings};
 use crate::config::fold::Fold;
-use crate::config::kinds::PluginSwitches;
+use crate::config::kinds::PluginEntries;
 use crate::config::managed::ManagedSettings;
 use crate::config::registry;
 use crate::config::repository::{
@@ -286,9 +286,16 @@ impl SourceReader {
         let found = Plugin::find(&args.prompts.plugin_dir, cwd);
         let mut plugins = self.take(found).unwrap_or_default();
         if !args.compatibility.disables_hooks() {
-            let marketplaces = self.marketplaces(managed, cwd);
-            let enabled =
-                EnabledPlugins::find(&self.enabled_plugins(managed), config_folders, &marketplaces);
+            let mut marketplaces = Marketplaces::default();
+            let named = self.plugin_entries("extraKnownMarketplaces", managed);
+            for name in marketplaces.add(&named, cwd) {
+                self.fold.warnings.push(format!(
+                    "extraKnownMarketplaces: {name:?} has no source, such as {{\"source\": \"directory\", \
+                     \"path\": \"/a/folder\"}}, and is not used"
+                ));
+            }
+            let enabled = self.plugin_entries("enabledPlugins", managed);
+            let enabled = EnabledPlugins::find(&enabled, config_folders, &marketplaces);
             for id in enabled.missing {
                 self.fold.warnings.push(format!(
                     "the plugin {id} of enabledPlugins is not on this disk, and not used; unpack it, and name \
@@ -307,35 +314,16 @@ impl SourceReader {
         plugins
     }
 
-    /// The plugins that settings enable. Managed settings win.
-    fn enabled_plugins(&self, managed: &[ParsedSettings]) -> BTreeMap<String, Value> {
-        let setting = registry::find("enabledPlugins");
-        let value = setting.and_then(|setting| self.fold.value_below(setting));
-        let of_files = value.and_then(|value| serde_json::from_value::<PluginSwitches>(value).ok());
-        let PluginSwitches(mut enabled) = of_files.unwrap_or_default();
+    /// What settings say of plugins or marketplaces. Managed settings win.
+    fn plugin_entries(&self, key: &str, managed: &[ParsedSettings]) -> BTreeMap<String, Value> {
+        let value = registry::find(key).and_then(|setting| self.fold.value_below(setting));
+        let of_files = value.and_then(|value| serde_json::from_value::<PluginEntries>(value).ok());
+        let PluginEntries(mut entries) = of_files.unwrap_or_default();
         // The first managed file outranks the others.
         for parsed in managed.iter().rev() {
-            enabled.extend(parsed.get::<PluginSwitches>("enabledPlugins").unwrap_or_default().0);
+            entries.extend(parsed.get::<PluginEntries>(key).unwrap_or_default().0);
         }
-        enabled
-    }
-
-    /// The marketplaces that settings name. Managed settings win.
-    fn marketplaces(&mut self, managed: &[ParsedSettings], cwd: &Path) -> Marketplaces {
-        let mut marketplaces = Marketplaces::default();
-        let setting = registry::find("extraKnownMarketplaces");
-        let of_files = setting.and_then(|setting| self.fold.value_below(setting));
-        let of_managed =
-            managed.iter().rev().filter_map(|parsed| parsed.get::<Value>("extraKnownMarketplaces"));
-        for value in of_files.into_iter().chain(of_managed) {
-            for name in marketplaces.add(&value, cwd) {
-                self.fold.warnings.push(format!(
-                    "extraKnownMarketplaces: {name:?} has no source, such as {{\"source\": \"directory\", \
-                     \"path\": \"/a/folder\"}}, and is not used"
-                ));
-            }
-        }
-        marketplaces
+        entries
     }
 
     /// Adds the hooks and servers of a plugin.
