@@ -39,13 +39,17 @@ fn over(
     below: Option<SandboxMode>,
 ) -> Option<SandboxMode> {
     let on = below.filter(|mode| *mode != SandboxMode::Off);
-    let yielding = on.filter(|mode| *mode != SandboxMode::Required);
+    let (yielding, strict) = if on.is_some_and(SandboxMode::is_read_only) {
+        (SandboxMode::ReadOnly, SandboxMode::RequiredReadOnly)
+    } else {
+        (SandboxMode::Workspace, SandboxMode::Required)
+    };
     match (enabled, required) {
         (Some(false), _) => Some(SandboxMode::Off),
-        (_, Some(true)) => Some(SandboxMode::Required),
-        (Some(true), None) => on.or(Some(SandboxMode::Workspace)),
-        (Some(true), Some(false)) => yielding.or(Some(SandboxMode::Workspace)),
-        (None, Some(false)) if on != yielding => Some(SandboxMode::Workspace),
+        (_, Some(true)) => Some(strict),
+        (Some(true), None) => on.or(Some(yielding)),
+        (Some(true), Some(false)) => Some(yielding),
+        (None, Some(false)) if on.is_some_and(SandboxMode::is_required) => Some(yielding),
         (None, Some(false) | None) => None,
     }
 }

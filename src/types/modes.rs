@@ -77,6 +77,28 @@ pub enum SandboxMode {
     ReadOnly,
     /// As workspace, and nothing is begun if the kernel cannot hold all of it.
     Required,
+    /// As read-only, and nothing is begun if the kernel cannot hold all of it.
+    #[serde(rename = "read-only,required")]
+    #[value(name = "read-only,required")]
+    RequiredReadOnly,
+}
+
+impl SandboxMode {
+    /// Whether commands write to temporary folders only.
+    pub fn is_read_only(self) -> bool {
+        match self {
+            Self::ReadOnly | Self::RequiredReadOnly => true,
+            Self::Off | Self::Workspace | Self::Required => false,
+        }
+    }
+
+    /// Whether a run begins only if the kernel holds all of it.
+    pub fn is_required(self) -> bool {
+        match self {
+            Self::Required | Self::RequiredReadOnly => true,
+            Self::Off | Self::Workspace | Self::ReadOnly => false,
+        }
+    }
 }
 
 /// What a denied tool call does to the run.

@@ -141,7 +141,7 @@ fn managed_settings_may_say_that_only_they_allow_hosts() {
 
 #[test]
 fn no_user_setting_disables_a_managed_sandbox() {
-    use outlast::tools::SandboxMode::{Off, ReadOnly, Required, Workspace};
+    use outlast::tools::SandboxMode::{Off, ReadOnly, Required, RequiredReadOnly, Workspace};
     for (theirs, ours, flags, wanted) in [
         (
             r#"{"enabled": true, "failIfUnavailable": true}"#,
@@ -162,6 +162,9 @@ fn no_user_setting_disables_a_managed_sandbox() {
             Workspace,
         ),
         (r#"{"failIfUnavailable": false}"#, r#"{"failIfUnavailable": true}"#, &[], Workspace),
+        (r#"{"failIfUnavailable": true}"#, r#"{"mode": "read-only"}"#, &[], RequiredReadOnly),
+        (r#"{"enabled": true}"#, r#"{"mode": "read-only,required"}"#, &[], RequiredReadOnly),
+        (r#"{"failIfUnavailable": false}"#, r#"{"mode": "read-only,required"}"#, &[], ReadOnly),
         (r#"{"enabled": false}"#, r#"{"mode": "required"}"#, &["--sandbox=required"], Off),
     ] {
         let world = BinaryFixture::new()
@@ -184,6 +187,7 @@ fn no_user_setting_disables_a_managed_sandbox() {
             Workspace => "workspace",
             ReadOnly => "read-only",
             Required => "required",
+            RequiredReadOnly => "read-only,required",
         };
         assert_eq!(one.value, name, "{case}");
         assert!(one.origin.ends_with("managed.json:2"), "{case}: {}", one.origin);
@@ -238,10 +242,10 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 88] = [
+const UNMANAGED_FLAGS: [&str; 89] = [
     "autocompact", "ax-screen-reader", "background", "bg", "brief", "chrome", "cloud", "desktop",
     "environment", "exclude-dynamic-system-prompt-sections", "file", "from-pr", "ide", "init",
-    "maintenance", "no-chrome", "plugin-url", "prompt-suggestions", "remote-control",
+    "maintenance", "no-chrome", "plugin-url", "profile", "prompt-suggestions", "remote-control",
     "remote-control-session-name-prefix", "restricted", "safe-mode", "system-prompt-snapshot",
     "teleport", "tmux", "worktree",
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
@@ -308,6 +312,19 @@ fn managed_settings_outrank_every_flag() {
             ruled != UNMANAGED_FLAGS.contains(&flag),
             "--{flag}: does it say something about a setting?"
         );
+    }
+}
+
+#[test]
+fn a_profile_does_not_promise_what_managed_settings_undo() {
+    let flags = ["--profile=untrusted", "--max-budget-usd=1", "--max-duration=5m"];
+    for (mode, holds) in [("workspace", false), ("required", false), ("read-only,required", true)] {
+        let sandbox = format!(r#"{{"sandbox": {{"mode": "{mode}"}}}}"#);
+        let world = BinaryFixture::new().file(PATHS[0], sandbox);
+        let settings = load_settings(&world, &flags, &[]);
+        assert_eq!(settings.is_ok(), holds, "{mode}");
+        let why = settings.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(why.contains("the managed settings set"), !holds, "{mode}: {why}");
     }
 }
 

@@ -385,9 +385,10 @@ fn what_only_tightens_needs_no_trust() {
     assert_eq!(settings.limits.budgets.turns, Some(2));
     assert_eq!(settings.budget.map(outlast::recovery::Money::as_dollars), Some(0.25));
     assert_eq!(settings.agent_limits.depth, 0);
-    assert_eq!(settings.tools.sandbox.mode, outlast::tools::SandboxMode::ReadOnly);
-    let wanted =
-        ["maxTurns", "maxBudgetUsd", "maxDuration", "maxAgentDepth", "sandbox.failIfUnavailable"];
+    // The repository's requirement is added to the user's mode.
+    let mode = settings.tools.sandbox.mode;
+    assert_eq!(mode, outlast::tools::SandboxMode::RequiredReadOnly);
+    let wanted = ["maxTurns", "maxBudgetUsd", "maxDuration", "maxAgentDepth"];
     assert_eq!(keys(&settings), wanted);
     let warning = settings.ignored_warning.expect("it is reported");
     assert!(warning.contains("--trust-project"), "{warning}");

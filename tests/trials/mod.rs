@@ -68,4 +68,5 @@ pub(crate) mod timeouts;
 mod transcripts;
 mod turn_limits;
 mod untrusted;
+mod untrusted_profile;
 mod web;

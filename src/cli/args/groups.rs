@@ -131,6 +131,18 @@ pub struct ToolArgs {
     /// What is asked about calls that the rules leave open: an MCP tool, or stdio for the host
     #[arg(long, value_name = "TOOL")]
     pub permission_prompt_tool: Option<String>,
+    /// With untrusted: only what is safe in a checkout of strangers
+    #[arg(long, value_name = "NAME", hide_possible_values = true, conflicts_with_all = [
+        "sandbox", "setting_sources", "trust_project", "restricted", "dangerously-skip-permissions",
+    ])]
+    pub profile: Option<Profile>,
+}
+
+/// A set of restrictions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// For a checkout whose authors are not trusted.
+    Untrusted,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -177,7 +189,7 @@ pub struct SessionArgs {
         ]
     )]
     pub resume_or_start: Option<String>,
-    /// Where the session's file is damaged, go on from the last intact record before that
+    /// Go on from the last intact record before damage in the session's file
     #[arg(long)]
     pub to_last_intact: bool,
     /// Go on under a new id, and leave the old session as it is

@@ -26,7 +26,7 @@ pub use compatibility::CompatibilityArgs;
 pub use config::{ConfigAction, ConfigArgs, GetSettingArgs, InitConfigArgs};
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
-    PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
+    Profile, PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
 };
 pub use inspect::{InspectArgs, InspectSubject};
 pub use report::{ReportArgs, ReportFormat};
@@ -160,12 +160,19 @@ pub struct RunArgs {
 const EXECUTING_TOOLS: [&str; 3] = ["Bash", "WebFetch", "WebSearch"];
 
 impl RunArgs {
-    /// Sets the flags that `--bare`, `--safe-mode` and `--restricted` stand for.
+    /// Sets the flags that `--bare`, `--safe-mode`, `--restricted` and `--profile` stand for.
     fn with_presets(mut self) -> Self {
         let CompatibilityArgs { bare, safe_mode, restricted, .. } = self.compatibility;
         self.session.no_memory |= bare || safe_mode;
         self.prompts.disable_slash_commands |= safe_mode;
         self.mcp.strict_mcp_config |= safe_mode;
+        match self.tools.profile {
+            Some(Profile::Untrusted) => {
+                self.session.setting_sources = Some("user".to_owned());
+                self.flags.replace("sandbox", Some("read-only,required".to_owned()));
+            }
+            None => {}
+        }
         if restricted {
             self.session.setting_sources = Some(String::new());
             let named = values::list(self.tools.tools.as_deref().unwrap_or_default());

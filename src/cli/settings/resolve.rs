@@ -11,8 +11,8 @@ use super::endpoint::EndpointSources;
 use super::inputs::Inputs;
 use super::{
     CredentialSource, EndpointSettings, OutputSettings, PromptSource, SessionStart, Settings,
-    ToolRules, acceptance_checks, agent_list, prompt_tool, rule_names, run_limits, sandbox,
-    servers, system,
+    ToolRules, acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits,
+    sandbox, servers, system,
 };
 use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
@@ -90,7 +90,7 @@ pub fn resolve_resumed(
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let limits = run_limits::limits(config, env, switches, account);
-    let tools = tools(&inputs, &cwd)?;
+    let tools = profile::apply(args, config, tools(&inputs, &cwd)?)?;
     warnings.extend(rule_names::check_run_rules(args, &tools, &mcp, &chain)?);
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
@@ -208,10 +208,12 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
     let mode = mode.and_then(|mode| PermissionMode::parse(mode));
     let is_bypass = args.flags.has("dangerously-skip-permissions")
         || mode == Some(PermissionMode::BypassPermissions);
-    if args.compatibility.restricted && is_bypass {
-        return Err(UsageError::new(
-            "--restricted and bypassPermissions contradict each other; leave one of them out",
-        ));
+    let restricted = args.compatibility.restricted.then_some("--restricted");
+    let restricted = restricted.or(args.tools.profile.map(|_| "--profile"));
+    if let Some(flag) = restricted.filter(|_| is_bypass) {
+        return Err(UsageError::new(format!(
+            "{flag} and bypassPermissions contradict each other; leave one of them out"
+        )));
     }
     if let Some(mode @ (PermissionMode::Plan | PermissionMode::DontAsk)) = mode
         && args.flags.has("dangerously-skip-permissions")
@@ -454,7 +456,7 @@ fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
         on_denied: config.on_denied,
         tool_search: config.tool_search.0,
         directories: config.additional_directories.0.clone(),
-        sandbox: sandbox::resolve(config, (fold, &inputs.sources.managed), &args.flags, &folders)?,
+        sandbox: sandbox::resolve(config, (fold, &inputs.sources.managed), args, &folders)?,
         unconfined: config.unconfined_programs.0.clone(),
         child_env: child_environment(config, fold),
         pass_env: config.pass_env.0.clone(),

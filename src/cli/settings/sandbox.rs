@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::cli::args::{Profile, RunArgs};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::flags::SettingFlags;
@@ -21,12 +22,14 @@ use crate::types::{PermissionMode, SandboxMode};
 pub(super) fn resolve(
     config: &Config,
     (fold, managed): (&Fold, &ManagedSettings),
-    flags: &SettingFlags,
+    args: &RunArgs,
     folders: &RulePaths<'_>,
 ) -> Result<SandboxSettings, UsageError> {
+    let (flags, is_untrusted) = (&args.flags, args.tools.profile == Some(Profile::Untrusted));
     let mode = config.sandbox_mode.unwrap_or_else(|| default_mode(config));
-    let is_limited =
-        fold.is_set("sandbox.network.allowedDomains") || managed.limits_domains_to_managed();
+    let is_limited = is_untrusted
+        || fold.is_set("sandbox.network.allowedDomains")
+        || managed.limits_domains_to_managed();
     let allows_no_host = is_limited && config.allowed_domains.0.is_empty();
     let no_network = !config.sandbox_network.0 || allows_no_host;
     let mut egress = None;

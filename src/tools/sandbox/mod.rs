@@ -147,7 +147,7 @@ impl Sandbox {
             (true, None) => Enforced::Full,
             (true, Some(_)) => Enforced::Partial,
         };
-        if let (SandboxMode::Required, Some(gap)) = (mode, &gap) {
+        if let Some(gap) = gap.as_ref().filter(|_| mode.is_required()) {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
         // Exposure in temporary folders only is reported in the result, without a warning.
@@ -202,9 +202,10 @@ impl Sandbox {
     pub(super) fn secrets(&self) -> DeniedPlaces {
         match self.state.mode {
             SandboxMode::Off => DeniedPlaces::default(),
-            SandboxMode::Workspace | SandboxMode::ReadOnly | SandboxMode::Required => {
-                self.policy.secrets().clone()
-            }
+            SandboxMode::Workspace
+            | SandboxMode::ReadOnly
+            | SandboxMode::Required
+            | SandboxMode::RequiredReadOnly => self.policy.secrets().clone(),
         }
     }
 

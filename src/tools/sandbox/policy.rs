@@ -117,7 +117,7 @@ impl SandboxPolicy {
             let list = if rule.changes_only { &mut deny_write } else { &mut deny_read };
             list.push(resolve(&rule.place));
         }
-        let read_only = settings.mode == SandboxMode::ReadOnly;
+        let read_only = settings.mode.is_read_only();
         let scratch = resolve(around.scratch);
         let mut tree = around.tree();
         let temporary = around.temporary_folders();
