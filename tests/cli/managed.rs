@@ -323,7 +323,7 @@ fn a_profile_does_not_promise_what_managed_settings_undo() {
         let world = BinaryFixture::new().file(PATHS[0], sandbox);
         let settings = load_settings(&world, &flags, &[]);
         assert_eq!(settings.is_ok(), holds, "{mode}");
-        let why = settings.err().map(|error| error.to_string()).unwrap_or_default();
+        let why = settings.err().unwrap_or_default();
         assert_eq!(why.contains("the managed settings set"), !holds, "{mode}: {why}");
     }
 }
