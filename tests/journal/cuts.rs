@@ -436,17 +436,24 @@ fn cut_everywhere(seed: u64, runtime: &tokio::runtime::Runtime) -> usize {
     let mut cuts = 0;
     for at in lines.iter().copied().chain(within) {
         trial.cut(&bytes, at);
+        let mut disturbed = None;
         // Most are resumed at once; some are cut again, or end early, before they are.
         match dice.below(4) {
             0 => {
                 let fate = fate(&mut dice, &story);
                 let ended = trial.work(fate);
+                disturbed = Some((fate, ended.clone()));
                 cuts += 1;
-                // Near a limit the model is asked for no more effort, and the session is finished.
+                // Near a limit the model is asked for no more effort: the conversation is another.
                 let is_limited = matches!(fate, Fate::Turns(_) | Fate::Deadline(_));
-                if is_limited && story.limits.effort.is_some() && ended.reason == whole.reason {
-                    let again = trial.work(Fate::None);
-                    assert_eq!(again, ended, "seed {seed}, {fate:?}, cut at byte {at}: {story:?}");
+                if is_limited && story.limits.effort.is_some() {
+                    let case = format!("seed {seed}, cut at {at}, then {disturbed:?}: {story:?}");
+                    let resumed = trial.work(Fate::None);
+                    assert_eq!(resumed.reason, whole.reason, "{case}");
+                    if ended.reason == whole.reason {
+                        assert_eq!(resumed, ended, "{case}");
+                    }
+                    assert_eq!(trial.work(Fate::None), resumed, "{case}");
                     continue;
                 }
             }
@@ -459,7 +466,8 @@ fn cut_everywhere(seed: u64, runtime: &tokio::runtime::Runtime) -> usize {
             }
             _ => {}
         }
-        assert_eq!(trial.work(Fate::None), whole, "seed {seed}, cut at byte {at}: {story:?}");
+        let resumed = trial.work(Fate::None);
+        assert_eq!(resumed, whole, "seed {seed}, cut at {at}, then {disturbed:?}: {story:?}");
         cuts += 1;
     }
     // The same without a kill: each request fails once.
