@@ -52,6 +52,12 @@ pub struct Worktree {
 }
 
 impl Worktree {
+    /// The name of the worktree whose root a path is, by the path.
+    pub fn name_of(path: &Path) -> Option<&str> {
+        let name = path.file_name()?.to_str()?;
+        path.parent().filter(|above| above.ends_with(FOLDER)).map(|_| name)
+    }
+
     /// Opens the worktree with this name, in the repository that `cwd` lies in. If there is none, it
     /// is added on a new branch, which begins where the remote's default branch is known to be, or
     /// else at `HEAD`. Nothing is fetched.
@@ -117,5 +123,18 @@ mod tests {
         }
         let (first, second) = (WorktreeName::new(""), WorktreeName::new(""));
         assert!(first.is_some() && first != second, "{first:?} {second:?}");
+    }
+
+    #[test]
+    fn a_worktree_is_known_by_its_path() {
+        for (path, name) in [
+            ("/a/.claude/worktrees/x", Some("x")),
+            ("/a/.claude/worktrees/x/y", None),
+            ("/a/.claude/worktrees", None),
+            ("/a/worktrees/x", None),
+            ("/", None),
+        ] {
+            assert_eq!(Worktree::name_of(Path::new(path)), name, "{path}");
+        }
     }
 }

@@ -252,7 +252,8 @@ impl RunJob {
     ) -> ResultReport<'a> {
         let ResultSubject { session_id, sandbox, resumption } = subject;
         let ignored = &self.settings.ignored[..];
-        ResultReport { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored }
+        let cwd = &self.settings.cwd;
+        ResultReport { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored, cwd }
     }
 
     /// Writes the result to standard output.

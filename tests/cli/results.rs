@@ -191,6 +191,7 @@ pub(super) fn object(ending: &RunOutcome) -> Value {
         sandbox: &fenced(),
         resumption: &Resumption::default(),
         ignored: &[],
+        cwd: std::path::Path::new("/work"),
     }
     .object()
 }

@@ -113,6 +113,14 @@ fn a_run_works_in_a_worktree_of_its_own() {
             // The same worktree, from the main folder and from within it.
             (&format!("{run} --worktree=fix-1; ls .claude/worktrees"), "Done.\nfix-1"),
             (&format!("cd .claude/worktrees/fix-1; {run} --worktree fix-1"), "Done."),
+            // A run that fails says how to go on in the worktree.
+            (
+                &format!(
+                    "ANTHROPIC_BASE_URL=http://127.0.0.1:1 {run} -w fix-1 --max-retries 0 \
+                     --output-format json | jq -r .resume.command | sed 's/resume .* /resume ID /'"
+                ),
+                "outlast --resume ID --worktree=fix-1",
+            ),
             // A name is found for another one.
             (&format!("{run} --worktree; ls .claude/worktrees | wc -l"), "Done.\n2"),
             (

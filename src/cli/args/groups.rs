@@ -235,7 +235,7 @@ pub struct SessionArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct NetworkArgs {
-    /// Certificate authorities to trust beside the system's, a PEM file; may be repeated
+    /// Further certificate authorities to trust, a PEM file; may be repeated
     #[arg(long, value_name = "PATH")]
     pub ca_file: Vec<PathBuf>,
 }

@@ -1,8 +1,11 @@
 //! The result object: how a run ended.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use crate::agent::{DeferredCall, HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
+use crate::checkout::Worktree;
 use crate::cli::advice;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::settings::ContractChange;
@@ -38,6 +41,8 @@ pub struct ResultReport<'a> {
     pub sandbox: &'a SandboxState,
     pub resumption: &'a Resumption,
     pub ignored: &'a [IgnoredSetting],
+    /// The working folder of the run.
+    pub cwd: &'a Path,
 }
 
 impl ResultReport<'_> {
@@ -67,7 +72,10 @@ impl ResultReport<'_> {
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
         let can_go_on = self.ending.has_messages && self.ending.journal == JournalHealth::Durable;
-        (unfinished && can_go_on).then(|| format!("outlast --resume {}", self.session_id))
+        let worktree = Worktree::name_of(self.cwd).map(|name| format!(" --worktree={name}"));
+        (unfinished && can_go_on).then(|| {
+            format!("outlast --resume {}{}", self.session_id, worktree.unwrap_or_default())
+        })
     }
 
     /// The object.
