@@ -14,7 +14,7 @@ use super::ended_calls::UndoneCalls;
 use super::entry::{MessageMeta, ProcessOpening};
 use super::lease::{FileLock, LeaseRequest, SessionLease, Takeover};
 use super::lease_claim::LeaseRefusal;
-use super::lock::{lock, locked_error};
+use super::lock::{LockedFile, lock, locked_error};
 use super::log::JournalStart;
 use super::past_agents::read_subagents;
 use super::reader::{self, JournalContents, RefusalReason};
@@ -43,7 +43,7 @@ pub struct LockedSession {
     restored: RestoredSession,
     remarks: RestoreRemarks,
     rest: Option<Rest>,
-    file: File,
+    file: LockedFile,
     lease: Option<(SessionLease, Takeover)>,
     path: PathBuf,
     /// What continuing the file requires.
@@ -102,7 +102,8 @@ impl LockedSession {
         let ReadRequest { on_damage, point } = request.into();
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
-        let (mut file, unwritable) = open(&path).map_err(unreadable)?;
+        let (file, unwritable) = open(&path).map_err(unreadable)?;
+        let mut file = LockedFile::from(file);
         let lock = match lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
             Ok(()) => FileLock::Held,
@@ -158,7 +159,7 @@ impl LockedSession {
         let cut = kept.and_then(|kept| {
             match takeover {
                 Takeover::Certain => file.set_len(end.whole)?,
-                Takeover::Presumed => file = replace_file(&path, &mut file, end.whole, &[])?,
+                Takeover::Presumed => file = replace_file(&path, &mut file, end.whole, &[])?.into(),
             }
             Ok(kept)
         });

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::SessionId;
 use super::lease_record::is_held_elsewhere;
-use super::lock::lock;
+use super::lock::{LockedFile, lock};
 use super::reader::is_ended;
 use super::session_folder::entries;
 
@@ -76,9 +76,8 @@ fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
 
 /// Whether it is one of ours, has no recorded end, and is not locked.
 fn is_unfinished(path: &Path) -> bool {
-    let Ok(mut file) = File::open(path) else { return false };
+    let Ok(mut file) = File::open(path).map(LockedFile::from) else { return false };
     let ended = read_tail(&mut file).ok().and_then(|tail| is_ended(&tail));
-    // The lock is released with the file.
     ended == Some(false) && !is_held_elsewhere(path) && lock(&file).is_ok()
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::lease::{FenceError, LeaseFence, SessionLease};
-use super::lock::lock;
+use super::lock::{LockedFile, lock};
 use super::session_folder::sync_folders;
 
 /// Marks the record with which a process takes a session over.
@@ -30,7 +30,7 @@ pub(super) enum Sync {
 /// drops the pages that it could not write, so a second sync would falsely succeed.
 #[derive(Debug)]
 pub(super) struct JournalWriter {
-    file: File,
+    file: LockedFile,
     /// The expected length of the file, if no other process has written to it.
     len: u64,
     /// The synced length of the file, in bytes.
@@ -72,8 +72,8 @@ impl JournalWriter {
     }
 
     /// Continues at the end of `file`, which is `len` bytes long.
-    pub(super) fn new(file: File, len: u64) -> Self {
-        Self { file, len, synced: len, unsynced: Vec::new(), lease: None, fence: None }
+    pub(super) fn new(file: impl Into<LockedFile>, len: u64) -> Self {
+        Self { file: file.into(), len, synced: len, unsynced: Vec::new(), lease: None, fence: None }
     }
 
     /// Writes only as long as this lease is held.
@@ -146,7 +146,7 @@ impl JournalWriter {
             fence.check()?;
         }
         self.check_takeover()?;
-        self.file = replace_file(path, &mut self.file, self.synced, &self.unsynced)?;
+        self.file = replace_file(path, &mut self.file, self.synced, &self.unsynced)?.into();
         self.len = self.file.metadata()?.len();
         self.mark_synced();
         Ok(())
@@ -167,7 +167,7 @@ impl JournalWriter {
         }
         let mut added = Vec::new();
         self.file.seek(SeekFrom::Start(self.len))?;
-        Read::by_ref(&mut self.file).take(FOREIGN_BYTES_MAX).read_to_end(&mut added)?;
+        Read::by_ref(&mut *self.file).take(FOREIGN_BYTES_MAX).read_to_end(&mut added)?;
         if added.windows(TAKE_OVER.len()).any(|window| window == TAKE_OVER) {
             let why = "another process took the session over".to_owned();
             return Err(AppendError::TakenOver(why));
