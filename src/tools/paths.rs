@@ -1,6 +1,7 @@
 //! Resolves paths, and safely opens files whose path may change meanwhile.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -166,6 +167,69 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     real
 }
 
+/// The real paths of one look at the file system: each folder on the way is looked up once, and
+/// nothing below a missing one.
+#[derive(Debug, Default)]
+pub(super) struct RealPaths {
+    seen: RefCell<HashMap<PathBuf, SeenPath>>,
+}
+
+#[derive(Clone, Debug)]
+struct SeenPath {
+    real: PathBuf,
+    /// Whether something may be below it.
+    may_hold: bool,
+}
+
+impl RealPaths {
+    /// As [`resolve`], with the file system as it was when the path, or one below it, was looked up
+    /// first.
+    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
+        let goes_up = path.components().any(|part| part == Component::ParentDir);
+        if goes_up || !path.is_absolute() || path.as_os_str().len() > PATH_BYTES_MAX {
+            return resolve(path);
+        }
+        self.look(path).real
+    }
+
+    fn look(&self, path: &Path) -> SeenPath {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return SeenPath { real: PathBuf::from("/"), may_hold: true };
+        };
+        if let Some(seen) = self.seen.borrow().get(path) {
+            return seen.clone();
+        }
+        let above = self.look(parent);
+        let joined = above.real.join(name);
+        let target = if above.may_hold { fs::read_link(&joined) } else { Err(MISSING.into()) };
+        let found = match target {
+            Ok(_) => SeenPath { real: resolve(&joined), may_hold: true },
+            Err(why) => SeenPath { real: joined, may_hold: why.kind() != MISSING },
+        };
+        self.seen.borrow_mut().insert(path.to_path_buf(), found.clone());
+        found
+    }
+}
+
+const MISSING: io::ErrorKind = io::ErrorKind::NotFound;
+
+/// Folders, to be asked whether a path is in one of them.
+#[derive(Debug)]
+pub(super) struct FolderSet<'a>(HashSet<&'a Path>);
+
+impl FolderSet<'_> {
+    /// Whether a path is one of the folders, or below it.
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        path.ancestors().any(|folder| self.0.contains(folder))
+    }
+}
+
+impl<'a> FromIterator<&'a Path> for FolderSet<'a> {
+    fn from_iter<T: IntoIterator<Item = &'a Path>>(folders: T) -> Self {
+        Self(folders.into_iter().collect())
+    }
+}
+
 /// The flags to open a path only to determine its type.
 #[cfg(target_os = "linux")]
 const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
@@ -319,5 +383,67 @@ mod tests {
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || tell.send(open_regular(&folder.join("pipe")).is_err()));
         assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
+
+    #[test]
+    fn paths_that_are_looked_up_together_resolve_as_each_does_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path();
+        fs::create_dir_all(top.join("a/b/c")).unwrap();
+        fs::write(top.join("a/file"), "").unwrap();
+        for (target, link) in [
+            ("b", "a/to_b"),
+            ("../a", "a/b/up"),
+            ("missing/deep", "a/dangling"),
+            ("loop_2", "loop_1"),
+            ("loop_1", "loop_2"),
+            ("to_b/c", "a/twice"),
+        ] {
+            symlink(target, top.join(link)).unwrap();
+        }
+        symlink(top.join("a/to_b"), top.join("absolute")).unwrap();
+        let together = RealPaths::default();
+        for name in [
+            "a/missing/x/y",
+            "a/missing/x",
+            "a/to_b/c",
+            "a/to_b/up/to_b/missing",
+            "a/b/up/file",
+            "a/file/below",
+            "a/dangling",
+            "a/dangling/below/it",
+            "loop_1/x",
+            "a/twice/../c",
+            "a/twice/d",
+            "absolute/c/",
+            "./absolute/./c",
+            "",
+        ] {
+            let by_link = format!("/proc/self/root{}/{name}", top.display());
+            for path in [top.join(name), PathBuf::from(by_link)] {
+                let alone = resolve(&path);
+                assert_eq!(together.resolve(&path), alone, "{name}");
+                assert_eq!(together.resolve(&path), alone, "{name}, again");
+            }
+        }
+        for path in ["/", "relative/x", "/../tmp", "/proc/self/fd/0"] {
+            assert_eq!(together.resolve(Path::new(path)), resolve(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_folders_contains_what_is_in_one_of_them() {
+        let set: FolderSet<'_> = ["/a/b", "/c"].into_iter().map(Path::new).collect();
+        for (path, expected) in [
+            ("/a/b", true),
+            ("/a/b/", true),
+            ("/a/b/x/y", true),
+            ("/a", false),
+            ("/a/bc", false),
+            ("/c/d", true),
+            ("/", false),
+        ] {
+            assert_eq!(set.contains(Path::new(path)), expected, "{path}");
+        }
     }
 }

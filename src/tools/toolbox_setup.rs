@@ -7,7 +7,7 @@ use super::background::BackgroundTasks;
 use super::catalog::BuiltinTool;
 use super::environment::CommandEnv;
 use super::permission::{Permissions, RuleList};
-use super::sandbox::{Sandbox, SandboxContext};
+use super::sandbox::{LookedUp, Sandbox, SandboxContext};
 use super::settings::{BadSettings, Offered, ToolSettings};
 
 /// `roots` begins with the working directory.
@@ -24,6 +24,7 @@ pub(super) fn sandbox(
         scratch: &settings.scratch,
         environment: &settings.environment,
         rules: permissions.denied_paths(),
+        looked_up: LookedUp::default(),
     };
     let made = Sandbox::new(&settings.sandbox, &around)
         .and_then(|made| made.verify_egress(&settings.supervisor).map(|()| made));

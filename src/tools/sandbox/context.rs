@@ -1,13 +1,14 @@
 //! Locates the repository, home folder, caches and credentials of a run. Reads the file system;
 //! `policy` decides what is granted.
 
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, Uid, User, access};
 
 use super::super::credentials::CREDENTIALS;
-use super::super::paths::resolve;
+use super::super::paths::RealPaths;
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
     CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, TEMPORARY,
@@ -28,6 +29,15 @@ pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) environment: &'a [(OsString, OsString)],
     /// What permission rules deny.
     pub(in super::super) rules: Vec<RuleDenial>,
+    /// What was looked up so far, for each policy asks for the same folders hundreds of times.
+    pub(in super::super) looked_up: LookedUp,
+}
+
+/// What a context has read of the machine.
+#[derive(Debug, Default)]
+pub(in super::super) struct LookedUp {
+    paths: RealPaths,
+    homes: OnceCell<Vec<PathBuf>>,
 }
 
 /// Why there is no sandbox as the settings demand it.
@@ -49,10 +59,15 @@ impl SandboxContext<'_> {
         found.map(|(_, value)| value.as_os_str())
     }
 
+    /// A path without links, as it was when it was looked up first.
+    pub(super) fn real(&self, path: &Path) -> PathBuf {
+        self.looked_up.paths.resolve(path)
+    }
+
     /// The folder that a variable names, unless it is close to the root.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
-        let path = resolve(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
-        let whole = self.home.is_some_and(|home| resolve(home).starts_with(&path));
+        let path = self.real(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
+        let whole = self.home.is_some_and(|home| self.real(home).starts_with(&path));
         (!whole && path.parent().is_some()).then_some(path)
     }
 
@@ -61,7 +76,7 @@ impl SandboxContext<'_> {
     }
 
     fn home_path(&self, name: &str) -> Option<PathBuf> {
-        self.home.map(|home| resolve(&home.join(name)))
+        self.home.map(|home| self.real(&home.join(name)))
     }
 
     /// Resolves a path of the settings.
@@ -79,13 +94,13 @@ impl SandboxContext<'_> {
             }
             (_, _) => self.cwd.join(bare),
         };
-        Ok(resolve(&path))
+        Ok(self.real(&path))
     }
 
     /// The working folders, the repository around them, and its git directory.
     pub(super) fn tree(&self) -> Vec<PathBuf> {
-        let cwd = resolve(self.cwd);
-        let home = self.home.map(resolve);
+        let cwd = self.real(self.cwd);
+        let home = self.home.map(|home| self.real(home));
         let mut tree = vec![];
         if let Some(found) = repository::find_repository(&cwd, home.as_deref()) {
             tree.push(found.top);
@@ -94,7 +109,7 @@ impl SandboxContext<'_> {
         if !tree.iter().any(|folder| cwd.starts_with(folder)) {
             tree.insert(0, cwd);
         }
-        for folder in self.folders.iter().map(|folder| resolve(folder)) {
+        for folder in self.folders.iter().map(|folder| self.real(folder)) {
             if !tree.iter().any(|there| folder.starts_with(there)) {
                 tree.push(folder);
             }
@@ -105,8 +120,8 @@ impl SandboxContext<'_> {
     /// Whether the kernel can keep commands from what a rule denies: not from a pattern, and not
     /// from what they cannot do without.
     pub(super) fn can_hold(&self, denial: &RuleDenial) -> bool {
-        let place = resolve(&denial.place);
-        let within = |path: &Path| resolve(path).starts_with(&place);
+        let place = self.real(&denial.place);
+        let within = |path: &Path| self.real(path).starts_with(&place);
         let needs = PROGRAM_FOLDERS.iter().chain(SYSTEM_FOLDERS).map(Path::new).chain(self.home);
         denial.is_whole
             && !self.tree().iter().any(|folder| within(folder))
@@ -114,7 +129,7 @@ impl SandboxContext<'_> {
     }
 
     pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
-        let usual = TEMPORARY.iter().map(|path| resolve(Path::new(path)));
+        let usual = TEMPORARY.iter().map(|path| self.real(Path::new(path)));
         let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
         all.sort_unstable();
         all.dedup();
@@ -151,10 +166,10 @@ impl SandboxContext<'_> {
     /// Whether a folder of a cache may be made. Not in a missing home folder; and users see `go`, so
     /// only where there is Go.
     pub(super) fn may_make(&self, folder: &Path) -> bool {
-        let home = self.home.filter(|home| folder.starts_with(resolve(home)));
+        let home = self.home.filter(|home| folder.starts_with(self.real(home)));
         let has_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
         home.is_none_or(|home| {
-            home.is_dir() && (!folder.starts_with(resolve(&home.join("go"))) || has_go())
+            home.is_dir() && (!folder.starts_with(self.real(&home.join("go"))) || has_go())
         })
     }
 
@@ -170,7 +185,7 @@ impl SandboxContext<'_> {
             })
             .collect();
         places.extend(config_dir.map(|folder| self.cwd.join(folder)));
-        places.extend(places.iter().map(|place| resolve(place)).collect::<Vec<_>>());
+        places.extend(places.iter().map(|place| self.real(place)).collect::<Vec<_>>());
         places.sort_unstable();
         places.dedup();
         places
@@ -184,7 +199,7 @@ impl SandboxContext<'_> {
         }
         let (folder, rest) = place.split_once('/').unwrap_or((place, ""));
         let bases = match folder {
-            "~" => self.homes(),
+            "~" => self.homes().to_vec(),
             "@config" => self.bases("XDG_CONFIG_HOME", ".config"),
             "@data" => self.bases("XDG_DATA_HOME", ".local/share"),
             "@cache" => self.bases("XDG_CACHE_HOME", ".cache"),
@@ -195,15 +210,17 @@ impl SandboxContext<'_> {
     }
 
     /// The home folder. Some programs take it from the user database, whatever `HOME` says.
-    fn homes(&self) -> Vec<PathBuf> {
-        let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
-        let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
-        homes.filter(|home| home.is_absolute()).collect()
+    fn homes(&self) -> &[PathBuf] {
+        self.looked_up.homes.get_or_init(|| {
+            let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+            let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
+            homes.filter(|home| home.is_absolute()).collect()
+        })
     }
 
     /// A folder of the XDG specification: where its variable puts it, and where it is by default.
     fn bases(&self, variable: &str, default: &str) -> Vec<PathBuf> {
-        let usual = self.homes().into_iter().map(|home| home.join(default));
+        let usual = self.homes().iter().map(|home| home.join(default));
         self.folder(variable).into_iter().chain(usual).collect()
     }
 
@@ -214,8 +231,8 @@ impl SandboxContext<'_> {
             return Vec::new();
         };
         let is_around = |path: &PathBuf| {
-            let real = resolve(path);
-            let within = |place: &Path| resolve(place).starts_with(&real);
+            let real = self.real(path);
+            let within = |place: &Path| self.real(place).starts_with(&real);
             self.home.is_some_and(within) || within(self.cwd)
         };
         let named = std::env::split_paths(value).filter(|path| !path.as_os_str().is_empty());

@@ -63,8 +63,8 @@ pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
         .chain(around.home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name))))
         .chain([format!("/tmp/tmux-{uid}/default").into()])
         .chain(named.filter_map(socket_of))
-        .map(|path| resolve(&path))
         .filter(|path| is_open(path))
+        .map(|path| resolve(&path))
         .collect();
     sockets.sort_unstable();
     sockets.dedup();

@@ -10,6 +10,7 @@ mod control_sockets;
 mod denied_paths;
 mod exposure;
 mod known_paths;
+mod logins;
 mod mounts;
 mod network;
 mod path_grants;
@@ -31,7 +32,7 @@ use crate::types::SandboxMode;
 
 use super::credentials::CredentialSet;
 
-pub(super) use context::SandboxContext;
+pub(super) use context::{LookedUp, SandboxContext};
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
 use exposure::{Exposure, KernelSupport};
@@ -151,8 +152,9 @@ impl Sandbox {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
         // Exposure in temporary folders only is reported in the result, without a warning.
-        let is_told =
-            of_kernel.is_some() || policy.exposes_in_tree() || !exposure.sockets.is_empty();
+        let is_told = of_kernel.is_some()
+            || policy.exposes_in_tree(&exposure)
+            || !exposure.sockets.is_empty();
         let warning = gap.filter(|_| is_told);
         let own_only = |holds: bool| if is_on && holds { "own_only" } else { "open" };
         let state = SandboxState {

@@ -9,12 +9,13 @@ use nix::unistd::geteuid;
 
 use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
 
-use super::super::credentials::{CREDENTIALS, CredentialSet};
-use super::super::paths::resolve;
+use super::super::credentials::CredentialSet;
+use super::super::paths::{FolderSet, resolve};
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, RuleDenial};
 use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
+use super::logins::{LoginPlaces, logins};
 use super::mounts;
 use super::network::Egress;
 use super::path_grants::{TerminalAccess, device_grants, grant_cache, grant_siblings};
@@ -49,15 +50,6 @@ pub struct SandboxSettings {
     pub deny_read: Vec<String>,
     /// The folder with outlast's settings, logins and sessions, which commands may not access.
     pub config_dir: Option<PathBuf>,
-}
-
-/// The login files of a program that are closed to commands in general.
-#[derive(Debug)]
-struct LoginPlaces {
-    set: &'static CredentialSet,
-    places: Vec<PathBuf>,
-    /// Those that the program also writes to.
-    state: Vec<PathBuf>,
 }
 
 /// What a policy is made from.
@@ -115,10 +107,10 @@ impl SandboxPolicy {
         let kept: Vec<&RuleDenial> = around.rules.iter().filter(|it| around.can_hold(it)).collect();
         for rule in &kept {
             let list = if rule.changes_only { &mut deny_write } else { &mut deny_read };
-            list.push(resolve(&rule.place));
+            list.push(around.real(&rule.place));
         }
         let read_only = settings.mode.is_read_only();
-        let scratch = resolve(around.scratch);
+        let scratch = around.real(around.scratch);
         let mut tree = around.tree();
         let temporary = around.temporary_folders();
         let mut policy = Self {
@@ -165,9 +157,9 @@ impl SandboxPolicy {
         allowed.extend(around.folder("XDG_CONFIG_HOME"));
         allowed.retain(|place| denied.iter().any(|denied| place.starts_with(denied)));
         policy.working_tree = tree;
-        policy.closed = policy.closable(&denied);
+        policy.closed = policy.closable(denied.iter().map(|place| around.real(place)).collect());
         policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
-        policy.rules_not_held = policy.not_held(&around.rules, &kept);
+        policy.rules_not_held = policy.not_held(around, &kept);
         Ok(policy)
     }
 
@@ -202,10 +194,8 @@ impl SandboxPolicy {
 
     /// What should be denied and is not, for it is there and in a folder that is written to.
     fn exposed(&self) -> Vec<PathBuf> {
-        let within = |place: &&PathBuf| {
-            let is_open = |root: &PathBuf| place.starts_with(root) && !self.can_split(root);
-            self.roots.iter().any(is_open)
-        };
+        let whole = self.granted_whole();
+        let within = |place: &&PathBuf| whole.contains(place);
         let there = |place: &&PathBuf| fs::symlink_metadata(place).is_ok();
         let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
         let mut exposed: Vec<PathBuf> = read
@@ -225,9 +215,9 @@ impl SandboxPolicy {
         Exposure { paths, rules, sockets: Vec::new() }
     }
 
-    fn not_held(&self, rules: &[RuleDenial], kept: &[&RuleDenial]) -> Vec<String> {
+    fn not_held(&self, around: &SandboxContext<'_>, kept: &[&RuleDenial]) -> Vec<String> {
         let open = |rule: &&RuleDenial| {
-            let place = resolve(&rule.place);
+            let place = around.real(&rule.place);
             let is_kept = kept.iter().any(|kept| kept.rule == rule.rule);
             let mut roots = self.roots.iter();
             match (rule.changes_only, is_kept) {
@@ -241,26 +231,32 @@ impl SandboxPolicy {
                 }
             }
         };
-        rules.iter().filter(open).map(|rule| rule.rule.clone()).collect()
+        around.rules.iter().filter(open).map(|rule| rule.rule.clone()).collect()
     }
 
-    /// Whether the exposure calls for a warning: not if it lies in temporary folders only.
-    pub(super) fn exposes_in_tree(&self) -> bool {
-        !self.rules_not_held.is_empty()
-            || self.exposed().iter().any(|place| {
+    /// Whether this exposure calls for a warning: not if it lies in temporary folders only.
+    pub(super) fn exposes_in_tree(&self, exposure: &Exposure) -> bool {
+        !exposure.rules.is_empty()
+            || exposure.paths.iter().any(|place| {
                 self.denied_by_user.contains(place)
                     || self.working_tree.iter().any(|root| place.starts_with(root))
             })
     }
 
-    fn closable(&self, denied: &[PathBuf]) -> Vec<PathBuf> {
-        let whole: Vec<&PathBuf> = self.roots.iter().filter(|root| !self.can_split(root)).collect();
-        let mut closed: Vec<PathBuf> = denied.iter().map(|place| resolve(place)).collect();
+    /// What the kernel can close of these real paths.
+    fn closable(&self, denied: Vec<PathBuf>) -> Vec<PathBuf> {
+        let whole = self.granted_whole();
+        let mut closed = denied;
         closed.push(PathBuf::from(DEVICE_FOLDER));
         closed.sort_unstable();
         closed.dedup();
-        closed.retain(|place| !whole.iter().any(|root| place.starts_with(root)));
+        closed.retain(|place| !whole.contains(place));
         closed
+    }
+
+    /// The folders that commands write to, but for those that are granted in parts.
+    fn granted_whole(&self) -> FolderSet<'_> {
+        self.roots.iter().filter(|root| !self.can_split(root)).map(PathBuf::as_path).collect()
     }
 
     /// Whether a folder that commands write to is granted in parts where a credential is in it: a
@@ -386,27 +382,13 @@ impl SandboxPolicy {
     }
 }
 
-/// The login files of the programs of the table, but for those that the user denied.
-fn logins(around: &SandboxContext<'_>, denied_reads: &[PathBuf]) -> Vec<LoginPlaces> {
-    let paths = |places: &[&str]| {
-        let written = places.iter().flat_map(|place| around.login_paths(place));
-        let mut paths: Vec<PathBuf> = written.flat_map(|path| [resolve(&path), path]).collect();
-        paths.retain(|path| !denied_reads.iter().any(|denied| path.starts_with(denied)));
-        paths.sort_unstable();
-        paths.dedup();
-        paths
-    };
-    let sets = CREDENTIALS.iter().filter(|set| set.name().is_some());
-    sets.map(|set| LoginPlaces { set, places: paths(set.places), state: paths(set.state) })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
     use tempfile::TempDir;
 
+    use super::super::context::LookedUp;
     use super::super::known_paths::TEMPORARY;
     use super::*;
 
@@ -440,6 +422,7 @@ mod tests {
                 scratch: &self.at("config/scratch"),
                 environment: &self.environment,
                 rules: Vec::new(),
+                looked_up: LookedUp::default(),
             };
             SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around })
         }
@@ -566,6 +549,7 @@ mod tests {
             scratch: &ground.at("config/scratch"),
             environment: &[],
             rules: Vec::new(),
+            looked_up: LookedUp::default(),
         };
         let settings = SandboxSettings { deny_read: list(&["~/x"]), ..SandboxSettings::default() };
         let refused = SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around });
@@ -581,13 +565,13 @@ mod tests {
         }
         let keys = [root.join("keys")];
         let mut policy = SandboxPolicy { roots: vec![root.clone()], ..SandboxPolicy::default() };
-        policy.closed = policy.closable(&keys);
+        policy.closed = policy.closable(keys.to_vec());
         let grants = policy.grants(&[]);
         assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
         assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
         // The same folder, merely read, is granted but for the key.
         policy.roots = Vec::new();
-        policy.closed = policy.closable(&keys);
+        policy.closed = policy.closable(keys.to_vec());
         let grants = policy.grants(&[]);
         assert!(grants.contains(&PathRule::new(root.join("one"), PathAccess::Read)));
         assert!(
