@@ -1,14 +1,8 @@
-//! Records the commit that outlast is built from, where git can tell it, and packs the texts that the
-//! program contains.
+//! Records the commit that outlast is built from, where git can tell it.
 
 use std::env;
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
 
 fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
@@ -19,8 +13,6 @@ fn main() {
     if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
         tell("rustc-link-arg-bins=-no-pie");
     }
-    embed(&Path::new(&root).join("man"), "md", "manual.deflate");
-    embed(&Path::new(&root).join("src/rehearsal/scenarios"), "toml", "scenarios.deflate");
     // The inputs of the binary, and the files that git changes with each commit.
     for path in ["src", "man", "Cargo.toml", "Cargo.lock"] {
         tell(&format!("rerun-if-changed={root}/{path}"));
@@ -33,26 +25,6 @@ fn main() {
             tell(&format!("rerun-if-changed={}", path.display()));
         }
     }
-}
-
-/// Packs the texts of a folder that end like this into a file that the program includes: the name
-/// and the text of each, all ended by a NUL, compressed.
-fn embed(folder: &Path, end: &str, name: &str) {
-    let files = fs::read_dir(folder).expect("the folder is part of the sources");
-    let paths = files.map(|file| file.expect("it can be listed").path());
-    let mut paths: Vec<_> =
-        paths.filter(|path| path.extension().is_some_and(|it| it == end)).collect();
-    paths.sort();
-    let out = env::var("OUT_DIR").expect("cargo names the folder");
-    let file = fs::File::create(Path::new(&out).join(name)).expect("it can be written to");
-    let mut packed = DeflateEncoder::new(file, Compression::best());
-    for path in paths {
-        let name = path.file_name().and_then(|name| name.to_str()).expect("a plain name");
-        let text = fs::read_to_string(&path).expect("it is UTF-8");
-        assert!(!text.contains('\0'), "{name} has a NUL");
-        packed.write_all(format!("{name}\0{text}\0").as_bytes()).expect("there is room");
-    }
-    packed.finish().expect("there is room");
 }
 
 /// Returns the short commit id, with `-dirty` when the inputs of the binary differ from it. `None`

@@ -4,11 +4,12 @@
 //!
 //! ```text
 //! cli ─► batch · checkout · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the pure ones: recovery · secrets · sse · transcript ─► embedded · json · task · types
+//!     process ─► the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
 //! ```
 
 // Runs nest, so the proof that one is `Send` goes deep.
 #![recursion_limit = "256"]
+#![deny(unsafe_code)]
 
 pub mod cli;
 
@@ -34,12 +35,4 @@ pub mod tools;
 
 pub mod process;
 
-pub mod recovery;
-pub mod secrets;
-pub mod sse;
-pub mod transcript;
-
-pub mod embedded;
-pub mod json;
-pub mod task;
-pub mod types;
+pub use outlast_core::{json, recovery, secrets, sse, transcript, types};

@@ -1,5 +1,7 @@
 //! Entry point: runs the command line and returns its exit code.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use outlast::process;

@@ -76,16 +76,20 @@ fn folders(path: &Path) -> Vec<String> {
 
 /// Modules and their folders that a map does not name.
 fn missing(map: &str) -> Vec<String> {
-    let source = root().join("src");
     let mut wanted = Vec::new();
-    for module in folders(&source) {
-        wanted.extend(folders(&source.join(&module)).iter().map(|it| format!("{module}/{it}/")));
-        wanted.push(format!("{module}/"));
-    }
-    for entry in fs::read_dir(&source).expect("the source can be read") {
-        let path = entry.expect("the source can be read").path();
-        if path.extension().is_some_and(|end| end == "rs") {
-            wanted.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+    for member in ["", "core/"] {
+        let source = root().join("src").join(member);
+        for module in folders(&source) {
+            let within = folders(&source.join(&module));
+            wanted.extend(within.iter().map(|it| format!("{member}{module}/{it}/")));
+            wanted.push(format!("{member}{module}/"));
+        }
+        for entry in fs::read_dir(&source).expect("the source can be read") {
+            let path = entry.expect("the source can be read").path();
+            let name = path.file_name().expect("an entry has a name").to_string_lossy();
+            if name.ends_with(".rs") {
+                wanted.push(format!("{member}{name}"));
+            }
         }
     }
     let named = quoted(map);

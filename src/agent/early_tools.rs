@@ -7,7 +7,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::task;
 use crate::tools::{Effect, ToolOutcome, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
@@ -41,7 +40,7 @@ impl EarlyTools {
         let task = {
             let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
             let places = Arc::clone(&self.places);
-            task::spawn(async move {
+            tokio::spawn(async move {
                 let _place = places.acquire().await;
                 toolbox.run(&call, cancel).await
             })

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, HookDecision, HookEvent, HookProgress, Hooks};
 use crate::recovery::{CompactionTrigger, StopHookDecision};
-use crate::task;
 use crate::tools::Toolbox;
 use crate::transcript::{Block, ToolCall};
 
@@ -192,7 +191,7 @@ impl HookRunner {
         for (index, HookInput { occasion, call }) in inputs.into_iter().enumerate() {
             let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(toolbox));
             let cancel = cancel.clone();
-            task::spawn_in(&mut running, async move {
+            running.spawn(async move {
                 let covers =
                     |rule: &str| call.as_ref().is_none_or(|call| toolbox.rule_covers(rule, call));
                 (index, hooks.run(&occasion, &covers, &cancel).await)

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
-use crate::task;
 use crate::tools::{
     AgentCall, OnDenied, OnFailure, TOOL_SEARCH, ToolOutcome, ToolRefusal, Toolbox, WEB_SEARCH,
     end_tasks, is_agent_tool,
@@ -264,7 +263,7 @@ impl RunWorld<'_> {
         for (index, call, grant) in admitted {
             batch[index].began = true;
             let stops = if is_agent_tool(&call.name) { &siblings } else { &cancel };
-            task::spawn_in(&mut tasks, self.start((index, call, grant), stops, finish.clone()));
+            tasks.spawn(self.start((index, call, grant), stops, finish.clone()));
         }
         drop(finish);
         let mut timer = self.monitor.begin();

@@ -12,7 +12,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at
 
 use crate::process::WorkerProcess;
 use crate::recovery::Interrupt;
-use crate::task;
 
 use super::folder::{BatchFolder, TaskFolder};
 use super::plan::BatchPlan;
@@ -205,7 +204,7 @@ impl LocalBatch<'_> {
             Ok(worker) => {
                 let attempt = schedule.attempt(index);
                 observer.observe(&BatchEvent::Started { index, attempt });
-                task::spawn_in(workers, wait_for(worker, index, stopping.clone()));
+                workers.spawn(wait_for(worker, index, stopping.clone()));
             }
             Err(error) => {
                 schedule.ended(index, began.elapsed(), AttemptEnd::Lost);

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use crate::agent::{self, InterruptReceiver, InterruptSender};
 use crate::process::{IncomingSignals, ReceivedSignal, is_ignored, is_own_command};
 use crate::recovery::Interrupt;
-use crate::task;
 
 /// Handled signals: those that ask a process to end, and would end it without a result by default.
 /// Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
@@ -84,9 +83,9 @@ fn install() -> io::Result<(Runtime, SignalState)> {
     let heard = ENDING.iter().map(|(signal, _)| *signal).filter(|signal| !is_ignored(*signal));
     let incoming = IncomingSignals::listen(heard)?;
     let (disregard, disregarded) = watch::channel(None);
-    task::spawn(forward(incoming, first.clone(), insist, disregard));
+    tokio::spawn(forward(incoming, first.clone(), insist, disregard));
     let mut interrupts = first.subscribe();
-    task::spawn(async move {
+    tokio::spawn(async move {
         // The error says that the run is over.
         if interrupts.wait_for(Option::is_some).await.is_ok() {
             note.send_replace(Some(Instant::now()));
@@ -137,7 +136,7 @@ impl SignalState {
         let first = InterruptSender::new(None);
         let (note, since) = watch::channel(None);
         let (of_process, of_turn) = (self.clone(), first.clone());
-        task::spawn(async move {
+        tokio::spawn(async move {
             tokio::select! {
                 interrupt = of_process.first() => agent::interrupt(&of_turn, interrupt),
                 _ = next_value(of_turn.subscribe()) => {}

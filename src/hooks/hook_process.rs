@@ -18,7 +18,6 @@ use crate::process::{
     Job, ProgramChange, RunningJob, Supervisor, looks_denied, sleep_while_running,
     timeout_while_running,
 };
-use crate::task;
 
 use super::background::{Opening, Release};
 use super::result::{HookEnd, HookRun};
@@ -96,14 +95,14 @@ impl Following {
             running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
         let (out, err) = (StreamTail::default(), StreamTail::default());
         let mut streams = JoinSet::new();
-        task::spawn_in(&mut streams, async move {
+        streams.spawn(async move {
             if let Some(mut stdin) = stdin {
                 // A hook that does not read its input has ended, or ignores it.
                 let _ = stdin.write_all(&text).await;
             }
         });
-        task::spawn_in(&mut streams, out.clone().read_all(stdout));
-        task::spawn_in(&mut streams, err.clone().read_all(stderr));
+        streams.spawn(out.clone().read_all(stdout));
+        streams.spawn(err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
         let time = Box::pin(sleep_while_running(limit));
         Ok(Self { running, exit, streams, out, err, time, input })

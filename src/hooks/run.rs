@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use crate::json::to_line;
 use crate::process::{Job, PathAccess, PathRule, ProgramTerms, timeout_while_running};
-use crate::task;
 
 use super::callback::CallbackCall;
 use super::config::{HookCommand, HookHandler};
@@ -279,7 +278,7 @@ impl Hooks {
             let Some(mut job) = self.job(handler) else {
                 awaited.push(index);
                 let (call, stop) = (self.callback_call(handler, input), cancel.child_token());
-                task::spawn_in(&mut tasks, async move { (index, call.run(&stop).await) });
+                tasks.spawn(async move { (index, call.run(&stop).await) });
                 continue;
             };
             let path = exports.filter(|_| !handler.background);
@@ -289,14 +288,14 @@ impl Hooks {
             let supervisor = self.environment.supervisor.clone();
             let background = self.background(handler);
             if handler.background {
-                task::spawn(async move {
+                tokio::spawn(async move {
                     background.end(&run_hook(supervisor, job, input, limit, stop).await);
                 });
                 continue;
             }
             awaited.push(index);
             let report = self.report_start(handler.event, subject);
-            task::spawn_in(&mut tasks, async move {
+            tasks.spawn(async move {
                 let performance =
                     match Following::begin(&supervisor, &job, (input, given), limit).await {
                         Ok(following) => background.follow(following, &stop).await,
@@ -451,7 +450,7 @@ impl Background {
             Awaited::Released(following) => {
                 let performance = following.output_so_far(HookEnd::Released);
                 let stop = stop.clone();
-                task::spawn(async move { self.end(&following.finish(&stop).await) });
+                tokio::spawn(async move { self.end(&following.finish(&stop).await) });
                 performance
             }
         }

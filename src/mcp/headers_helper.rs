@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 use crate::json;
 use crate::process::{Job, ProgramTerms};
-use crate::task;
 
 use super::environment::ServerEnvironment;
 use super::server_client::header_map;
@@ -130,7 +129,7 @@ impl HeadersHelper {
         let stdout = Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
         let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(failed)?;
         // It may hold the secret, so it is not shown; a full pipe would stop the command.
-        task::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
         let mut printed = Vec::new();
         stdout.take(PRINTED_MAX + 1).read_to_end(&mut printed).await.map_err(failed)?;
         if printed.len() as u64 > PRINTED_MAX {

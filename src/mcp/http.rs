@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::sse::SseParser;
-use crate::task;
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_error, is_session_lost};
 use super::request_headers::ArgumentHeaders;
@@ -104,7 +103,7 @@ impl Transport for HttpTransport {
         }
         let session = Arc::clone(&self.0);
         session.is_listening.store(true, Ordering::Relaxed);
-        task::spawn(async move {
+        tokio::spawn(async move {
             tokio::select! {
                 () = session.listen() => {}
                 () = session.inbox.closed.cancelled() => {}

@@ -12,8 +12,6 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::task;
-
 use super::call_error::RequestFault;
 use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::transport::{Inbox, ReceivedMessage, Transport};
@@ -92,8 +90,8 @@ impl Peer {
             tools_changed: Notify::new(),
             tool_changes: AtomicU64::new(0),
         }));
-        task::spawn(peer.clone().handle_all(received));
-        task::spawn(peer.clone().respond(queued));
+        tokio::spawn(peer.clone().handle_all(received));
+        tokio::spawn(peer.clone().respond(queued));
         peer
     }
 
@@ -219,7 +217,7 @@ impl Peer {
         let awaited = unawaited.clone().drop_guard();
         let sending = self.0.transport.send(ClientMessage::request(id, method, params));
         let peer = self.clone();
-        let sending = task::spawn(async move {
+        let sending = tokio::spawn(async move {
             let failed = tokio::select! {
                 // The transport knows better why the connection ended.
                 biased;
@@ -296,7 +294,7 @@ impl PendingRequest {
     pub(super) fn cancel(self, why: &str) {
         let told = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
         let sending = self.sending.clone();
-        task::spawn(async move {
+        tokio::spawn(async move {
             let _ = timeout(CANCELLATION_TIMEOUT, told).await;
             // The server does not answer it any more.
             sending.abort();

@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::task;
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
@@ -145,7 +144,7 @@ impl Servers {
             *began = Some(Instant::now());
             let keeping = member.run(Arc::clone(around), self.timers);
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            task::spawn_in(&mut tasks, keeping);
+            tasks.spawn(keeping);
         }
     }
 

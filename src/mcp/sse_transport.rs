@@ -8,7 +8,6 @@ use reqwest::{Method, StatusCode, Url};
 use tokio::sync::watch;
 
 use crate::sse::{SseEvent, SseParser};
-use crate::task;
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_lost};
 use super::rpc::{ClientMessage, ServerMessage};
@@ -34,7 +33,7 @@ impl SseTransport {
         let (named, endpoint) = watch::channel(None);
         let stream = Arc::new(EventStream { server, inbox });
         let reading = Arc::clone(&stream);
-        task::spawn(async move {
+        tokio::spawn(async move {
             let failed = tokio::select! {
                 failed = reading.read(&named) => failed,
                 () = reading.inbox.closed.cancelled() => connection_broken(),

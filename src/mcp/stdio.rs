@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use crate::json::to_line;
 use crate::process::{Job, RunningJob, Supervisor};
 use crate::secrets::Redactor;
-use crate::task;
 
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, ServerMessage};
@@ -65,12 +64,12 @@ impl ServerProcess {
         let said = ServerOutput::default();
         let (over, is_over) = tokio::sync::watch::channel(());
         let exit = running.exit();
-        let ended = task::spawn(async move {
+        let ended = tokio::spawn(async move {
             let status = exit.await;
             drop(over);
             status
         });
-        task::spawn(read_stderr(stderr, said.clone()));
+        tokio::spawn(read_stderr(stderr, said.clone()));
         let pipes = StdioTransport::new(stdin, stdout, inbox, said.clone(), is_over);
         Ok((Self { running, output: said, ended }, pipes))
     }
@@ -166,8 +165,8 @@ impl StdioTransport {
     ) -> Self {
         let (outgoing, lines) = mpsc::unbounded_channel();
         let backlog = Arc::new(AtomicUsize::new(0));
-        task::spawn(write(stdin, lines, Arc::clone(&backlog)));
-        task::spawn(read(stdout, inbox.clone(), output.clone(), is_over));
+        tokio::spawn(write(stdin, lines, Arc::clone(&backlog)));
+        tokio::spawn(read(stdout, inbox.clone(), output.clone(), is_over));
         Self { outgoing: Mutex::new(Some(outgoing)), backlog, inbox, output }
     }
 

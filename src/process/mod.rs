@@ -1,6 +1,6 @@
 //! Starts and ends other programs, and makes the system calls that no other module may make.
 //!
-//! All of the crate's `unsafe` is in this module, which `tests/tidy.rs` checks: in `supervisor` and
+//! All `unsafe` is in this module, which the compiler checks: in `supervisor` and
 //! `job_init` to fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in
 //! `egress` to install a filter and to exchange its notifications, in
 //! `signals`, `incoming_signals` and `own_process` for this process itself, in `signals` to send a signal with a number.
@@ -23,6 +23,8 @@
 //! before it was executed or is used as a library, the tag in their environment identifies them.
 //!
 //! Outside Linux there are no subreapers: orphans are lost there.
+
+#![expect(unsafe_code, reason = "the standard library does not offer these system calls")]
 
 mod egress;
 mod env_tag;

@@ -13,8 +13,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream as Socket;
 use tokio::sync::oneshot;
 
-use crate::task;
-
 use super::egress::JobEgress;
 use super::program_files::{ProgramChange, UsedFiles};
 use super::signal_sender::KillingJob;
@@ -89,7 +87,7 @@ impl RunningJob {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
         let memory_taken = Arc::default();
-        task::spawn(forward_reports(socket, tell_exit, tell_swept, Arc::clone(&memory_taken)));
+        tokio::spawn(forward_reports(socket, tell_exit, tell_swept, Arc::clone(&memory_taken)));
         Self {
             control,
             exited: Some(exited),

@@ -1,7 +1,5 @@
 //! The built-in scenarios.
 
-use crate::embedded::SCENARIOS;
-
 use super::file::ScenarioError;
 use super::scenario::Scenario;
 
@@ -19,13 +17,16 @@ pub struct ScenarioListing {
 /// Scenarios about one subject.
 struct ScenarioGroup {
     title: &'static str,
-    /// The names, in recommended order.
-    scenarios: &'static [&'static str],
+    /// The name and the file of each, in recommended order.
+    scenarios: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! group {
     ($title:literal: $($name:literal)*) => {
-        ScenarioGroup { title: $title, scenarios: &[$($name),*] }
+        ScenarioGroup {
+            title: $title,
+            scenarios: &[$(($name, include_str!(concat!("scenarios/", $name, ".toml")))),*],
+        }
     };
 }
 
@@ -67,7 +68,8 @@ const GROUPS: &[ScenarioGroup] = &[
 
 /// The file of the built-in scenario of that name. `None` when there is none.
 pub fn builtin_text(name: &str) -> Option<&'static str> {
-    SCENARIOS.get(&format!("{name}.toml")).map(String::as_str)
+    let mut scenarios = GROUPS.iter().flat_map(|group| group.scenarios);
+    scenarios.find(|(own, _)| *own == name).map(|(_, text)| *text)
 }
 
 /// The built-in scenario of that name. `None` when there is none.
@@ -80,13 +82,13 @@ pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
 
 /// The names of all built-in scenarios.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    GROUPS.iter().flat_map(|group| group.scenarios).copied()
+    GROUPS.iter().flat_map(|group| group.scenarios).map(|(name, _)| *name)
 }
 
 /// All built-in scenarios. Those of a group follow each other.
 pub fn list() -> Vec<ScenarioListing> {
     let all =
-        GROUPS.iter().flat_map(|group| group.scenarios.iter().map(|name| (group.title, name)));
+        GROUPS.iter().flat_map(|group| group.scenarios.iter().map(|(name, _)| (group.title, name)));
     all.filter_map(|(group, name)| Some((group, builtin(name)?.ok()?)))
         .map(|(group, scenario)| ScenarioListing {
             group,

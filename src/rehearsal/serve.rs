@@ -8,7 +8,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::json;
-use crate::task;
 
 use super::connection::{RecordedRequest, ServerConnection};
 use super::decide::{decide, invalid};
@@ -33,7 +32,7 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
                     script.accepted
                 };
                 stage.changes.send_replace(());
-                task::spawn_in(&mut connections, serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
+                connections.spawn(serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
             },
             Some(_) = connections.join_next() => {}
         }

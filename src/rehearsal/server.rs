@@ -9,8 +9,6 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::task;
-
 use super::play::TimeScale;
 use super::scenario::{MAIN, Scenario, ServerPart};
 use super::script::{ReceivedRequest, RequestRetention, ScriptState};
@@ -71,7 +69,7 @@ impl RehearsalServer {
         let cwd = options.cwd.as_ref().map(|cwd| cwd.display().to_string()).unwrap_or_default();
         let tempo = TimeScale(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
         let stage = Arc::new(SharedState::new(part, tempo, cwd, options.retention));
-        let accepting = task::spawn(accept(listener, Arc::clone(&stage)));
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&stage)));
         let (scenario, others) = (Arc::clone(scenario), BTreeMap::new());
         Ok(Self { scenario, address, stage, accepting, others })
     }

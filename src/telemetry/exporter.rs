@@ -13,7 +13,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::agent::Clock;
 use crate::secrets::Redactor;
-use crate::task;
 
 use super::metrics::RunMetrics;
 use super::otlp;
@@ -103,7 +102,7 @@ impl TelemetryExporter {
         let link = CollectorLink { client, mask };
         let (queue, ended) = mpsc::channel(QUEUE);
         let sender = SpanSender { queue, dropped: Arc::default() };
-        let sending = task::spawn(send_spans(settings.clone(), link.clone(), ended));
+        let sending = tokio::spawn(send_spans(settings.clone(), link.clone(), ended));
         Self { settings, link, clock, sender, sending }
     }
 

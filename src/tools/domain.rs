@@ -1,8 +1,5 @@
 //! Host rules: `example.com`, `*.example.com`, `*`.
 
-use std::fmt::{Debug, Display};
-
-use idna::punycode;
 use reqwest::Url;
 
 /// The hosts that a rule covers.
@@ -45,37 +42,6 @@ impl Domain {
     }
 }
 
-/// Parses an address. Its host may have letters beside those of ASCII, which the crate url does not
-/// know.
-///
-/// # Errors
-/// It is no address.
-pub(super) fn parse_address(text: &str) -> Result<Url, impl Debug + Display + use<>> {
-    let in_ascii = || Url::parse(&with_ascii_host(text)?).ok();
-    Url::parse(text).or_else(|error| in_ascii().ok_or(error))
-}
-
-/// An address whose host has other letters, with its host in ASCII.
-fn with_ascii_host(address: &str) -> Option<String> {
-    let (scheme, rest) = address.split_once("://")?;
-    let end = rest.find(['/', '\\', '?', '#', ':', '@']).unwrap_or(rest.len());
-    let (host, rest) = rest.split_at(end);
-    if host.is_ascii() {
-        return None;
-    }
-    Some(format!("{scheme}://{}{rest}", ascii_host(host)?))
-}
-
-/// A host in ASCII: labels with other letters in lower case and as Punycode.
-fn ascii_host(host: &str) -> Option<String> {
-    let label = |label: &str| match label {
-        _ if label.is_ascii() => Some(label.to_owned()),
-        _ => punycode::encode_str(&label.to_lowercase()).map(|code| format!("xn--{code}")),
-    };
-    let labels: Option<Vec<String>> = host.split('.').map(label).collect();
-    labels.map(|labels| labels.join("."))
-}
-
 /// The host of an address in canonical form: lower case, ASCII, no trailing dot, IPv4 as four
 /// decimal numbers. So `EXAMPLE.com.`, `xn--…` and `0x7f.1` cannot evade a rule.
 pub(super) fn host_of(url: &Url) -> String {
@@ -90,7 +56,7 @@ pub(super) fn canonical_host(host: &str) -> Option<String> {
     if host.contains(odd) || (host.contains(':') && !host.ends_with(']')) {
         return None;
     }
-    let url = parse_address(&format!("http://{host}/")).ok()?;
+    let url = Url::parse(&format!("http://{host}/")).ok()?;
     Some(host_of(&url)).filter(|host| !host.is_empty())
 }
 
@@ -100,7 +66,7 @@ mod tests {
 
     /// Whether a rule covers the host of an address.
     fn covers(rule: &str, address: &str) -> bool {
-        let url = parse_address(address).expect("an address");
+        let url = Url::parse(address).expect("an address");
         Domain::parse(rule).expect("a rule").covers(&host_of(&url))
     }
 
@@ -116,6 +82,12 @@ mod tests {
             ("xn--bcher-kva.example", "https://BÜCHER.example"),
             ("xn--bcher-kva.example", "https://BÜCHER.example:8080/?ü#ü"),
             ("*.bücher.example", "https://Ärzte.a.xn--bcher-kva.example"),
+            ("bücher.example", "https://bu\u{308}cher.example"),
+            ("bu\u{308}cher.example", "https://xn--bcher-kva.example"),
+            ("bücher.example", "https://bücher\u{3002}example"),
+            ("example.com", "https://ｅｘａｍｐｌｅ．ｃｏｍ/"),
+            ("βόλος.example", "https://xn--nxasmm1c.example"),
+            ("βόλοσ.example", "https://xn--nxasmq6b.example"),
             ("127.0.0.1", "http://2130706433/"),
             ("127.0.0.1", "http://0x7f.1/"),
             ("::1", "http://[0:0::1]/"),

@@ -7,8 +7,6 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::task;
-
 use super::outcome::ToolOutcome;
 
 /// How long a file change in progress is awaited after cancellation.
@@ -109,7 +107,7 @@ pub(super) async fn run_in_task<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<Option<T>, WorkPanicked> {
     let mut tasks = JoinSet::new();
-    task::spawn_in(&mut tasks, work);
+    tasks.spawn(work);
     match tasks.join_next().await {
         Some(Ok(done)) => Ok(Some(done)),
         Some(Err(error)) => error
@@ -160,7 +158,7 @@ mod tests {
         let (start, started) = tokio::sync::oneshot::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let mut tasks = JoinSet::new();
-        task::spawn_in(&mut tasks, async move {
+        tasks.spawn(async move {
             let _ = start.send(());
             // Simulates a disk that does not respond, no longer than the test needs to notice.
             let _ = released.recv_timeout(Duration::from_secs(20));

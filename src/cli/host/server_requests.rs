@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::usage::UsageError;
 use crate::host::{control_error, control_success};
-use crate::task;
 
 use super::session::HostSession;
 
@@ -93,7 +92,7 @@ impl HostSession {
         let servers = self.shared_servers().await.map_err(|error| error.to_string())?;
         servers.reconnect(name).map_err(|error| error.to_string())?;
         let (out, id, names) = (self.out.clone(), id.to_owned(), [name.to_owned()]);
-        task::spawn(async move {
+        tokio::spawn(async move {
             out.send_unmasked(&match servers.wait_until_connected(&names).await {
                 Ok(()) => control_success(&id, &json!({})),
                 Err(error) => control_error(&id, &error.to_string(), None),

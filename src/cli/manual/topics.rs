@@ -6,7 +6,6 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use strsim::osa_distance;
 
 use crate::cli::usage::UsageError;
-use crate::embedded::MANUAL;
 
 /// Other names of sections, and the page of a section whose heading several pages have. Any section
 /// is found by its heading, too.
@@ -33,6 +32,28 @@ const LISTED: [(&str, &str); 7] = [
     ("examples", "command lines to copy"),
 ];
 
+/// The pages of the manual. A test compares them with the folder.
+const PAGES: [&str; 18] = [
+    include_str!("../../../man/outlast-agents.7.md"),
+    include_str!("../../../man/outlast-batch.7.md"),
+    include_str!("../../../man/outlast-ci.7.md"),
+    include_str!("../../../man/outlast-clouds.7.md"),
+    include_str!("../../../man/outlast-compatibility.7.md"),
+    include_str!("../../../man/outlast-hooks.7.md"),
+    include_str!("../../../man/outlast-host.7.md"),
+    include_str!("../../../man/outlast-mcp.7.md"),
+    include_str!("../../../man/outlast-network.7.md"),
+    include_str!("../../../man/outlast-recovery.7.md"),
+    include_str!("../../../man/outlast-rehearse.7.md"),
+    include_str!("../../../man/outlast-report.7.md"),
+    include_str!("../../../man/outlast-result.7.md"),
+    include_str!("../../../man/outlast-scenario.5.md"),
+    include_str!("../../../man/outlast-security.7.md"),
+    include_str!("../../../man/outlast-sessions.7.md"),
+    include_str!("../../../man/outlast-settings.5.md"),
+    include_str!("../../../man/outlast.1.md"),
+];
+
 /// A manual page, whose first line is `# outlast-hooks(7): what it is about`.
 struct ManualPage {
     /// As in `outlast-hooks`.
@@ -52,12 +73,12 @@ struct PageSection {
 
 /// The pages, in the order of their sections of the manual.
 fn pages() -> Vec<ManualPage> {
-    let page = |text: &'static String| {
+    let page = |text: &'static str| {
         let (title, about) = text.lines().next()?.strip_prefix("# ")?.split_once(": ")?;
         let (name, section) = title.split_once('(')?;
         Some((section, ManualPage { name, title, about, text }))
     };
-    let mut pages: Vec<_> = MANUAL.values().filter_map(page).collect();
+    let mut pages: Vec<_> = PAGES.into_iter().filter_map(page).collect();
     pages.sort_unstable_by_key(|(section, page)| (*section, page.name));
     pages.into_iter().map(|(_, page)| page).collect()
 }

@@ -13,7 +13,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::agent::{Observer, RunEvent};
 use crate::config::environment::Variables;
-use crate::task;
 
 /// After how many heartbeat intervals without an event a run counts as hung.
 const MISSED_HEARTBEATS: u32 = 3;
@@ -51,7 +50,7 @@ impl ServiceNotifier {
         let limit = number("WATCHDOG_USEC").filter(|limit| is_ours && *limit > 0);
         let pings = limit.map(|limit| {
             let period = Duration::from_micros(limit / 2).max(Duration::from_millis(1));
-            task::spawn(Arc::clone(&service).ping_while_alive(period, heartbeat))
+            tokio::spawn(Arc::clone(&service).ping_while_alive(period, heartbeat))
         });
         Ok(Some(Self { service, pings }))
     }

@@ -12,7 +12,6 @@ use super::super::time_limits::{self, CHECK_MAX};
 use super::super::{ResolvedConfig, ServicePlace};
 use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal, ServiceKind};
 use crate::recovery::{ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
-use crate::task;
 
 /// The connect timeout.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -92,7 +91,7 @@ pub async fn probe_services(
 ) -> Vec<Result<ServiceFacts, Finding>> {
     let mut asking = JoinSet::new();
     for (index, place) in known.endpoints.iter().cloned().enumerate() {
-        task::spawn_in(&mut asking, async move {
+        asking.spawn(async move {
             let seen = timeout_at(until + GRACE, probe_service(place, offline, until)).await;
             let late = time_limits::late_finding("service");
             (index, seen.unwrap_or(Err(late)))
@@ -229,7 +228,7 @@ impl ServiceRequest {
         let mut counting = JoinSet::new();
         for (index, model) in models.iter().cloned().enumerate() {
             let client = Arc::clone(&self.client);
-            task::spawn_in(&mut counting, async move {
+            counting.spawn(async move {
                 let counted = client.count_word(&model).await;
                 (index, model, counted)
             });

@@ -11,7 +11,6 @@ use tokio::time::timeout;
 
 use crate::json;
 use crate::process::{Job, ProgramTerms, Supervisor, absolute_path};
-use crate::task;
 
 use super::secret::Secret;
 
@@ -102,7 +101,7 @@ impl HelperCommand {
         let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(unread)?;
         // Standard error is discarded, but must be drained so that the command does not block on a
         // full pipe.
-        task::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
         let mut printed = Vec::new();
         let mut exit = std::pin::pin!(running.exit());
         let status = {

@@ -28,7 +28,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::recovery::{Fault, FaultKind};
 use crate::secrets::KnownSecrets;
-use crate::task;
 
 use super::super::headers::wall_clock;
 use super::super::proxies::Proxies;
@@ -176,7 +175,7 @@ impl OAuthLogin {
             proxies: self.proxies.clone(),
             lock,
         };
-        let Ok(ended) = task::spawn(renewal.run(held)).await else {
+        let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
             let what = "the renewal of the login was aborted".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
             return (held, Err(missing_credential("oauth_renewal_failed", what)));

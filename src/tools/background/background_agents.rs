@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::task;
-
 use super::super::panic_guard::run_in_task;
 use super::super::toolbox::Toolbox;
 use super::descriptions;
@@ -66,7 +64,7 @@ impl BackgroundTasks {
         let task =
             BackgroundTask::running(BackgroundKind::Agent, id, call, kind, Some(description));
         let index = table.add(task, Arc::new(LiveOutput::new(output_limit)), stop);
-        task::spawn_in(&mut table.agents, async move {
+        table.agents.spawn(async move {
             let ended = match run_in_task("The sub-agent", work).await {
                 Ok(Some(ended)) => ended,
                 Ok(None) => return,

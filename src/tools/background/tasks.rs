@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{RunningJob, Supervisor};
 use crate::recovery::WorkStatus;
-use crate::task;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
@@ -278,7 +277,7 @@ impl BackgroundTasks {
         let stoppable = self.stops.add(&id, &stop);
         let index = table.add(task, live, stop);
         table.entries[index].keeper = Some(begin.keeper.clone());
-        task::spawn_in(&mut table.command_tasks, async move {
+        table.command_tasks.spawn(async move {
             let _until_its_end = stoppable;
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());

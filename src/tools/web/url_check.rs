@@ -2,7 +2,7 @@
 
 use reqwest::Url;
 
-use super::super::domain::{host_of, parse_address};
+use super::super::domain::host_of;
 use super::super::outcome::ToolError;
 
 /// The maximum length of a URL, in bytes.
@@ -16,7 +16,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("the url is longer than {URL_BYTES_MAX} bytes").into());
     }
-    let mut url = parse_address(text.trim()).map_err(|error| {
+    let mut url = Url::parse(text.trim()).map_err(|error| {
         format!("the url is no address ({error}); write it whole, like https://example.com/page")
     })?;
     if !matches!(url.scheme(), "http" | "https") {

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{
     ConnectionTarget, JobEgress, Refusal, RefusalReason, RegisteredConnection, RunEgress,
 };
-use crate::task;
 
 use super::body::copy_body;
 use super::destination::Destination;
@@ -80,7 +79,7 @@ impl Relay {
         };
         let client = Client { relay: Arc::clone(self), stream, job: job.clone() };
         let (end, grace) = (end.clone(), self.grace);
-        task::spawn(async move {
+        tokio::spawn(async move {
             let job_ended = async {
                 job.ended().await;
                 tokio::time::sleep(grace).await;
