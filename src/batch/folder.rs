@@ -111,7 +111,10 @@ impl BatchFolder {
     }
 
     /// Creates the folder, then checks its owner: another user may have created it meanwhile.
-    fn create(&self) -> Result<(), BatchFolderError> {
+    ///
+    /// # Errors
+    /// The system's, or it belongs to another user.
+    pub fn create(&self) -> Result<(), BatchFolderError> {
         let unwritable = |cause| BatchFolderError::Unwritable { path: self.path.clone(), cause };
         create_folder(&self.path).map_err(unwritable)?;
         check_owner(&self.path)

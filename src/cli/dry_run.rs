@@ -15,9 +15,16 @@ use crate::config::managed;
 use crate::mcp::Servers;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::Toolbox;
+use crate::tools::{SandboxGaps, ToolSettings, Toolbox};
 
-/// Returns the settings of the run, and its MCP servers, not started.
+/// A run that was built and not started.
+pub(super) struct DryRun {
+    pub(super) settings: Settings,
+    pub(super) servers: Servers,
+    pub(super) sandbox_gaps: SandboxGaps,
+}
+
+/// Builds a run, with its MCP servers, and starts nothing of it.
 ///
 /// # Errors
 /// Why the run could not begin. A missing credential is not an error here.
@@ -26,20 +33,39 @@ pub(super) fn dry_run(
     variables: &Variables,
     cwd: &Path,
     secrets: &KnownSecrets,
-) -> Result<(Settings, Servers), UsageError> {
+) -> Result<DryRun, UsageError> {
+    let (settings, tools) = resolve_tools(args, variables, cwd, secrets)?;
+    check_prices(&settings)?;
+    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let servers = servers(&settings, &toolbox, &tools.supervisor, None);
+    Ok(DryRun { settings, servers, sandbox_gaps: toolbox.sandbox_gaps().clone() })
+}
+
+/// Checks that a price is known for each model, if there is a budget.
+///
+/// # Errors
+/// There is a model without one.
+pub(super) fn check_prices(settings: &Settings) -> Result<(), UsageError> {
+    settings.chain.links.iter().try_for_each(|link| model_facts(link, settings).map(drop))
+}
+
+/// Resolves the settings of a run and those of its tools.
+///
+/// # Errors
+/// Why the run could not begin.
+pub(super) fn resolve_tools(
+    args: &RunArgs,
+    variables: &Variables,
+    cwd: &Path,
+    secrets: &KnownSecrets,
+) -> Result<(Settings, ToolSettings), UsageError> {
     let managed = managed::files();
     let settings = settings::resolve_with_managed(&managed, args, variables, cwd.to_path_buf())?;
     for secret in settings.secrets() {
         secrets.add(&secret);
     }
-    for link in &settings.chain.links {
-        model_facts(link, &settings)?;
-    }
     let id = Uuid::new_v4().to_string();
-    let supervisor = Supervisor::with_own_binary();
     let kept = (temporary_folder(&id), id);
-    let tools = tool_settings(&settings, kept, secrets, &supervisor, None);
-    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
-    let servers = servers(&settings, &toolbox, &supervisor, None);
-    Ok((settings, servers))
+    let tools = tool_settings(&settings, kept, secrets, &Supervisor::with_own_binary(), None);
+    Ok((settings, tools))
 }

@@ -251,9 +251,18 @@ impl RunJob {
         warnings: &'a [String],
     ) -> ResultReport<'a> {
         let ResultSubject { session_id, sandbox, resumption } = subject;
-        let ignored = &self.settings.ignored[..];
-        let cwd = &self.settings.cwd;
-        ResultReport { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored, cwd }
+        ResultReport {
+            ending,
+            session_id,
+            uuid,
+            now,
+            warnings,
+            sandbox,
+            resumption,
+            ignored: &self.settings.ignored[..],
+            cwd: &self.settings.cwd,
+            profile: self.settings.tools.profile,
+        }
     }
 
     /// Writes the result to standard output.

@@ -70,6 +70,7 @@ pub(super) fn tool_settings(
         supervisor: supervisor.clone(),
         sandbox: SandboxSettings {
             config_dir: Some(settings.config_dir.clone()),
+            makes_config_dir: settings.persist,
             egress: egress.map(|egress| egress.behind(proxy, &session)),
             // The user's own skills may be in folders that are otherwise not readable.
             allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::trusted_paths(&skills)]

@@ -28,7 +28,8 @@ use crate::hooks::HookCommand;
 use crate::mcp::Servers;
 use crate::model;
 use crate::secrets::Variables;
-use checks::{credentials, hooks, installation, machine, servers, settings, store};
+use checks::{credentials, hooks, installation, machine, sandbox, servers, settings, store};
+pub use facts::profile::ProfileFacts;
 use facts::{install, service};
 use time_limits::blocking_within_limit;
 
@@ -74,6 +75,10 @@ pub struct ResolvedConfig {
     pub run_unavailable: bool,
     /// Whether the run would skip permission checks as root.
     pub bypasses_as_root: bool,
+    /// What a run denies to commands and they can reach, with the remedy.
+    pub exposed: Option<String>,
+    /// The facts about `--profile untrusted`, or why no run with it can be set up. `None`: no run can.
+    pub profile: Option<Result<ProfileFacts, String>>,
     /// How long a run waits for MCP servers that start.
     pub mcp_wait: Duration,
     /// The longest silence while waiting.
@@ -226,6 +231,8 @@ async fn check_configuration(
     let network = reached.collect::<Option<Vec<_>>>().and_then(|causes| causes.first().copied());
     let findings = [
         settings::check_settings(&known),
+        sandbox::check_run_sandbox(&known),
+        Vec::from_iter(sandbox::check_profile(&known)),
         credentials::check_credentials(&known),
         checks::service::trusted_certificates(&known),
         // Before the services, which refuse what is wrong with a credential.

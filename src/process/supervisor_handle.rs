@@ -33,6 +33,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// How long to wait until everything that is left has ended.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
+const EMFILE: i32 = nix::errno::Errno::EMFILE as i32;
+
 /// How many supervisor processes a run may lose before it gives up starting another.
 const LOSSES_MAX: u32 = 10;
 
@@ -319,9 +321,12 @@ async fn start_egress(
 ) -> Result<(), SpawnFailure> {
     let mut report = [0; JobReport::BYTES];
     let receive = || wire::receive(socket, &mut report);
-    // A killed job init process resets the connection.
     let received = socket.async_io(Interest::READABLE, receive).await;
-    let (_, mut descriptors) = received.map_err(|_| SpawnFailure::Lost)?;
+    let (_, mut descriptors) = received.map_err(|error| match error.raw_os_error() {
+        Some(EMFILE) => SpawnFailure::Refused(error),
+        // A killed job init process resets the connection.
+        Some(_) | None => SpawnFailure::Lost,
+    })?;
     match (JobReport::decode(report), descriptors.pop()) {
         (Some(JobReport::Listener(job_init)), Some(listener)) => {
             let (job, control) = (egress.clone(), control.try_clone()?);
@@ -346,26 +351,15 @@ fn supervisor_start_error(error: &io::Error) -> io::Error {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddrV4};
 
-    use super::egress::{EgressTerms, RunEgress, SessionEgress, UnixSocketTerms};
+    use super::egress::{RunEgress, SessionEgress};
     use super::*;
 
     fn job() -> JobEgress {
-        let session = SessionEgress::default();
-        let terms = EgressTerms {
-            relay: std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
-            allows_binding: false,
-            loopback_ports: Vec::new(),
-            unix: UnixSocketTerms {
-                allows_all: false,
-                listed: Vec::new(),
-                writable: Vec::new(),
-                since: session.since(),
-            },
-        };
+        let relay = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
         let end = tokio_util::sync::CancellationToken::new().drop_guard();
-        JobEgress::new(&Arc::new(RunEgress::new(terms, session, Vec::new())), &Arc::new(end))
+        JobEgress::new(&RunEgress::closed(relay, &SessionEgress::default()), &Arc::new(end))
     }
 
     #[tokio::test]

@@ -107,7 +107,7 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) 
 /// Receives bytes and descriptors. No bytes: the other side is gone.
 ///
 /// # Errors
-/// It is no socket, or it is broken.
+/// It is no socket, or it is broken; this process may open no more files.
 pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = cmsg_space!([RawFd; DESCRIPTORS_MAX]);
     let mut slices = [IoSliceMut::new(bytes)];
@@ -116,6 +116,10 @@ pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize
         match recvmsg::<()>(socket, &mut slices, Some(&mut space), CLOSED_ON_EXEC) {
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
+            // The descriptors found no room in this process. Those of several that did stay open.
+            Ok(message) if message.flags.contains(MsgFlags::MSG_CTRUNC) => {
+                return Err(Errno::EMFILE.into());
+            }
             Ok(message) => {
                 let mut raw: Vec<RawFd> = Vec::new();
                 for control in message.cmsgs()? {

@@ -94,7 +94,8 @@ pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{
     ChooseProxy, DomainLists, Egress, EgressOptions, Enforced, InvalidEntry, ProxyScheme,
-    SandboxError, SandboxSettings, SandboxState, TerminalAccess, UpstreamProxy, is_sandbox_path,
+    SandboxError, SandboxGaps, SandboxSettings, SandboxState, TerminalAccess, UpstreamProxy,
+    is_sandbox_path,
 };
 pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;

@@ -12,7 +12,7 @@ use crate::secrets::KnownSecrets;
 use super::acceptance::Acceptance;
 use super::permission::LivePermissions;
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
-use super::sandbox::{CommandScope, SandboxState};
+use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
 use super::structured::{Delivery, OtherCalls};
 use super::toolbox::Toolbox;
 use super::withheld::{names, withheld_variable};
@@ -43,6 +43,11 @@ impl Toolbox {
     pub fn command_sandbox(&self) -> CommandSandbox {
         let sandbox = Arc::clone(self.tools.shell.shared_sandbox());
         Box::new(move || sandbox.rules(&CommandScope::Sandbox(Vec::new())))
+    }
+
+    /// What the sandbox does not enforce on this machine.
+    pub fn sandbox_gaps(&self) -> &SandboxGaps {
+        self.tools.shell.sandbox().gaps()
     }
 
     /// Why the sandbox is weaker than requested, if it is. One line for a warning.

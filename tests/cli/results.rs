@@ -192,6 +192,7 @@ pub(super) fn object(ending: &RunOutcome) -> Value {
         resumption: &Resumption::default(),
         ignored: &[],
         cwd: std::path::Path::new("/work"),
+        profile: None,
     }
     .object()
 }

@@ -3,3 +3,4 @@
 mod checks;
 mod clouds;
 mod installs;
+mod sandbox;

@@ -55,4 +55,13 @@ async fn a_batch_of_another_user_is_refused() {
             ended = next;
         }
     }
+    // Another folder for results is checked like that of the batch.
+    let own = root.join("own");
+    fs::create_dir(&own).expect("a new folder");
+    fs::copy(batch.join("plan.json"), own.join("plan.json")).expect("a copy");
+    let words = ["batch", "worker", "../own", "--index", "0", "--dir", "../b"];
+    let next = ended.again_bare("http://127.0.0.1:9").args(words).run().await;
+    assert_eq!(next.code, Some(2), "{next:?}");
+    assert!(next.stderr.contains("belongs to another user"), "{next:?}");
+    assert!(!batch.join("tasks").exists(), "it was worked on");
 }

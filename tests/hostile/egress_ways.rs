@@ -4,13 +4,11 @@ use outlast::process::filters_system_calls;
 use outlast::tools::ToolSettings;
 
 use super::recording_proxy::{RecordingProxy, UnlistedPort};
-use super::run_python;
+use super::{SOCKET_WAYS, run_python};
 use crate::tools::sandbox::SandboxFixture;
 
 /// Prints each way that leads out.
 const WAYS_PAST_LISTS: &str = r#"
-port, path, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-INET = socket.AF_INET
 def greeted(made):
     made.settimeout(5)
     if not made.recv(1):
@@ -40,44 +38,17 @@ def metadata():
 def made_up_that_was_not_given_out():
     greeted(socket.create_connection(("198.18.99.99", 443)))
 @way
-def udp():
-    socket.socket(INET, DGRAM).sendto(b"x", ("127.0.0.1", port))
-@way
 def udp6():
     socket.socket(socket.AF_INET6, DGRAM)
-@way
-def multipath():
-    socket.socket(INET, STREAM, 262)
 @way
 def streams():
     socket.socket(INET, STREAM, 132)
 @way
-def raw():
-    socket.socket(INET, socket.SOCK_RAW, 1)
-@way
 def ping():
     socket.socket(INET, DGRAM, 1)
 @way
-def packet():
-    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-@way
-def vsock():
-    socket.socket(40, STREAM)
-@way
-def algorithm():
-    socket.socket(38, socket.SOCK_SEQPACKET)
-@way
 def audit_netlink():
     socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9)
-@way
-def unix_datagram():
-    socket.socket(socket.AF_UNIX, DGRAM)
-@way
-def datagram_pair():
-    socket.socketpair(socket.AF_UNIX, DGRAM | socket.SOCK_NONBLOCK)
-@way
-def unix():
-    socket.socket(socket.AF_UNIX, STREAM).connect(path)
 @way
 def unix_by_link():
     os.path.lexists("link") or os.symlink(path, "link")
@@ -89,12 +60,6 @@ def unix_by_hard_link():
 @way
 def unix_by_process_link():
     socket.socket(socket.AF_UNIX, STREAM).connect("/proc/self/root" + path)
-@way
-def abstract():
-    socket.socket(socket.AF_UNIX, STREAM).connect("\0" + name)
-@way
-def fast_open():
-    socket.socket(INET, STREAM).sendto(b"x", 0x20000000, ("127.0.0.1", port))
 @way
 def fast_open_message():
     socket.socket(INET, STREAM).sendmsg([b"x"], [], 0x20000000, ("127.0.0.1", port))
@@ -126,9 +91,6 @@ def passed_on():
     socket.send_fds(one, [b"x"], [socket.socket(INET, STREAM).fileno()])
     made = socket.recv_fds(other, 1, 1)[1][0]
     socket.socket(fileno=made).connect(("127.0.0.1", port))
-@way
-def ring():
-    call(RING_SETUP, 8, ctypes.create_string_buffer(256))
 @way
 def listen_unbound():
     made = socket.socket(INET, STREAM)
@@ -207,7 +169,7 @@ async fn no_other_way_leads_out_and_own_sockets_work() {
     };
     let path = fixture.path("work/socket");
     let arguments = format!("{} {path} {name}", unlisted.port);
-    let shown = run_python(&fixture, WAYS_PAST_LISTS, &arguments).await;
+    let shown = run_python(&fixture, &[SOCKET_WAYS, WAYS_PAST_LISTS].concat(), &arguments).await;
     let open: Vec<&str> =
         shown.lines().filter(|it| it.starts_with("OPEN") || it.starts_with("BROKEN")).collect();
     assert!(open.is_empty(), "{open:?}: {shown}");

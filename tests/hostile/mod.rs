@@ -4,6 +4,7 @@ mod batch_owner;
 mod command_lines;
 mod credential_places;
 mod egress;
+mod egress_starts;
 mod egress_ways;
 mod file_operands;
 mod hook_guard;
@@ -76,6 +77,55 @@ def try_ways():
             print("OPEN", name)
         elif not is_killed and os.waitstatus_to_exitcode(status) != 1:
             print("BROKEN", name, status)
+"#;
+
+/// Ways to a socket that are closed both where the network is off and where it is held to a list. The
+/// arguments of the program are a port, a path and an abstract name that others listen at.
+const SOCKET_WAYS: &str = r#"
+port, path, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+INET = socket.AF_INET
+@way
+def udp():
+    socket.socket(INET, DGRAM).sendto(b"x", ("127.0.0.1", port))
+@way
+def multipath():
+    socket.socket(INET, STREAM, 262)
+@way
+def raw():
+    socket.socket(INET, socket.SOCK_RAW, 1)
+@way
+def packet():
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+@way
+def vsock():
+    socket.socket(40, STREAM)
+@way
+def algorithm():
+    socket.socket(38, socket.SOCK_SEQPACKET)
+@way
+def unix_datagram():
+    socket.socket(socket.AF_UNIX, DGRAM)
+@way
+def unix():
+    socket.socket(socket.AF_UNIX, STREAM).connect(path)
+@way
+def abstract():
+    socket.socket(socket.AF_UNIX, STREAM).connect("\0" + name)
+@way
+def fast_open():
+    socket.socket(INET, STREAM).sendto(b"x", 0x20000000, ("127.0.0.1", port))
+@way
+def ring():
+    call(RING_SETUP, 8, ctypes.create_string_buffer(256))
+@way
+def raw_pair():
+    socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
+@way
+def flagged_datagram_pair():
+    socket.socketpair(socket.AF_UNIX, DGRAM | socket.SOCK_NONBLOCK)
+@way
+def datagram_pair():
+    socket.socketpair(socket.AF_UNIX, DGRAM)
 "#;
 
 /// Runs a Python program with this prelude in the working tree, as a command.

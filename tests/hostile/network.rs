@@ -7,14 +7,12 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use outlast::process::filters_system_calls;
 use outlast::tools::{PermissionMode, SandboxMode};
 
-use super::run_python;
+use super::{SOCKET_WAYS, run_python};
 use crate::tools::bench::text;
 use crate::tools::sandbox::SandboxFixture;
 
 /// Prints each way that leads to a socket.
 const WAYS_WITHOUT_NETWORK: &str = r#"
-port, path, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-AF_INET = socket.AF_INET
 @way
 def tcp():
     socket.create_connection(("127.0.0.1", port))
@@ -22,53 +20,11 @@ def tcp():
 def tcp6():
     socket.socket(socket.AF_INET6, STREAM)
 @way
-def udp():
-    socket.socket(AF_INET, DGRAM).sendto(b"x", ("127.0.0.1", 9))
-@way
-def multipath():
-    socket.socket(AF_INET, STREAM, 262)
-@way
-def fast_open():
-    socket.socket(AF_INET, STREAM).sendto(b"x", 0x20000000, ("127.0.0.1", port))
-@way
 def listen_unbound():
-    socket.socket(AF_INET, STREAM).listen()
-@way
-def unix():
-    socket.socket(socket.AF_UNIX, STREAM).connect(path)
-@way
-def abstract():
-    socket.socket(socket.AF_UNIX, STREAM).connect("\0" + name)
-@way
-def unix_datagram():
-    socket.socket(socket.AF_UNIX, DGRAM)
+    socket.socket(INET, STREAM).listen()
 @way
 def netlink():
     socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
-@way
-def raw():
-    socket.socket(AF_INET, socket.SOCK_RAW, 1)
-@way
-def packet():
-    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-@way
-def vsock():
-    socket.socket(40, STREAM)
-@way
-def algorithm():
-    socket.socket(38, socket.SOCK_SEQPACKET)
-@way
-def datagram_pair():
-    socket.socketpair(socket.AF_UNIX, DGRAM)
-@way
-def raw_pair():
-    socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
-@way
-def flagged_datagram_pair():
-    socket.socketpair(socket.AF_UNIX, DGRAM | socket.SOCK_NONBLOCK)
-@way
-def ring():
-    call(RING_SETUP, 8, ctypes.create_string_buffer(256))
 @way
 def inherited():
     own = [os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd")
@@ -107,7 +63,8 @@ async fn a_network_that_is_off_has_no_sockets() {
         let address = SocketAddr::from_abstract_name(&name).expect("a short name");
         let _by_name = UnixListener::bind_addr(&address).expect("a new socket");
         let arguments = format!("{port} {path} {name}");
-        let shown = run_python(&fixture, WAYS_WITHOUT_NETWORK, &arguments).await;
+        let shown =
+            run_python(&fixture, &[SOCKET_WAYS, WAYS_WITHOUT_NETWORK].concat(), &arguments).await;
         let open: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("OPEN ")).collect();
         if no_network {
             assert_eq!(fixture.toolbox.sandbox().network, "off");

@@ -18,6 +18,7 @@ mod denied_tools;
 mod disks;
 mod doctor;
 mod doctor_machines;
+mod doctor_sandbox;
 mod doctor_services;
 mod endpoints;
 mod exits_on_time;

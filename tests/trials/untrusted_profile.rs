@@ -74,6 +74,33 @@ async fn a_stranger_s_checkout_is_read_and_nothing_of_it_is_obeyed() {
 }
 
 #[tokio::test]
+async fn the_command_that_goes_on_names_the_profile() {
+    if !LandlockSupport::probe().restricts_files() || !filters_system_calls() {
+        return;
+    }
+    let home = non_temporary_folder();
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done."));
+    let ended = trial(&server, home.path())
+        .args(["Review it.", "--profile", "untrusted", "--max-turns", "1"])
+        .args(LIMITS)
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let command = ended.result()["resume"]["command"].as_str().expect("a command").to_owned();
+    assert!(command.ends_with(" --profile untrusted"), "{command}");
+    assert!(ended.stderr.contains(&command), "{}", ended.stderr);
+    let words = command.split(' ').skip(1);
+    let again =
+        ended.again_bare(&server.base_url()).env("HOME", &home.path().display().to_string());
+    let config = home.path().join("config").display().to_string();
+    let again = again.env("OUTLAST_CONFIG_DIR", &config).args(words).args(["--max-turns", "2"]);
+    let ended = again.run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.result()["sandbox"]["mode"], "read-only,required");
+    assert!(!server.requests()[1].body.to_string().contains("magpie"));
+}
+
+#[tokio::test]
 async fn the_profile_needs_limits_and_excludes_what_would_widen_it() {
     let home = non_temporary_folder();
     let server = serve(Scenario::new().reply("never"));

@@ -145,6 +145,15 @@ pub enum Profile {
     Untrusted,
 }
 
+impl Profile {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted",
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, Args)]
 pub struct PromptArgs {
     /// Kinds of sub-agents, by name: JSON, or a file of it

@@ -160,6 +160,16 @@ pub struct RunArgs {
 const EXECUTING_TOOLS: [&str; 3] = ["Bash", "WebFetch", "WebSearch"];
 
 impl RunArgs {
+    /// These flags with a profile, and without those that contradict it.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        self.tools.profile = Some(profile);
+        self.session.trust_project = false;
+        self.flags.replace("dangerously-skip-permissions", None);
+        self.flags.replace("permission-mode", None);
+        self.with_presets()
+    }
+
     /// Sets the flags that `--bare`, `--safe-mode`, `--restricted` and `--profile` stand for.
     fn with_presets(mut self) -> Self {
         let CompatibilityArgs { bare, safe_mode, restricted, .. } = self.compatibility;

@@ -66,6 +66,7 @@ fn locate(
     };
     let Some(dir) = &args.dir else { return Ok((folder, plan)) };
     let folder = BatchFolder::new(world.cwd.join(dir));
+    folder.create().map_err(|error| folder_error(&error))?;
     if !folder.plan_path().exists() {
         // So that the results can be collected there.
         folder.write_plan(&plan).map_err(|error| folder_error(&error))?;

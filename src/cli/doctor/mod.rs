@@ -1,5 +1,6 @@
 //! `outlast doctor`: resolves the settings, runs the checks, and prints the report.
 
+mod profile;
 mod report;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::model::{BaseUrl, HelperCommand};
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, DoctorArgs};
-use super::dry_run::dry_run;
+use super::dry_run::{DryRun, dry_run};
 use super::model_endpoints::{add_endpoints, first_endpoint};
 use super::output::Screen;
 use super::run::ProcessContext;
@@ -71,7 +72,12 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
             learned.add(&secret);
         }
         let preview = dry_run(&run, &variables, &cwd, &learned);
-        doctor_input(survey, preview, &learned)
+        let profile = profile::examine(*run, &survey, (&variables, &cwd), &learned);
+        // What prevents every run is reported by itself.
+        let profile = profile.map_err(|error| error.to_string());
+        let is_known = |error: &String| preview.as_ref().is_err_and(|it| it.to_string() == *error);
+        let profile = Some(profile).filter(|profile| !profile.as_ref().is_err_and(is_known));
+        ResolvedConfig { profile, ..doctor_input(survey, preview, &learned) }
     };
     let report = tokio::select! {
         biased;
@@ -95,7 +101,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
 /// Converts the survey for the doctor, and adds the run as it would be.
 fn doctor_input(
     survey: SettingsSurvey,
-    preview: Result<(Settings, Servers), UsageError>,
+    preview: Result<DryRun, UsageError>,
     secrets: &KnownSecrets,
 ) -> ResolvedConfig {
     let (hooks, bad_hooks, hook_commands) = hooks(&survey.files);
@@ -136,7 +142,10 @@ fn doctor_input(
         ..ResolvedConfig::default()
     };
     match preview {
-        Ok((settings, start)) => add_run_findings(&mut known, settings, start, secrets),
+        Ok(DryRun { settings, servers, sandbox_gaps }) => {
+            known.exposed = sandbox_gaps.exposed;
+            add_run_findings(&mut known, settings, servers, secrets);
+        }
         Err(error) => {
             known.run_unavailable = true;
             for line in error.lines() {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::agent::{DeferredCall, HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::checkout::Worktree;
 use crate::cli::advice;
+use crate::cli::args::Profile;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::settings::ContractChange;
 use crate::cli::timestamps::{WallTime, from_unix_seconds, millis};
@@ -43,6 +44,8 @@ pub struct ResultReport<'a> {
     pub ignored: &'a [IgnoredSetting],
     /// The working folder of the run.
     pub cwd: &'a Path,
+    /// The restrictions of `--profile`, which a session does not keep.
+    pub profile: Option<Profile>,
 }
 
 impl ResultReport<'_> {
@@ -73,9 +76,9 @@ impl ResultReport<'_> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
         let can_go_on = self.ending.has_messages && self.ending.journal == JournalHealth::Durable;
         let worktree = Worktree::name_of(self.cwd).map(|name| format!(" --worktree={name}"));
-        (unfinished && can_go_on).then(|| {
-            format!("outlast --resume {}{}", self.session_id, worktree.unwrap_or_default())
-        })
+        let profile = self.profile.map(|profile| format!(" --profile {}", profile.name()));
+        let flags = worktree.unwrap_or_default() + &profile.unwrap_or_default();
+        (unfinished && can_go_on).then(|| format!("outlast --resume {}{flags}", self.session_id))
     }
 
     /// The object.

@@ -35,7 +35,7 @@ pub use servers::McpServers;
 pub use sources::{FileState, SettingsFile};
 pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
-use crate::cli::args::{OutputFormat, Verbosity};
+use crate::cli::args::{OutputFormat, Profile, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -316,6 +316,8 @@ pub struct ToolRules {
     /// Positions of rules in files, by the rule: `FILE:LINE:COLUMN`.
     pub places: BTreeMap<String, String>,
     pub mode: PermissionMode,
+    /// The set of restrictions that a flag asked for.
+    pub profile: Option<Profile>,
     pub on_denied: OnDenied,
     /// The MCP tool that decides what the permission rules leave open.
     pub prompt_tool: Option<PermissionPrompt>,

@@ -451,6 +451,7 @@ fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
         ask: config.ask.0.clone(),
         deny: config.deny.0.clone(),
         mode,
+        profile: args.tools.profile,
         places: fold.rules.clone(),
         prompt_tool: prompt_tool::resolve(args)?,
         on_denied: config.on_denied,

@@ -66,6 +66,7 @@ pub(super) fn resolve(
         allow_read: config.allow_read.0.clone(),
         deny_read: config.deny_read.0.clone(),
         config_dir: None,
+        makes_config_dir: false,
     })
 }
 

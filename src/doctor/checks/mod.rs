@@ -7,6 +7,7 @@ pub mod environment;
 pub mod hooks;
 pub mod installation;
 pub mod machine;
+pub mod sandbox;
 pub mod servers;
 pub mod service;
 pub mod settings;

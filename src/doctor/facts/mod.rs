@@ -4,6 +4,7 @@ mod command;
 pub mod hooks;
 pub mod install;
 pub mod machine;
+pub mod profile;
 pub mod search;
 pub mod servers;
 pub mod service;

@@ -68,6 +68,21 @@ impl RunEgress {
     }
 }
 
+#[cfg(test)]
+impl RunEgress {
+    /// The network of a test, with nothing open but this relay.
+    pub fn closed(relay: SocketAddrV4, session: &SessionEgress) -> Arc<Self> {
+        let unix = UnixSocketTerms {
+            allows_all: false,
+            listed: Vec::new(),
+            writable: Vec::new(),
+            since: session.since(),
+        };
+        let terms = EgressTerms { relay, allows_binding: false, loopback_ports: Vec::new(), unix };
+        Arc::new(Self::new(terms, session.clone(), Vec::new()))
+    }
+}
+
 /// The network of one job. Clones share their state.
 #[derive(Clone)]
 pub struct JobEgress(Arc<JobState>);
@@ -193,18 +208,7 @@ mod tests {
     use super::*;
 
     fn run(session: &SessionEgress) -> Arc<RunEgress> {
-        let terms = EgressTerms {
-            relay: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
-            allows_binding: false,
-            loopback_ports: Vec::new(),
-            unix: UnixSocketTerms {
-                allows_all: false,
-                listed: Vec::new(),
-                writable: Vec::new(),
-                since: session.since(),
-            },
-        };
-        Arc::new(RunEgress::new(terms, session.clone(), Vec::new()))
+        RunEgress::closed(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1), session)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::unistd::geteuid;
 
 use super::job_egress::UnixSocketTerms;
 
@@ -53,7 +54,12 @@ pub(super) fn open_socket(
     let real = fs::read_link(path_of(&opened)).map_err(|_| missing(Errno::EPERM))?;
     let is_writable = terms.writable.iter().any(|folder| real.starts_with(folder));
     let is_young = found.created().is_ok_and(|born| born >= terms.since);
-    if is_writable && is_young { Ok(opened) } else { Err(UnixPathError::NotOfTheRun(real)) }
+    let is_own = found.uid() == geteuid().as_raw();
+    if is_writable && is_young && is_own {
+        Ok(opened)
+    } else {
+        Err(UnixPathError::NotOfTheRun(real))
+    }
 }
 
 /// The path under which this process can connect to an opened socket.
@@ -99,6 +105,10 @@ mod tests {
         assert_eq!(open(&link, &terms(&root, future)), refused());
         assert!(open(&root.join("same"), &terms(&root, future)).is_err());
         assert_eq!(open(&path, &terms(&root.join("other"), past)), refused());
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(20_002), None).expect("root may");
+            assert_eq!(open(&path, &terms(&root, past)), refused());
+        }
         let listed = UnixSocketTerms { listed: vec![link.clone()], ..terms(&root, future) };
         assert_eq!(open(&path, &listed), Ok(()));
         let all = UnixSocketTerms { allows_all: true, ..terms(&root, future) };

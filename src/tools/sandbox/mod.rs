@@ -17,6 +17,7 @@ mod path_grants;
 mod plain;
 mod policy;
 mod repository;
+mod settings;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,8 +44,8 @@ pub use network::{
 pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
 pub(super) use plain::{Hides, PlainScope};
-pub use policy::SandboxSettings;
 use policy::{PolicyInputs, SandboxPolicy};
+pub use settings::SandboxSettings;
 
 /// The effective sandbox, for the init message and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,6 +75,15 @@ pub struct SandboxState {
     /// What should be denied to commands and is not: paths inside a granted folder, and permission
     /// rules for paths that are patterns.
     pub exposed: Vec<String>,
+}
+
+/// What the sandbox of a run does not enforce on this machine, in words with the remedies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxGaps {
+    /// What the kernel lacks.
+    pub kernel: Option<String>,
+    /// What is denied, and lies where commands can reach it.
+    pub exposed: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -108,6 +118,7 @@ pub(super) struct Sandbox {
     kernel: KernelSupport,
     network: NetworkAccess,
     capabilities: RootCapabilities,
+    gaps: SandboxGaps,
     /// What the warning says, if there is one.
     warning: Option<String>,
     caches: Once,
@@ -141,8 +152,11 @@ impl Sandbox {
         let sockets = is_on && !matches!(network, NetworkAccess::Off | NetworkAccess::Listed);
         let sockets = if sockets { control_sockets::reachable(around) } else { Vec::new() };
         let exposure = Exposure { sockets, ..exposure };
-        let of_kernel = kernel.gap(settings.no_network).filter(|_| wanted);
-        let gap = of_kernel.clone().or_else(|| exposure.gap());
+        let gaps = SandboxGaps {
+            kernel: kernel.gap(settings.no_network).filter(|_| wanted),
+            exposed: exposure.gap(),
+        };
+        let gap = gaps.kernel.clone().or_else(|| gaps.exposed.clone());
         let enforced = match (is_on, &gap) {
             (false, _) => Enforced::None,
             (true, None) => Enforced::Full,
@@ -152,7 +166,7 @@ impl Sandbox {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
         // Exposure in temporary folders only is reported in the result, without a warning.
-        let is_told = of_kernel.is_some()
+        let is_told = gaps.kernel.is_some()
             || policy.exposes_in_tree(&exposure)
             || !exposure.sockets.is_empty();
         let warning = gap.filter(|_| is_told);
@@ -172,7 +186,12 @@ impl Sandbox {
             egress: egress.cloned(),
             signals: own_only(kernel.landlock.restricts_signals()),
             processes: own_only(kernel.filters_calls),
-            exposed: [exposure.list(), policy.always_open(kernel.filters_calls, is_on)].concat(),
+            exposed: [
+                exposure.list(),
+                policy.always_open(kernel.filters_calls, is_on),
+                if is_on { Vec::new() } else { settings.own_logins() },
+            ]
+            .concat(),
         };
         Ok(Self {
             policy: Arc::new(policy),
@@ -180,6 +199,7 @@ impl Sandbox {
             kernel,
             network,
             capabilities: settings.capabilities,
+            gaps,
             warning: warning.map(|gap| format!("the sandbox does not hold: {gap}")),
             caches: Once::new(),
         })
@@ -214,6 +234,10 @@ impl Sandbox {
     /// Where commands may write; in any mode, for without a sandbox they write there first.
     pub(super) fn writable(&self) -> &[PathBuf] {
         self.policy.writable()
+    }
+
+    pub(super) fn gaps(&self) -> &SandboxGaps {
+        &self.gaps
     }
 
     pub(super) fn warning(&self) -> Option<&str> {

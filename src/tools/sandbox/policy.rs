@@ -17,9 +17,8 @@ use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
 use super::logins::{LoginPlaces, logins};
 use super::mounts;
-use super::network::Egress;
 use super::path_grants::{TerminalAccess, device_grants, grant_cache, grant_siblings};
-use crate::types::SandboxMode;
+use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
 
@@ -30,27 +29,6 @@ const OPEN_SHARED_OBJECTS: &str =
 
 /// Where message queues are files.
 const MESSAGE_QUEUES: &str = "/dev/mqueue";
-
-/// The user's settings for the sandbox. Paths are absolute, relative to the home folder (`~/`), or
-/// relative to the working directory.
-#[derive(Clone, Debug, Default)]
-pub struct SandboxSettings {
-    pub mode: SandboxMode,
-    /// Commands have no network.
-    pub no_network: bool,
-    /// Commands reach the hosts of its lists only.
-    pub egress: Option<Egress>,
-    /// Whether commands may use terminals.
-    pub terminals: TerminalAccess,
-    /// The capabilities of commands of root.
-    pub capabilities: RootCapabilities,
-    pub allow_write: Vec<String>,
-    pub deny_write: Vec<String>,
-    pub allow_read: Vec<String>,
-    pub deny_read: Vec<String>,
-    /// The folder with outlast's settings, logins and sessions, which commands may not access.
-    pub config_dir: Option<PathBuf>,
-}
 
 /// What a policy is made from.
 pub(super) struct PolicyInputs<'a> {
@@ -69,6 +47,8 @@ pub(super) struct SandboxPolicy {
     /// The denied places that the kernel keeps from commands, whether or not they exist: a login may
     /// be made while a command runs. Below what is granted whole nothing can be taken out.
     closed: Vec<PathBuf>,
+    /// A denied place that the run makes if it does not exist.
+    made: Option<PathBuf>,
     /// What the user denied, so that it is never passed over in silence.
     denied_by_user: Vec<PathBuf>,
     /// Those of them that the user denied even to read.
@@ -140,6 +120,8 @@ impl SandboxPolicy {
         policy.roots.push(scratch.clone());
         policy.roots.sort_unstable();
         policy.roots.dedup();
+        let config_dir = settings.config_dir.as_ref().filter(|_| settings.makes_config_dir);
+        policy.made = config_dir.map(|folder| resolve(&around.cwd.join(folder)));
         policy.logins = logins(around, &policy.denied_reads);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
@@ -196,7 +178,9 @@ impl SandboxPolicy {
     fn exposed(&self) -> Vec<PathBuf> {
         let whole = self.granted_whole();
         let within = |place: &&PathBuf| whole.contains(place);
-        let there = |place: &&PathBuf| fs::symlink_metadata(place).is_ok();
+        let there = |place: &&PathBuf| {
+            fs::symlink_metadata(place).is_ok() || self.made.as_ref() == Some(*place)
+        };
         let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
         let mut exposed: Vec<PathBuf> = read
             .chain(&self.secrets.write_protected)
@@ -391,6 +375,7 @@ mod tests {
     use super::super::context::LookedUp;
     use super::super::known_paths::TEMPORARY;
     use super::*;
+    use crate::types::SandboxMode;
 
     /// A home, a repository and a folder beside it. All of them are among temporary things, so
     /// the policy is given a temporary folder of its own.

@@ -24,7 +24,7 @@ impl Egress {
     /// The lack. It may be that of a moment, so the next call tries again.
     pub(in super::super) fn verify(&self, supervisor: &Supervisor) -> Result<(), String> {
         if self.verified().get().is_none() {
-            probe(supervisor, self)?;
+            probe(supervisor, self, PROBE_MAX)?;
             // Another thread may have set it.
             let _ = self.verified().set(());
         }
@@ -33,6 +33,11 @@ impl Egress {
 
     /// The lack that keeps this machine from holding commands to lists of domains. Blocks.
     pub fn missing(supervisor: &Supervisor) -> Option<String> {
+        Self::missing_within(supervisor, PROBE_MAX)
+    }
+
+    /// Like [`Self::missing`], with another limit for the trial.
+    pub fn missing_within(supervisor: &Supervisor, limit: Duration) -> Option<String> {
         let options = EgressOptions {
             lists: DomainLists::default(),
             allows_binding: false,
@@ -40,15 +45,16 @@ impl Egress {
             unix_sockets: Vec::new(),
             proxy: Arc::new(|_| None),
         };
-        Self::new(options).verify(supervisor).err()
+        probe(supervisor, &Self::new(options), limit).err()
     }
 }
 
-/// Runs the trial in a child of the supervisor. Blocks for some milliseconds.
+/// Runs the trial in a child of the supervisor. Blocks for some milliseconds, and for `limit` if the
+/// child hangs.
 ///
 /// # Errors
 /// The reason why commands cannot be held.
-fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
+fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<(), String> {
     let trial = || -> io::Result<Option<ProbeResult>> {
         // Without the run's records: the trial is refused much.
         let egress = Egress::new(egress.options().clone());
@@ -74,7 +80,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut running = supervisor.start(&job).await?;
-            let status = timeout_while_running(PROBE_MAX, running.exit()).await;
+            let status = timeout_while_running(limit, running.exit()).await;
             Ok(status.flatten().and_then(|status| ProbeResult::of_exit_code(status.code()?)))
         })
     };
@@ -84,7 +90,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
         Ok(Some(ProbeResult::Holds)) => return Ok(()),
         Ok(Some(ProbeResult::NoRelay)) => {
             "the memory or the descriptors of commands cannot be read (Yama, gVisor or another \
-             sandbox forbids it)"
+             sandbox forbids it), or outlast may open too few files (ulimit -n)"
                 .to_owned()
         }
         Ok(Some(ProbeResult::ReachesOthers)) => "ports of other programs are reached".to_owned(),
@@ -92,6 +98,9 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
         Ok(None) => "the trial did not end as it should".to_owned(),
         Err(error) if error.raw_os_error() == Some(EBUSY) => {
             "another program already decides system calls here (EBUSY)".to_owned()
+        }
+        Err(error) if error.raw_os_error() == Some(EMFILE) => {
+            return Err("outlast may open too few files (ulimit -n)".to_owned());
         }
         Err(error) => format!("seccomp user notification is not available ({error})"),
     };
@@ -104,3 +113,4 @@ fn probe(supervisor: &Supervisor, egress: &Egress) -> Result<(), String> {
 }
 
 const EBUSY: i32 = nix::errno::Errno::EBUSY as i32;
+const EMFILE: i32 = nix::errno::Errno::EMFILE as i32;

@@ -320,7 +320,7 @@ mod tests {
     use super::super::lists::DomainLists;
     use super::super::upstream::{ProxyScheme, UpstreamProxy};
     use super::*;
-    use crate::process::{EgressTerms, SessionEgress, UnixSocketTerms};
+    use crate::process::SessionEgress;
 
     /// Longer than any machine takes: only a connection that stays open takes it.
     const PATIENCE: Duration = Duration::from_mins(1);
@@ -336,23 +336,11 @@ mod tests {
     impl Fixture {
         /// A relay without any grace.
         async fn open() -> Self {
-            let session = SessionEgress::default();
             let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
             let listener = bind().await.expect("a free port");
             let outside = bind().await.expect("a free port");
             let SocketAddr::V4(address) = listener.local_addr().expect("it is bound") else {
                 panic!("it is bound to an IPv4 address");
-            };
-            let terms = EgressTerms {
-                relay: address,
-                allows_binding: false,
-                loopback_ports: Vec::new(),
-                unix: UnixSocketTerms {
-                    allows_all: false,
-                    listed: Vec::new(),
-                    writable: Vec::new(),
-                    since: session.since(),
-                },
             };
             let proxy = UpstreamProxy {
                 scheme: ProxyScheme::Http,
@@ -365,7 +353,7 @@ mod tests {
                 resolver: Arc::new(SystemResolver),
                 proxy: Arc::new(move |_| Some(proxy.clone())),
             };
-            let run = Arc::new(RunEgress::new(terms, session, Vec::new()));
+            let run = RunEgress::closed(address, &SessionEgress::default());
             let job = JobEgress::new(&run, &Arc::new(CancellationToken::new().drop_guard()));
             let relay = Relay { grace: Duration::ZERO, ..Relay::new(run, outgoing) };
             Self { relay: Arc::new(relay), job, listener, outside }

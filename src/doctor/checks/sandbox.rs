@@ -1,0 +1,121 @@
+//! Checks the sandbox of the run as configured, and each promise of `--profile untrusted`.
+
+use super::super::finding::Finding;
+use super::super::{ProfileFacts, ResolvedConfig};
+
+/// Remedies for what the kernel lacks, and for what lies where commands write.
+const KERNEL_FIX: &str =
+    "use Linux 6.2 or later, with Landlock and seccomp, and do not forbid them in the container";
+const EXPOSED_FIX: &str = "give the run a HOME and an OUTLAST_CONFIG_DIR that are not below a temporary folder, and see \
+     outlast help security";
+
+/// Reports what the sandbox of a run would not keep from commands, though the kernel could.
+pub fn check_run_sandbox(known: &ResolvedConfig) -> Vec<Finding> {
+    let finding = known.exposed.as_ref().map(|exposed| {
+        Finding::warning(
+            "sandbox",
+            format!("the sandbox of a run would be partial: {exposed}"),
+            "commands with a permission rule can read or change it; --sandbox required does not begin",
+            EXPOSED_FIX,
+        )
+    });
+    Vec::from_iter(finding)
+}
+
+/// A promise of the profile.
+struct Promise {
+    /// What it is about.
+    name: &'static str,
+    /// How it holds, or why it does not.
+    state: Result<String, String>,
+}
+
+impl Promise {
+    fn holds(name: &'static str, how: impl Into<String>) -> Self {
+        Self { name, state: Ok(how.into()) }
+    }
+
+    fn line(&self) -> String {
+        match &self.state {
+            Ok(how) => format!("{}: holds: {how}", self.name),
+            Err(gap) => format!("{}: does not hold: {gap}", self.name),
+        }
+    }
+}
+
+/// Reports each promise of `--profile untrusted` on this machine. `None`: no run can be set up at
+/// all, which is reported elsewhere.
+pub fn check_profile(known: &ResolvedConfig) -> Option<Finding> {
+    let facts = match known.profile.as_ref()? {
+        Ok(facts) => facts,
+        Err(why) => return Some(unusable(why)),
+    };
+    let promises = promises(facts);
+    let lines = promises.iter().map(Promise::line);
+    let broken: Vec<&str> =
+        promises.iter().filter(|it| it.state.is_err()).map(|it| it.name).collect();
+    let finding = if broken.is_empty() {
+        Finding::ok("profile", "--profile untrusted holds on this machine")
+    } else {
+        let is_exposed = facts.gaps.kernel.is_none() && facts.no_egress.is_none();
+        Finding::warning(
+            "profile",
+            format!("--profile untrusted does not hold on this machine: {}", broken.join(", ")),
+            "a run with it ends with exit code 2 before anything is sent",
+            if is_exposed { EXPOSED_FIX } else { KERNEL_FIX },
+        )
+    };
+    Some(finding.with(lines))
+}
+
+fn unusable(why: &str) -> Finding {
+    Finding::warning(
+        "profile",
+        format!("--profile untrusted cannot be used: {}", why.lines().next().unwrap_or_default()),
+        "a run with it ends with exit code 2 before anything is sent",
+        "correct it, or see outlast help security",
+    )
+    .with(why.lines().skip(1).map(str::to_owned))
+}
+
+fn promises(facts: &ProfileFacts) -> [Promise; 4] {
+    let ProfileFacts { sandbox, gaps, no_egress, missing_limits, no_price } = facts;
+    let abi = sandbox.abi;
+    let gap = gaps.kernel.as_ref().or(gaps.exposed.as_ref());
+    let files = Promise {
+        name: "sandbox",
+        state: match gap {
+            Some(gap) => Err(gap.clone()),
+            None => Ok(format!(
+                "commands write to temporary folders only and read no credentials (Landlock, \
+                 version {abi}, and seccomp)"
+            )),
+        },
+    };
+    let hosts = sandbox.allowed_domains.join(", ");
+    let network = Promise {
+        name: "network",
+        state: match (no_egress, sandbox.network) {
+            (Some(gap), _) => Err(gap.clone()),
+            (None, "off") => {
+                Ok("commands have none (seccomp); WebFetch and WebSearch are off".to_owned())
+            }
+            (None, "allowlist") => Ok(format!(
+                "commands and WebFetch reach {hosts} only (seccomp notification); WebSearch is off"
+            )),
+            (None, _) => Err(gaps.kernel.clone().unwrap_or_else(|| "it is open".to_owned())),
+        },
+    };
+    let checkout = Promise::holds(
+        "checkout",
+        "none of its settings, memory files, agents, skills and servers is used",
+    );
+    let missing = missing_limits.iter().map(|flag| format!("without --{flag}"));
+    let missing: Vec<String> = missing.chain(no_price.clone()).collect();
+    let limits = match &missing[..] {
+        [] => "the settings set a budget and a time limit".to_owned(),
+        missing => format!("a run does not begin: {}", missing.join("; ")),
+    };
+    let limits = Promise::holds("limits", limits);
+    [files, network, checkout, limits]
+}
