@@ -177,7 +177,7 @@ pub struct SessionArgs {
     /// Go on with the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub go_on: bool,
-    /// Go on with this session
+    /// Go on with this session: its id, the beginning of one, its name, or latest
     #[arg(short = 'r', long, value_name = "ID")]
     pub resume: Option<String>,
     /// Go on with this session, or start it: the same command may be run again and again

@@ -10,6 +10,7 @@ mod inspect;
 mod parse_errors;
 mod report;
 mod sessions;
+mod synonyms;
 
 use std::path::PathBuf;
 
@@ -190,7 +191,7 @@ pub struct RehearseArgs {
     /// A built-in scenario by name, or a scenario file
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<String>,
-    /// Rehearse a recorded session: its id, the beginning of one, or latest
+    /// Rehearse a recorded session: its id, the beginning of one, its name, or latest
     #[arg(long, value_name = "SESSION", conflicts_with = "scenario")]
     pub from: Option<String>,
     /// List the built-in scenarios
@@ -298,7 +299,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     let words = argv::normalise(words)?;
     let asks_summary = words.iter().take_while(|word| *word != "--").any(|word| word == "-h");
     let cli = if asks_summary { help::summary(command()) } else { command() };
-    let named = std::iter::once("outlast".to_owned()).chain(words);
+    let named = std::iter::once("outlast".to_owned()).chain(words.iter().cloned());
     let parsed = cli.try_get_matches_from(named);
     match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
@@ -339,7 +340,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
             inspect(words, InspectSubject::SetupToken)
         }
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run.with_presets()))),
-        Err(error) => parse_errors::explain(&error),
+        Err(error) => parse_errors::explain(&error, &words),
     }
 }
 

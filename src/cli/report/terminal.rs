@@ -23,6 +23,12 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
     for (label, value) in lines {
         let _ = writeln!(text, "  {label:<widest$}  {}", clean(&value));
     }
+    for block in &document.blocks {
+        let _ = writeln!(text, "\n{}", clean(&block.heading));
+        for line in block.text.lines() {
+            let _ = writeln!(text, "{}", format!("  {}", clean(line)).trim_end());
+        }
+    }
     for table in &document.tables {
         let _ = writeln!(text, "\n{}", table.heading);
         text.push_str(&lay_out(table, width));

@@ -117,7 +117,7 @@ fn config(fold: &Fold, mistakes: &mut Vec<String>) -> Config {
     })
 }
 
-/// Adds the variables that neither the contract nor the managed files outrank.
+/// Adds the variables that neither the contract, nor `--settings`, nor the managed files outrank.
 fn add_variables(
     fold: &mut Fold,
     flags: &SettingFlags,
@@ -128,8 +128,9 @@ fn add_variables(
 ) {
     for assigned in variables::read(all, flags, mistakes) {
         let is_managed = sources.managed.sets(assigned.variable);
-        let is_held = held.holds(assigned.setting.key) && !is_managed;
-        if !is_held {
+        let key = assigned.setting.key;
+        let is_outranked = held.holds(key) || sources.of_flag.contains(key);
+        if is_managed || !is_outranked {
             let file = fold.set_at(assigned.variable, outer, all).map(ToOwned::to_owned);
             fold.add_variable(assigned, file.as_deref());
         }

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
+use crate::cli::session_name;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
@@ -41,7 +42,7 @@ pub fn resolve(
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
     let variables = variables.into();
-    let args = &with_named_session(args, &variables, &cwd);
+    let args = &with_named_session(args, &variables, &cwd)?;
     let terms = read_terms(args, &variables, &cwd);
     let settings = resolve_resumed(&managed::files(), args, &variables, cwd, &terms)?;
     check_credential(&settings)?;
@@ -357,19 +358,27 @@ fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
     }
 }
 
-/// The flags with the id of the session that `--resume` names by its name.
-fn with_named_session(args: &RunArgs, variables: &Variables, cwd: &Path) -> RunArgs {
+/// The flags with the whole id of the session that `--resume` names: by its id or the beginning of one,
+/// by its name, or as `latest`.
+///
+/// # Errors
+/// There is none, or there are several.
+fn with_named_session(
+    args: &RunArgs,
+    variables: &Variables,
+    cwd: &Path,
+) -> Result<RunArgs, UsageError> {
     let mut args = args.clone();
-    let given = args.session.resume.take();
-    args.session.resume = given.map(|given| {
-        if Uuid::try_parse(&given).is_ok() {
-            return given;
-        }
-        let folder = session_dir(&args, &environment::config_dir(variables));
-        let found = journal::session_named(&SessionFolder::new(&folder, cwd), &given);
-        found.map_or(given, |id| id.as_str().to_owned())
-    });
-    args
+    let Some(given) = args.session.resume.take() else { return Ok(args) };
+    if Uuid::try_parse(given.trim()).is_ok() {
+        args.session.resume = Some(given);
+        return Ok(args);
+    }
+    let folder = session_dir(&args, &environment::config_dir(variables));
+    let found = session_name::find(&SessionFolder::new(&folder, cwd), given.trim());
+    let found = found.map_err(|error| error.with_place("--resume"))?;
+    args.session.resume = Some(found.id.to_string());
+    Ok(args)
 }
 
 /// Reads how the session to resume was started. Errors are reported later, when it is opened.

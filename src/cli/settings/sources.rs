@@ -1,6 +1,6 @@
 //! Reads the settings files in order of precedence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -91,6 +91,8 @@ pub(super) struct SettingsSources {
     pub(super) memory: MemorySources,
     /// The managed settings, already part of `fold`.
     pub(super) managed: ManagedSettings,
+    /// What `--settings` sets, already part of `fold`: variables do not outrank it.
+    pub(super) of_flag: BTreeSet<&'static str>,
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
     pub(super) library: PromptLibrary,
@@ -154,6 +156,7 @@ pub(super) fn read_all(
     reading.files.extend(above);
     held.merge_into_files(&mut reading.fold);
     if let Some(parsed) = flag {
+        reading.of_flag.extend(parsed.keys());
         reading.merge(&parsed, ServerAuthor::Settings);
     }
     let plugins = reading.plugins(args, cwd, &environment::own_folders(variables), &managed);
@@ -190,6 +193,8 @@ struct SourceReader {
     servers: Vec<NamedServer>,
     /// Only servers that flags name count.
     strict: bool,
+    /// The keys that `--settings` sets.
+    of_flag: BTreeSet<&'static str>,
 }
 
 impl SourceReader {
@@ -446,6 +451,7 @@ impl SourceReader {
             ignored_warning,
             memory,
             managed,
+            of_flag: self.of_flag,
             servers: self.servers,
             library,
             plugins,
