@@ -145,7 +145,12 @@ fn the_summary_fits_a_screen_and_leads_to_the_rest() {
     let all = printed(&["--help"]);
     let options = all.lines().filter(|line| line.trim_start().starts_with('-')).count();
     assert!(options > 70, "{options} options");
-    for argument in args::command().get_arguments().filter(|argument| !argument.is_hide_set()) {
+    let command = args::command();
+    let shown = command.get_arguments().filter(|argument| {
+        // What few people need is in the manual alone.
+        !argument.is_hide_set() && !argument.is_hide_short_help_set()
+    });
+    for argument in shown {
         if let Some(long) = argument.get_long() {
             assert!(all.contains(&format!("--{long}")), "--{long}");
         }

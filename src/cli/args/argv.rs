@@ -76,6 +76,28 @@ pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageEr
         .collect()
 }
 
+/// Takes `-C DIR` off the beginning of the words, where it is for any command.
+pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf>, Vec<OsString>) {
+    if raw.first().is_some_and(|word| word == "-C") && raw.len() >= 2 {
+        let rest = raw.split_off(2);
+        return (raw.pop().map(PathBuf::from), rest);
+    }
+    (None, raw)
+}
+
+/// The value of `--color`, scanned before the command line is validated.
+pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
+    let own = raw.iter().take_while(|word| *word != "--");
+    let own: Vec<_> = own.map(|word| word.to_string_lossy()).collect();
+    let given = own.iter().enumerate().filter_map(|(index, word)| match word.split_once('=') {
+        Some(("--color", value)) => Some(value.to_owned()),
+        Some(_) => None,
+        None if word == "--color" => own.get(index + 1).map(ToString::to_string),
+        None => None,
+    });
+    given.last()
+}
+
 fn shortened(text: &str) -> String {
     let short: String = text.chars().take(40).collect();
     if short.len() < text.len() { short + "..." } else { short }
@@ -119,7 +141,7 @@ impl RequestedOutput {
             let value = inline.or_else(|| words.peek().map(ToString::to_string));
             match (flag.as_str(), value) {
                 ("--output-format", Some(value)) => asked = format_named(&value).or(asked),
-                ("--print", _) => print = true,
+                ("--print" | "--unattended", _) => print = true,
                 _ if is_print_switch(&word) => print = true,
                 ("--verbose", _) => wanted.verbose = true,
                 ("--input-format", Some(value)) => {

@@ -18,7 +18,7 @@ use clap::builder::StyledStr;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use argv::ProgramName;
-pub(super) use argv::{RequestedOutput, from_os};
+pub(super) use argv::{RequestedOutput, from_os, split_directory, wanted_colors};
 pub use batch::{
     BatchAction, BatchArgs, BatchEngine, BatchStatusArgs, BatchWorkerArgs, CollectBatchArgs,
     CollectFormat, StartBatchArgs,
@@ -40,6 +40,7 @@ use inspect::InspectWords;
 
 use super::manual;
 use super::usage::UsageError;
+use crate::config::environment::ColorChoice;
 use crate::config::flags::SettingFlags;
 use crate::config::values;
 
@@ -64,6 +65,16 @@ struct Cli {
     /// Print help, which is a summary with -h
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
+    /// When messages have colours; also OUTLAST_COLOR
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        help_heading = "Help",
+        ignore_case = true
+    )]
+    color: Option<ColorChoice>,
     /// Print the version
     #[arg(short = 'v', visible_short_alias = 'V', long, help_heading = "Help")]
     version: bool,
@@ -133,6 +144,9 @@ pub struct RunArgs {
     /// The task; `-` reads it from standard input
     #[arg(value_name = "PROMPT")]
     pub prompt: Option<String>,
+    /// Show the model this image with the prompt; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Agents, commands and skills")]
+    pub image: Vec<PathBuf>,
     #[command(flatten, next_help_heading = "Output")]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -270,6 +284,9 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
             "after -- there may be flags of outlast run, and nothing else",
         ));
     };
+    if args.session.directory.is_some() {
+        return Err(UsageError::new("-C stands before the command: outlast -C DIR COMMAND"));
+    }
     Ok(args)
 }
 
@@ -366,6 +383,11 @@ fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
     let command = cli.find_subcommand_mut(topic);
     let command = command.ok_or_else(|| manual::unknown_topic(topic, &names))?;
     Ok(CliRequest::Help(command.render_help()))
+}
+
+/// The help of a run as a summary of one screen.
+pub(super) fn summary() -> StyledStr {
+    help::summary(command()).render_help()
 }
 
 /// Returns the clap command, for the man page.

@@ -139,6 +139,9 @@ fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     let mut near: Vec<(usize, &str)> =
         names.filter_map(|name| Some((distance(&wanted, name)?, name))).collect();
     near.sort_unstable();
+    if near.first().is_some_and(|(distance, _)| *distance < PART_DISTANCE) {
+        near.retain(|(distance, _)| *distance < PART_DISTANCE);
+    }
     let near: Vec<&str> = near.into_iter().map(|(_, name)| name).take(NEAR_MAX).collect();
     let hint = if near.is_empty() {
         "outlast config lists all, and outlast help settings describes them".to_owned()

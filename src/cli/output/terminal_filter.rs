@@ -134,9 +134,12 @@ pub(super) fn break_lines(text: &str, columns: usize) -> String {
         .word_splitter(WordSplitter::NoHyphenation);
     let filled = textwrap::fill(text, options);
     let broken = filled.split('\n').map(|line| {
-        let mut pieces = break_at_separators(line, columns.saturating_sub(INDENT.len()));
-        let rest = pieces.split_off(1);
-        rest.into_iter().fold(pieces.concat(), |text, piece| text + "\n" + INDENT + &piece)
+        if measure_text_width(line) <= columns {
+            return line.to_owned();
+        }
+        let (indent, text) = line.strip_prefix(INDENT).map_or(("", line), |text| (INDENT, text));
+        let pieces = break_at_separators(text, columns.saturating_sub(INDENT.len()));
+        format!("{indent}{}", pieces.join(&format!("\n{INDENT}")))
     });
     broken.collect::<Vec<_>>().join("\n")
 }

@@ -80,6 +80,9 @@ async fn run(
             print(&text.to_string())?;
             return Ok(0);
         }
+        CliRequest::Run(run) if run.session.directory.is_some() => {
+            return Err(UsageError::new("a rehearsal works in a folder of its own; leave -C out"));
+        }
         CliRequest::Run(run) => run,
         CliRequest::Version(_)
         | CliRequest::Completions(_)

@@ -205,6 +205,12 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
              out",
         ));
     }
+    if let Some(missing) = args.image.iter().find(|path| !path.is_file()) {
+        return Err(UsageError::new(format!(
+            "--image {}: there is no such file; name one that exists",
+            missing.display()
+        )));
+    }
     let mode = args.flags.texts("permission-mode").last();
     let mode = mode.and_then(|mode| PermissionMode::parse(mode));
     let is_bypass = args.flags.has("dangerously-skip-permissions")
@@ -259,15 +265,20 @@ fn output(
     step_summary: Option<PathBuf>,
 ) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
-    let format = output.output_format.unwrap_or_else(|| OutputFormat::default_for(output.print));
+    let is_text = output.print || output.unattended;
+    let format = output.output_format.unwrap_or_else(|| OutputFormat::default_for(is_text));
     let detail = output.log_detail
         || args.compatibility.logs_detail()
         || output.verbose && format == OutputFormat::Text;
-    let verbosity = match (output.quiet, detail) {
-        (true, _) => Some(Verbosity::Waits),
-        (false, true) => Some(Verbosity::Detail),
-        (false, false) => None,
+    let verbosity = match (output.unattended, output.quiet, detail) {
+        (true, ..) => Some(Verbosity::Failures),
+        (false, true, _) => Some(Verbosity::Waits),
+        (false, false, true) => Some(Verbosity::Detail),
+        (false, false, false) => None,
     };
+    if !output.output_fields.is_empty() && format != OutputFormat::Json {
+        return Err(UsageError::new("--output-fields needs --output-format json; add it"));
+    }
     for (flag, given) in [
         ("--include-partial-messages", output.include_partial_messages),
         ("--include-hook-events", output.include_hook_events),
@@ -285,7 +296,9 @@ fn output(
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
+        fields: output.output_fields.clone(),
         result_file: output_file("--result-file", output.result_file.as_deref())?,
+        last_message_file: output_file("--last-message-file", output.last_message_file.as_deref())?,
         heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
         debug_file: output_file("--debug-file", args.compatibility.debug_file.as_deref())?,
         dumb_terminal: env.dumb_terminal,
@@ -317,7 +330,8 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
-        stdin: match (args.output.no_stdin, dash || args.output.stdin) {
+        images: args.image.clone(),
+        stdin: match (args.output.leaves_stdin(dash), dash || args.output.stdin) {
             (true, _) => StdinWish::Refuse,
             (false, true) => StdinWish::Insist,
             (false, false) => StdinWish::Auto,

@@ -127,11 +127,8 @@ pub(super) fn read_all(
     let managed: Vec<ParsedSettings> = by_host.into_iter().chain(of_machine).collect();
     let managed_files = std::mem::take(&mut reading.files);
     let shared = reading.shared_file(home.as_deref(), config_dir, wants("user"));
-    let user = if wants("user") {
-        reading.read_user_file(&config_dir.join("settings.json"))
-    } else {
-        None
-    };
+    let own_file = wants("user").then(|| config_dir.join("settings.json"));
+    let user = own_file.and_then(|path| reading.read_user_file(&path));
     let below = std::mem::take(&mut reading.files);
     let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
     let above = std::mem::replace(&mut reading.files, below);
