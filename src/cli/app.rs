@@ -44,6 +44,8 @@ struct CommandLine {
     name: ProgramName,
     /// The folder to work in, if one is named before the command.
     directory: Option<PathBuf>,
+    /// The value of `--color`.
+    colors: Option<String>,
     /// The words after the program's name.
     words: Vec<OsString>,
 }
@@ -69,11 +71,13 @@ pub fn main() -> ExitCode {
     forbid_dumps();
     let mut words = env::args_os();
     let name = ProgramName::of(words.next().as_deref());
-    let (directory, raw) = split_directory(words.collect());
+    let whole: Vec<OsString> = words.collect();
+    let colors = wanted_colors(&whole);
+    let (directory, raw) = split_directory(whole);
     let wanted = Arc::new(RequestedOutput::scan(&raw, name));
     let code = match listening {
         Ok((runtime, signals)) => {
-            let line = CommandLine { name, directory, words: raw };
+            let line = CommandLine { name, directory, colors, words: raw };
             run_with_watchdog(&runtime, &signals, line, &wanted)
         }
         Err(error) => {
@@ -139,18 +143,20 @@ fn dispatch(
         change_folder(directory)?;
     }
     let mut variables: Variables = env::vars_os().collect();
-    if let Some(when) = wanted_colors(&raw.words) {
+    if let Some(when) = raw.colors {
         variables.insert(COLOR.into(), when.into());
     }
-    let around = Surroundings { signals, last, variables };
     if raw.words.is_empty() && io::stdin().is_terminal() {
         // Without a prompt there is nothing to run, and a user at a terminal looks for help.
-        let text = args::summary();
-        let is_plain = Screen::of_stdout(&around.variables).styling.is_plain();
-        eprint_help(&text, is_plain);
+        eprint_help(&args::summary(), Screen::of_stdout(&variables).styling.is_plain());
         return Ok(exit_code::USAGE);
     }
-    match args::parse_process(&args::from_os(raw.words)?, raw.name)? {
+    let request = args::parse_process(&args::from_os(raw.words)?, raw.name)?;
+    perform(request, Surroundings { signals, last, variables })
+}
+
+fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageError> {
+    match request {
         CliRequest::Version(name) => {
             print(&version::line(name))?;
             Ok(0)

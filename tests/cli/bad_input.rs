@@ -58,7 +58,7 @@ fn mistakes_in_flags() {
         (&["--resume", "nonesuch", "hi"], &["--resume", "nonesuch", "neither an id", "name"]),
         (&["--budget", "3", "hi"], &["unknown flag --budget", "did you mean --max-budget-usd?"]),
         (&["--json", "hi"], &["did you mean --output-format json?"]),
-        (&["-C", "/no/such/folder", "doctor"], &["-C /no/such/folder", "name a folder"]),
+        (&["-C", "/no/such/folder", "hi"], &["-C /no/such/folder", "name a folder"]),
         (&["--image", "gone.png", "hi"], &["--image gone.png", "no such file"]),
         (&["--output-fields", "result", "--output-format", "text", "hi"], &["--output-fields"]),
         (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),

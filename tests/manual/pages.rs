@@ -70,6 +70,7 @@ fn the_folder_holds_these_pages_and_no_others() {
         entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
     let sources = PAGES.iter().map(|(name, section)| format!("{name}.{section}"));
     let mut wanted: Vec<_> = sources.flat_map(|page| [format!("{page}.md"), page]).collect();
+    wanted.push("images".to_owned());
     found.sort();
     wanted.sort();
     assert_eq!(found, wanted);

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::compatibility::has_optional_value;
 use super::{InputFormat, OutputFormat};
 use crate::cli::usage::UsageError;
+use crate::config::environment::ColorChoice;
 use crate::host::exit_code_for_hosts;
 use crate::tools::{ToolName, classify_tool_name};
 
@@ -76,13 +77,25 @@ pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageEr
         .collect()
 }
 
-/// Takes `-C DIR` off the beginning of the words, where it is for any command.
+/// Takes `-C DIR` off the beginning of the words, where it is for any command, and `--color WHEN`, whose
+/// value [`wanted_colors`] has read.
 pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf>, Vec<OsString>) {
-    if raw.first().is_some_and(|word| word == "-C") && raw.len() >= 2 {
+    let mut directory = None;
+    while raw.len() >= 2 {
+        let is_directory = raw[0] == "-C" && directory.is_none();
+        let is_colour = raw[0] == "--color" && raw[1].to_str().is_some_and(is_color_choice);
+        if !is_directory && !is_colour {
+            break;
+        }
         let rest = raw.split_off(2);
-        return (raw.pop().map(PathBuf::from), rest);
+        directory = raw.pop().map(PathBuf::from).filter(|_| is_directory).or(directory);
+        raw = rest;
     }
-    (None, raw)
+    (directory, raw)
+}
+
+fn is_color_choice(word: &str) -> bool {
+    ColorChoice::from_str(word, true).is_ok()
 }
 
 /// The value of `--color`, scanned before the command line is validated.

@@ -135,7 +135,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "PATH")]
     pub append_system_prompt_file: Option<PathBuf>,
     /// Add to the system prompt of every sub-agent
-    #[arg(long, value_name = "TEXT", hide_short_help = true)]
+    #[arg(long, value_name = "TEXT")]
     pub append_subagent_system_prompt: Option<String>,
 }
 
@@ -163,6 +163,9 @@ pub enum Profile {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct PromptArgs {
+    /// Show the model this image with the prompt; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub image: Vec<PathBuf>,
     /// Kinds of sub-agents, by name: JSON, or a file of it
     #[arg(long, value_name = "JSON|PATH")]
     pub agents: Option<String>,

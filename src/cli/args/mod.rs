@@ -144,9 +144,6 @@ pub struct RunArgs {
     /// The task; `-` reads it from standard input
     #[arg(value_name = "PROMPT")]
     pub prompt: Option<String>,
-    /// Show the model this image with the prompt; may be repeated
-    #[arg(long, value_name = "PATH", help_heading = "Agents, commands and skills")]
-    pub image: Vec<PathBuf>,
     #[command(flatten, next_help_heading = "Output")]
     pub output: OutputArgs,
     #[command(flatten)]

@@ -253,9 +253,7 @@ impl RehearsalRun {
 /// is over in a second for a mistake.
 fn report_clock(time_scale: f64) {
     if time_scale > 1.0 && io::stderr().is_terminal() {
-        say(&format!(
-            "the clock of this rehearsal runs {time_scale} times as fast; times below are its own"
-        ));
+        say(&format!("the clock of this rehearsal runs {time_scale} times as fast"));
     }
 }
 

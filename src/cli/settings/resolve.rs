@@ -205,7 +205,7 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
              out",
         ));
     }
-    if let Some(missing) = args.image.iter().find(|path| !path.is_file()) {
+    if let Some(missing) = args.prompts.image.iter().find(|path| !path.is_file()) {
         return Err(UsageError::new(format!(
             "--image {}: there is no such file; name one that exists",
             missing.display()
@@ -330,7 +330,7 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
-        images: args.image.clone(),
+        images: args.prompts.image.clone(),
         stdin: match (args.output.leaves_stdin(dash), dash || args.output.stdin) {
             (true, _) => StdinWish::Refuse,
             (false, true) => StdinWish::Insist,
