@@ -60,7 +60,10 @@ fn mistakes_in_flags() {
         (&["--json", "hi"], &["did you mean --output-format json?"]),
         (&["-C", "/no/such/folder", "hi"], &["-C /no/such/folder", "name a folder"]),
         (&["--image", "gone.png", "hi"], &["--image gone.png", "no such file"]),
-        (&["--output-fields", "result", "--output-format", "text", "hi"], &["--output-fields"]),
+        (
+            &["--output-fields", "result", "--output-format", "stream-json", "hi"],
+            &["--output-fields"],
+        ),
         (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),
         (&["--session-id", id, "--resume", id, "hi"], &["--session-id", "--fork-session"]),
         (&["--fork-session", "hi"], &["--fork-session", "--resume"]),

@@ -236,3 +236,15 @@ fn the_summary_has_bold_headings_on_a_terminal() {
     let plain = on_terminal(&["-h"], 50, &[("NO_COLOR", "1")]);
     assert_eq!(plain, printed(&["-h"]));
 }
+
+#[test]
+fn a_bare_command_line_on_a_terminal_prints_the_summary() {
+    let size = Winsize { ws_row: 50, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(&size, None).expect("a terminal");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
+    command.env_clear().stdin(pty.slave);
+    let output = command.output().expect("outlast starts");
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!((output.status.code(), text.as_str()), (Some(2), printed(&["-h"]).as_str()));
+    assert!(output.stdout.is_empty());
+}

@@ -192,12 +192,20 @@ async fn a_loop_over_files_makes_a_table() {
 async fn a_batch_is_submitted_to_slurm_and_its_state_is_shown_by_its_tasks() {
     let server = serve(Scenario::new().reply("Done."));
     let sbatch = "#!/bin/sh\necho \"$*\" >>sbatch.log\ncat >/dev/null\necho 42\n";
-    let ended = Recipe::new("A batch on Slurm", &server).program("sbatch", sbatch).run("").await;
+    let recipe = Recipe::new("A batch on Slurm", &server).program("sbatch", sbatch);
+    let ended = recipe.run("").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(read_work(&ended, "sbatch.log").contains("--time=60"), "{ended:?}");
     for part in ["parser", "printer", "missing"] {
         assert!(ended.stdout.contains(part), "{part}: {ended:?}");
     }
+    // With other flags, the same file is another batch, and a message says why.
+    let again = ended.again_bare(&server.base_url());
+    let again = again.args(["batch", "tasks.jsonl", "--engine", "matrix", "--", "--max-turns=3"]);
+    let ended = again.run().await;
+    let change = "the flags after -- were --permission-mode acceptEdits, and are --max-turns=3";
+    assert!(ended.stderr.contains("this is a new batch"), "{ended:?}");
+    assert!(ended.stderr.contains(change), "{ended:?}");
 }
 
 #[tokio::test]

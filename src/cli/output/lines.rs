@@ -215,9 +215,9 @@ impl ProgressLines {
             match block {
                 Block::Text { text } => {
                     let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-                    let said = first.map(|line| line.chars().take(INPUT_MAX).collect::<String>());
+                    let first = first.map(|line| line.chars().take(INPUT_MAX).collect::<String>());
                     lines.extend(
-                        said.into_iter().flat_map(|said| self.detail(|| format!("| \"{said}\""))),
+                        first.into_iter().flat_map(|text| self.detail(|| format!("| \"{text}\""))),
                     );
                 }
                 Block::ToolUse { name, input, .. } => {
