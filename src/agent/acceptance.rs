@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::Journal;
+use crate::journal::{FailedCheck, Journal};
 use crate::process::file_reads::read_regular;
 use crate::recovery::{CallEffect, Event, Fingerprint, LoopLimits, ToolCallRecord};
 use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
@@ -76,6 +76,11 @@ impl RunWorld<'_> {
         if !passed {
             let messages = self.conversation.history.messages();
             self.failed_checks.take_in(&check, (attempt, of), messages);
+            self.conversation.journal.failed_check(FailedCheck {
+                command: check.command.clone(),
+                end: check.end_phrase(),
+                output: check.tail(),
+            });
         }
         let check = Arc::new(check);
         self.monitor.emit(&RunEvent::RequirementEnds { check, attempt, of });

@@ -2,17 +2,19 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
+use clap::builder::StyledStr;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 
 use crate::process::forbid_dumps;
 
-use super::args::{self, CliRequest, ProgramName, RequestedOutput};
+use super::args::{self, CliRequest, ProgramName, RequestedOutput, split_directory, wanted_colors};
 use super::batch;
 use super::checkouts::enter_worktree;
 use super::completions;
@@ -23,7 +25,7 @@ use super::exit_watchdog::ExitWatchdog;
 use super::host;
 use super::inspect;
 use super::manual;
-use super::output::Screen;
+use super::output::{Screen, TerminalFilter};
 use super::panics;
 use super::rehearse;
 use super::report;
@@ -33,14 +35,26 @@ use super::signals::{self, SignalState};
 use super::stdout::{print, print_coloured};
 use super::usage::{UsageError, UsageErrorKind};
 use super::version;
-use crate::config::environment::Variables;
+use crate::config::environment::{COLOR, Variables};
 use crate::json::STACK_BYTES;
+use crate::types::exit_code;
 
 /// The command line of the process.
 struct CommandLine {
     name: ProgramName,
+    /// The folder to work in, if one is named before the command.
+    directory: Option<PathBuf>,
+    /// The value of `--color`.
+    colors: Option<String>,
     /// The words after the program's name.
     words: Vec<OsString>,
+}
+
+/// What the environment is, with what flags of all commands say in its place.
+struct Surroundings<'a> {
+    signals: &'a SignalState,
+    last: &'a ExitWatchdog,
+    variables: Variables,
 }
 
 /// Executes the command line. Exactly one result is written, whatever happens.
@@ -57,11 +71,14 @@ pub fn main() -> ExitCode {
     forbid_dumps();
     let mut words = env::args_os();
     let name = ProgramName::of(words.next().as_deref());
-    let raw: Vec<OsString> = words.collect();
+    let whole: Vec<OsString> = words.collect();
+    let colors = wanted_colors(&whole);
+    let (directory, raw) = split_directory(whole);
     let wanted = Arc::new(RequestedOutput::scan(&raw, name));
     let code = match listening {
         Ok((runtime, signals)) => {
-            run_with_watchdog(&runtime, &signals, CommandLine { name, words: raw }, &wanted)
+            let line = CommandLine { name, directory, colors, words: raw };
+            run_with_watchdog(&runtime, &signals, line, &wanted)
         }
         Err(error) => {
             let what = format!("signals cannot be received: {error}");
@@ -122,7 +139,24 @@ fn dispatch(
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Result<u8, UsageError> {
-    match args::parse_process(&args::from_os(raw.words)?, raw.name)? {
+    if let Some(directory) = &raw.directory {
+        change_folder(directory)?;
+    }
+    let mut variables: Variables = env::vars_os().collect();
+    if let Some(when) = raw.colors {
+        variables.insert(COLOR.into(), when.into());
+    }
+    if raw.words.is_empty() && io::stdin().is_terminal() {
+        // Without a prompt there is nothing to run, and a user at a terminal looks for help.
+        eprint_help(&args::summary(), Screen::of_stdout(&variables).styling.is_plain());
+        return Ok(exit_code::USAGE);
+    }
+    let request = args::parse_process(&args::from_os(raw.words)?, raw.name)?;
+    perform(request, Surroundings { signals, last, variables })
+}
+
+fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageError> {
+    match request {
         CliRequest::Version(name) => {
             print(&version::line(name))?;
             Ok(0)
@@ -136,18 +170,20 @@ fn dispatch(
             Ok(0)
         }
         CliRequest::Help(text) => {
-            let variables = env::vars_os().collect();
-            let is_plain = Screen::of_stdout(&variables).styling.is_plain();
+            let is_plain = Screen::of_stdout(&around.variables).styling.is_plain();
             let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
             print_coloured(&format!("{}\n", text.trim_end()))?;
             Ok(0)
         }
         CliRequest::Manual(page) => {
-            manual::show(&page, &env::vars_os().collect())?;
+            manual::show(&page, &around.variables)?;
             Ok(0)
         }
         CliRequest::Run(args) => {
-            let world = process_context(signals, last)?;
+            if let Some(directory) = &args.session.directory {
+                change_folder(directory)?;
+            }
+            let world = around.process_context()?;
             let check: ExitCheck<'_> = &|_, _| Vec::new();
             with_runtime(async {
                 let world = enter_worktree(&args, world).await?;
@@ -158,56 +194,83 @@ fn dispatch(
             })
         }
         CliRequest::Rehearse(args) => {
-            let world = process_context(signals, last)?;
+            let world = around.process_context()?;
             with_runtime(rehearse::rehearse(&args, world))
         }
         CliRequest::Doctor(args) => {
-            let world = process_context(signals, last)?;
-            with_runtime(doctor::doctor(&args, world))
+            let world = around.process_context()?;
+            match new_runtime() {
+                Ok(runtime) => block_on(runtime, doctor::doctor(&args, world)),
+                Err(error) => doctor::report_no_runtime(&args, &world.variables, &error),
+            }
         }
         CliRequest::Config(args) => {
-            let world = process_context(signals, last)?;
+            let world = around.process_context()?;
             with_runtime(config::config(args, world))
         }
         CliRequest::Sessions(args) => {
-            let world = process_context(signals, last)?;
+            let world = around.process_context()?;
             with_runtime(sessions::sessions(args, world))
         }
         CliRequest::Inspect(args) => {
-            let world = process_context(signals, last)?;
+            let world = around.process_context()?;
             with_runtime(inspect::inspect(args, world))
         }
         CliRequest::Report(args) => {
-            let world = process_context(signals, last)?;
+            let world = around.process_context()?;
             with_runtime(report::report(args, world))
         }
         CliRequest::Batch(args) => {
-            let world = process_context(signals, last)?;
+            let world = around.process_context()?;
             with_runtime(batch::batch(&args, world))
         }
     }
 }
 
-/// Reads the environment, the working folder and the other facts of the process, once.
-fn process_context(
-    signals: &SignalState,
-    last: &ExitWatchdog,
-) -> Result<ProcessContext, UsageError> {
-    let variables: Variables = env::vars_os().collect();
-    let cwd = env::current_dir().map_err(|error| {
-        UsageError::new(format!("the working folder cannot be read: {error}; change to another"))
-    })?;
-    let (signals, exit_watchdog) = (signals.clone(), last.clone());
-    Ok(ProcessContext { variables, cwd, signals, exit_watchdog, host: None })
+/// Prints the help to standard error.
+fn eprint_help(text: &StyledStr, is_plain: bool) {
+    let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
+    let mut stderr = TerminalFilter::styled(io::stderr().lock());
+    // The exit code is enough where standard error is not read.
+    let _ = stderr.write_all(format!("{}\n", text.trim_end()).as_bytes());
+}
+
+/// Changes to the folder of `-C`: paths of the command line are relative to it, as with git and make.
+fn change_folder(directory: &Path) -> Result<(), UsageError> {
+    env::set_current_dir(directory).map_err(|error| {
+        UsageError::new(format!("-C {}: {error}; name a folder that exists", directory.display()))
+    })
+}
+
+impl Surroundings<'_> {
+    /// The environment, the working folder and the other facts of the process.
+    fn process_context(self) -> Result<ProcessContext, UsageError> {
+        let cwd = env::current_dir().map_err(|error| {
+            UsageError::new(format!(
+                "the working folder cannot be read: {error}; change to another"
+            ))
+        })?;
+        let (signals, exit_watchdog) = (self.signals.clone(), self.last.clone());
+        Ok(ProcessContext { variables: self.variables, cwd, signals, exit_watchdog, host: None })
+    }
 }
 
 fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {
-    let runtime: Runtime = runtime::Builder::new_multi_thread()
+    block_on(new_runtime().map_err(|error| no_thread(&error))?, work)
+}
+
+fn new_runtime() -> io::Result<Runtime> {
+    runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
-        .map_err(|error| no_thread(&error))?;
+}
+
+fn block_on(
+    runtime: Runtime,
+    work: impl Future<Output = Result<u8, UsageError>>,
+) -> Result<u8, UsageError> {
     let ended = runtime.block_on(work);
     // A thread that is blocked reading standard input must not keep the process alive.
     runtime.shutdown_background();

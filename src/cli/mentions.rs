@@ -1,5 +1,7 @@
 //! Expands `@path` mentions in a prompt: adds the files as the Read tool would show them.
 
+use std::path::PathBuf;
+
 use crate::agent::Setup;
 use crate::tools::{GrantSource, LineRange, NotAttached};
 use crate::transcript::Block;
@@ -56,6 +58,25 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
         };
         let warning = format!("{written} in the prompt is not shown to the model: {why}");
         setup.warnings.push(warning);
+    }
+}
+
+/// Adds images to the prompt. One that cannot be read becomes a warning, as a mention does.
+pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf], source: GrantSource) {
+    for image in images {
+        let path = image.display().to_string();
+        match setup.toolbox.attach(&path, None, source) {
+            Ok(blocks) if blocks.iter().any(|block| matches!(block, Block::Image { .. })) => {
+                setup.prompt.content.extend(presented(&path, blocks));
+            }
+            Ok(_) => setup.warnings.push(format!("--image {path}: it is no image; use @{path}")),
+            Err(NotAttached::Missing) => {
+                setup.warnings.push(format!("--image {path}: there is no such file"));
+            }
+            Err(NotAttached::Refused(why)) => {
+                setup.warnings.push(format!("--image {path} is not shown to the model: {why}"));
+            }
+        }
     }
 }
 

@@ -46,6 +46,7 @@ mod result_writer;
 mod run;
 mod server_waits;
 mod session;
+mod session_name;
 mod sessions;
 pub mod settings;
 mod signals;

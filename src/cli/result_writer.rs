@@ -142,7 +142,12 @@ impl RunJob {
         warnings.extend(self.signals.disregarded_warning());
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         // The file comes first, so that a slow reader does not delay it.
-        let ending = match self.write_own_result(&ending, report.object()).await {
+        let written = self.write_own_result(&ending, report.object()).await;
+        let written = match written {
+            Ok(()) => self.write_last_message(&report).await,
+            Err(why) => Err(why),
+        };
+        let ending = match written {
             Ok(()) => ending,
             Err(why) if report.verdict().is_error() => {
                 self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&why)));
@@ -203,6 +208,9 @@ impl RunJob {
     /// Reports errors on standard error, and how to resume the run.
     fn report_on_stderr(&self, report: &ResultReport<'_>) {
         let styling = self.styling();
+        if self.verbosity() == Verbosity::Failures && !report.verdict().is_error() {
+            return;
+        }
         for error in report.errors() {
             let line = format!("outlast: {}", one_line(&error));
             self.shared.stderr.send(&styling.paint(Tone::Failure, &line));
@@ -217,7 +225,13 @@ impl RunJob {
         if let Some(command) = report.resume_command() {
             self.shared.stderr.send(&format!("outlast: to go on where it ended: {command}"));
         }
-        if self.verbosity() > Verbosity::Waits {
+        if self.verbosity() == Verbosity::Failures {
+            for warning in report.warnings {
+                self.shared.stderr.send(&format!("outlast: warning: {}", one_line(warning)));
+            }
+            self.shared.stderr.send(&format!("outlast: session {}", report.session_id));
+        }
+        if self.verbosity() != Verbosity::Waits {
             let (tone, line) = last_line(report.ending);
             let prefix = if io::stderr().is_terminal() { "" } else { "outlast: " };
             self.shared.stderr.send(&styling.paint(tone, &format!("{prefix}{line}")));
@@ -241,6 +255,16 @@ impl RunJob {
             }
         }
         object
+    }
+
+    /// The fields of the result that the user chose, in that order. What it does not have is null.
+    fn chosen_fields(&self, mut object: Value) -> Value {
+        let fields = &self.settings.output.fields;
+        if fields.is_empty() {
+            return object;
+        }
+        let chosen = fields.iter().map(|field| (field.clone(), object[field.as_str()].take()));
+        Value::Object(chosen.collect())
     }
 
     fn report<'a>(
@@ -274,7 +298,8 @@ impl RunJob {
     ) {
         match (self.settings.output.format, programs) {
             (OutputFormat::Text, _) => {
-                if !report.verdict().is_error() {
+                let is_silent = self.settings.output.verbosity == Some(Verbosity::Failures);
+                if !report.verdict().is_error() && !is_silent {
                     out.send(report.answer().trim_end_matches('\n'));
                 }
             }
@@ -289,7 +314,7 @@ impl RunJob {
                 }
             }
             (OutputFormat::Json | OutputFormat::StreamJson, None) => {
-                out.send_json(self.object(report), None);
+                out.send_json(self.chosen_fields(self.object(report)), None);
             }
         }
     }
@@ -344,6 +369,22 @@ impl RunJob {
             return Err(why.to_owned());
         }
         self.write_result_in_time(object, ResultRetention::Synced).await
+    }
+
+    /// Writes the answer to the file of `--last-message-file`, within a time limit for slow disks.
+    async fn write_last_message(&self, report: &ResultReport<'_>) -> Result<(), String> {
+        let Some(file) = self.settings.output.last_message_file.clone() else { return Ok(()) };
+        let path = file.path().display().to_string();
+        let text = self.shared.mask.redact(&report.answer());
+        let text = text.trim_end().to_owned();
+        let writing =
+            tokio::task::spawn_blocking(move || file.write(&text, ResultRetention::Synced));
+        let written = match tokio::time::timeout(SLOW_DISK, writing).await {
+            Ok(Ok(written)) => written.map_err(|error| format!("{error:#}")),
+            Ok(Err(_panic)) => Err(panics::last_message()),
+            Err(_late) => Err("its disk hangs".to_owned()),
+        };
+        written.map_err(|why| format!("--last-message-file {path} could not be written: {why}"))
     }
 
     /// Writes the result file, within a time limit for slow disks.

@@ -460,6 +460,7 @@ impl RunJob {
         // A host answers for its prompts: files that they name need no rule that allows them.
         let source = if self.host.is_some() { GrantSource::Prompt } else { GrantSource::Rules };
         mentions::attach(&mut setup, &task.names, source);
+        mentions::attach_images(&mut setup, &settings.prompt.images, source);
         if let Some(file) = &settings.output.result_file {
             file.remove().map_err(|error| {
                 let path = file.path().display();
@@ -524,6 +525,9 @@ impl RunJob {
         }
         let (clock, verbosity) = (self.clock, self.verbosity());
         let limits = RunLimits { budget: self.settings.budget, time: self.limit };
+        if verbosity == Verbosity::Failures {
+            return Box::new(NoProgress);
+        }
         let is_quiet = output.verbosity == Some(Verbosity::Waits);
         let has_status = io::stderr().is_terminal() && !output.dumb_terminal && !is_quiet;
         let medium = if has_status { LineMedium::Terminal } else { LineMedium::Log };

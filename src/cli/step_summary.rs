@@ -12,8 +12,8 @@ use crate::agent::RunOutcome;
 use crate::history::read_history;
 use crate::journal::{ModelTotals, SessionId, locate_session};
 use crate::report::{
-    ConversationChanges, JournalDamage, SessionOutcome, SessionReport, SessionSubject,
-    SpendSummary, TimeSpent, ToolCounts, shortened_prompt,
+    Answer, ConversationChanges, JournalDamage, SessionOutcome, SessionReport, SessionSubject,
+    SpendSummary, TimeSpent, ToolCounts, WorkDone, shortened_prompt,
 };
 
 use super::output::{ResultReport, one_line};
@@ -133,7 +133,15 @@ fn of_outcome(ending: &RunOutcome, subject: SessionSubject) -> SessionReport {
         },
         agents: Vec::new(),
         damage: JournalDamage::default(),
+        work: WorkDone { answer: answer(ending), ..WorkDone::default() },
     }
+}
+
+fn answer(ending: &RunOutcome) -> Option<Answer> {
+    let structured = ending.acceptance.structured_output.as_ref();
+    let structured = structured.map(|answer| Answer::Structured(format!("{answer:#}")));
+    let text = Some(ending.text.trim()).filter(|text| !text.is_empty());
+    structured.or_else(|| text.map(|text| Answer::Text(text.to_owned())))
 }
 
 /// Appends to a regular file. A program of the run may have put something else in its place.

@@ -7,6 +7,7 @@ use std::num::{NonZeroU8, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use nix::unistd::{Uid, User};
 
 use super::ConfigError;
@@ -92,6 +93,7 @@ const OTHERS: &[(&str, &str)] = &[
         to; see outlast-report(7)."),
     ("NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID", "Set by systemd: outlast notifies it that the run \
         has begun, is alive, and ends; see outlast-ci(7)."),
+    ("OUTLAST_COLOR", "auto, always or never: the same as --color. Outranks the next ones."),
     ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
     ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
     ("TERM=dumb", "No colours and no moving line, even on a terminal."),
@@ -183,7 +185,7 @@ pub struct ProcessEnv {
 }
 
 /// When output is coloured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
     /// On a terminal.
     #[default]
@@ -246,6 +248,9 @@ pub fn pager(variables: &Variables) -> Option<String> {
 pub fn trusts_project(variables: &Variables) -> Result<bool, ConfigError> {
     EnvReader(variables).flag("OUTLAST_TRUST_PROJECT")
 }
+
+/// The variable that says when output is coloured.
+pub const COLOR: &str = "OUTLAST_COLOR";
 
 /// The variable that counts the hooks that a process is within.
 pub const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
@@ -388,7 +393,10 @@ impl EnvReader<'_> {
 
     /// Reads the variables about colours. The first that is set decides.
     fn colors(&self) -> Result<ColorChoice, ConfigError> {
-        Ok(if self.text("NO_COLOR")?.is_some() {
+        let own = self.text(COLOR)?.and_then(|word| ColorChoice::from_str(&word, true).ok());
+        Ok(if let Some(own) = own {
+            own
+        } else if self.text("NO_COLOR")?.is_some() {
             ColorChoice::Never
         } else if self.text("CLICOLOR_FORCE")?.is_some_and(|value| value != "0") {
             ColorChoice::Always

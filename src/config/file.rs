@@ -48,6 +48,12 @@ impl ParsedSettings {
         serde_json::from_value(found.value.clone()).ok()
     }
 
+    /// The keys of the settings that it sets, also of those that it sets in another form.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        let set = self.values.iter().filter(|it| !it.setting.is_unset_by(&it.value));
+        set.flat_map(|it| [Some(it.setting.key), it.setting.form_of]).flatten()
+    }
+
     /// Removes a setting.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         let before = self.values.len();

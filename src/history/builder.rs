@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::journal::{
-    CarryOver, JournalEntry, JournalLine, JournalRecord, MessageEntry, OpenRecord, RefusalReason,
-    ToolStarted,
+    CarryOver, FailedCheck, JournalEntry, JournalLine, JournalRecord, MessageEntry, OpenRecord,
+    RefusalReason, ToolStarted,
 };
 use crate::recovery::{
     Action, Event, Moment, Phase, RecoveryPlan, ReplyDisposition, StopReason, Transition, setback,
@@ -60,6 +60,8 @@ pub struct HistoryBuilder {
     requests: CallLog,
     /// How many prompts of the user there were.
     prompts: u32,
+    /// The failed check that the next step is about.
+    failed_check: Option<Box<FailedCheck>>,
 }
 
 impl HistoryBuilder {
@@ -95,6 +97,7 @@ impl HistoryBuilder {
         match entry {
             JournalEntry::Message(said) => self.message(at, *said, detail, usage),
             JournalEntry::Record(record) => self.record(at, *record),
+            JournalEntry::Title(title) => self.history.title = Some(title),
             JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
         }
     }
@@ -293,6 +296,7 @@ impl HistoryBuilder {
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::UndoneCalls(_) => {}
+            JournalRecord::FailedCheck(check) => self.failed_check = Some(Box::new(check)),
         }
     }
 
@@ -357,7 +361,8 @@ impl HistoryBuilder {
         if let Event::Checked { passed } = step.event {
             // Since the step before there are at most notices about it: no item moves that is
             // referred to.
-            let item = HistoryItem { at, event: HistoryEvent::Requirement { passed } };
+            let failure = self.failed_check.take().filter(|_| !passed);
+            let item = HistoryItem { at, event: HistoryEvent::Requirement { passed, failure } };
             let index = self.since_step.min(self.history.items.len());
             self.history.items.insert(index, item);
         }

@@ -13,6 +13,7 @@ mod read;
 mod session;
 mod turn;
 
+pub use crate::journal::FailedCheck;
 pub use builder::HistoryBuilder;
 pub use calls::{CallEnd, CallRecord};
 pub use read::read_history;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::journal::{BackgroundChanges, Contract, Damage, SessionTotals, SubagentMeta};
+use crate::journal::{
+    BackgroundChanges, Contract, Damage, FailedCheck, SessionTotals, SubagentMeta,
+};
 use crate::recovery::{
-    ErrorClass, Limits, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, StopHookDecision,
-    StopReason,
+    ErrorClass, Limits, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending,
+    StopHookDecision, StopReason,
 };
 use crate::transcript::Usage;
 
@@ -22,6 +24,8 @@ pub struct SessionHistory {
     pub id: String,
     /// The working directory.
     pub project: Option<PathBuf>,
+    /// The name that the user gave it last.
+    pub title: Option<String>,
     pub started: Option<Timestamp>,
     /// The time of the last line.
     pub ended: Option<Timestamp>,
@@ -87,6 +91,8 @@ pub enum HistoryEvent {
     /// The command of `--require` ended.
     Requirement {
         passed: bool,
+        /// The record of a failure, if there is one.
+        failure: Option<Box<FailedCheck>>,
     },
     Background(BackgroundChanges),
     End(HistoryEnd),
@@ -255,6 +261,18 @@ impl SessionHistory {
         self.items.iter().filter_map(|item| {
             if let HistoryEvent::Message(message) = &item.event { Some(message) } else { None }
         })
+    }
+
+    /// Whether another program recorded it.
+    pub fn is_foreign(&self) -> bool {
+        let is_ours = |item: &HistoryItem| matches!(item.event, HistoryEvent::Process(_));
+        self.end.is_none() && !self.items.iter().any(is_ours)
+    }
+
+    /// The cost with that of all sub-agents. Other programs record costs in ways of their own.
+    pub fn spending(&self) -> Spending {
+        let spending = self.totals_with_agents().spending();
+        Spending { is_partial: spending.is_partial || self.is_foreign(), ..spending }
     }
 
     /// The totals with those of all sub-agents.

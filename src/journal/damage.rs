@@ -63,6 +63,7 @@ impl Rest {
             JournalEntry::Message(_)
             | JournalEntry::Link { .. }
             | JournalEntry::UnreadTransition
+            | JournalEntry::Title(_)
             | JournalEntry::Other => None,
         });
         records.filter(|record| matches!(record, JournalRecord::Spend { .. }))

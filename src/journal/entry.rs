@@ -134,11 +134,23 @@ pub enum JournalRecord {
     },
     /// Changes of background work: what was started, and whose end the model was told.
     Background(BackgroundChanges),
+    /// A failed check of `--require`, for reports.
+    FailedCheck(FailedCheck),
     /// What the records of the session add up to that this one was forked from.
     Forked(Box<RecordedPrompt>),
     End {
         reason: StopReason,
     },
+}
+
+/// A failed check of `--require`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCheck {
+    pub command: String,
+    /// How it ended, as a predicate whose subject is the command.
+    pub end: String,
+    /// The last lines of the output.
+    pub output: String,
 }
 
 /// Changes of background work since the last record of them.

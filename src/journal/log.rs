@@ -15,9 +15,9 @@ use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::ended_calls::UndoneCalls;
 use super::entry::{
-    Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, JournalRecord, MessageLine,
-    MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, TITLE_TYPE, TitleLine,
-    ToolStarted, VERSION, WireMessage,
+    Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, FailedCheck, JournalRecord,
+    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, TITLE_TYPE,
+    TitleLine, ToolStarted, VERSION, WireMessage,
 };
 use super::lease::{FileLock, LeaseRequest, SessionLease};
 use super::lease_claim::LeaseRefusal;
@@ -397,6 +397,11 @@ impl Journal {
     /// Appends the learned output limit of a model, in tokens.
     pub fn output_limit(&mut self, model: &str, tokens: u32) {
         self.record(&JournalRecord::OutputLimit { model: model.to_owned(), tokens }, Sync::Later);
+    }
+
+    /// Appends a failed check of `--require`.
+    pub fn failed_check(&mut self, check: FailedCheck) {
+        self.record(&JournalRecord::FailedCheck(check), Sync::Later);
     }
 
     /// Appends changes of background work, if there are any.

@@ -47,8 +47,8 @@ pub use contract::{Contract, FirstPrompt, prompt_title};
 pub use damage::OnDamage;
 pub use ended_calls::{Denial, ToolStats, UndoneCalls};
 pub use entry::{
-    BackgroundChanges, BackgroundWork, CarryOver, ContentForm, Damage, JournalRecord, MessageMeta,
-    OpenRecord, ProcessOpening, ToolStarted,
+    BackgroundChanges, BackgroundWork, CarryOver, ContentForm, Damage, FailedCheck, JournalRecord,
+    MessageMeta, OpenRecord, ProcessOpening, ToolStarted,
 };
 pub use error::{JournalError, LockHolder};
 pub use lines::{JournalLine, JournalLines};
@@ -66,7 +66,7 @@ pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions}
 pub use subagents::{SubagentHeader, SubagentJournal};
 pub use summary::{
     ListScope, SessionFile, SessionState, SessionSummary, list_sessions, locate_session,
-    session_named, summarize_session,
+    session_named, sessions_beginning, summarize_session,
 };
 pub use terms::{Kept, Terms, read_terms};
 pub use totals::{ModelSpan, ModelTotals, SessionTotals};

@@ -127,7 +127,10 @@ fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
                 }
                 in_flight = agent.apply(*record, in_flight);
             }
-            JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
+            JournalEntry::Link { .. }
+            | JournalEntry::UnreadTransition
+            | JournalEntry::Title(_)
+            | JournalEntry::Other => {}
         }
     }
     let model = agent.model.clone();
@@ -190,6 +193,7 @@ impl PastAgent {
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::UndoneCalls(_)
+            | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

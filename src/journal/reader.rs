@@ -40,6 +40,8 @@ pub enum JournalEntry {
     Record(Box<JournalRecord>),
     /// A transition that this version cannot parse, and does not need.
     UnreadTransition,
+    /// The name of the session, as the user gave it.
+    Title(String),
     /// A line without relevance.
     Other,
 }
@@ -185,6 +187,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::UndoneCalls(_)
+            | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)
@@ -194,6 +197,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
         JournalEntry::Message(_)
         | JournalEntry::Link { .. }
         | JournalEntry::UnreadTransition
+        | JournalEntry::Title(_)
         | JournalEntry::Other => None,
     })
 }
@@ -228,6 +232,7 @@ impl ParsedLine {
             JournalEntry::Link { .. }
             | JournalEntry::Record(_)
             | JournalEntry::UnreadTransition
+            | JournalEntry::Title(_)
             | JournalEntry::Other => None,
         };
         self.step.or(part)
@@ -293,6 +298,7 @@ pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), Refusa
         Some("user") => message_entry(Role::User, head, &mut value),
         Some("assistant") => message_entry(Role::Assistant, head, &mut value),
         Some("system" | "attachment" | "progress") => link_entry(head),
+        Some("custom-title") => title_entry(&value),
         Some(_) | None => JournalEntry::Other,
     };
     Ok((ParsedLine { entry, seq, step }, value))
@@ -313,6 +319,11 @@ fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalRea
         Err(_) if !KINDS.contains(&kind) => Ok(JournalEntry::Other),
         Err(error) => Err(RefusalReason::Newer(format!("{kind}: {error}"))),
     }
+}
+
+fn title_entry(value: &Value) -> JournalEntry {
+    let title = value["customTitle"].as_str().filter(|title| !title.is_empty());
+    title.map_or(JournalEntry::Other, |title| JournalEntry::Title(title.to_owned()))
 }
 
 fn link_entry(head: LineHead) -> JournalEntry {

@@ -306,7 +306,7 @@ impl SessionReplay {
                 self.in_flight = Money::ZERO;
                 self.recorded = RecordedPrompt::default();
             }
-            JournalEntry::Other => {}
+            JournalEntry::Title(_) | JournalEntry::Other => {}
             JournalEntry::Record(record) => self.apply_record(*record),
         }
     }
@@ -379,6 +379,7 @@ impl SessionReplay {
             JournalRecord::Contract(_)
             | JournalRecord::Prompt(_)
             | JournalRecord::Repair { .. }
+            | JournalRecord::FailedCheck(_)
             | JournalRecord::Recovery(_) => {}
             JournalRecord::ToolCalls { calls: deeds } => {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);

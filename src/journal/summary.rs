@@ -191,6 +191,19 @@ fn title_of(line: &[u8]) -> Option<String> {
     line["customTitle"].as_str().filter(|title| !title.is_empty()).map(str::to_owned)
 }
 
+/// The sessions of all working directories whose ids begin so, each once, the last written first.
+pub fn sessions_beginning(place: &SessionFolder, beginning: &str) -> Vec<SessionFile> {
+    let mut found: Vec<SessionFile> = Vec::new();
+    for file in list_sessions(place, ListScope::All) {
+        // The same session may have been copied to other projects: the newest counts.
+        let is_new = found.iter().all(|known| known.id != file.id);
+        if file.id.as_str().starts_with(beginning) && is_new {
+            found.push(file);
+        }
+    }
+    found
+}
+
 /// Finds the session of this working directory with a name: the last written one.
 pub fn session_named(place: &SessionFolder, name: &str) -> Option<SessionId> {
     let mut files = list_sessions(place, ListScope::Project).into_iter();
@@ -261,6 +274,7 @@ impl SessionScan {
                 JournalEntry::UnreadTransition
                 | JournalEntry::Message(_)
                 | JournalEntry::Link { .. }
+                | JournalEntry::Title(_)
                 | JournalEntry::Other => return,
             },
             Err(RefusalReason::Newer(_)) => {
@@ -293,6 +307,7 @@ impl SessionScan {
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::UndoneCalls(_)
+            | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

@@ -92,6 +92,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
             | JournalRecord::Recovery(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::UndoneCalls(_)
+            | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
             | JournalRecord::Background(_)

@@ -11,6 +11,7 @@ mod recovery_table;
 mod session_report;
 mod timeline;
 mod work_clock;
+mod work_done;
 
 pub use overview::{RecoveryImpact, SessionsOverview};
 pub use recovery_table::{RecoverySummary, RecoveryTable};
@@ -21,3 +22,4 @@ pub use session_report::{
 pub use timeline::{
     BarContent, MarkContent, SessionTimeline, SpendPoint, TimelineBar, TimelineLane, TimelineMark,
 };
+pub use work_done::{Answer, ChangedFile, FailedCommand, RefusedCall, WorkDone};

@@ -11,6 +11,7 @@ use crate::recovery::{Money, Spending, StopReason};
 use crate::transcript::Usage;
 
 use super::recovery_table::RecoveryTable;
+use super::work_done::WorkDone;
 
 /// How many characters of a prompt a report has.
 const PROMPT_CHARS: usize = 160;
@@ -32,6 +33,7 @@ pub struct SessionReport {
     pub changes: ConversationChanges,
     pub agents: Vec<AgentSummary>,
     pub damage: JournalDamage,
+    pub work: WorkDone,
 }
 
 /// Which session it is, and what it was about.
@@ -40,6 +42,8 @@ pub struct SessionSubject {
     pub id: String,
     /// The working directory.
     pub project: Option<PathBuf>,
+    /// The name that the user gave the session, or the id of the task in its batch.
+    pub name: Option<String>,
     /// The beginning of the first prompt, in one line.
     pub prompt: Option<String>,
     pub started: Option<Timestamp>,
@@ -298,12 +302,12 @@ impl SessionReport {
             None => SessionOutcome::Unfinished,
         };
         let mut spending = SpendSummary::of(history.totals_with_agents());
-        // Other programs record costs in ways of their own.
-        spending.cost.is_partial |= outcome == SessionOutcome::Foreign;
+        spending.cost = history.spending();
         Self {
             subject: SessionSubject {
                 id: history.id.clone(),
                 project: history.project.clone(),
+                name: history.title.clone(),
                 prompt: history.prompts().next().map(shortened_prompt),
                 started: history.started,
                 ended: history.ended,
@@ -321,6 +325,7 @@ impl SessionReport {
                 unreadable_lines: with_agents().map(|of| of.problems.len()).sum(),
                 is_torn: history.is_torn,
             },
+            work: WorkDone::of(history, outcome.is_failure()),
         }
     }
 }

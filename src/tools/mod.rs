@@ -32,6 +32,7 @@ mod grep_results;
 mod head_and_tail;
 mod input;
 mod input_fields;
+mod line_diff;
 mod line_end_reader;
 mod media;
 mod normalized_calls;
@@ -85,6 +86,7 @@ pub use external::{ExternalResult, ExternalTools, Permission};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
 pub use input::WebSearchInput;
+pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
 pub use panic_guard::end_tasks;
 pub use permission::{

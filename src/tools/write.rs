@@ -14,6 +14,7 @@ use super::edit::EDITED_BYTES_MAX;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::WriteInput;
+use super::line_diff::{DiffHunk, diff_lines, structured_patch};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_or_create_folder, open_real};
 use super::read::check_regular;
@@ -47,12 +48,21 @@ pub(super) fn run(
     record_written(place, seen);
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
+    let patch = former.as_ref().map(|former| diff_lines(&former.text, &input.content));
     let style = former.map(|former| former.style()).filter(|style| !style.is_empty());
     let kept = style.map_or(String::new(), |style| format!(" It is still {style}."));
-    Ok(ToolOutcome::text(
-        format!("{verb} {path} ({} bytes).{kept}", content.len()),
-        json!({ "type": kind, "filePath": place.shown() }),
-    ))
+    let mut detail = json!({ "type": kind, "filePath": place.shown() });
+    if let Some(patch) = patch.filter(|patch| lines_of(patch) <= PATCH_LINES_MAX) {
+        detail["structuredPatch"] = structured_patch(&patch);
+    }
+    Ok(ToolOutcome::text(format!("{verb} {path} ({} bytes).{kept}", content.len()), detail))
+}
+
+/// The most lines of a difference that the structured result of a call has.
+const PATCH_LINES_MAX: usize = 2000;
+
+fn lines_of(patch: &[DiffHunk]) -> usize {
+    patch.iter().map(|hunk| hunk.lines.len()).sum()
 }
 
 /// The text of a file that is replaced, unless it is none, or too large to be edited.

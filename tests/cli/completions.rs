@@ -108,7 +108,7 @@ fn bash_completes_commands_options_and_values() {
     assert!(commands.starts_with("run\nrehearse\ndoctor\n"), "{commands}");
     assert!(!commands.contains("--"), "options are offered once a dash is typed: {commands}");
     assert_eq!(complete("outlast d"), "doctor\n");
-    assert_eq!(complete("outlast --output-f"), "--output-format\n");
+    assert_eq!(complete("outlast --output-fo"), "--output-format\n");
     assert_eq!(complete("outlast --resume-"), "--resume-or-start\n", "hidden options stay hidden");
 }
 

@@ -145,7 +145,12 @@ fn the_summary_fits_a_screen_and_leads_to_the_rest() {
     let all = printed(&["--help"]);
     let options = all.lines().filter(|line| line.trim_start().starts_with('-')).count();
     assert!(options > 70, "{options} options");
-    for argument in args::command().get_arguments().filter(|argument| !argument.is_hide_set()) {
+    let command = args::command();
+    let shown = command.get_arguments().filter(|argument| {
+        // What few people need is in the manual alone.
+        !argument.is_hide_set() && !argument.is_hide_short_help_set()
+    });
+    for argument in shown {
         if let Some(long) = argument.get_long() {
             assert!(all.contains(&format!("--{long}")), "--{long}");
         }
@@ -230,4 +235,16 @@ fn the_summary_has_bold_headings_on_a_terminal() {
     assert!(summary.contains("\u{1b}[1mCommands:\u{1b}[0m\n"), "{summary}");
     let plain = on_terminal(&["-h"], 50, &[("NO_COLOR", "1")]);
     assert_eq!(plain, printed(&["-h"]));
+}
+
+#[test]
+fn a_bare_command_line_on_a_terminal_prints_the_summary() {
+    let size = Winsize { ws_row: 50, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(&size, None).expect("a terminal");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
+    command.env_clear().stdin(pty.slave);
+    let output = command.output().expect("outlast starts");
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!((output.status.code(), text.as_str()), (Some(2), printed(&["-h"]).as_str()));
+    assert!(output.stdout.is_empty());
 }

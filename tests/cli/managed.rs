@@ -242,7 +242,8 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 89] = [
+const UNMANAGED_FLAGS: [&str; 94] = [
+    "color", "image", "last-message-file", "output-fields", "unattended",
     "autocompact", "ax-screen-reader", "background", "bg", "brief", "chrome", "cloud", "desktop",
     "environment", "exclude-dynamic-system-prompt-sections", "file", "from-pr", "ide", "init",
     "maintenance", "no-chrome", "plugin-url", "profile", "prompt-suggestions", "remote-control",

@@ -1,8 +1,12 @@
 //! Whole runs of the real binary against the server inside it, in every format.
 
+use std::fs;
+
+use outlast::rehearsal::Scenario;
 use serde_json::Value;
 
 use super::binary_fixture::{BinaryFixture, ProcessResult};
+use crate::support::{RunBuilder, serve};
 
 /// Scenario, exit code.
 const ENDS: [(&str, i32); 6] = [
@@ -93,4 +97,29 @@ fn a_success_whose_stdout_is_closed_is_reported_as_a_failure() {
     assert_eq!((ended.code, &kept["exit_code"], &kept["is_error"]), (1, &1.into(), &true.into()));
     assert!(kept["partial_result"].is_string(), "the words are not lost: {kept}");
     assert!(ended.line().contains("standard output"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn fields_are_chosen_an_image_is_shown_and_the_answer_is_in_a_file_of_the_folder() {
+    let server = serve(Scenario::new().reply("A black square."));
+    let run = RunBuilder::bare(&server.base_url());
+    let folder = run.work().join("inner");
+    fs::create_dir(&folder).expect("the folder is ours");
+    image::RgbImage::new(2, 2).save(folder.join("a.png")).expect("the folder is ours");
+    let fields = "result,num_turns,nonesuch";
+    let ended = run
+        .args(["-C", "inner", "What is it?", "--image", "a.png", "--output-format", "json"])
+        .args(["--output-fields", fields, "--last-message-file", "answer.txt"])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.stdout,
+        "{\"result\":\"A black square.\",\"num_turns\":1,\"nonesuch\":null}\n"
+    );
+    let answer = fs::read_to_string(ended.work().join("inner/answer.txt"));
+    assert_eq!(answer.expect("it was written"), "A black square.\n");
+    let content = server.requests()[0].body["messages"][0]["content"].clone();
+    let content = content.as_array().expect("blocks");
+    assert!(content.iter().any(|block| block["type"] == "image"), "{content:?}");
 }

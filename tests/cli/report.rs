@@ -377,3 +377,34 @@ async fn a_step_summary_can_be_switched_off_and_never_changes_the_exit_code() {
         "{ended:?}"
     );
 }
+
+#[tokio::test]
+async fn a_failed_requirement_and_a_denied_call_are_in_the_report() {
+    let server = serve(
+        Scenario::new()
+            .tool("Bash", json!({ "command": "touch x" }))
+            .reply("It is done.")
+            .after(AfterLast::RepeatLast),
+    );
+    let ended = RunBuilder::bare(&server.base_url())
+        .args(["Do it.", "--require", "echo not yet; false", "--name", "nightly"])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(9), "{ended:?}");
+    let report = object(&ended, &[]);
+    let session = &report["sessions"][0];
+    assert_eq!(session["failed_command"]["output"], "not yet", "{session}");
+    assert_eq!(session["failed_command"]["is_requirement"], true, "{session}");
+    assert_eq!(session["not_run"][0]["call"], "Bash: touch x", "{session}");
+    assert_eq!((&session["name"], &session["answer"]), (&json!("nightly"), &json!("It is done.")));
+    let cases = shown(&ended, &["--format", "junit"]);
+    check_xml(&cases);
+    assert!(cases.contains("<testcase name=\"nightly\""), "{cases}");
+    assert!(cases.contains("not yet") && cases.contains("not run: Bash: touch x"), "{cases}");
+    assert!(shown(&ended, &["--format", "markdown"]).contains("```\nnot yet\n```"));
+    let page = shown(&ended, &["--all", "--format", "html"]);
+    let id = session["session_id"].as_str().expect("an id");
+    assert!(page.contains(&format!("<a href=\"#session-{id}\">")), "{page}");
+    assert!(page.contains(&format!("id=\"session-{id}\"")), "{page}");
+    elements(&page);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use outlast::cli::args::{self, CliRequest};
+use outlast::cli::args::{self, CliRequest, OutputFormat};
 use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::config::registry;
 use outlast::model::{HelperCommand, ThinkingMode};
@@ -35,6 +35,32 @@ pub(crate) fn resolve(
 /// What the models of the chain are called.
 fn labels(settings: &Settings) -> Vec<&str> {
     settings.chain.links.iter().map(|link| link.label.as_str()).collect()
+}
+
+#[test]
+fn a_flag_outranks_settings_of_the_command_line_and_they_outrank_variables() {
+    let variables = [("ANTHROPIC_MODEL", "of-variable"), ("CLAUDE_CODE_MAX_RETRIES", "3")];
+    let user = r#"{"model": "of-file", "maxRetries": 2}"#;
+    let given = ["hi", "--settings", r#"{"model": "of-settings"}"#];
+    let settings = resolve(&given, &variables, user).expect("settings");
+    assert_eq!(labels(&settings), ["of-settings"]);
+    assert_eq!(settings.limits.budgets.retries, 3, "the variable outranks the file");
+    let settings = resolve(&[&given[..], &["--model", "of-flag"]].concat(), &variables, user);
+    assert_eq!(labels(&settings.expect("settings")), ["of-flag"]);
+    assert_eq!(labels(&resolve(&["hi"], &variables, user).expect("settings")), ["of-variable"]);
+}
+
+#[test]
+fn a_run_without_a_user_waits_out_outages_unless_the_settings_wait_out_more() {
+    let waits = |flags: &[&str], user| {
+        let settings = resolve(flags, &[], user).expect("settings");
+        (settings.limits.persistence, settings.output.format)
+    };
+    let (text, json) = (OutputFormat::Text, OutputFormat::Json);
+    assert_eq!(waits(&["hi"], "{}"), (Persistence::Off, json));
+    assert_eq!(waits(&["hi", "--unattended"], "{}"), (Persistence::Capacity, text));
+    let all = r#"{"unattendedRetry": "all"}"#;
+    assert_eq!(waits(&["hi", "--unattended"], all), (Persistence::All, text));
 }
 
 #[test]

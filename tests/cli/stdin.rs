@@ -21,6 +21,7 @@ const GRACE: ReadPlan = ReadPlan::IfWithin(ANCESTOR_GRACE);
 
 fn source(argument: Option<&str>) -> PromptSource {
     PromptSource {
+        images: Vec::new(),
         argument: argument.map(ToOwned::to_owned),
         stdin: StdinWish::Auto,
         may_be_empty: false,

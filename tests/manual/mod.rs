@@ -8,6 +8,7 @@ mod json;
 mod links;
 mod pages;
 mod promises;
+mod recipes;
 mod roff;
 mod tables;
 mod wording;

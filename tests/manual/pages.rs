@@ -8,7 +8,7 @@ use super::{roff, tables};
 use crate::cli::golden;
 
 /// Name and section of each page. `man/NAME.SECTION.md` is the source of `man/NAME.SECTION`.
-pub(super) const PAGES: [(&str, u8); 18] = [
+pub(super) const PAGES: [(&str, u8); 19] = [
     ("outlast", 1),
     ("outlast-scenario", 5),
     ("outlast-settings", 5),
@@ -22,6 +22,7 @@ pub(super) const PAGES: [(&str, u8); 18] = [
     ("outlast-recovery", 7),
     ("outlast-host", 7),
     ("outlast-network", 7),
+    ("outlast-recipes", 7),
     ("outlast-rehearse", 7),
     ("outlast-report", 7),
     ("outlast-result", 7),
@@ -69,6 +70,7 @@ fn the_folder_holds_these_pages_and_no_others() {
         entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
     let sources = PAGES.iter().map(|(name, section)| format!("{name}.{section}"));
     let mut wanted: Vec<_> = sources.flat_map(|page| [format!("{page}.md"), page]).collect();
+    wanted.push("images".to_owned());
     found.sort();
     wanted.sort();
     assert_eq!(found, wanted);

@@ -11,8 +11,25 @@ use outlast::recovery::{ErrorClass, StopReason};
 use super::pages::{documents, read};
 
 /// Flags of other programs, and one that `auth status` reads from its words.
-const FOREIGN: [&str; 7] =
-    ["--path", "--bench", "--time", "--namespace", "--from-env-file", "--show-toplevel", "--text"];
+const FOREIGN: [&str; 17] = [
+    "--all",
+    "--arg",
+    "--bench",
+    "--body-file",
+    "--compact-output",
+    "--create",
+    "--from-env-file",
+    "--message",
+    "--namespace",
+    "--path",
+    "--rm",
+    "--set-upstream",
+    "--show-toplevel",
+    "--text",
+    "--time",
+    "--title",
+    "--init",
+];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
 const GIVEN: [&str; 8] = [

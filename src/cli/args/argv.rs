@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::compatibility::has_optional_value;
 use super::{InputFormat, OutputFormat};
 use crate::cli::usage::UsageError;
+use crate::config::environment::ColorChoice;
 use crate::host::exit_code_for_hosts;
 use crate::tools::{ToolName, classify_tool_name};
 
@@ -76,6 +77,40 @@ pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageEr
         .collect()
 }
 
+/// Takes `-C DIR` off the beginning of the words, where it is for any command, and `--color WHEN`, whose
+/// value [`wanted_colors`] has read.
+pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf>, Vec<OsString>) {
+    let mut directory = None;
+    while raw.len() >= 2 {
+        let is_directory = raw[0] == "-C" && directory.is_none();
+        let is_colour = raw[0] == "--color" && raw[1].to_str().is_some_and(is_color_choice);
+        if !is_directory && !is_colour {
+            break;
+        }
+        let rest = raw.split_off(2);
+        directory = raw.pop().map(PathBuf::from).filter(|_| is_directory).or(directory);
+        raw = rest;
+    }
+    (directory, raw)
+}
+
+fn is_color_choice(word: &str) -> bool {
+    ColorChoice::from_str(word, true).is_ok()
+}
+
+/// The value of `--color`, scanned before the command line is validated.
+pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
+    let own = raw.iter().take_while(|word| *word != "--");
+    let own: Vec<_> = own.map(|word| word.to_string_lossy()).collect();
+    let given = own.iter().enumerate().filter_map(|(index, word)| match word.split_once('=') {
+        Some(("--color", value)) => Some(value.to_owned()),
+        Some(_) => None,
+        None if word == "--color" => own.get(index + 1).map(ToString::to_string),
+        None => None,
+    });
+    given.last()
+}
+
 fn shortened(text: &str) -> String {
     let short: String = text.chars().take(40).collect();
     if short.len() < text.len() { short + "..." } else { short }
@@ -119,7 +154,7 @@ impl RequestedOutput {
             let value = inline.or_else(|| words.peek().map(ToString::to_string));
             match (flag.as_str(), value) {
                 ("--output-format", Some(value)) => asked = format_named(&value).or(asked),
-                ("--print", _) => print = true,
+                ("--print" | "--unattended", _) => print = true,
                 _ if is_print_switch(&word) => print = true,
                 ("--verbose", _) => wanted.verbose = true,
                 ("--input-format", Some(value)) => {

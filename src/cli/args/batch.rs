@@ -12,7 +12,7 @@ use crate::recovery::Money;
 #[derive(Clone, Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    override_usage = "outlast batch TASKS [OPTIONS] [-- OPTIONS of outlast run]\n       outlast batch status|collect|worker DIR [OPTIONS]"
+    override_usage = "outlast batch TASKS [OPTIONS] [-- OPTIONS of outlast run]\n       outlast batch status|collect TASKS|DIR [OPTIONS]"
 )]
 pub struct BatchArgs {
     #[command(subcommand)]
@@ -106,8 +106,8 @@ pub struct StartBatchArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct BatchStatusArgs {
-    /// The folder of a batch, or its id
-    #[arg(value_name = "DIR")]
+    /// The file of the tasks, the folder of the batch, or its id
+    #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
     /// One JSON object instead of text
     #[arg(long)]
@@ -116,8 +116,8 @@ pub struct BatchStatusArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct CollectBatchArgs {
-    /// The folder of a batch, or its id
-    #[arg(value_name = "DIR")]
+    /// The file of the tasks, the folder of the batch, or its id
+    #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
     /// What the results are merged to
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]

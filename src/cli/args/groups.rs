@@ -29,6 +29,8 @@ impl OutputFormat {
 /// How much is reported on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
+    /// Nothing, unless the run fails: then what went wrong, and what was reported before.
+    Failures,
     /// Waits, and what needs attention: nothing for a run without either.
     #[default]
     Waits,
@@ -76,9 +78,18 @@ pub struct OutputArgs {
     /// With stream-json: what sub-agents say and think too
     #[arg(long)]
     pub forward_subagent_text: bool,
+    /// Print nothing unless the run fails, read no standard input, and wait out outages: for cron
+    #[arg(long, conflicts_with_all = ["stdin", "log_detail", "input_format"])]
+    pub unattended: bool,
+    /// With json: only these fields of the result, in this order
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub output_fields: Vec<String>,
     /// Write the result object to this file too, atomically
     #[arg(long, value_name = "PATH")]
     pub result_file: Option<PathBuf>,
+    /// Write the answer to this file too, as text
+    #[arg(long, value_name = "PATH")]
+    pub last_message_file: Option<PathBuf>,
     /// Touch this file with every sign of life
     #[arg(long, value_name = "PATH")]
     pub heartbeat_file: Option<PathBuf>,
@@ -91,6 +102,11 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// Whether standard input is left alone, unless the prompt names it.
+    pub fn leaves_stdin(&self, names_stdin: bool) -> bool {
+        self.no_stdin || self.unattended && !names_stdin
+    }
+
     /// Whether a host writes prompts to standard input.
     pub fn is_driven_by_host(&self) -> bool {
         self.input_format == Some(InputFormat::StreamJson)
@@ -156,6 +172,9 @@ impl Profile {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct PromptArgs {
+    /// Show the model this image with the prompt; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub image: Vec<PathBuf>,
     /// Kinds of sub-agents, by name: JSON, or a file of it
     #[arg(long, value_name = "JSON|PATH")]
     pub agents: Option<String>,
@@ -183,10 +202,13 @@ pub struct McpArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SessionArgs {
+    /// Work in this folder, to which other paths are then relative; before a command, for any
+    #[arg(short = 'C', value_name = "DIR")]
+    pub directory: Option<PathBuf>,
     /// Go on with the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub go_on: bool,
-    /// Go on with this session
+    /// Go on with this session: its id, the beginning of one, its name, or latest
     #[arg(short = 'r', long, value_name = "ID")]
     pub resume: Option<String>,
     /// Go on with this session, or start it: the same command may be run again and again

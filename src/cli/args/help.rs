@@ -24,6 +24,17 @@ const MOST_USED: [&str; 11] = [
     "help",
 ];
 
+/// Options that few people need: the manual has them, and the help does not.
+const MANUAL_ONLY: [&str; 7] = [
+    "append-subagent-system-prompt",
+    "betas",
+    "forward-subagent-text",
+    "reply-timeout",
+    "request-timeout",
+    "stream-progress-timeout",
+    "time-scale",
+];
+
 /// The width of the summary.
 const COLUMNS: usize = 80;
 
@@ -117,8 +128,8 @@ const OF_COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-const MORE: &str = "All options: outlast --help. Manual: outlast help TOPIC, such as exit-codes,
-settings, environment or hooks; outlast help lists them.";
+const MORE: &str = "More: outlast --help, outlast help options. Manual: outlast help TOPIC, such as
+exit-codes, settings, recipes or hooks; outlast help lists them.";
 
 const BOLD: Style = Style::new().bold();
 
@@ -127,8 +138,10 @@ pub(super) fn complete(cli: Command) -> Command {
     let styles = Styles::plain().header(BOLD).usage(BOLD).literal(BOLD);
     let more = format!("{}\n\n{MORE}", compatibility::help_line());
     let cli = cli.styles(styles).help_template(TEMPLATE).after_help(&more);
-    let cli = cli.before_help(examples(EXAMPLES));
-    let cli = cli.mut_subcommand("run", |run| run.help_template(TEMPLATE).after_help(more));
+    let cli = cli.before_help(examples(EXAMPLES)).mut_args(without_rare);
+    let cli = cli.mut_subcommand("run", |run| {
+        run.help_template(TEMPLATE).after_help(more).mut_args(without_rare)
+    });
     OF_COMMANDS.iter().fold(cli, |cli, (path, text)| {
         let mut path = path.split(' ');
         let add = |command: Command| command.help_template(TEMPLATE).before_help(examples(text));
@@ -140,6 +153,11 @@ pub(super) fn complete(cli: Command) -> Command {
             (None, _) => cli,
         }
     })
+}
+
+fn without_rare(arg: Arg) -> Arg {
+    let is_rare = arg.get_long().is_some_and(|long| MANUAL_ONLY.contains(&long));
+    arg.hide_short_help(is_rare)
 }
 
 fn examples(text: &str) -> String {

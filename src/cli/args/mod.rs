@@ -10,6 +10,7 @@ mod inspect;
 mod parse_errors;
 mod report;
 mod sessions;
+mod synonyms;
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ use clap::builder::StyledStr;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use argv::ProgramName;
-pub(super) use argv::{RequestedOutput, from_os};
+pub(super) use argv::{RequestedOutput, from_os, split_directory, wanted_colors};
 pub use batch::{
     BatchAction, BatchArgs, BatchEngine, BatchStatusArgs, BatchWorkerArgs, CollectBatchArgs,
     CollectFormat, StartBatchArgs,
@@ -39,6 +40,7 @@ use inspect::InspectWords;
 
 use super::manual;
 use super::usage::UsageError;
+use crate::config::environment::ColorChoice;
 use crate::config::flags::SettingFlags;
 use crate::config::values;
 
@@ -63,6 +65,16 @@ struct Cli {
     /// Print help, which is a summary with -h
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
+    /// When messages have colours; also OUTLAST_COLOR
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        help_heading = "Help",
+        ignore_case = true
+    )]
+    color: Option<ColorChoice>,
     /// Print the version
     #[arg(short = 'v', visible_short_alias = 'V', long, help_heading = "Help")]
     version: bool,
@@ -200,7 +212,7 @@ pub struct RehearseArgs {
     /// A built-in scenario by name, or a scenario file
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<String>,
-    /// Rehearse a recorded session: its id, the beginning of one, or latest
+    /// Rehearse a recorded session: its id, the beginning of one, its name, or latest
     #[arg(long, value_name = "SESSION", conflicts_with = "scenario")]
     pub from: Option<String>,
     /// List the built-in scenarios
@@ -279,6 +291,9 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
             "after -- there may be flags of outlast run, and nothing else",
         ));
     };
+    if args.session.directory.is_some() {
+        return Err(UsageError::new("-C stands before the command: outlast -C DIR COMMAND"));
+    }
     Ok(args)
 }
 
@@ -308,7 +323,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     let words = argv::normalise(words)?;
     let asks_summary = words.iter().take_while(|word| *word != "--").any(|word| word == "-h");
     let cli = if asks_summary { help::summary(command()) } else { command() };
-    let named = std::iter::once("outlast".to_owned()).chain(words);
+    let named = std::iter::once("outlast".to_owned()).chain(words.iter().cloned());
     let parsed = cli.try_get_matches_from(named);
     match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
@@ -349,7 +364,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
             inspect(words, InspectSubject::SetupToken)
         }
         Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run.with_presets()))),
-        Err(error) => parse_errors::explain(&error),
+        Err(error) => parse_errors::explain(&error, &words),
     }
 }
 
@@ -375,6 +390,11 @@ fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
     let command = cli.find_subcommand_mut(topic);
     let command = command.ok_or_else(|| manual::unknown_topic(topic, &names))?;
     Ok(CliRequest::Help(command.render_help()))
+}
+
+/// The help of a run as a summary of one screen.
+pub(super) fn summary() -> StyledStr {
+    help::summary(command()).render_help()
 }
 
 /// Returns the clap command, for the man page.

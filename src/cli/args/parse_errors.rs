@@ -6,19 +6,23 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
+use super::synonyms::{command_for, flag_for, named_command};
 use crate::cli::usage::UsageError;
 use strsim::osa_distance;
 
 const SEE_HELP: &str = "see outlast --help";
 
-/// Converts a parser error to a request (help, version) or a usage error.
+/// Converts a parser error to a request (help, version) or a usage error. `words` are the command line.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the parser may learn to complain of more")]
-pub(super) fn explain(error: &Error) -> Result<CliRequest, UsageError> {
+pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, UsageError> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Ok(CliRequest::Help(error.render()))
         }
-        ErrorKind::UnknownArgument => Err(unknown(error)),
+        ErrorKind::UnknownArgument => Err(unknown(error, words)),
+        ErrorKind::InvalidSubcommand => {
+            Err(unknown_command(&said(error, ContextKind::InvalidSubcommand), words))
+        }
         ErrorKind::InvalidValue => Err(wrong_choice(error)),
         ErrorKind::ValueValidation => Err(wrong_value(error)),
         ErrorKind::ArgumentConflict if said(error, ContextKind::InvalidArg).is_empty() => {
@@ -71,25 +75,51 @@ pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageEr
     )))
 }
 
-fn unknown(error: &Error) -> UsageError {
+fn unknown(error: &Error, words: &[String]) -> UsageError {
     let flag = said(error, ContextKind::InvalidArg);
+    let cli = super::command();
+    let command = named_command(&cli, words);
     if !flag.starts_with('-') {
-        return too_many(&flag);
+        let is_below = command.get_name() != cli.get_name() && command.has_subcommands();
+        return if is_below { unknown_command(&flag, words) } else { too_many(&flag) };
     }
-    let near = said(error, ContextKind::SuggestedArg);
-    // The parser suggests flags that share hardly more than a letter.
-    let is_near = osa_distance(&flag, &near) <= (flag.len() / 3).min(4)
-        || flag.len() > 4 && near.starts_with(&flag);
+    let meant = flag_for(&flag, &said(error, ContextKind::SuggestedArg), command);
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
-    let hint = if is_near {
-        format!("; did you mean {near}? ({SEE_HELP})")
+    let hint = if let Some(meant) = meant {
+        format!("; did you mean {meant}? ({SEE_HELP})")
     } else if !is_name {
         format!("; a prompt that begins with \"-\" stands after \"--\" ({SEE_HELP})")
     } else {
         format!("; {SEE_HELP}")
     };
     UsageError::new(format!("unknown flag {}{hint}", shortened(&flag)))
+}
+
+/// Rejects a word where a command may stand below the one that the words name.
+fn unknown_command(word: &str, words: &[String]) -> UsageError {
+    let cli = super::command();
+    let command = named_command(&cli, words);
+    let outer = command.get_name();
+    // A mistyped command before the word is taken for an operand, as in `batch statuss DIR`.
+    let before = words.iter().skip_while(|one| *one != outer).nth(1).filter(|one| *one != word);
+    let near = before.into_iter().map(String::as_str).chain([word]);
+    let (named, meant) = near
+        .map(|one| (one, command_for(one, command)))
+        .find(|(_, meant)| meant.is_some())
+        .unwrap_or((word, None));
+    let hint = meant.map_or_else(
+        || {
+            let names = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+            let names: Vec<&str> = names.map(Command::get_name).collect();
+            format!("its commands are {}", names.join(", "))
+        },
+        |meant| format!("did you mean {meant}?"),
+    );
+    UsageError::new(format!(
+        "{:?} is no command of outlast {outer}; {hint} (see outlast {outer} --help)",
+        shortened(named)
+    ))
 }
 
 fn too_many(word: &str) -> UsageError {

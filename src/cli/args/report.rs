@@ -6,11 +6,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::sessions::parse_age;
+use crate::cli::usage::UsageError;
 
 /// What `outlast report` takes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ReportArgs {
-    /// IDs of sessions, beginnings of them, or `latest` (the default)
+    /// IDs of sessions, beginnings of them, names, or `latest` (the default)
     #[arg(value_name = "SESSION", conflicts_with_all = ["all", "all_projects", "since"])]
     pub sessions: Vec<String>,
     /// All sessions of the working directory
@@ -48,18 +49,26 @@ pub enum ReportFormat {
 
 impl ReportArgs {
     /// The format that was asked for, or that the name of the file says.
-    pub fn format(&self) -> ReportFormat {
-        let of_file = || {
-            let ending = self.output.as_deref().and_then(Path::extension)?.to_ascii_lowercase();
-            match ending.to_str()? {
-                "md" | "markdown" => Some(ReportFormat::Markdown),
-                "json" => Some(ReportFormat::Json),
-                "xml" => Some(ReportFormat::Junit),
-                "html" | "htm" => Some(ReportFormat::Html),
-                _ => None,
-            }
-        };
-        self.format.or_else(of_file).unwrap_or_default()
+    ///
+    /// # Errors
+    /// The name of the file says a format that reports do not have.
+    pub fn format(&self) -> Result<ReportFormat, UsageError> {
+        if let Some(format) = self.format {
+            return Ok(format);
+        }
+        let ending = self.output.as_deref().and_then(Path::extension);
+        let ending = ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        match ending.as_deref() {
+            None | Some("" | "txt" | "text" | "log") => Ok(ReportFormat::Table),
+            Some("md" | "markdown") => Ok(ReportFormat::Markdown),
+            Some("json") => Ok(ReportFormat::Json),
+            Some("xml") => Ok(ReportFormat::Junit),
+            Some("html" | "htm") => Ok(ReportFormat::Html),
+            Some(other) => Err(UsageError::new(format!(
+                "--output: there is no report in the format {other:?}; end the name in .txt, .md, .json, \
+                 .xml or .html, or name a --format"
+            ))),
+        }
     }
 }
 
@@ -73,6 +82,8 @@ mod tests {
             let output = Some(PathBuf::from(name));
             ReportArgs { format, output, ..ReportArgs::default() }.format()
         };
+        assert!(format("a.pdf", None).is_err(), "there is no such report");
+        assert_eq!(format("a.pdf", Some(ReportFormat::Html)), Ok(ReportFormat::Html));
         let table = [
             ("a.HTML", ReportFormat::Html),
             ("b/a.md", ReportFormat::Markdown),
@@ -82,9 +93,9 @@ mod tests {
             ("html", ReportFormat::Table),
         ];
         for (name, expected) in table {
-            assert_eq!(format(name, None), expected, "{name}");
+            assert_eq!(format(name, None), Ok(expected), "{name}");
         }
-        assert_eq!(format("a.html", Some(ReportFormat::Json)), ReportFormat::Json);
-        assert_eq!(ReportArgs::default().format(), ReportFormat::Table);
+        assert_eq!(format("a.html", Some(ReportFormat::Json)), Ok(ReportFormat::Json));
+        assert_eq!(ReportArgs::default().format(), Ok(ReportFormat::Table));
     }
 }

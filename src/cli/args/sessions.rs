@@ -42,7 +42,7 @@ pub struct ListSessionsArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct ShowSessionArgs {
-    /// The ID of a session, the beginning of one, or `latest`
+    /// The ID of a session, the beginning of one, its name, or `latest`
     #[arg(value_name = "ID", default_value = "latest")]
     pub id: String,
     /// Everything: whole texts and tool output, tool input, thinking
@@ -55,7 +55,7 @@ pub struct ShowSessionArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct ExportSessionArgs {
-    /// The ID of a session, the beginning of one, or `latest`
+    /// The ID of a session, the beginning of one, its name, or `latest`
     #[arg(value_name = "ID")]
     pub id: String,
     /// Write to this file instead of standard output

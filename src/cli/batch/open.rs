@@ -1,6 +1,9 @@
 //! Finds a batch that exists, by its folder or its id.
 
+use std::cmp::Reverse;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::batch::{BatchFolder, BatchFolderError, BatchPlan, quoted_command};
 use crate::cli::run::ProcessContext;
@@ -13,7 +16,7 @@ pub(super) fn batches(world: &ProcessContext) -> PathBuf {
     world.cwd.join(environment::config_dir(&world.variables)).join("batch")
 }
 
-/// Finds the folder that the user means.
+/// Finds the folder that the user means: a folder, the id of a batch, or the file of its tasks.
 fn find(named: &Path, world: &ProcessContext) -> BatchFolder {
     let given = BatchFolder::new(world.cwd.join(named));
     let is_name = named.components().count() == 1;
@@ -24,6 +27,24 @@ fn find(named: &Path, world: &ProcessContext) -> BatchFolder {
     given
 }
 
+/// The batch that was planned last from a file of tasks, below the folder of batches.
+pub(super) fn newest_of(source: &Path, world: &ProcessContext) -> Option<(BatchFolder, BatchPlan)> {
+    let source = fs::canonicalize(source).ok()?;
+    let folders = fs::read_dir(batches(world)).ok()?.filter_map(Result::ok);
+    let planned = folders.filter_map(|entry| {
+        let folder = BatchFolder::new(entry.path());
+        let written = fs::metadata(folder.plan_path()).ok()?.modified().ok()?;
+        Some((written, folder))
+    });
+    let mut planned: Vec<(SystemTime, BatchFolder)> = planned.collect();
+    planned.sort_unstable_by_key(|(written, _)| Reverse(*written));
+    planned.into_iter().find_map(|(_, folder)| {
+        let plan = folder.read_plan().ok()?;
+        let is_it = fs::canonicalize(&plan.source).is_ok_and(|path| path == source);
+        is_it.then_some((folder, plan))
+    })
+}
+
 /// Opens a batch.
 ///
 /// # Errors
@@ -32,6 +53,15 @@ pub(super) fn open(
     named: &Path,
     world: &ProcessContext,
 ) -> Result<(BatchFolder, BatchPlan), UsageError> {
+    let path = world.cwd.join(named);
+    if path.is_file() && path.file_name().is_some_and(|name| name != "plan.json") {
+        return newest_of(&path, world).ok_or_else(|| {
+            UsageError::new(format!(
+                "no batch was started from {}, or in another folder; name the folder of --dir",
+                named.display()
+            ))
+        });
+    }
     let folder = find(named, world);
     let plan = folder.read_plan().map_err(|error| folder_error(&error))?;
     Ok((folder, plan))

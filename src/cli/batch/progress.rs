@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::batch::{
     BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, SILENCE_MAX,
     TaskCounts, TaskOutcome, TaskReport, TaskState,
 };
-use crate::cli::output::{TerminalFilter, one_line};
+use crate::cli::output::{TerminalFilter, one_line, status_target};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::config::environment::{self, Variables};
 use crate::recovery::Spending;
@@ -25,6 +25,8 @@ const REASON_MAX: usize = 300;
 /// Shows what happens in a batch.
 pub(super) struct BatchProgress<'a> {
     plan: &'a BatchPlan,
+    /// How many tasks may run at a time, unless the service throttles them.
+    jobs: usize,
     bar: Option<ProgressBar>,
     /// Whether every task is reported, and not only what needs attention.
     is_detailed: bool,
@@ -39,7 +41,12 @@ pub(super) struct BatchProgress<'a> {
 }
 
 impl<'a> BatchProgress<'a> {
-    pub(super) fn new(folder: &BatchFolder, plan: &'a BatchPlan, variables: &Variables) -> Self {
+    pub(super) fn new(
+        folder: &BatchFolder,
+        plan: &'a BatchPlan,
+        jobs: usize,
+        variables: &Variables,
+    ) -> Self {
         let summary = BatchSummary::gather(folder, plan);
         let cost = |report: &TaskReport<'_>| {
             Some((report.task.index, report.outcome.as_ref()?.spending()))
@@ -48,6 +55,7 @@ impl<'a> BatchProgress<'a> {
         let is_dumb = variables.get(std::ffi::OsStr::new("TERM")).is_some_and(|it| it == "dumb");
         Self {
             plan,
+            jobs,
             bar: (is_terminal && !is_dumb).then(|| new_bar(plan.tasks.len())),
             is_detailed: is_terminal || environment::is_ci(variables),
             done: summary.counts.done,
@@ -81,13 +89,10 @@ impl<'a> BatchProgress<'a> {
 
     fn say(&mut self, line: &str) {
         self.last_line = Instant::now();
-        let line = format!("outlast: {}", one_line(line));
         if let Some(bar) = &self.bar {
-            return bar.println(line);
+            return bar.println(format!("outlast: {}", one_line(line)));
         }
-        let mut stderr = TerminalFilter::messages(io::stderr().lock());
-        // The summary and the exit code are enough where standard error is not read.
-        let _ = stderr.write_all(format!("{line}\n").as_bytes());
+        print_message(line);
     }
 
     /// The figures: `12/50 done · 1 failed · 4 running · $0.31`.
@@ -147,13 +152,21 @@ impl<'a> BatchProgress<'a> {
         }
     }
 
-    /// The figures, and what the batch waits for.
-    fn status(&self, counts: TaskCounts, next_start: Option<Duration>) -> String {
+    /// The figures, what the batch waits for, and why fewer tasks run than may.
+    fn status(
+        &self,
+        counts: TaskCounts,
+        parallelism: usize,
+        next_start: Option<Duration>,
+    ) -> String {
         let mut line = self.figures(counts.running);
-        if counts.running == 0
+        if counts.running < parallelism
             && let Some(wait) = next_start
         {
             line = format!("{line} · next attempt in {}", format_duration(wait));
+        } else if counts.waiting > 0 && parallelism < self.jobs {
+            let jobs = self.jobs;
+            line = format!("{line} · the service throttles: {parallelism} of {jobs} at a time");
         }
         if let Some((index, begun)) = self.begun.iter().min_by_key(|(_, begun)| **begun) {
             let for_time = format_elapsed(begun.elapsed());
@@ -165,12 +178,12 @@ impl<'a> BatchProgress<'a> {
     }
 
     fn tick(&mut self, counts: TaskCounts, parallelism: usize, next_start: Option<Duration>) {
-        let line = self.status(counts, next_start);
+        let line = self.status(counts, parallelism, next_start);
         if let Some(bar) = &self.bar {
             bar.set_position(u64::try_from(self.done + self.failed).unwrap_or(0));
             bar.set_message(line);
         } else if self.last_line.elapsed() >= BEAT {
-            self.say(&format!("{line} · {parallelism} at a time"));
+            self.say(&line);
         }
     }
 }
@@ -226,9 +239,16 @@ impl BatchObserver for BatchProgress<'_> {
     }
 }
 
+/// Prints a line to standard error.
+pub(super) fn print_message(line: &str) {
+    let mut stderr = TerminalFilter::messages(io::stderr().lock());
+    // The summary and the exit code are enough where standard error is not read.
+    let _ = stderr.write_all(format!("outlast: {}\n", one_line(line)).as_bytes());
+}
+
 fn new_bar(tasks: usize) -> ProgressBar {
     let length = u64::try_from(tasks).unwrap_or(u64::MAX);
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let bar = ProgressBar::with_draw_target(Some(length), status_target());
     let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}")
         .expect("the template is a constant")
         .progress_chars("#>-");
@@ -268,12 +288,17 @@ mod tests {
         let plan = plan(&["b-0", "lint", "docs"]);
         let folder = tempfile::tempdir().expect("a folder");
         let folder = BatchFolder::new(folder.path().to_owned());
-        let mut shown = BatchProgress::new(&folder, &plan, &Variables::default());
+        let mut shown = BatchProgress::new(&folder, &plan, 2, &Variables::default());
         let status = |shown: &BatchProgress<'_>, running, next| {
-            shown.status(TaskCounts { running, ..TaskCounts::default() }, next)
+            shown.status(TaskCounts { running, ..TaskCounts::default() }, 2, next)
         };
         let soon = Some(Duration::from_secs(5));
         assert_eq!(status(&shown, 0, soon), "0/3 done · 0 running · $0.0000 · next attempt in 5s");
+        let one = "0/3 done · 1 running · $0.0000 · next attempt in 5s";
+        assert_eq!(status(&shown, 1, soon), one, "one of two runs, and the reason is named");
+        let throttled = TaskCounts { running: 1, waiting: 1, given_up: 0 };
+        let reason = "0/3 done · 1 running · $0.0000 · the service throttles: 1 of 2 at a time";
+        assert_eq!(shown.status(throttled, 1, soon), reason);
         shown.observe(&BatchEvent::Busy { index: 2, is_given_up: false });
         let held = "0/3 done · 0 running · $0.0000 · another process has task 2 (docs)";
         assert_eq!(status(&shown, 0, None), held);

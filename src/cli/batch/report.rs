@@ -11,7 +11,7 @@ use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};
 use crate::cli::report;
 use crate::cli::run::ProcessContext;
-use crate::cli::sessions::{Column, SessionsContext, Table};
+use crate::cli::sessions::{Column, SessionsContext, Table, terminal_width};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
@@ -20,9 +20,6 @@ use crate::json::to_line;
 use super::open::{open, resume_command};
 
 const HEADINGS: [&str; 7] = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"];
-
-/// How long an id or a reason may be in a table.
-const CELL_MAX: usize = 100;
 
 /// Lists every task with its state. The exit code is that of the batch.
 ///
@@ -84,7 +81,7 @@ fn sessions(
 ) -> Result<String, UsageError> {
     let context = SessionsContext::new(&world.variables, &world.cwd);
     let session = |task: &PlannedTask| SessionId::parse(&task.session_id.to_string());
-    let tasks = plan.tasks.iter().filter_map(|task| Some((&*task.name, session(task)?)));
+    let tasks = plan.tasks.iter().filter_map(|task| Some((&*task.id, session(task)?)));
     report::on_tasks(&context, &tasks.collect::<Vec<_>>(), format)
 }
 
@@ -141,7 +138,7 @@ fn table(tasks: &[TaskReport<'_>], is_shown: impl Fn(TaskState) -> bool) -> Stri
         return String::new();
     }
     let columns = HEADINGS.map(|name| (name.to_owned(), Column::Left));
-    Table { columns: columns.to_vec(), rows }.lay_out(None)
+    Table { columns: columns.to_vec(), rows }.lay_out(terminal_width())
 }
 
 fn row(report: &TaskReport<'_>) -> Vec<String> {
@@ -153,20 +150,12 @@ fn row(report: &TaskReport<'_>) -> Vec<String> {
     });
     vec![
         report.task.index.to_string(),
-        cut(&report.task.id),
+        one_line(&report.task.id),
         report.state.name().to_owned(),
         outcome
             .map_or_else(|| "-".to_owned(), |outcome: &TaskOutcome| outcome.exit_code.to_string()),
         report.attempts.to_string(),
         outcome.map_or_else(|| "-".to_owned(), |outcome| outcome.spending().as_cost()),
-        cut(&why.unwrap_or_default()),
+        one_line(&why.unwrap_or_default()),
     ]
-}
-
-fn cut(text: &str) -> String {
-    let text = one_line(text);
-    if text.chars().count() <= CELL_MAX {
-        return text;
-    }
-    text.chars().take(CELL_MAX - 3).collect::<String>() + "..."
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::batch::{
     BatchFolder, BatchPlan, BatchStop, BatchSummary, FileLock, LocalBatch, PlanRequest,
-    ScheduleLimits, TaskState, is_batch_id, read_state, read_tasks,
+    ScheduleLimits, TaskState, is_batch_id, quoted_command, read_state, read_tasks,
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
@@ -15,8 +15,8 @@ use crate::cli::usage::UsageError;
 use crate::recovery::Money;
 use crate::types::exit_code;
 
-use super::open::{batches, folder_error, open, resume_command};
-use super::progress::BatchProgress;
+use super::open::{batches, folder_error, newest_of, open, resume_command};
+use super::progress::{BatchProgress, print_message};
 use super::report::summary_text;
 use super::submit;
 use super::task_check::{check_flags, check_folders, check_settings};
@@ -177,6 +177,9 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
     };
     let folder = BatchFolder::new(folder);
     let earlier = check_earlier_plan(&folder, &plan)?;
+    if earlier.is_none() && args.id.is_none() && args.dir.is_none() {
+        report_earlier_batch(&plan, world);
+    }
     let plan = match earlier.and_then(|earlier| earlier.max_budget_usd) {
         // A budget that was given once holds until another one is given.
         Some(dollars) if args.max_budget_usd.is_none() => {
@@ -226,10 +229,7 @@ fn check_earlier_plan(
     }
     let earlier = folder.read_plan().map_err(|error| folder_error(&error))?;
     let differs = if earlier.batch == plan.batch {
-        plan.first_difference(&earlier).map(|index| match plan.tasks.get(index) {
-            Some(task) => format!("line {} differs", task.line),
-            None => format!("it had {} tasks", earlier.tasks.len()),
-        })
+        difference(plan, &earlier)
     } else {
         Some(format!("its id is {}", earlier.batch))
     };
@@ -240,6 +240,43 @@ fn check_earlier_plan(
             folder.path().display()
         ))),
     }
+}
+
+/// How a plan differs from an earlier one in what is to be done. `None`: it does not.
+fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
+    if plan.flags != earlier.flags {
+        let words = |flags: &[String]| match flags {
+            [] => "none".to_owned(),
+            flags => quoted_command(flags),
+        };
+        let (was, is) = (words(&earlier.flags), words(&plan.flags));
+        return Some(format!("the flags after -- were {was}, and are {is}"));
+    }
+    if plan.cwd != earlier.cwd {
+        let was = earlier.cwd.as_ref().map(|path| path.display().to_string());
+        return Some(format!("it worked in {}", was.as_deref().unwrap_or("folders of its own")));
+    }
+    plan.first_difference(earlier).map(|index| match plan.tasks.get(index) {
+        Some(task) => format!("line {} differs", task.line),
+        None => format!("it had {} tasks", earlier.tasks.len()),
+    })
+}
+
+/// Reports that a file of tasks makes a new batch although it was started before, and why: a user who
+/// meant to go on would pay for the tasks again.
+fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
+    let Some((folder, earlier)) = newest_of(&plan.source, world) else { return };
+    let Some(what) = difference(plan, &earlier) else { return };
+    let summary = BatchSummary::gather(&folder, &earlier);
+    let with_result = summary.counts.done + summary.counts.failed;
+    print_message(&format!(
+        "this is a new batch, {}: batch {} of the same file differs ({what}) and has {with_result} of \
+         {} results; to go on with that one: {}",
+        plan.batch,
+        earlier.batch,
+        earlier.tasks.len(),
+        resume_command(&folder, &earlier)
+    ));
 }
 
 fn lock(folder: &BatchFolder) -> Result<FileLock, UsageError> {
@@ -277,7 +314,8 @@ async fn run_here(
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let jobs = args.jobs.unwrap_or(u32::try_from(processors).unwrap_or(u32::MAX));
     let limits = ScheduleLimits { jobs, attempts: args.attempts, pause: args.retry_after };
-    let mut progress = BatchProgress::new(folder, plan, &world.variables);
+    let parallel = usize::try_from(jobs).unwrap_or(usize::MAX);
+    let mut progress = BatchProgress::new(folder, plan, parallel, &world.variables);
     progress.begin();
     let batch = LocalBatch { folder, plan, limits, max_duration: args.max_duration };
     let end = batch.run(&mut progress, world.signals.first()).await;

@@ -73,6 +73,10 @@ fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
         ("--heartbeat-file", output.heartbeat_file.is_some(), OWN),
         ("--input-format", output.input_format.is_some(), OWN),
         ("--output-format", output.output_format.is_some(), OWN),
+        ("-C", session.directory.is_some(), "is given by the key cwd of a task"),
+        ("--last-message-file", output.last_message_file.is_some(), OWN),
+        ("--output-fields", !output.output_fields.is_empty(), OWN),
+        ("--unattended", output.unattended, "is for single runs; set unattendedRetry instead"),
         ("--stdin", output.stdin, "has no effect in a batch; use prompt_file"),
     ];
     owned.into_iter().find(|(_, is_given, _)| *is_given).map(|(flag, _, why)| (flag, why))

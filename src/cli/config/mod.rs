@@ -25,6 +25,10 @@ use super::usage::{UsageError, UsageErrorKind};
 
 /// How many names an error suggests.
 const NEAR_MAX: usize = 3;
+/// The shortest part of a name that is recognized.
+const PART_MIN: usize = 4;
+/// The rank of a name that has what was asked for as a part, behind misspellings.
+const PART_DISTANCE: usize = 4;
 
 /// Prints the settings. The exit code is 2 when a run would not begin with them.
 ///
@@ -130,22 +134,49 @@ fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     if registry::find(key).is_some() {
         return UsageError::new(format!("no member of {key} is set"));
     }
-    let wanted = key.to_lowercase();
+    let wanted = key.trim_start_matches('-').to_lowercase();
     let names = survey.effective.iter().map(|one| one.name.as_str());
-    let mut near: Vec<(usize, &str)> = names
-        .map(|name| {
-            let last = name.rsplit('.').next().unwrap_or_default();
-            let lower = [name, last].map(|name| osa_distance(&wanted, &name.to_lowercase()));
-            (lower.into_iter().min().unwrap_or_default(), name)
-        })
-        .filter(|(distance, name)| *distance <= (name.len() / 4).clamp(1, 3))
-        .collect();
+    let mut near: Vec<(usize, &str)> =
+        names.filter_map(|name| Some((distance(&wanted, name)?, name))).collect();
     near.sort_unstable();
+    if near.first().is_some_and(|(distance, _)| *distance < PART_DISTANCE) {
+        near.retain(|(distance, _)| *distance < PART_DISTANCE);
+    }
     let near: Vec<&str> = near.into_iter().map(|(_, name)| name).take(NEAR_MAX).collect();
     let hint = if near.is_empty() {
-        "outlast config lists all".to_owned()
+        "outlast config lists all, and outlast help settings describes them".to_owned()
     } else {
         format!("did you mean {}?", near.join(" or "))
     };
     UsageError::new(format!("no setting is named {shown:?}; {hint}"))
+}
+
+/// How far a name is from what was asked for, without regard to capitals and dashes. `None`: too far. A
+/// part of the name counts as near: `budget` for `maxBudgetUsd`.
+fn distance(wanted: &str, name: &str) -> Option<usize> {
+    let (name, wanted) = (name.to_lowercase(), wanted.replace(['-', '_'], ""));
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let by_spelling = [name.as_str(), last].map(|it| (osa_distance(&wanted, it), it.len()));
+    let by_spelling = by_spelling.into_iter().filter(|(far, length)| *far <= (length / 4).min(3));
+    let by_part = (wanted.len() >= PART_MIN && name.contains(&wanted)).then_some(PART_DISTANCE);
+    by_spelling.map(|(far, _)| far).chain(by_part).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_suggested_by_its_spelling_or_a_part_of_its_name() {
+        for (wanted, name, is_near) in [
+            ("budget", "maxBudgetUsd", true),
+            ("max-turns", "maxTurns", true),
+            ("maxturn", "maxTurns", true),
+            ("nope", "sandbox.mode", false),
+            ("modee", "sandbox.mode", true),
+            ("a", "maxTurns", false),
+        ] {
+            assert_eq!(distance(wanted, name).is_some(), is_near, "{wanted} {name}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::cli::doctor::shown;
-use crate::cli::output::{Paragraph, Screen, Tone, columns_of, one_line};
+use crate::cli::output::{Paragraph, Screen, Tone, break_at_separators, columns_of, one_line};
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::settings::{FileState, SettingsFile, SettingsSurvey};
 use crate::cli::version::SCHEMA_VERSION;
@@ -71,6 +71,18 @@ fn setting_line(line: &ConfigLine, names: usize, values: usize, screen: &Screen)
     let styling = screen.styling;
     let (tone, origin_tone) =
         if *is_changed { (Tone::Strong, Tone::Plain) } else { (Tone::Plain, Tone::Faint) };
+    let start = 2 + names + 2;
+    let whole = start + columns_of(value).max(values) + 2 + columns_of(origin);
+    if screen.is_terminal && whole > screen.columns {
+        let room = screen.columns.saturating_sub(start).max(VALUE_MAX);
+        let value = break_at_separators(value, room);
+        let value = value.iter().map(|piece| styling.paint(tone, piece));
+        let origin = break_at_separators(origin, room);
+        let origin = origin.iter().map(|piece| styling.paint(origin_tone, piece));
+        let lines = value.chain(origin).collect::<Vec<_>>();
+        let lines = lines.join(&format!("\n{}", " ".repeat(start)));
+        return format!("  {name}{}  {lines}\n", pad(name, names));
+    }
     format!(
         "  {name}{}  {}{}  {}\n",
         pad(name, names),

@@ -6,13 +6,17 @@ mod report;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::Uid;
 use serde_json::Value;
 
 use crate::doctor::{
-    self, ConfiguredServer, DoctorContext, HookLine, ResolvedConfig, ServerTransport,
+    self, ConfiguredServer, DoctorContext, DoctorReport, Finding, HookLine, ResolvedConfig,
+    ServerTransport,
 };
 use crate::hooks::{HookHandler, HookSettings};
 use crate::mcp::{HttpAddress, McpTimers, ServerAddress, ServerConfig, Servers};
@@ -29,7 +33,7 @@ use super::stdout::print_report;
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
-use crate::config::environment::{self, variable_names};
+use crate::config::environment::{self, Variables, variable_names};
 use crate::config::registry;
 use crate::config::values;
 use crate::types::PermissionMode;
@@ -96,6 +100,34 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     };
     print_report(&text)?;
     Ok(u8::from(!report.is_healthy()))
+}
+
+/// Reports that the system gives the process too few files or threads for any check. The exit code is 1.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn report_no_runtime(
+    args: &DoctorArgs,
+    variables: &Variables,
+    error: &io::Error,
+) -> Result<u8, UsageError> {
+    let open_files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _hard)| soft);
+    let finding = Finding::problem(
+        "limits",
+        format!(
+            "outlast cannot start its threads: {error}; ulimit -n (open files) is {open_files}"
+        ),
+        "no run can begin, and nothing else was checked",
+        "raise it with ulimit -n 1024, or LimitNOFILE= of a service, and run doctor again",
+    );
+    let report = DoctorReport { findings: vec![finding], took: Duration::ZERO };
+    let text = if args.json {
+        format!("{}\n", doctor::json(&report, SCHEMA_VERSION))
+    } else {
+        report::text(&report, args.verbose, &Screen::of_stdout(variables))
+    };
+    print_report(&text)?;
+    Ok(1)
 }
 
 /// Converts the survey for the doctor, and adds the run as it would be.

@@ -7,18 +7,40 @@ use strsim::osa_distance;
 
 use crate::cli::usage::UsageError;
 
-/// Other names of sections, and the page of a section whose heading several pages have. Any section
-/// is found by its heading, too.
-const ALIASES: [(&str, &str); 9] = [
+/// Other names of pages and sections, and the page of a section whose heading several pages have. Any
+/// section is found by its heading, too.
+const ALIASES: [(&str, &str); 31] = [
+    ("actions", "ci"),
+    ("aws", "clouds"),
+    ("azure", "clouds"),
+    ("bedrock", "clouds"),
+    ("budget", "result#costs"),
+    ("claude", "compatibility"),
+    ("container", "recipes#in-a-container"),
+    ("cost", "result#costs"),
     ("credential", "credentials"),
+    ("cron", "recipes#a-nightly-job"),
+    ("docker", "recipes#in-a-container"),
     ("env", "environment"),
     ("exit", "exit-status"),
     ("exit-code", "exit-status"),
     ("exit-codes", "exit-status"),
+    ("fallback", "settings#models"),
     ("flags", "options"),
+    ("foundry", "clouds"),
+    ("github", "ci"),
+    ("gitlab", "ci"),
+    ("kubernetes", "batch#kubernetes"),
     ("permissions", "security#permissions"),
+    ("proxy", "outlast#network"),
+    ("resume", "sessions"),
+    ("retries", "recovery"),
+    ("retry", "recovery"),
+    ("sandbox", "security#sandbox"),
+    ("slurm", "batch#slurm"),
     ("stdin", "standard-input"),
     ("variables", "environment"),
+    ("vertex", "clouds"),
 ];
 
 /// The sections that the list of topics names.
@@ -128,13 +150,17 @@ fn slug(text: &str) -> String {
 pub(in crate::cli) fn find(topic: &str) -> Option<String> {
     let name = topic.split('(').next().unwrap_or_default();
     let pages = pages();
-    let found = pages.iter().find(|page| page.name == name || page.topic() == name);
-    if let Some(page) = found {
+    let page_named =
+        |name: &str| pages.iter().find(|page| page.name == name || page.topic() == name);
+    if let Some(page) = page_named(name) {
         return Some(page.text.to_owned());
     }
     let wanted = slug(topic);
     let alias = ALIASES.iter().find(|(alias, _)| *alias == wanted);
     let wanted = alias.map_or(wanted.as_str(), |(_, section)| section);
+    if let Some(page) = page_named(wanted) {
+        return Some(page.text.to_owned());
+    }
     let (page, wanted) = wanted.split_once('#').unwrap_or(("", wanted));
     let is_page = |other: &&ManualPage| page.is_empty() || page == other.topic();
     pages.iter().filter(is_page).find_map(|page| {

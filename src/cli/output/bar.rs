@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use console::truncate_str;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
@@ -12,14 +12,15 @@ use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::recovery::{Pause, Phase, Spending};
 
 use super::calls::NamedCall;
+use super::status_terminal::{ECHO_COLUMNS, status_target};
 use super::terminal_filter::columns;
 use super::{ProgressLines, one_line};
 
 const REDRAW: Duration = Duration::from_millis(250);
 const CELLS: u32 = 20;
 
-/// How many columns the spinner and the last column take.
-const MARGIN: usize = 3;
+/// How many columns the spinner takes, and the echo of a control character.
+const MARGIN: usize = 2 + ECHO_COLUMNS as usize;
 
 /// The narrowest description of what runs.
 const NARROWEST: usize = 12;
@@ -89,7 +90,7 @@ impl StatusLine {
             spent: Spending::default(),
             scale,
         }));
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(None, status_target());
         let shown = Arc::clone(&view);
         let style = ProgressStyle::with_template("{spinner} {view}")
             .expect("the template is a constant")

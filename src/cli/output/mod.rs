@@ -19,6 +19,7 @@ mod screen;
 mod servers;
 mod service_notifier;
 mod shrink;
+mod status_terminal;
 mod stream_json;
 mod style;
 mod summary;
@@ -37,11 +38,12 @@ pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_erro
 pub use screen::{Screen, is_stderr_stdout};
 pub use service_notifier::ServiceNotifier;
 pub use shrink::shrink;
+pub use status_terminal::status_target;
 pub use stream_json::{ResultBuilder, StreamJson};
 pub use style::{Styling, Tone};
 pub use summary::{RunLimits, last_line};
 pub use terminal_filter::TerminalFilter;
-pub(in crate::cli) use terminal_filter::is_terminal_control;
+pub(in crate::cli) use terminal_filter::{break_at_separators, is_terminal_control};
 
 use crate::agent::{Observer, RunEvent};
 use crate::telemetry::SpanRecorder;

@@ -4,12 +4,18 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
-use console::Term;
+use console::{Term, measure_text_width};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use textwrap::Options;
+use textwrap::{Options, WordSeparator, WordSplitter};
 
 use super::style::leading_sequence;
+
+/// What a broken line goes on with.
+const INDENT: &str = "  ";
+
+/// The characters behind which a long value may be broken.
+const SEPARATORS: &str = " ,/:;=&|";
 
 /// A writer to what may be a terminal. What is written is text of whole characters; to anything but
 /// a terminal it is passed on as it is.
@@ -118,9 +124,53 @@ pub(super) fn columns() -> usize {
     usize::from(Term::stderr().size().1)
 }
 
-/// Breaks lines between words so that they fit, with what follows indented.
+/// Breaks lines between words so that they fit, with what follows indented. A longer word, such as a
+/// path, is broken behind its separators.
 pub(super) fn break_lines(text: &str, columns: usize) -> String {
-    textwrap::fill(text, Options::new(columns).subsequent_indent("  "))
+    let options = Options::new(columns)
+        .subsequent_indent(INDENT)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    let filled = textwrap::fill(text, options);
+    let broken = filled.split('\n').map(|line| {
+        if measure_text_width(line) <= columns {
+            return line.to_owned();
+        }
+        let (indent, text) = line.strip_prefix(INDENT).map_or(("", line), |text| (INDENT, text));
+        let pieces = break_at_separators(text, columns.saturating_sub(INDENT.len()));
+        format!("{indent}{}", pieces.join(&format!("\n{INDENT}")))
+    });
+    broken.collect::<Vec<_>>().join("\n")
+}
+
+/// Breaks a text that is wider than `columns` behind the last separator that fits, and nowhere else:
+/// what has none stays whole. There is always a first piece.
+pub(in crate::cli) fn break_at_separators(text: &str, columns: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let (mut start, mut at, mut width) = (0, 0, 0);
+    // The end of the last separator, and the width up to it.
+    let mut end: Option<(usize, usize)> = None;
+    while let Some(letter) = text[at..].chars().next() {
+        if let Some(length) = leading_sequence(&text[at..]) {
+            at += length;
+            continue;
+        }
+        let mut buffer = [0; 4];
+        width += measure_text_width(letter.encode_utf8(&mut buffer));
+        if width > columns
+            && let Some((cut, before)) = end.take()
+        {
+            pieces.push(text[start..cut].trim_end().to_owned());
+            (start, width) = (cut, width - before);
+        }
+        at += letter.len_utf8();
+        if SEPARATORS.contains(letter) {
+            end = Some((at, width));
+        }
+    }
+    pieces.push(text[start..].to_owned());
+    pieces
 }
 
 /// Whether a terminal may obey a character instead of showing it: control characters, with which
@@ -147,6 +197,20 @@ pub(in crate::cli) fn is_terminal_control(letter: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_value_is_broken_behind_separators_and_never_inside_a_word() {
+        let pieces = |text: &str| break_at_separators(text, 10);
+        assert_eq!(pieces("/usr/local/share/doc"), ["/usr/", "local/", "share/doc"]);
+        assert_eq!(pieces("[\"Read\",\"Grep\"]"), ["[\"Read\",", "\"Grep\"]"]);
+        assert_eq!(pieces("abcdefghijklmno"), ["abcdefghijklmno"]);
+        assert_eq!(pieces(""), [""]);
+        assert_eq!(
+            pieces("\u{1b}[31mab/cdefghij\u{1b}[0m"),
+            ["\u{1b}[31mab/", "cdefghij\u{1b}[0m"]
+        );
+        assert_eq!(break_lines("see a-word-with/a/path", 15), "see\n  a-word-with/\n  a/path");
+    }
 
     #[test]
     fn messages_are_broken_between_words_and_colours_take_no_room() {

@@ -6,7 +6,7 @@ mod listing;
 
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use serde_json::json;
@@ -80,6 +80,9 @@ async fn run(
             print(&text.to_string())?;
             return Ok(0);
         }
+        CliRequest::Run(run) if run.session.directory.is_some() => {
+            return Err(UsageError::new("a rehearsal works in a folder of its own; leave -C out"));
+        }
         CliRequest::Run(run) => run,
         CliRequest::Version(_)
         | CliRequest::Completions(_)
@@ -95,6 +98,7 @@ async fn run(
     };
     if !run.output.quiet {
         chosen.report_omissions();
+        report_clock(chosen.scenario.time_scale);
     }
     isolation::redirect(&mut world, &stage, &run);
     let own_flags = !args.flags.is_empty();
@@ -242,6 +246,14 @@ impl RehearsalRun {
         } else {
             vec![format!("rehearsal {name}: {}", faults.join("; "))]
         }
+    }
+}
+
+/// Reports on a terminal that times are not those of the wall: a user would take a wait of minutes that
+/// is over in a second for a mistake.
+fn report_clock(time_scale: f64) {
+    if time_scale > 1.0 && io::stderr().is_terminal() {
+        say(&format!("the clock of this rehearsal runs {time_scale} times as fast"));
     }
 }
 

@@ -7,15 +7,17 @@ use crate::config::format_took;
 use crate::journal::ModelTotals;
 use crate::recovery::{Money, Spending};
 use crate::report::{
-    RecoverySummary, SessionOutcome, SessionReport, SessionsOverview, SpendSummary,
+    Answer, ChangedFile, FailedCommand, RecoverySummary, RefusedCall, SessionOutcome,
+    SessionReport, SessionsOverview, SpendSummary, WorkDone,
 };
 
+use super::super::output::one_line;
 use super::super::sessions::phrases::{count, ending};
 use super::super::sessions::{Column, SessionsContext};
 use super::words::{percent, thousands, tried};
 
-/// How much of an id a table of sessions shows.
-const ID_CHARS: usize = 8;
+/// How many characters of a block a report for people has.
+const BLOCK_CHARS: usize = 20_000;
 
 /// A report on one session or on many.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,8 @@ pub(in crate::cli) struct ReportDocument {
     /// The beginning of the prompt, or how many sessions there are.
     pub(super) title: String,
     pub(super) status: ReportCell,
+    /// What came out, before the numbers.
+    pub(super) blocks: Vec<ReportBlock>,
     /// The most important numbers.
     pub(super) figures: Vec<Figure>,
     /// Which session it is, and where.
@@ -30,6 +34,25 @@ pub(in crate::cli) struct ReportDocument {
     pub(super) tables: Vec<ReportTable>,
     /// What else there is to say, a sentence each.
     pub(in crate::cli) notes: Vec<String>,
+}
+
+/// A text of several lines with a heading.
+#[derive(Clone, Debug)]
+pub(super) struct ReportBlock {
+    pub(super) heading: String,
+    pub(super) text: String,
+    pub(super) form: BlockForm,
+}
+
+/// What the lines of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockForm {
+    /// Markdown of the model.
+    Answer,
+    /// JSON.
+    Data,
+    /// The output of a command.
+    Output,
 }
 
 /// A number of note.
@@ -58,6 +81,8 @@ pub(super) struct ReportTable {
 pub(super) struct ReportCell {
     pub(super) text: String,
     pub(super) tone: CellTone,
+    /// The part of a page with more about it.
+    pub(super) anchor: Option<String>,
 }
 
 /// What a text stands for, beside its words.
@@ -73,7 +98,7 @@ pub(super) enum CellTone {
 
 impl From<String> for ReportCell {
     fn from(text: String) -> Self {
-        Self { text, tone: CellTone::Plain }
+        Self { text, ..Self::default() }
     }
 }
 
@@ -82,6 +107,17 @@ impl From<u32> for ReportCell {
         thousands(number.into()).into()
     }
 }
+
+/// How much of an id a table of sessions shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdLength {
+    Whole,
+    /// As much as tells all sessions apart.
+    Chars(usize),
+}
+
+/// The table of changed files, for which a page shows the changes.
+pub(super) const CHANGED_FILES: &str = "Changed files";
 
 /// The headings of tables that a page has bars for.
 pub(super) const RECOVERIES: &str = "Recoveries";
@@ -131,6 +167,16 @@ const AGENT_COLUMNS: &[(&str, Column)] = &[
     ("Task", Column::Left),
 ];
 
+const FILE_COLUMNS: &[(&str, Column)] = &[
+    ("Changed file", Column::Left),
+    ("Added", Column::Right),
+    ("Removed", Column::Right),
+    ("Change", Column::Left),
+];
+
+const REFUSED_COLUMNS: &[(&str, Column)] =
+    &[("Call that was not run", Column::Left), ("Reason", Column::Left)];
+
 const OUTCOME_COLUMNS: &[(&str, Column)] =
     &[("Outcome", Column::Left), ("Sessions", Column::Right), ("Share", Column::Right)];
 
@@ -165,6 +211,16 @@ impl ReportDocument {
             ]
         });
         let tables = [
+            table(
+                CHANGED_FILES,
+                FILE_COLUMNS,
+                report.work.files.iter().map(file_row).collect(),
+                &[],
+            ),
+            ReportTable {
+                is_listing: true,
+                ..table("Not run", REFUSED_COLUMNS, refused_rows(&report.work), &[])
+            },
             table(RECOVERIES, RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
             table("Models", MODEL_COLUMNS, models(&report.spending), &[]),
             ReportTable {
@@ -177,6 +233,7 @@ impl ReportDocument {
         Self {
             title: prompt,
             status: status(report.outcome),
+            blocks: blocks(report),
             figures: session_figures(report),
             facts: facts(context, report),
             tables: tables.into_iter().filter(|table| !table.rows.is_empty()).collect(),
@@ -185,10 +242,11 @@ impl ReportDocument {
     }
 
     /// The report on many sessions.
-    pub(in crate::cli) fn of_sessions(
+    pub(super) fn of_sessions(
         context: &SessionsContext,
         overview: &SessionsOverview,
         reports: &[SessionReport],
+        ids: IdLength,
     ) -> Self {
         let recoveries = overview.recoveries.iter().map(|impact| {
             let mut row = recovery_row(&impact.summary);
@@ -204,7 +262,7 @@ impl ReportDocument {
             let share = percent(f64::from(*sessions) / f64::from(overview.sessions.max(1)));
             vec![name, (*sessions).into(), share.into()]
         });
-        let sessions = reports.iter().map(|report| session_row(context, report)).collect();
+        let sessions = reports.iter().map(|report| session_row(context, report, ids)).collect();
         let spare = &["Tokens", "Lost", "Saved", "Cost"];
         let mut tables = vec![
             table(OUTCOMES, OUTCOME_COLUMNS, outcomes.collect(), &[]),
@@ -224,7 +282,8 @@ impl ReportDocument {
         }
         Self {
             title: count(number, "session"),
-            status: ReportCell { text, tone },
+            status: ReportCell { text, tone, anchor: None },
+            blocks: Vec::new(),
             figures: overview_figures(overview),
             facts: Vec::new(),
             tables,
@@ -257,7 +316,7 @@ fn status(outcome: SessionOutcome) -> ReportCell {
         SessionOutcome::Unfinished => "unfinished: its last process did not record an end".into(),
         SessionOutcome::Foreign => "recorded by another program".into(),
     };
-    ReportCell { text: text.into_owned(), tone: tone(outcome) }
+    ReportCell { text: text.into_owned(), tone: tone(outcome), anchor: None }
 }
 
 /// The same in one or two words.
@@ -267,7 +326,7 @@ fn outcome_cell(outcome: SessionOutcome) -> ReportCell {
         SessionOutcome::Running | SessionOutcome::Unfinished => outcome.name().to_owned(),
         SessionOutcome::Foreign => "another program's".to_owned(),
     };
-    ReportCell { text, tone: tone(outcome) }
+    ReportCell { text, tone: tone(outcome), anchor: None }
 }
 
 fn tone(outcome: SessionOutcome) -> CellTone {
@@ -278,6 +337,51 @@ fn tone(outcome: SessionOutcome) -> CellTone {
     } else {
         CellTone::Open
     }
+}
+
+/// The answer, and the output of what failed.
+fn blocks(report: &SessionReport) -> Vec<ReportBlock> {
+    let heading = if report.outcome.is_failure() { "Last message of the model" } else { "Answer" };
+    let answer = report.work.answer.as_ref().map(|answer| {
+        let form = match answer {
+            Answer::Text(_) => BlockForm::Answer,
+            Answer::Structured(_) => BlockForm::Data,
+        };
+        ReportBlock { heading: heading.to_owned(), text: cut(answer.text()), form }
+    });
+    let failed = report.work.failed.as_ref().map(failed_block);
+    // What explains a failure comes first.
+    failed.into_iter().chain(answer).collect()
+}
+
+fn failed_block(failed: &FailedCommand) -> ReportBlock {
+    let what = if failed.is_requirement { "Required command" } else { "Last failed command" };
+    let (command, end) = (one_line(&failed.command), &failed.end);
+    let output = if failed.output.trim().is_empty() { "(no output)" } else { &failed.output };
+    let text = cut(output);
+    ReportBlock { heading: format!("{what} {command:?} {end}"), text, form: BlockForm::Output }
+}
+
+/// A text up to the size of a block. A report is no place for whole files.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(BLOCK_CHARS) {
+        Some((end, _)) => format!("{}\n...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn file_row(file: &ChangedFile) -> Vec<ReportCell> {
+    let kind = if file.is_new { "new" } else { "changed" };
+    let number = |lines: usize| thousands(u64::try_from(lines).unwrap_or(u64::MAX));
+    let counts = [("+", file.added), ("-", file.removed)];
+    let [added, removed] = counts.map(|(sign, lines)| format!("{sign}{}", number(lines)));
+    vec![file.path.clone().into(), added.into(), removed.into(), kind.to_owned().into()]
+}
+
+fn refused_rows(work: &WorkDone) -> Vec<Vec<ReportCell>> {
+    let row =
+        |refused: &RefusedCall| vec![refused.call.clone().into(), refused.reason.clone().into()];
+    work.refused.iter().map(row).collect()
 }
 
 fn session_figures(report: &SessionReport) -> Vec<Figure> {
@@ -363,6 +467,7 @@ fn recoveries(sum: &RecoverySummary) -> Figure {
 fn facts(context: &SessionsContext, report: &SessionReport) -> Vec<(&'static str, String)> {
     let subject = &report.subject;
     let mut facts = vec![("Session", subject.id.clone())];
+    facts.extend(subject.name.clone().map(|name| ("Name", name)));
     let project = subject.project.as_deref().map(|path| context.shown_folder(path));
     facts.extend(project.map(|project| ("Project", project)));
     facts.extend(subject.started.map(|at| ("Started", context.exact_time(at))));
@@ -427,9 +532,17 @@ fn models(spending: &SpendSummary) -> Vec<Vec<ReportCell>> {
     spending.by_model.iter().map(row).collect()
 }
 
-fn session_row(context: &SessionsContext, report: &SessionReport) -> Vec<ReportCell> {
+fn session_row(
+    context: &SessionsContext,
+    report: &SessionReport,
+    ids: IdLength,
+) -> Vec<ReportCell> {
     let SessionReport { subject, outcome, .. } = report;
-    let id: String = subject.id.chars().take(ID_CHARS).collect();
+    let id = match ids {
+        IdLength::Whole => subject.id.clone(),
+        IdLength::Chars(length) => subject.id.chars().take(length).collect(),
+    };
+    let id = ReportCell { text: id, anchor: Some(subject.id.clone()), ..ReportCell::default() };
     let started = subject.started.map_or_else(String::new, |at| context.shown_time(at));
     let cache = report.spending.cache_hits().map_or_else(|| "-".to_owned(), percent);
     let sum = report.recoveries.sum();
@@ -437,12 +550,12 @@ fn session_row(context: &SessionsContext, report: &SessionReport) -> Vec<ReportC
         0 => ReportCell::from("-".to_owned()),
         fired => {
             let tone = if sum.lost > 0 { CellTone::Bad } else { CellTone::Good };
-            ReportCell { text: format!("{} of {fired}", sum.saved), tone }
+            ReportCell { text: format!("{} of {fired}", sum.saved), tone, anchor: None }
         }
     };
     let project = subject.project.as_deref().map(|path| context.shown_folder(path));
     vec![
-        id.into(),
+        id,
         started.into(),
         outcome_cell(*outcome),
         report.turns.into(),
@@ -452,6 +565,6 @@ fn session_row(context: &SessionsContext, report: &SessionReport) -> Vec<ReportC
         cache.into(),
         recovered,
         project.unwrap_or_default().into(),
-        subject.prompt.clone().unwrap_or_default().into(),
+        subject.name.clone().or(subject.prompt.clone()).unwrap_or_default().into(),
     ]
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::journal::ModelTotals;
 use crate::recovery::{Money, Spending};
 use crate::report::{
-    AgentSummary, RecoveryImpact, RecoverySummary, SessionReport, SessionsOverview, SpendSummary,
-    TimeSpent, ToolCounts,
+    AgentSummary, Answer, ChangedFile, RecoveryImpact, RecoverySummary, RefusedCall, SessionReport,
+    SessionsOverview, SpendSummary, TimeSpent, ToolCounts, WorkDone,
 };
 
 use super::super::timestamps::millis;
@@ -50,6 +50,7 @@ fn session(report: &SessionReport) -> Value {
     let mut object = json!({
         "session_id": subject.id,
         "project": subject.project.as_deref().map(Path::to_string_lossy),
+        "name": subject.name,
         "prompt": subject.prompt,
         "started": subject.started.map(|at| at.to_string()),
         "ended": subject.ended.map(|at| at.to_string()),
@@ -68,7 +69,38 @@ fn session(report: &SessionReport) -> Value {
     });
     add_time(&mut object, report.time);
     add_spending(&mut object, &report.spending);
+    add_work(&mut object, &report.work);
     object
+}
+
+/// What came out. An answer that fits a schema is an object of its own.
+fn add_work(object: &mut Value, work: &WorkDone) {
+    let (text, structured) = match &work.answer {
+        None => (None, None),
+        Some(Answer::Text(text)) => (Some(text), None),
+        Some(Answer::Structured(text)) => (None, serde_json::from_str::<Value>(text).ok()),
+    };
+    object["answer"] = json!(text);
+    object["structured_output"] = json!(structured);
+    let file = |file: &ChangedFile| {
+        json!({
+            "path": file.path,
+            "is_new": file.is_new,
+            "lines_added": file.added,
+            "lines_removed": file.removed,
+        })
+    };
+    object["changed_files"] = work.files.iter().map(file).collect();
+    let refused = |refused: &RefusedCall| json!({ "call": refused.call, "reason": refused.reason });
+    object["not_run"] = work.refused.iter().map(refused).collect();
+    object["failed_command"] = json!(work.failed.as_ref().map(|failed| {
+        json!({
+            "command": failed.command,
+            "end": failed.end,
+            "output": failed.output,
+            "is_requirement": failed.is_requirement,
+        })
+    }));
 }
 
 fn add_time(object: &mut Value, time: TimeSpent) {

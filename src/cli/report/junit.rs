@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use crate::report::{SessionOutcome, SessionReport};
+use crate::report::{SessionOutcome, SessionReport, SessionSubject};
 
-use super::document::ReportDocument;
-use super::markup::escaped;
+use super::document::{BlockForm, ReportDocument};
+use super::markup::{escaped, escaped_lines};
 
 /// Renders sessions, with the document of each for its output.
 pub(super) fn render(sessions: &[(SessionReport, ReportDocument)]) -> String {
@@ -32,21 +32,40 @@ pub(super) fn render(sessions: &[(SessionReport, ReportDocument)]) -> String {
          <testsuites name=\"outlast\" {counts} time=\"{time}\">\n\
          \x20 <testsuite name=\"outlast\" {counts} skipped=\"{skipped}\" time=\"{time}\"{started}>\n"
     );
-    for (report, document) in sessions {
-        text.push_str(&case(report, document));
+    for ((report, document), name) in sessions.iter().zip(names(sessions)) {
+        text.push_str(&case(report, document, &name));
     }
     text.push_str("  </testsuite>\n</testsuites>\n");
     text
 }
 
-fn case(report: &SessionReport, document: &ReportDocument) -> String {
+/// The names of the cases: the same for the same work in each run, so that CI systems have a history of
+/// it. What several sessions have in common is numbered.
+fn names(sessions: &[(SessionReport, ReportDocument)]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(sessions.len());
+    for (report, _) in sessions {
+        let SessionSubject { name, prompt, id, .. } = &report.subject;
+        let own = name.as_ref().or(prompt.as_ref()).unwrap_or(id);
+        let same = |known: &&String| known.strip_prefix(own.as_str()).is_some_and(is_number);
+        let name = match names.iter().filter(same).count() {
+            0 => own.clone(),
+            before => format!("{own} ({})", before + 1),
+        };
+        names.push(name);
+    }
+    names
+}
+
+/// Whether a text is what a number adds to a name, or nothing.
+fn is_number(rest: &str) -> bool {
+    let number = rest.strip_prefix(" (").and_then(|rest| rest.strip_suffix(')'));
+    rest.is_empty() || number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String {
     let subject = &report.subject;
     let project = subject.project.as_deref().map(|path| path.display().to_string());
     let class = project.unwrap_or_else(|| "outlast".to_owned());
-    let name = match &subject.prompt {
-        Some(prompt) => format!("{prompt} ({})", subject.id),
-        None => subject.id.clone(),
-    };
     let (status, outcome) = (escaped(&document.status.text), report.outcome);
     let detail = match outcome {
         SessionOutcome::Ended(reason) => escaped(reason.info().hint),
@@ -57,6 +76,9 @@ fn case(report: &SessionReport, document: &ReportDocument) -> String {
         }
         SessionOutcome::Running | SessionOutcome::Foreign => String::new(),
     };
+    let detail = [Some(detail), failure_text(report, document)];
+    let detail = detail.into_iter().flatten().filter(|text| !text.is_empty());
+    let detail = detail.collect::<Vec<_>>().join("\n\n");
     let end = |element: &str| {
         let kind = outcome.name();
         format!("      <{element} message=\"{status}\" type=\"{kind}\">{detail}</{element}>\n")
@@ -75,14 +97,33 @@ fn case(report: &SessionReport, document: &ReportDocument) -> String {
         format!("{}: {}{detail}{}", figure.label, figure.value, figure.detail)
     });
     let figures = figures.collect::<Vec<_>>().join("; ");
+    let files = report
+        .work
+        .files
+        .iter()
+        .map(|file| format!("{} +{} -{}", file.path, file.added, file.removed));
+    let answer = report.work.answer.as_ref().map(|answer| answer.text().to_owned());
+    let output = [answer.unwrap_or_default(), files.collect::<Vec<_>>().join("\n"), figures];
+    let output = output.into_iter().filter(|text| !text.is_empty());
+    let output = output.collect::<Vec<_>>().join("\n\n");
     format!(
         "    <testcase name=\"{}\" classname=\"{}\" time=\"{}\">\n\
          {end}      <system-out>{}</system-out>\n    </testcase>\n",
-        escaped(&name),
+        escaped(name),
         escaped(&class),
         seconds(report.time.worked),
-        escaped(&figures)
+        escaped_lines(&output)
     )
+}
+
+/// The output of the command that failed, and the calls that were not run.
+fn failure_text(report: &SessionReport, document: &ReportDocument) -> Option<String> {
+    let outputs = document.blocks.iter().filter(|block| block.form == BlockForm::Output);
+    let outputs = outputs.map(|block| format!("{}:\n{}", block.heading, block.text));
+    let refused = report.work.refused.iter();
+    let refused = refused.map(|refused| format!("not run: {}: {}", refused.call, refused.reason));
+    let lines: Vec<String> = outputs.chain(refused).collect();
+    (!lines.is_empty()).then(|| escaped_lines(&lines.join("\n")))
 }
 
 /// Whether a session says nothing about its task: it is not over, or not one of outlast's.

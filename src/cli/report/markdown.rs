@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use crate::cli::output::one_line;
 
 use super::super::sessions::Column;
-use super::document::{CellTone, ReportCell, ReportDocument, ReportTable};
+use super::answer;
+use super::document::{BlockForm, CellTone, ReportBlock, ReportCell, ReportDocument, ReportTable};
 
 /// How many rows a listing has: a step summary holds 1 MiB.
 const LISTED_MAX: usize = 500;
@@ -13,7 +14,13 @@ const LISTED_MAX: usize = 500;
 /// Renders a report.
 pub(in crate::cli) fn render(document: &ReportDocument) -> String {
     let status = cell(&document.status);
-    let mut text = format!("### outlast: {status}\n\n> {}\n\n", quoted(&document.title));
+    let mut text = format!("### outlast: {status}\n\n");
+    // What came out is what most readers want to know.
+    for block in &document.blocks {
+        text.push_str(&self::block(block));
+        text.push('\n');
+    }
+    let _ = write!(text, "> {}\n\n", quoted(&document.title));
     let labels = document.figures.iter().map(|figure| figure.label.to_owned());
     let values = document.figures.iter().map(|figure| {
         let value = escaped(&figure.value);
@@ -41,6 +48,16 @@ pub(in crate::cli) fn render(document: &ReportDocument) -> String {
         let _ = writeln!(text, "\n{}", quoted(note));
     }
     text
+}
+
+fn block(block: &ReportBlock) -> String {
+    match block.form {
+        BlockForm::Answer => answer::markdown(&block.text),
+        BlockForm::Data => answer::fenced(&block.text, "json"),
+        BlockForm::Output => {
+            format!("**{}**\n\n{}", escaped(&block.heading), answer::fenced(&block.text, ""))
+        }
+    }
 }
 
 fn add_table(text: &mut String, table: &ReportTable) {
@@ -82,7 +99,8 @@ fn cell(cell: &ReportCell) -> String {
 
 /// A cell of a table. Numbers need no sign.
 fn plain_cell(found: &ReportCell) -> String {
-    let is_number = found.text.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    let is_number =
+        found.text.starts_with(|first: char| first.is_ascii_digit() || "-+<>".contains(first));
     if is_number { escaped(&found.text) } else { cell(found) }
 }
 

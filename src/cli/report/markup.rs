@@ -26,6 +26,11 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
+/// Escapes a text for an element, whose lines are kept.
+pub(super) fn escaped_lines(text: &str) -> String {
+    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+}
+
 /// Characters that a terminal may obey, and those that XML 1.0 forbids.
 fn is_forbidden(letter: char) -> bool {
     is_terminal_control(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')

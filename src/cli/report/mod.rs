@@ -1,5 +1,6 @@
 //! `outlast report`: what recorded sessions came to, for people and programs.
 
+mod answer;
 pub(super) mod document;
 mod html;
 mod json;
@@ -26,7 +27,7 @@ use super::sessions::{
 };
 use super::usage::UsageError;
 
-use document::ReportDocument;
+use document::{IdLength, ReportDocument};
 
 /// How many sessions are read at a time, at most: one whole session is in memory for each.
 const READERS_MAX: usize = 4;
@@ -46,7 +47,7 @@ fn perform(
     cwd: &std::path::Path,
 ) -> Result<u8, UsageError> {
     let context = SessionsContext::new(variables, cwd);
-    let format = args.format();
+    let format = args.format()?;
     // The file is opened first: a mistake in its name is reported at once.
     let file = args.output.as_deref().map(PrivateFile::create).transpose()?;
     let text = match &wanted(&context, args)?[..] {
@@ -103,7 +104,7 @@ fn one(
         ReportFormat::Junit => junit::render(&[(report, document)]),
         ReportFormat::Html => {
             let timeline = SessionTimeline::of(&history);
-            html::session_page(context, &document, &history, &timeline)
+            html::session_page(context, &document, (&history, &report.work), &timeline)
         }
     })
 }
@@ -116,7 +117,7 @@ fn many(
     Ok(render_many(context, read_all(files)?, format))
 }
 
-/// A report on the tasks of a batch, by name and session. One without a session is listed as
+/// A report on the tasks of a batch, by id and session. One without a session is listed as
 /// unfinished, with nothing done.
 ///
 /// # Errors
@@ -129,12 +130,17 @@ pub(super) fn on_tasks(
     let located = tasks.iter().map(|(_, id)| locate_session(context.place(), id).ok());
     let located: Vec<Option<SessionFile>> = located.collect();
     let mut reports = read_all(&located.iter().flatten().cloned().collect::<Vec<_>>())?;
+    for report in &mut reports {
+        let task = tasks.iter().find(|(_, id)| id.as_str() == report.subject.id);
+        report.subject.name = task.map(|(name, _)| (*name).to_owned());
+    }
     let without = tasks.iter().zip(&located).filter(|(_, file)| file.is_none());
     reports.extend(without.map(|((name, _), _)| {
         let history = SessionHistory { id: (*name).to_owned(), ..SessionHistory::default() };
         let mut report =
             SessionReport { outcome: SessionOutcome::Unfinished, ..SessionReport::of(&history) };
-        report.subject.prompt = Some(format!("task {name}: it has no session"));
+        report.subject.prompt = Some("the task has no session".to_owned());
+        report.subject.name = Some((*name).to_owned());
         report
     }));
     Ok(render_many(context, reports, format))
@@ -146,12 +152,21 @@ fn render_many(
     format: ReportFormat,
 ) -> String {
     let overview = overview(&reports);
-    let document = || ReportDocument::of_sessions(context, &overview, &reports);
+    let document = |ids| ReportDocument::of_sessions(context, &overview, &reports, ids);
     match format {
-        ReportFormat::Table => terminal::render(&document(), terminal_width()),
-        ReportFormat::Markdown => markdown::render(&document()),
+        ReportFormat::Table => {
+            let width = terminal_width();
+            let short = width.map(|_| IdLength::Chars(context.unique_length()));
+            terminal::render(&document(short.unwrap_or(IdLength::Whole)), width)
+        }
+        ReportFormat::Markdown => markdown::render(&document(IdLength::Whole)),
         ReportFormat::Json => json_text(&reports),
-        ReportFormat::Html => html::overview_page(&document(), &overview),
+        ReportFormat::Html => {
+            let detailed = reports.iter().take(html::DETAILED_MAX);
+            let parts = detailed.map(|one| (one, ReportDocument::of_session(context, one)));
+            let parts: Vec<_> = parts.collect();
+            html::overview_page(&document(IdLength::Whole), &overview, &parts)
+        }
         ReportFormat::Junit => {
             let with_document = |report: SessionReport| {
                 let document = ReportDocument::of_session(context, &report);

@@ -13,6 +13,13 @@ const LISTED_MAX: usize = 20;
 /// Lays a report out, in `width` columns if that is known.
 pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String {
     let mut text = format!("{}\n{}\n\n", clean(&document.title), clean(&document.status.text));
+    for block in &document.blocks {
+        let _ = writeln!(text, "{}", clean(&block.heading));
+        for line in block.text.lines() {
+            let _ = writeln!(text, "{}", format!("  {}", clean(line)).trim_end());
+        }
+        text.push('\n');
+    }
     let facts = document.facts.iter().map(|(label, value)| (*label, value.clone()));
     let figures = document.figures.iter().map(|figure| {
         let detail = if figure.detail.is_empty() { "" } else { " · " };

@@ -15,9 +15,16 @@ pub(super) fn thousands(number: u64) -> String {
     text
 }
 
-/// A part of a whole, rounded down, so that only a whole is 100 %.
+/// A part of a whole, rounded; only a whole is 100 %, and only nothing is 0 %.
 pub(super) fn percent(part: f64) -> String {
-    format!("{:.0} %", (part * 100.0).floor())
+    let hundredths = part * 100.0;
+    if hundredths >= 99.5 && part < 1.0 {
+        ">99 %".to_owned()
+    } else if hundredths < 0.5 && part > 0.0 {
+        "<1 %".to_owned()
+    } else {
+        format!("{hundredths:.0} %")
+    }
 }
 
 /// The names of strategies, each with how often it was tried.
@@ -41,10 +48,8 @@ mod tests {
         for (number, text) in table {
             assert_eq!(thousands(number), text);
         }
-        assert_eq!(
-            (percent(0.999), percent(1.0), percent(0.0)),
-            ("99 %".into(), "100 %".into(), "0 %".into())
-        );
+        let shares = [0.0, 0.001, 0.125, 0.666, 0.999, 1.0].map(percent);
+        assert_eq!(shares, ["0 %", "<1 %", "12 %", "67 %", ">99 %", "100 %"]);
     }
 
     #[test]

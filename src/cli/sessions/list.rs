@@ -3,9 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::journal::{
-    ListScope, SessionFile, SessionState, SessionSummary, list_sessions, summarize_session,
-};
+use crate::journal::{SessionFile, SessionState, SessionSummary, list_sessions, summarize_session};
 use crate::recovery::{Money, StopReason};
 
 use super::super::args::ListSessionsArgs;
@@ -17,8 +15,6 @@ use super::{ReportWriter, SessionsContext, phrases};
 
 /// How many sessions a table has unless the user wants more.
 const ROWS: usize = 20;
-/// The least of an id that a table shows.
-const ID_MIN: usize = 8;
 /// The longest folder that is shown on a terminal, in characters.
 const FOLDER_MAX: usize = 30;
 
@@ -60,7 +56,7 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
         return Ok(0);
     }
     let width = terminal_width();
-    let id_length = width.map(|_| unique_length(context));
+    let id_length = width.map(|_| context.unique_length());
     let rows = files.iter().take(limit).map(|file| row(context, file, id_length)).collect();
     let columns = HEADINGS.map(|(name, column)| (name.to_owned(), column)).to_vec();
     let mut table = Table { columns, rows };
@@ -74,18 +70,6 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
         out.print(&format!("{} more: --limit N\n", files.len() - limit))?;
     }
     Ok(0)
-}
-
-/// How much of an id is needed so that no other session begins with it.
-fn unique_length(context: &SessionsContext) -> usize {
-    let all = list_sessions(&context.place, ListScope::All);
-    let mut ids: Vec<&str> = all.iter().map(|file| file.id.as_str()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let shared = |pair: &[&str]| {
-        pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count()
-    };
-    ids.windows(2).map(shared).max().map_or(0, |shared| shared + 1).max(ID_MIN)
 }
 
 fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) -> Vec<String> {
@@ -109,7 +93,7 @@ fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) 
     let prompt = prompt.map(|text| one_line(text)).unwrap_or_default();
     let (turns, spent) = if summary.state == SessionState::Foreign {
         // Other programs record these in ways of their own.
-        (String::new(), String::new())
+        (String::new(), "unknown".to_owned())
     } else {
         (summary.turns.to_string(), summary.spent.as_cost())
     };

@@ -22,19 +22,18 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::config::environment::{self, Variables};
-use crate::journal::{
-    self, ListScope, SessionFile, SessionFolder, SessionId, list_sessions, locate_session,
-};
+use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
 
 use super::args::{SessionsAction, SessionsArgs};
 use super::output::{TerminalFilter, one_line};
 use super::run::ProcessContext;
+use super::session_name;
 use super::signals::SignalState;
 use super::timestamps::WallTime;
 use super::usage::{UsageError, UsageErrorKind};
 
-/// How many sessions an error lists.
-const NAMED_MAX: usize = 5;
+/// The least of an id that a table shows.
+const ID_MIN: usize = 8;
 
 /// The stored sessions, as seen from the working directory.
 pub(super) struct SessionsContext {
@@ -82,7 +81,7 @@ fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, 
     }
 }
 
-/// Finds the session that the user means: an id, the beginning of one, or `latest`.
+/// Finds the session that the user means: an id, the beginning of one, a name, or `latest`.
 ///
 /// # Errors
 /// There is none, or there are several.
@@ -111,59 +110,21 @@ impl SessionsContext {
         if all { ListScope::All } else { ListScope::Project }
     }
 
-    /// Finds the session that the user means: an id, the beginning of one, or `latest`.
+    /// Finds the session that the user means: an id, the beginning of one, a name, or `latest`.
     pub(super) fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
-        if name == "latest" {
-            return self.latest();
-        }
-        let Some(id) = SessionId::parse(name) else {
-            return Err(UsageError::new(format!(
-                "{:?} is no session id; outlast sessions --all-projects lists them",
-                shortened(name)
-            )));
-        };
-        if let Ok(file) = locate_session(&self.place, &id) {
-            return Ok(file);
-        }
+        session_name::find(&self.place, name)
+    }
+
+    /// How much of an id is needed so that no other session begins with it.
+    pub(super) fn unique_length(&self) -> usize {
         let all = list_sessions(&self.place, ListScope::All);
-        let begins = |file: &SessionFile| file.id.as_str().starts_with(name);
-        let found: Vec<SessionFile> = all.into_iter().filter(begins).collect();
-        let mut ids: Vec<&str> = found.iter().map(|file| file.id.as_str()).collect();
+        let mut ids: Vec<&str> = all.iter().map(|file| file.id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();
-        match ids[..] {
-            // The same session may have been copied to other projects: the newest counts.
-            [_] => found.into_iter().next().ok_or_else(|| self.none_found()),
-            [] => Err(UsageError::new(format!(
-                "there is no session {}; outlast sessions --all-projects lists them",
-                shortened(name)
-            ))),
-            _ => {
-                let more = ids.len().saturating_sub(NAMED_MAX);
-                let named = ids[..ids.len() - more].join(", ");
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                Err(UsageError::new(format!(
-                    "{} sessions begin with {}: {named}{more}; give more of the id",
-                    ids.len(),
-                    shortened(name)
-                )))
-            }
-        }
-    }
-
-    /// The last used session of the working directory.
-    fn latest(&self) -> Result<SessionFile, UsageError> {
-        let id = journal::latest(&self.place)
-            .map_err(|error| UsageError::new(format!("{error}; {}", error.hint())))?
-            .ok_or_else(|| self.none_found())?;
-        locate_session(&self.place, &id).map_err(|error| UsageError::new(error.to_string()))
-    }
-
-    fn none_found(&self) -> UsageError {
-        UsageError::new(format!(
-            "no session was recorded in {}; outlast sessions --all-projects lists those of other folders",
-            self.place.cwd().display()
-        ))
+        let shared = |pair: &[&str]| {
+            pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count()
+        };
+        ids.windows(2).map(shared).max().map_or(0, |shared| shared + 1).max(ID_MIN)
     }
 
     /// A folder for people: with `~` for the home folder.
@@ -194,10 +155,6 @@ impl SessionsContext {
     pub(super) fn exact_time(&self, at: Timestamp) -> String {
         at.to_zoned(self.wall.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
-}
-
-fn shortened(text: &str) -> String {
-    one_line(&text.chars().take(60).collect::<String>())
 }
 
 /// Reports a file that cannot be read.

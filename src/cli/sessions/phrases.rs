@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::history::WaitCause;
-use crate::recovery::{ErrorClass, Money, Nudge, RecoveryPlan, StopReason};
+use crate::recovery::{ErrorClass, Nudge, RecoveryPlan, StopReason};
 
 use super::super::timestamps::format_elapsed;
 
@@ -13,21 +13,24 @@ pub(in crate::cli) fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// A size in the largest unit of which it has one: `712 B`, `28 KB`, `1.3 GB`.
+/// A size in the largest unit of which it has one, rounded: `712 B`, `28 KB`, `1.3 GB`.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
-    let (mut value, mut unit) = (bytes, 0);
-    let mut tenths = 0;
-    while value >= 1024 && unit + 1 < UNITS.len() {
-        tenths = value % 1024 * 10 / 1024;
-        value /= 1024;
-        unit += 1;
+    let (mut unit, mut whole) = (0, 1_u64);
+    // What rounds to 1024 of a unit is one of the next.
+    while unit + 1 < UNITS.len() && bytes.saturating_add(whole / 2) / whole >= 1024 {
+        (unit, whole) = (unit + 1, whole * 1024);
     }
-    if unit > 0 && value < 10 {
-        format!("{value}.{tenths} {}", UNITS[unit])
+    let tenths = rounded(bytes.saturating_mul(10), whole);
+    if unit > 0 && tenths < 100 {
+        format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
     } else {
-        format!("{value} {}", UNITS[unit])
+        format!("{} {}", rounded(bytes, whole), UNITS[unit])
     }
+}
+
+fn rounded(number: u64, of: u64) -> u64 {
+    number.saturating_add(of / 2) / of
 }
 
 /// A duration with milliseconds below ten seconds.
@@ -36,10 +39,6 @@ pub(super) fn took(duration: Duration) -> String {
         return format!("{:.1}s", duration.as_secs_f64());
     }
     format_elapsed(duration)
-}
-
-pub(super) fn cost(cost: Option<Money>) -> String {
-    cost.map_or_else(|| "unknown cost".to_owned(), |cost| cost.to_string())
 }
 
 /// A stop reason with its exit code.
@@ -169,6 +168,10 @@ mod tests {
             (0, "0 B"),
             (1023, "1023 B"),
             (1536, "1.5 KB"),
+            (1996, "1.9 KB"),
+            (2000, "2.0 KB"),
+            (20 << 10 | 600, "21 KB"),
+            ((1 << 20) - 1, "1.0 MB"),
             (20 << 10, "20 KB"),
             (1 << 40, "1.0 TB"),
         ];

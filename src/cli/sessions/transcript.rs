@@ -8,7 +8,7 @@ use crate::history::{
     SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
 };
 use crate::journal::{BackgroundChanges, BackgroundWork, SessionFile};
-use crate::recovery::RecoveryRecord;
+use crate::recovery::{RecoveryRecord, Spending};
 use crate::transcript::{Block, summarize_call};
 
 use super::super::args::ShowSessionArgs;
@@ -59,7 +59,6 @@ fn start_of_last(items: &[HistoryItem], last: usize) -> usize {
 }
 
 fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
-    let totals = history.totals_with_agents();
     let mut text = Lines::default();
     let folder = history.project.as_deref().map(|path| context.shown_folder(path));
     let folder = folder.map_or_else(String::new, |folder| format!(" in {folder}"));
@@ -78,7 +77,7 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
             "{started}, worked {}, turns: {}{agents}, cost {}",
             phrases::took(history.worked),
             history.totals.turns,
-            totals.spending().as_cost()
+            history.spending().as_cost()
         ),
     );
     text.0.push('\n');
@@ -278,13 +277,14 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
         }
         HistoryEvent::Spend(spend) => {
             let bound = if spend.is_upper_bound { "up to " } else { "" };
-            let cost = phrases::cost(spend.cost);
-            format!("paid beside the turns: {bound}{cost}, {}", spend.model)
+            let cost = Spending::from(spend.cost).as_cost();
+            format!("paid beside the turns: cost {bound}{cost}, {}", spend.model)
         }
-        HistoryEvent::Requirement { passed } => {
-            let outcome = if *passed { "passed" } else { "failed" };
-            format!("the required command {outcome}")
-        }
+        HistoryEvent::Requirement { passed: true, .. } => "the required command passed".to_owned(),
+        HistoryEvent::Requirement { passed: false, failure } => failure.as_ref().map_or_else(
+            || "the required command failed".to_owned(),
+            |failure| format!("the required command failed: it {}", failure.end),
+        ),
         HistoryEvent::Background(changes) => return background(changes),
         HistoryEvent::End(end) => format!("end: {}", phrases::ending(end.reason)),
     };

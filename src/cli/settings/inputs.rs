@@ -4,6 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::agent_list;
 use super::context_windows::ContextWindows;
 use super::contract::Held;
@@ -14,7 +16,8 @@ use crate::config::Config;
 use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
 use crate::config::flags::{SettingFlags, thinking_budget};
 use crate::config::fold::Fold;
-use crate::config::kinds::ThinkingTokens;
+use crate::config::kinds::{ThinkingTokens, UnattendedRetry};
+use crate::config::registry;
 use crate::config::variables;
 use crate::tools::AgentDefinition;
 
@@ -82,6 +85,9 @@ impl Inputs {
         for flag in flags {
             fold.add_flag(flag);
         }
+        if args.output.unattended && !sources.managed.determines_key(UNATTENDED_RETRY) {
+            add_unattended(&mut fold);
+        }
         let managed = sources.managed.determines_key("maxThinkingTokens");
         let thinking = args.flags.thinking_mode().filter(|_| !managed).map(str::to_owned);
         let budget = fold.config().ok().and_then(|config| config.max_thinking_tokens);
@@ -117,7 +123,7 @@ fn config(fold: &Fold, mistakes: &mut Vec<String>) -> Config {
     })
 }
 
-/// Adds the variables that neither the contract nor the managed files outrank.
+/// Adds the variables that neither the contract, nor `--settings`, nor the managed files outrank.
 fn add_variables(
     fold: &mut Fold,
     flags: &SettingFlags,
@@ -128,11 +134,24 @@ fn add_variables(
 ) {
     for assigned in variables::read(all, flags, mistakes) {
         let is_managed = sources.managed.sets(assigned.variable);
-        let is_held = held.holds(assigned.setting.key) && !is_managed;
-        if !is_held {
+        let key = assigned.setting.key;
+        let is_outranked = held.holds(key) || sources.of_flag.contains(key);
+        if is_managed || !is_outranked {
             let file = fold.set_at(assigned.variable, outer, all).map(ToOwned::to_owned);
             fold.add_variable(assigned, file.as_deref());
         }
+    }
+}
+
+/// The setting that `--unattended` switches on.
+const UNATTENDED_RETRY: &str = "unattendedRetry";
+
+/// Waits out overloads and rate limits, unless the settings wait out more.
+fn add_unattended(fold: &mut Fold) {
+    let setting = registry::find(UNATTENDED_RETRY).expect("it is a row of the registry");
+    let is_off = fold.value_below(setting).is_none_or(|value| value == setting.default);
+    if is_off {
+        fold.replace(setting, json!(UnattendedRetry::On), "--unattended");
     }
 }
 

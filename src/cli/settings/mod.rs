@@ -164,7 +164,11 @@ pub struct OutputSettings {
     pub hook_events: bool,
     /// Whether text and thinking of sub-agents are reported.
     pub subagent_text: bool,
+    /// The fields of the result that standard output gets; all if none is named.
+    pub fields: Vec<String>,
     pub result_file: Option<OutputFile>,
+    /// The file that gets the answer as text.
+    pub last_message_file: Option<OutputFile>,
     pub heartbeat_file: Option<OutputFile>,
     /// The file that gets every detail of the run.
     pub debug_file: Option<OutputFile>,
@@ -181,6 +185,8 @@ pub struct OutputSettings {
 #[derive(Clone, Debug)]
 pub struct PromptSource {
     pub argument: Option<String>,
+    /// Images that are shown with the prompt.
+    pub images: Vec<PathBuf>,
     /// Whether standard input is read.
     pub stdin: StdinWish,
     /// A session goes on, so that there need be no prompt at all.

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
+use crate::cli::session_name;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
@@ -41,7 +42,7 @@ pub fn resolve(
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
     let variables = variables.into();
-    let args = &with_named_session(args, &variables, &cwd);
+    let args = &with_named_session(args, &variables, &cwd)?;
     let terms = read_terms(args, &variables, &cwd);
     let settings = resolve_resumed(&managed::files(), args, &variables, cwd, &terms)?;
     check_credential(&settings)?;
@@ -204,6 +205,12 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
              out",
         ));
     }
+    if let Some(missing) = args.prompts.image.iter().find(|path| !path.is_file()) {
+        return Err(UsageError::new(format!(
+            "--image {}: there is no such file; name one that exists",
+            missing.display()
+        )));
+    }
     let mode = args.flags.texts("permission-mode").last();
     let mode = mode.and_then(|mode| PermissionMode::parse(mode));
     let is_bypass = args.flags.has("dangerously-skip-permissions")
@@ -258,15 +265,20 @@ fn output(
     step_summary: Option<PathBuf>,
 ) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
-    let format = output.output_format.unwrap_or_else(|| OutputFormat::default_for(output.print));
+    let is_text = output.print || output.unattended;
+    let format = output.output_format.unwrap_or_else(|| OutputFormat::default_for(is_text));
     let detail = output.log_detail
         || args.compatibility.logs_detail()
         || output.verbose && format == OutputFormat::Text;
-    let verbosity = match (output.quiet, detail) {
-        (true, _) => Some(Verbosity::Waits),
-        (false, true) => Some(Verbosity::Detail),
-        (false, false) => None,
+    let verbosity = match (output.unattended, output.quiet, detail) {
+        (true, ..) => Some(Verbosity::Failures),
+        (false, true, _) => Some(Verbosity::Waits),
+        (false, false, true) => Some(Verbosity::Detail),
+        (false, false, false) => None,
     };
+    if !output.output_fields.is_empty() && format != OutputFormat::Json {
+        return Err(UsageError::new("--output-fields needs --output-format json; add it"));
+    }
     for (flag, given) in [
         ("--include-partial-messages", output.include_partial_messages),
         ("--include-hook-events", output.include_hook_events),
@@ -284,7 +296,9 @@ fn output(
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
+        fields: output.output_fields.clone(),
         result_file: output_file("--result-file", output.result_file.as_deref())?,
+        last_message_file: output_file("--last-message-file", output.last_message_file.as_deref())?,
         heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
         debug_file: output_file("--debug-file", args.compatibility.debug_file.as_deref())?,
         dumb_terminal: env.dumb_terminal,
@@ -316,7 +330,8 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
-        stdin: match (args.output.no_stdin, dash || args.output.stdin) {
+        images: args.prompts.image.clone(),
+        stdin: match (args.output.leaves_stdin(dash), dash || args.output.stdin) {
             (true, _) => StdinWish::Refuse,
             (false, true) => StdinWish::Insist,
             (false, false) => StdinWish::Auto,
@@ -357,19 +372,27 @@ fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
     }
 }
 
-/// The flags with the id of the session that `--resume` names by its name.
-fn with_named_session(args: &RunArgs, variables: &Variables, cwd: &Path) -> RunArgs {
+/// The flags with the whole id of the session that `--resume` names: by its id or the beginning of one,
+/// by its name, or as `latest`.
+///
+/// # Errors
+/// There is none, or there are several.
+fn with_named_session(
+    args: &RunArgs,
+    variables: &Variables,
+    cwd: &Path,
+) -> Result<RunArgs, UsageError> {
     let mut args = args.clone();
-    let given = args.session.resume.take();
-    args.session.resume = given.map(|given| {
-        if Uuid::try_parse(&given).is_ok() {
-            return given;
-        }
-        let folder = session_dir(&args, &environment::config_dir(variables));
-        let found = journal::session_named(&SessionFolder::new(&folder, cwd), &given);
-        found.map_or(given, |id| id.as_str().to_owned())
-    });
-    args
+    let Some(given) = args.session.resume.take() else { return Ok(args) };
+    if Uuid::try_parse(given.trim()).is_ok() {
+        args.session.resume = Some(given);
+        return Ok(args);
+    }
+    let folder = session_dir(&args, &environment::config_dir(variables));
+    let found = session_name::find(&SessionFolder::new(&folder, cwd), given.trim());
+    let found = found.map_err(|error| error.with_place("--resume"))?;
+    args.session.resume = Some(found.id.to_string());
+    Ok(args)
 }
 
 /// Reads how the session to resume was started. Errors are reported later, when it is opened.

@@ -1,6 +1,6 @@
 //! Reads the settings files in order of precedence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -91,6 +91,8 @@ pub(super) struct SettingsSources {
     pub(super) memory: MemorySources,
     /// The managed settings, already part of `fold`.
     pub(super) managed: ManagedSettings,
+    /// What `--settings` sets, already part of `fold`: variables do not outrank it.
+    pub(super) of_flag: BTreeSet<&'static str>,
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
     pub(super) library: PromptLibrary,
@@ -125,11 +127,8 @@ pub(super) fn read_all(
     let managed: Vec<ParsedSettings> = by_host.into_iter().chain(of_machine).collect();
     let managed_files = std::mem::take(&mut reading.files);
     let shared = reading.shared_file(home.as_deref(), config_dir, wants("user"));
-    let user = if wants("user") {
-        reading.read_user_file(&config_dir.join("settings.json"))
-    } else {
-        None
-    };
+    let own_file = wants("user").then(|| config_dir.join("settings.json"));
+    let user = own_file.and_then(|path| reading.read_user_file(&path));
     let below = std::mem::take(&mut reading.files);
     let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
     let above = std::mem::replace(&mut reading.files, below);
@@ -154,6 +153,7 @@ pub(super) fn read_all(
     reading.files.extend(above);
     held.merge_into_files(&mut reading.fold);
     if let Some(parsed) = flag {
+        reading.of_flag.extend(parsed.keys());
         reading.merge(&parsed, ServerAuthor::Settings);
     }
     let plugins = reading.plugins(args, cwd, &environment::own_folders(variables), &managed);
@@ -190,6 +190,8 @@ struct SourceReader {
     servers: Vec<NamedServer>,
     /// Only servers that flags name count.
     strict: bool,
+    /// The keys that `--settings` sets.
+    of_flag: BTreeSet<&'static str>,
 }
 
 impl SourceReader {
@@ -446,6 +448,7 @@ impl SourceReader {
             ignored_warning,
             memory,
             managed,
+            of_flag: self.of_flag,
             servers: self.servers,
             library,
             plugins,

@@ -29,7 +29,7 @@ pub(super) struct RecordedChecks {
 pub(super) fn checks(history: &SessionHistory) -> RecordedChecks {
     let mut requirement = Vec::new();
     for item in &history.items {
-        if let HistoryEvent::Requirement { passed } = item.event {
+        if let HistoryEvent::Requirement { passed, .. } = item.event {
             requirement.push(passed);
         } else if let HistoryEvent::Message(message) = &item.event
             && message.author == MessageAuthor::User

@@ -8,13 +8,15 @@ use crate::history::{
 use crate::transcript::summarize_call;
 
 use super::super::super::sessions::{SessionsContext, event_lines, tool_outcome};
-use super::super::markup::escaped;
+use super::super::markup::{escaped, escaped_lines};
 
 /// How many events of a session are listed, the last ones; and of a sub-agent.
 const EVENTS_MAX: usize = 1000;
 const AGENT_EVENTS_MAX: usize = 200;
 /// How many characters of a text are shown.
 const TEXT_CHARS: usize = 600;
+/// How many characters of the output of a failed call are shown, the last ones.
+const OUTPUT_CHARS: usize = 2000;
 
 /// The sections about the events of a session, and of its sub-agents.
 pub(super) fn sections(context: &SessionsContext, history: &SessionHistory) -> String {
@@ -66,8 +68,8 @@ fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
         HistoryEvent::Setback(_) => "event bad",
         HistoryEvent::Wait(_) => "event open",
         HistoryEvent::Recovery(record) if !record.saved => "event bad",
-        HistoryEvent::Requirement { passed: false } => "event bad",
-        HistoryEvent::Recovery(_) | HistoryEvent::Requirement { passed: true } => "event good",
+        HistoryEvent::Requirement { passed: false, .. } => "event bad",
+        HistoryEvent::Recovery(_) | HistoryEvent::Requirement { passed: true, .. } => "event good",
         HistoryEvent::End(end) if end.exit_code() == 0 => "event good",
         HistoryEvent::End(_) => "event bad",
         HistoryEvent::Message(_)
@@ -132,10 +134,28 @@ fn call(tool: &ToolRun, text: &mut String) {
         | ToolRunState::Unknown
         | ToolRunState::Pending => " class=\"failed\"",
     };
+    let output = match tool.state {
+        ToolRunState::Failed | ToolRunState::NotRun => output_of(tool),
+        ToolRunState::Succeeded | ToolRunState::Unknown | ToolRunState::Pending => String::new(),
+    };
     let _ = writeln!(
         text,
-        "<li{class}><code>{}</code><span>{}</span></li>",
+        "<li{class}><code>{}</code><span>{}</span>{output}</li>",
         escaped(&summarize_call(&tool.name, &tool.input)),
         escaped(&tool_outcome(tool))
     );
+}
+
+/// The end of the output of a call, which the reader opens.
+fn output_of(tool: &ToolRun) -> String {
+    let output = tool.output_text();
+    let output = output.trim();
+    let from = output.char_indices().rev().nth(OUTPUT_CHARS - 1).map_or(0, |(at, _)| at);
+    if output.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<details><summary>output</summary><pre>{}</pre></details>",
+        escaped_lines(&output[from..])
+    )
 }

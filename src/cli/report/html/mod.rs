@@ -7,35 +7,46 @@ mod timeline;
 use std::fmt::Write as _;
 
 use crate::history::SessionHistory;
-use crate::report::{SessionTimeline, SessionsOverview};
+use crate::report::{SessionReport, SessionTimeline, SessionsOverview, WorkDone};
+use crate::tools::DiffLine;
 
 use super::super::sessions::{Column, SessionsContext};
+use super::answer;
 use super::document::{
-    CellTone, Figure, OUTCOMES, RECOVERIES, ReportCell, ReportDocument, ReportTable,
+    BlockForm, CHANGED_FILES, CellTone, Figure, OUTCOMES, RECOVERIES, ReportBlock, ReportCell,
+    ReportDocument, ReportTable,
 };
-use super::markup::escaped;
+use super::markup::{escaped, escaped_lines};
 
 const STYLE: &str = include_str!("style.css");
 /// How many rows a listing has.
 const LISTED_MAX: usize = 2000;
+/// How many of many sessions have a part of their own, the last used ones.
+pub(super) const DETAILED_MAX: usize = 200;
 
 /// Renders the page of one session.
 pub(super) fn session_page(
     context: &SessionsContext,
     document: &ReportDocument,
-    history: &SessionHistory,
+    (history, work): (&SessionHistory, &WorkDone),
     timeline: &SessionTimeline,
 ) -> String {
-    let mut body = timeline::section(history, timeline);
+    let mut body = blocks(document);
+    body.push_str(&timeline::section(history, timeline));
     for table in &document.tables {
-        body.push_str(&section(table, ""));
+        let files = if table.heading == CHANGED_FILES { changes(work) } else { String::new() };
+        body.push_str(&section_with(table, "", &files));
     }
     body.push_str(&events::sections(context, history));
     page(document, &body)
 }
 
-/// Renders the page of many sessions.
-pub(super) fn overview_page(document: &ReportDocument, overview: &SessionsOverview) -> String {
+/// Renders the page of many sessions, with a part for each of `parts`.
+pub(super) fn overview_page(
+    document: &ReportDocument,
+    overview: &SessionsOverview,
+    parts: &[(&SessionReport, ReportDocument)],
+) -> String {
     let mut body = String::new();
     for table in &document.tables {
         match table.heading {
@@ -44,7 +55,82 @@ pub(super) fn overview_page(document: &ReportDocument, overview: &SessionsOvervi
             _ => body.push_str(&section(table, "")),
         }
     }
+    for (session, document) in parts {
+        body.push_str(&part(document, session));
+    }
     page(document, &body)
+}
+
+/// The part of a page about one of many sessions, to which the table of sessions links.
+fn part(document: &ReportDocument, session: &SessionReport) -> String {
+    let (title, status) = (escaped(&document.title), &document.status);
+    let mut text = format!(
+        "<section class=\"part\" id=\"{}\">\n<p class=\"pill {}\">{}</p>\n<h2>{title}</h2>\n{}",
+        escaped(&anchor(&session.subject.id)),
+        class(status.tone),
+        escaped(&status.text),
+        definitions("facts", document.facts.iter().map(|(label, value)| (*label, escaped(value))))
+    );
+    for block in &document.blocks {
+        text.push_str(&block_text(block));
+    }
+    text.push_str(&changes(&session.work));
+    text + "</section>\n"
+}
+
+/// The name of a part of the page.
+fn anchor(id: &str) -> String {
+    format!("session-{id}")
+}
+
+/// What came out, a section for each block.
+fn blocks(document: &ReportDocument) -> String {
+    let section = |block: &ReportBlock| format!("<section>\n{}</section>\n", block_text(block));
+    document.blocks.iter().map(section).collect()
+}
+
+fn block_text(block: &ReportBlock) -> String {
+    let heading = escaped(&block.heading);
+    match block.form {
+        BlockForm::Answer => {
+            format!(
+                "<h2>{heading}</h2>\n<div class=\"answer\">{}</div>\n",
+                answer::html(&block.text)
+            )
+        }
+        BlockForm::Data | BlockForm::Output => {
+            format!("<h2>{heading}</h2>\n<pre>{}</pre>\n", escaped_lines(&block.text))
+        }
+    }
+}
+
+/// The changes of each file, which the reader opens.
+fn changes(work: &WorkDone) -> String {
+    let mut text = String::new();
+    for file in work.files.iter().filter(|file| !file.hunks.is_empty()) {
+        let _ = write!(
+            text,
+            "<details class=\"diff\"><summary>{} <b class=\"good\">+{}</b> \
+             <b class=\"bad\">-{}</b></summary>\n<pre>",
+            escaped(&file.path),
+            file.added,
+            file.removed
+        );
+        for hunk in &file.hunks {
+            let _ = writeln!(text, "<i>@@ -{} +{} @@</i>", hunk.old_start, hunk.new_start);
+            for line in &hunk.lines {
+                let marked = escaped(&line.marked());
+                let _ = match line {
+                    DiffLine::Kept(_) => writeln!(text, "{marked}"),
+                    DiffLine::Removed(_) => writeln!(text, "<del>{marked}</del>"),
+                    DiffLine::Added(_) => writeln!(text, "<ins>{marked}</ins>"),
+                };
+            }
+        }
+        let more = if file.is_cut { "...\n" } else { "" };
+        let _ = writeln!(text, "{more}</pre></details>");
+    }
+    text
 }
 
 fn page(document: &ReportDocument, body: &str) -> String {
@@ -91,6 +177,11 @@ fn figure_value(figure: &Figure) -> String {
 
 /// A section with a table, and bars before it.
 fn section(table: &ReportTable, bars: &str) -> String {
+    section_with(table, bars, "")
+}
+
+/// The same with something after the table.
+fn section_with(table: &ReportTable, bars: &str, after: &str) -> String {
     let ReportTable { heading, columns, rows, .. } = table;
     let mut text = format!(
         "<section>\n<h2>{heading}</h2>\n{bars}<div class=\"scroll\" role=\"region\" \
@@ -113,11 +204,15 @@ fn section(table: &ReportTable, bars: &str) -> String {
     if more > 0 {
         let _ = writeln!(text, "<p>{more} more: --format json has all.</p>");
     }
-    text + "</section>\n"
+    text + after + "</section>\n"
 }
 
 fn table_cell(cell: &ReportCell, column: Column) -> String {
     let text = escaped(&cell.text);
+    let text = match &cell.anchor {
+        Some(id) => format!("<a href=\"#{}\">{text}</a>", escaped(&anchor(id))),
+        None => text,
+    };
     let side = match column {
         Column::Left => "",
         Column::Right => "right",

@@ -1,0 +1,178 @@
+//! Suggestions for flags and commands that do not exist: by meaning first, then by spelling.
+
+use clap::{Arg, Command};
+use strsim::osa_distance;
+
+/// Flags of other tools, and what means the same here. Of several rows for one flag, the first one
+/// that the command has is suggested.
+const FLAGS: &[(&str, &str)] = &[
+    ("--auto-approve", "--permission-mode acceptEdits"),
+    ("--budget", "--max-budget-usd"),
+    ("--cd", "-C"),
+    ("--check", "--require"),
+    ("--colour", "--color"),
+    ("--config", "--settings"),
+    ("--cost-limit", "--max-budget-usd"),
+    ("--cwd", "-C"),
+    ("--deadline", "--max-duration"),
+    ("--deny", "--disallowed-tools"),
+    ("--allow", "--allowed-tools"),
+    ("--dir", "-C"),
+    ("--directory", "-C"),
+    ("--fallback", "--fallback-model"),
+    ("--fields", "--output-fields"),
+    ("--format", "--output-format"),
+    ("--full-auto", "--permission-mode acceptEdits"),
+    ("--headless", "--unattended"),
+    ("--html", "--format html"),
+    ("--json", "--output-format json"),
+    ("--json", "--format json"),
+    ("--junit", "--format junit"),
+    ("--markdown", "--format markdown"),
+    ("--max-budget", "--max-budget-usd"),
+    ("--max-cost", "--max-budget-usd"),
+    ("--max-iterations", "--max-turns"),
+    ("--max-steps", "--max-turns"),
+    ("--max-time", "--max-duration"),
+    ("--no-color", "--color never"),
+    ("--non-interactive", "--unattended"),
+    ("--out", "--result-file"),
+    ("--output", "--result-file"),
+    ("--output-file", "--result-file"),
+    ("--output-last-message", "--last-message-file"),
+    ("--output-schema", "--json-schema"),
+    ("--retries", "--max-retries"),
+    ("--sandbox-mode", "--sandbox"),
+    ("--schema", "--json-schema"),
+    ("--session", "--resume"),
+    ("--silent", "--quiet"),
+    ("--stream", "--output-format stream-json"),
+    ("--stream-json", "--output-format stream-json"),
+    ("--system", "--system-prompt"),
+    ("--text", "--output-format text"),
+    ("--time-limit", "--max-duration"),
+    ("--timeout", "--max-duration"),
+    ("--turns", "--max-turns"),
+    ("--verify", "--require"),
+    ("--workdir", "-C"),
+    ("--working-dir", "-C"),
+    ("--yes", "--permission-mode acceptEdits"),
+    ("--yolo", "--dangerously-skip-permissions"),
+];
+
+/// Other names of commands, with the command above them.
+const COMMANDS: [(&str, &str, &str); 9] = [
+    ("batch", "results", "collect"),
+    ("config", "list", ""),
+    ("config", "set", "init"),
+    ("config", "show", ""),
+    ("sessions", "cat", "show"),
+    ("sessions", "delete", "prune"),
+    ("sessions", "ls", "list"),
+    ("sessions", "rm", "prune"),
+    ("sessions", "view", "show"),
+];
+
+/// The command that the words name, as far as they do: `sessions` for `sessions lst`.
+pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Command {
+    let mut command = cli;
+    for word in words {
+        match command.find_subcommand(word) {
+            Some(inner) => command = inner,
+            None => break,
+        }
+    }
+    command
+}
+
+/// What may be meant by a flag that the command does not have. `suggested` is what the parser found,
+/// which may share hardly more than a letter.
+pub(super) fn flag_for(flag: &str, suggested: &str, command: &Command) -> Option<String> {
+    let meant = FLAGS.iter().filter(|(other, _)| *other == flag).map(|(_, meant)| *meant);
+    let known = meant.into_iter().find(|meant| has_flag(command, meant));
+    if let Some(known) = known {
+        return Some(known.to_owned());
+    }
+    let is_near = osa_distance(flag, suggested) <= (flag.len() / 3).min(4)
+        || flag.len() > 4 && suggested.starts_with(flag);
+    is_near.then(|| suggested.to_owned())
+}
+
+fn has_flag(command: &Command, meant: &str) -> bool {
+    let name = meant.split(' ').next().unwrap_or_default();
+    let is_it = |arg: &Arg| {
+        let long = arg.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long));
+        long || arg
+            .get_short()
+            .is_some_and(|short| name.strip_prefix('-') == Some(&short.to_string()))
+    };
+    command.get_arguments().any(is_it)
+}
+
+/// What may be meant by a word that is not one of the commands below this one, as it is typed.
+pub(super) fn command_for(word: &str, command: &Command) -> Option<String> {
+    let outer = command.get_name();
+    let names = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let names: Vec<&str> = names.map(Command::get_name).collect();
+    let lower = word.to_ascii_lowercase();
+    let by_meaning = COMMANDS.iter().find(|(of, other, _)| *of == outer && *other == lower);
+    if let Some((_, _, meant)) = by_meaning {
+        return Some(format!("outlast {outer} {meant}").trim_end().to_owned());
+    }
+    let near = names.iter().map(|name| (osa_distance(&lower, name), *name));
+    let near = near.filter(|(distance, name)| *distance <= name.len().div_ceil(3)).min();
+    near.map(|(_, name)| format!("outlast {outer} {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args;
+
+    #[test]
+    fn what_is_suggested_exists_in_some_command() {
+        let cli = args::command();
+        for (other, meant) in FLAGS {
+            let exists = [&cli].into_iter().chain(cli.get_subcommands());
+            assert!(exists.into_iter().any(|command| has_flag(command, meant)), "{meant}");
+            let is_flag_of_run = has_flag(&cli, other);
+            assert!(!is_flag_of_run, "{other} is a flag of its own");
+        }
+        for (outer, other, meant) in COMMANDS {
+            let command = cli.find_subcommand(outer).expect("a command");
+            assert!(meant.is_empty() || command.find_subcommand(meant).is_some(), "{meant}");
+            assert!(command.find_subcommand(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_suggested_where_the_command_has_it() {
+        let cli = args::command();
+        let report = cli.find_subcommand("report").expect("a command");
+        let table = [
+            ("--json", &cli, Some("--output-format json")),
+            ("--json", report, Some("--format json")),
+            ("--timeout", &cli, Some("--max-duration")),
+            ("--timeout", report, None),
+            ("--max-turn", &cli, Some("--max-turns")),
+        ];
+        for (flag, command, meant) in table {
+            assert_eq!(flag_for(flag, "--max-turns", command).as_deref(), meant, "{flag}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_suggested_by_meaning_and_by_spelling() {
+        let cli = args::command();
+        for (outer, word, meant) in [
+            ("sessions", "lst", Some("outlast sessions list")),
+            ("sessions", "rm", Some("outlast sessions prune")),
+            ("batch", "statuss", Some("outlast batch status")),
+            ("config", "list", Some("outlast config")),
+            ("config", "zzz", None),
+        ] {
+            let command = cli.find_subcommand(outer).expect("a command");
+            assert_eq!(command_for(word, command).as_deref(), meant, "{outer} {word}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Answers of models, which are Markdown, in reports: formatted, and without what could do harm. No
+//! answer embeds an image, runs a script, mentions a user or leads anywhere unseen.
+
+use std::fmt::Write as _;
+
+use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+
+use crate::cli::output::is_terminal_control;
+
+use super::markup::escaped;
+
+/// An answer as Markdown within a document. Code and emphasis stay; links, images, mentions and HTML
+/// become text.
+pub(super) fn markdown(answer: &str) -> String {
+    let mut safe = String::with_capacity(answer.len());
+    let mut fence: Option<&str> = None;
+    for line in answer.lines() {
+        let line: String = without_controls(line);
+        let start = line.trim_start();
+        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => {
+                fence = Some(mark);
+                // What follows the mark names a language.
+                let language = start.trim_start_matches(['`', '~']).trim();
+                let is_word = language.chars().all(|one| one.is_ascii_alphanumeric());
+                safe.push_str(&format!("{mark}{}\n", if is_word { language } else { "" }));
+            }
+            (Some(open), Some(mark)) if open == mark && start.trim_end() == mark => {
+                fence = None;
+                safe.push_str(&format!("{mark}\n"));
+            }
+            // A longer or a shorter fence would end the block elsewhere than here.
+            (Some(open), Some(mark)) if open == mark => {
+                safe.push_str(&format!(" {}\n", start.trim_start_matches(['`', '~'])));
+            }
+            (Some(_), _) => safe.push_str(&format!("{line}\n")),
+            (None, None) => safe.push_str(&format!("{}\n", inert(&line))),
+        }
+    }
+    if let Some(mark) = fence {
+        safe.push_str(&format!("{mark}\n"));
+    }
+    safe
+}
+
+/// A text in a block of code.
+pub(super) fn fenced(text: &str, language: &str) -> String {
+    let longest = text.split(|one| one != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat((longest + 1).max(3));
+    let text: Vec<String> = text.lines().map(without_controls).collect();
+    format!("{fence}{language}\n{}\n{fence}\n", text.join("\n"))
+}
+
+fn without_controls(line: &str) -> String {
+    line.chars()
+        .map(|one| if is_terminal_control(one) && one != '\t' { ' ' } else { one })
+        .collect()
+}
+
+/// A line outside of blocks of code, in which nothing leads elsewhere.
+fn inert(line: &str) -> String {
+    let indent = line.len() - line.trim_start_matches([' ', '>']).len();
+    let (quote, rest) = line.split_at(indent);
+    // Deep indentation would make a block of code, in which the escapes below would be seen.
+    let quote: String = quote.chars().take(8).collect();
+    let mut safe = quote;
+    // Code between backticks would show escapes.
+    let parts: Vec<&str> = rest.split('`').collect();
+    let last = parts.len() - 1;
+    for (index, part) in parts.iter().enumerate() {
+        let is_code = index % 2 == 1 && index < last;
+        if index > 0 {
+            safe.push_str(if index % 2 == 1 && index == last { "\\`" } else { "`" });
+        }
+        if is_code {
+            safe.push_str(part);
+            continue;
+        }
+        let mut letters = part.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '&' => safe.push_str("&amp;"),
+                '<' => safe.push_str("&lt;"),
+                '>' => safe.push_str("&gt;"),
+                '@' => safe.push_str("&#64;"),
+                ':' if letters.as_str().starts_with("//") => safe.push_str("&#58;"),
+                '[' | ']' | '\\' | '!' | '$' => {
+                    safe.push('\\');
+                    safe.push(letter);
+                }
+                // A reference to an issue, unlike the marks of a heading.
+                '#' if letters.as_str().starts_with(|one: char| one.is_ascii_digit()) => {
+                    safe.push_str("\\#");
+                }
+                other => safe.push(other),
+            }
+        }
+    }
+    safe
+}
+
+/// An answer as HTML. Links are those of the web alone, and images are their descriptions.
+pub(super) fn html(answer: &str) -> String {
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let mut page = HtmlAnswer::default();
+    for event in Parser::new_ext(answer, options) {
+        page.event(event);
+    }
+    page.text
+}
+
+/// The page so far.
+#[derive(Default)]
+struct HtmlAnswer {
+    text: String,
+    /// For each open link, whether it is one.
+    links: Vec<bool>,
+    columns: Vec<Alignment>,
+    column: usize,
+    in_head: bool,
+}
+
+impl HtmlAnswer {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Code(code) => {
+                let _ = write!(self.text, "<code>{}</code>", escaped(&code));
+            }
+            Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                let lines: Vec<String> = text.split('\n').map(escaped).collect();
+                self.text.push_str(&lines.join("\n"));
+            }
+            Event::InlineMath(text) | Event::DisplayMath(text) => self.text += &escaped(&text),
+            Event::FootnoteReference(name) => self.text += &escaped(&name),
+            Event::SoftBreak => self.text.push('\n'),
+            Event::HardBreak => self.text.push_str("<br>\n"),
+            Event::Rule => self.text.push_str("<hr>\n"),
+            Event::TaskListMarker(done) => self.text.push_str(if done { "☑ " } else { "☐ " }),
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        let open = match tag {
+            Tag::Paragraph => "<p>".to_owned(),
+            Tag::Heading { level, .. } => format!("<{}>", heading(level)),
+            Tag::BlockQuote(_) => "<blockquote>\n".to_owned(),
+            Tag::CodeBlock(CodeBlockKind::Indented | CodeBlockKind::Fenced(_)) => {
+                "<pre><code>".to_owned()
+            }
+            Tag::List(None) => "<ul>\n".to_owned(),
+            Tag::List(Some(first)) => format!("<ol start=\"{first}\">\n"),
+            Tag::Item => "<li>".to_owned(),
+            Tag::Table(columns) => {
+                self.columns = columns;
+                "<div class=\"scroll\"><table>\n".to_owned()
+            }
+            Tag::TableHead => {
+                (self.in_head, self.column) = (true, 0);
+                "<thead><tr>".to_owned()
+            }
+            Tag::TableRow => {
+                self.column = 0;
+                "<tr>".to_owned()
+            }
+            Tag::TableCell => {
+                let column = self.columns.get(self.column);
+                let is_right = column.is_some_and(|column| *column == Alignment::Right);
+                self.column += 1;
+                let side = if is_right { " class=\"right\"" } else { "" };
+                format!("<{}{side}>", if self.in_head { "th" } else { "td" })
+            }
+            Tag::Emphasis => "<em>".to_owned(),
+            Tag::Strong => "<strong>".to_owned(),
+            Tag::Strikethrough => "<del>".to_owned(),
+            Tag::Link { dest_url, .. } => {
+                let is_web = ["https://", "http://"].iter().any(|it| dest_url.starts_with(it));
+                self.links.push(is_web);
+                match is_web {
+                    true => {
+                        format!("<a href=\"{}\" rel=\"noopener noreferrer\">", escaped(&dest_url))
+                    }
+                    false => String::new(),
+                }
+            }
+            Tag::HtmlBlock
+            | Tag::Image { .. }
+            | Tag::FootnoteDefinition(_)
+            | Tag::DefinitionList
+            | Tag::DefinitionListTitle
+            | Tag::DefinitionListDefinition
+            | Tag::Superscript
+            | Tag::Subscript
+            | Tag::MetadataBlock(_) => String::new(),
+        };
+        self.text.push_str(&open);
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        let close = match tag {
+            TagEnd::Paragraph => "</p>\n".to_owned(),
+            TagEnd::Heading(level) => format!("</{}>\n", heading(level)),
+            TagEnd::BlockQuote(_) => "</blockquote>\n".to_owned(),
+            TagEnd::CodeBlock => "</code></pre>\n".to_owned(),
+            TagEnd::List(true) => "</ol>\n".to_owned(),
+            TagEnd::List(false) => "</ul>\n".to_owned(),
+            TagEnd::Item => "</li>\n".to_owned(),
+            TagEnd::Table => "</tbody></table></div>\n".to_owned(),
+            TagEnd::TableHead => {
+                self.in_head = false;
+                "</tr></thead>\n<tbody>".to_owned()
+            }
+            TagEnd::TableRow => "</tr>\n".to_owned(),
+            TagEnd::TableCell => (if self.in_head { "</th>" } else { "</td>" }).to_owned(),
+            TagEnd::Emphasis => "</em>".to_owned(),
+            TagEnd::Strong => "</strong>".to_owned(),
+            TagEnd::Strikethrough => "</del>".to_owned(),
+            TagEnd::Link => match self.links.pop() {
+                Some(true) => "</a>".to_owned(),
+                Some(false) | None => String::new(),
+            },
+            TagEnd::HtmlBlock
+            | TagEnd::Image
+            | TagEnd::FootnoteDefinition
+            | TagEnd::DefinitionList
+            | TagEnd::DefinitionListTitle
+            | TagEnd::DefinitionListDefinition
+            | TagEnd::Superscript
+            | TagEnd::Subscript
+            | TagEnd::MetadataBlock(_) => String::new(),
+        };
+        self.text.push_str(&close);
+    }
+}
+
+/// The element of a heading, below those of the page.
+fn heading(level: HeadingLevel) -> &'static str {
+    match level {
+        HeadingLevel::H1 | HeadingLevel::H2 => "h3",
+        HeadingLevel::H3 | HeadingLevel::H4 | HeadingLevel::H5 | HeadingLevel::H6 => "h4",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "# Done\n\n<script>x</script> and ![i](https://e.example/x.png) [a](https://e.example) \
+        [r][1] @user #12 https://e.example `<b>` &lt; \\[x](https://e.example)\n\n[1]: https://e.example\n\
+        > quoted @user\n- item\n\n````\n@not-a-mention\n```\n![i](x)\n";
+
+    #[test]
+    fn an_answer_in_markdown_has_neither_links_nor_images_nor_html() {
+        let text = markdown(HOSTILE);
+        for event in Parser::new_ext(&text, Options::all()) {
+            let is_harmful = matches!(
+                event,
+                Event::Html(_)
+                    | Event::InlineHtml(_)
+                    | Event::Start(Tag::Link { .. } | Tag::Image { .. } | Tag::HtmlBlock)
+            );
+            assert!(!is_harmful, "{event:?} in {text}");
+        }
+        assert!(text.starts_with("# Done\n"), "{text}");
+        assert!(text.contains("\n- item\n") && text.contains("`<b>`"), "{text}");
+        let outside = text.split("```").next().unwrap_or_default();
+        assert!(!outside.contains('@') && !outside.contains("://"), "{outside}");
+    }
+
+    #[test]
+    fn a_code_block_that_is_left_open_is_closed() {
+        assert_eq!(markdown("```rust\nlet a = [1];"), "```rust\nlet a = [1];\n```\n");
+        assert_eq!(fenced("a ``` b", ""), "````\na ``` b\n````\n");
+    }
+
+    #[test]
+    fn an_answer_in_html_is_formatted_and_harmless() {
+        let page = html("# Title\n\nA **bold** `<i>` word.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n");
+        assert!(page.contains("<h3>Title</h3>"), "{page}");
+        assert!(page.contains("<strong>bold</strong> <code>&lt;i&gt;</code>"), "{page}");
+        assert!(page.contains("<td class=\"right\">2</td>"), "{page}");
+        let page = html(HOSTILE);
+        assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
+        let page = html("[a](javascript:alert(1)) [b](https://e.example/?a=\"b)");
+        assert!(!page.contains("javascript:"), "{page}");
+    }
+}

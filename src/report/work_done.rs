@@ -1,0 +1,345 @@
+//! What came out of a session: the answer, the changed files, what was not run, and what failed.
+
+use serde_json::Value;
+
+use crate::history::{
+    FailedCheck, HistoryEvent, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
+};
+use crate::tools::{DiffHunk, STRUCTURED_OUTPUT, diff_lines, parse_patch};
+use crate::transcript::summarize_call;
+
+/// How many lines of differences a report has of one file.
+const DIFF_LINES_MAX: usize = 400;
+
+/// How many calls that were not run a report names.
+const REFUSED_MAX: usize = 50;
+
+/// How much of the reason of such a call is shown, and of the output of a failed command.
+const REASON_CHARS: usize = 300;
+const OUTPUT_LINES: usize = 20;
+const OUTPUT_CHARS: usize = 4000;
+
+/// What came out of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkDone {
+    pub answer: Option<Answer>,
+    /// Files that the tools for files changed, sub-agents included, in the order of their first change.
+    pub files: Vec<ChangedFile>,
+    /// Calls that were denied, invalid or cancelled.
+    pub refused: Vec<RefusedCall>,
+    pub failed: Option<FailedCommand>,
+}
+
+/// The last message of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Markdown, as models write it.
+    Text(String),
+    /// JSON that fits a schema.
+    Structured(String),
+}
+
+impl Answer {
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Text(text) | Self::Structured(text) => text,
+        }
+    }
+}
+
+/// A file that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedFile {
+    /// Relative to the working directory where it is below it.
+    pub path: String,
+    pub is_new: bool,
+    pub added: usize,
+    pub removed: usize,
+    /// The changes one after another, as far as they are recorded.
+    pub hunks: Vec<DiffHunk>,
+    /// Whether there are more changes than `hunks` has.
+    pub is_cut: bool,
+}
+
+/// A call that was not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedCall {
+    pub call: String,
+    pub reason: String,
+}
+
+/// A command that failed, with the end of its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCommand {
+    pub command: String,
+    /// How it ended, as a predicate whose subject is the command.
+    pub end: String,
+    pub output: String,
+    /// Whether it is the command of `--require`.
+    pub is_requirement: bool,
+}
+
+impl WorkDone {
+    /// Sums up a session. `is_failure`: the session ended without success.
+    pub(super) fn of(history: &SessionHistory, is_failure: bool) -> Self {
+        let agents = history.agents.iter().map(|agent| &agent.history);
+        let mut files: Vec<ChangedFile> = Vec::new();
+        for of in [history].into_iter().chain(agents) {
+            for tool in of.tools().filter(|tool| tool.state == ToolRunState::Succeeded) {
+                add_change(&mut files, history, tool);
+            }
+        }
+        let not_run = history.tools().filter(|tool| tool.state == ToolRunState::NotRun);
+        Self {
+            answer: answer(history),
+            files,
+            refused: not_run.take(REFUSED_MAX).map(refused).collect(),
+            failed: failed(history, is_failure),
+        }
+    }
+}
+
+/// The last message of the model since the last prompt.
+fn answer(history: &SessionHistory) -> Option<Answer> {
+    let events = history.items.iter().rev().map(|item| &item.event);
+    for event in events {
+        match event {
+            HistoryEvent::Message(message) if message.author == MessageAuthor::User => return None,
+            HistoryEvent::Turn(turn) => {
+                let delivered = |tool: &&ToolRun| {
+                    tool.name == STRUCTURED_OUTPUT && tool.state == ToolRunState::Succeeded
+                };
+                if let Some(tool) = turn.tools.iter().rev().find(delivered) {
+                    let text = serde_json::to_string_pretty(&tool.input).unwrap_or_default();
+                    return Some(Answer::Structured(text));
+                }
+                let text = turn.texts().collect::<Vec<_>>().join("\n\n");
+                if !text.trim().is_empty() {
+                    return Some(Answer::Text(text.trim().to_owned()));
+                }
+            }
+            HistoryEvent::Message(_)
+            | HistoryEvent::Process(_)
+            | HistoryEvent::Setback(_)
+            | HistoryEvent::Wait(_)
+            | HistoryEvent::Recovery(_)
+            | HistoryEvent::ModelSwitch { .. }
+            | HistoryEvent::Compaction { .. }
+            | HistoryEvent::HistoryChange { .. }
+            | HistoryEvent::Spend(_)
+            | HistoryEvent::Requirement { .. }
+            | HistoryEvent::Background(_)
+            | HistoryEvent::End(_) => {}
+        }
+    }
+    None
+}
+
+fn add_change(files: &mut Vec<ChangedFile>, history: &SessionHistory, tool: &ToolRun) {
+    let Some((path, is_new, hunks)) = change(tool) else { return };
+    let base = history.project.as_deref();
+    let path = base
+        .and_then(|base| std::path::Path::new(&path).strip_prefix(base).ok())
+        .map_or(path.clone(), |below| below.display().to_string());
+    let index = files.iter().position(|file| file.path == path).unwrap_or_else(|| {
+        files.push(ChangedFile {
+            path,
+            is_new,
+            added: 0,
+            removed: 0,
+            hunks: Vec::new(),
+            is_cut: false,
+        });
+        files.len() - 1
+    });
+    let file = &mut files[index];
+    for hunk in hunks {
+        let (added, removed) = hunk.counts();
+        (file.added, file.removed) = (file.added + added, file.removed + removed);
+        let lines: usize = file.hunks.iter().map(|hunk| hunk.lines.len()).sum();
+        let left = DIFF_LINES_MAX.saturating_sub(lines);
+        file.is_cut |= hunk.lines.len() > left;
+        if left > 0 {
+            let lines = hunk.lines.into_iter().take(left).collect();
+            file.hunks.push(DiffHunk { lines, ..hunk });
+        }
+    }
+}
+
+/// The file that a call changed, whether it was new, and the changes.
+fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
+    let detail = tool.detail.as_ref().unwrap_or(&Value::Null);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let input = &tool.input;
+    let path = detail["filePath"].as_str().map(str::to_owned);
+    let path = path.unwrap_or_else(|| text(&input["file_path"]));
+    match tool.name.as_str() {
+        "Write" => {
+            let is_new = detail["type"] != "update";
+            let recorded = parse_patch(&detail["structuredPatch"]);
+            let whole = || diff_lines("", &text(&input["content"]));
+            Some((path, is_new, if recorded.is_empty() && is_new { whole() } else { recorded }))
+        }
+        "Edit" => {
+            let (old, new) = (text(&input["old_string"]), text(&input["new_string"]));
+            let times = detail["replacements"].as_u64().unwrap_or(1).min(1000);
+            let once = diff_lines(&old, &new);
+            let recorded = parse_patch(&detail["structuredPatch"]);
+            let times = usize::try_from(times).unwrap_or(1);
+            let repeated = std::iter::repeat_n(once, times).flatten().collect();
+            let hunks = if recorded.is_empty() { repeated } else { recorded };
+            Some((path, old.is_empty(), hunks))
+        }
+        "NotebookEdit" => {
+            let path = text(&input["notebook_path"]);
+            Some((path, false, diff_lines("", &text(&input["new_source"]))))
+        }
+        _ => None,
+    }
+}
+
+fn refused(tool: &ToolRun) -> RefusedCall {
+    let reason = tool.output_text();
+    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    RefusedCall {
+        call: summarize_call(&tool.name, &tool.input),
+        reason: reason.chars().take(REASON_CHARS).collect(),
+    }
+}
+
+/// The last check of `--require`, if it failed, or else the last command of a session that failed.
+fn failed(history: &SessionHistory, is_failure: bool) -> Option<FailedCommand> {
+    let check = history.items.iter().rev().find_map(|item| {
+        if let HistoryEvent::Requirement { failure, .. } = &item.event {
+            Some(failure.as_deref())
+        } else {
+            None
+        }
+    });
+    if let Some(FailedCheck { command, end, output }) = check.flatten() {
+        return Some(FailedCommand {
+            command: command.clone(),
+            end: end.clone(),
+            output: output.clone(),
+            is_requirement: true,
+        });
+    }
+    let mut commands = history.tools().filter(|tool| tool.name == "Bash").collect::<Vec<_>>();
+    commands.retain(|tool| tool.state == ToolRunState::Failed);
+    let last = commands.pop().filter(|_| is_failure)?;
+    let end = match (last.is_timed_out(), last.exit_code()) {
+        (true, _) => "did not end in time".to_owned(),
+        (false, Some(code)) => format!("ended with exit code {code}"),
+        (false, None) => "failed".to_owned(),
+    };
+    Some(FailedCommand {
+        command: last.input["command"].as_str().unwrap_or_default().to_owned(),
+        end,
+        output: tail(&last.output_text()),
+        is_requirement: false,
+    })
+}
+
+/// The last lines of an output.
+fn tail(output: &str) -> String {
+    let output = output.trim_end();
+    let lines = output.rmatch_indices('\n').nth(OUTPUT_LINES - 1);
+    let from = lines.map_or(0, |(at, _)| at + 1);
+    let from = from.max(output.len().saturating_sub(OUTPUT_CHARS));
+    output[output.ceil_char_boundary(from)..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::history::{HistoryItem, RecordedMessage, TurnRecord};
+    use crate::transcript::Block;
+
+    fn tool(name: &str, input: Value, state: ToolRunState, detail: Value, output: &str) -> ToolRun {
+        ToolRun {
+            id: "t".to_owned(),
+            name: name.to_owned(),
+            input,
+            is_changed: false,
+            started: None,
+            ended: None,
+            state,
+            output: vec![Block::text(output)],
+            detail: Some(detail),
+        }
+    }
+
+    fn history(texts: &[&str], tools: Vec<ToolRun>) -> SessionHistory {
+        let content = texts.iter().map(|text| Block::text(*text)).collect();
+        let turn = TurnRecord { number: 1, content, tools, ..TurnRecord::default() };
+        let prompt = RecordedMessage { author: MessageAuthor::User, text: "Go.".into(), media: 0 };
+        let items = [HistoryEvent::Message(prompt), HistoryEvent::Turn(Box::new(turn))];
+        SessionHistory {
+            project: Some("/work".into()),
+            items: items.map(|event| HistoryItem { at: None, event }).into(),
+            ..SessionHistory::default()
+        }
+    }
+
+    #[test]
+    fn changed_files_are_counted_by_path_with_their_lines() {
+        let done = ToolRunState::Succeeded;
+        let tools = vec![
+            tool(
+                "Write",
+                json!({ "file_path": "/work/new.txt", "content": "a\nb\n" }),
+                done,
+                json!({ "type": "create", "filePath": "/work/new.txt" }),
+                "",
+            ),
+            tool(
+                "Edit",
+                json!({ "file_path": "/work/new.txt", "old_string": "a", "new_string": "A" }),
+                done,
+                json!({ "filePath": "/work/new.txt", "replacements": 1 }),
+                "",
+            ),
+            tool(
+                "Edit",
+                json!({ "file_path": "/etc/x", "old_string": "a", "new_string": "" }),
+                ToolRunState::Failed,
+                Value::Null,
+                "",
+            ),
+        ];
+        let work = WorkDone::of(&history(&["Done."], tools), false);
+        let counts: Vec<_> = work
+            .files
+            .iter()
+            .map(|file| (file.path.as_str(), file.is_new, file.added, file.removed))
+            .collect();
+        assert_eq!(counts, [("new.txt", true, 3, 1)]);
+        assert_eq!(work.answer, Some(Answer::Text("Done.".to_owned())));
+        assert_eq!(work.failed, None);
+    }
+
+    #[test]
+    fn a_failed_session_names_its_last_failed_command_and_what_was_denied() {
+        let tools = vec![
+            tool(
+                "Bash",
+                json!({ "command": "make" }),
+                ToolRunState::Failed,
+                json!({ "exit_code": 2 }),
+                "no rule",
+            ),
+            tool("Bash", json!({ "command": "rm x" }), ToolRunState::NotRun, Value::Null, "denied"),
+        ];
+        let history = history(&[], tools);
+        let work = WorkDone::of(&history, true);
+        let failed = work.failed.expect("a failed command");
+        assert_eq!((failed.command.as_str(), failed.output.as_str()), ("make", "no rule"));
+        assert_eq!(failed.end, "ended with exit code 2");
+        assert_eq!(work.refused.len(), 1);
+        assert_eq!(work.refused[0].reason, "denied");
+        assert_eq!(WorkDone::of(&history, false).failed, None, "a success has none");
+        assert_eq!(work.answer, None);
+    }
+}
