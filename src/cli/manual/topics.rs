@@ -55,7 +55,7 @@ const LISTED: [(&str, &str); 7] = [
 ];
 
 /// The pages of the manual. A test compares them with the folder.
-const PAGES: [&str; 18] = [
+const PAGES: [&str; 19] = [
     include_str!("../../../man/outlast-agents.7.md"),
     include_str!("../../../man/outlast-batch.7.md"),
     include_str!("../../../man/outlast-ci.7.md"),
@@ -65,6 +65,7 @@ const PAGES: [&str; 18] = [
     include_str!("../../../man/outlast-host.7.md"),
     include_str!("../../../man/outlast-mcp.7.md"),
     include_str!("../../../man/outlast-network.7.md"),
+    include_str!("../../../man/outlast-recipes.7.md"),
     include_str!("../../../man/outlast-recovery.7.md"),
     include_str!("../../../man/outlast-rehearse.7.md"),
     include_str!("../../../man/outlast-report.7.md"),

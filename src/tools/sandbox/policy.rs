@@ -121,7 +121,7 @@ impl SandboxPolicy {
         policy.roots.sort_unstable();
         policy.roots.dedup();
         let config_dir = settings.config_dir.as_ref().filter(|_| settings.makes_config_dir);
-        policy.made = config_dir.map(|folder| resolve(&around.cwd.join(folder)));
+        policy.made = config_dir.map(|folder| around.real(&around.cwd.join(folder)));
         policy.logins = logins(around, &policy.denied_reads);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
