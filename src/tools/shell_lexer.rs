@@ -161,8 +161,7 @@ impl Lexer<'_> {
     fn take(&mut self, letter: char) -> Result<(), NotPlain> {
         match letter {
             ' ' | '\t' => self.end_word(),
-            '\n' | ';' => self.end_command(false),
-            '|' => self.end_command(false),
+            '\n' | ';' | '|' => self.end_command(false),
             '&' if self.peek() == Some('>') => self.redirect('&'),
             '&' => {
                 let is_joined = self.eat('&');
@@ -314,6 +313,10 @@ impl Lexer<'_> {
             }
             Some(_) if !word.is_literal => return Err(NotPlain::Redirection),
             Some(RedirectTarget::StreamOrFile) if is_stream => {}
+            // The shell ends `>&-` there, and the rest is the next word.
+            Some(RedirectTarget::StreamOrFile) if word.raw.starts_with('-') => {
+                return Err(NotPlain::Redirection);
+            }
             Some(RedirectTarget::Write | RedirectTarget::StreamOrFile) => {
                 self.command.writes.push(word);
             }

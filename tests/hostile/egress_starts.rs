@@ -11,7 +11,7 @@ use outlast::process::{PROBE_ARGUMENT, Supervisor};
 use outlast::tools::Egress;
 
 use crate::support::supervisor;
-use crate::tools::bench::{PATIENCE, is_alive};
+use crate::tools::bench::{PATIENCE, assert_gone};
 
 /// The test that is run in a child, and the variable that makes it act there.
 const CHILD: &str = "hostile::egress_starts::child_with_few_files";
@@ -20,8 +20,8 @@ const IN_CHILD: &str = "OUTLAST_TEST_FEW_FILES";
 /// The limit for a trial that hangs.
 const HANGS_FOR: Duration = Duration::from_millis(200);
 
-#[test]
-fn a_trial_that_hangs_is_ended_and_the_next_one_counts() {
+#[tokio::test]
+async fn a_trial_that_hangs_is_ended_and_the_next_one_counts() {
     if Egress::missing(&supervisor()).is_some() {
         return;
     }
@@ -40,11 +40,8 @@ fn a_trial_that_hangs_is_ended_and_the_next_one_counts() {
     let supervisor = Supervisor::with_binary(&program);
     let missing = Egress::missing_within(&supervisor, HANGS_FOR).expect("the trial hangs");
     assert!(missing.starts_with("the trial did not end"), "{missing}");
-    let name = hangs.display().to_string();
-    let end = std::time::Instant::now() + PATIENCE;
-    while !processes_with(&name).is_empty() {
-        assert!(std::time::Instant::now() < end, "it lives on");
-        std::thread::sleep(Duration::from_millis(2));
+    for pid in processes_with(&hangs.display().to_string()) {
+        assert_gone(&pid).await;
     }
     fs::remove_file(&hangs).expect("it is there");
     assert_eq!(Egress::missing_within(&supervisor, PATIENCE), None);
@@ -56,7 +53,7 @@ fn processes_with(text: &str) -> Vec<String> {
     let pids = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let has_text = |pid: &String| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(text) && is_alive(pid)
+        String::from_utf8_lossy(&line).contains(text)
     };
     pids.filter(has_text).collect()
 }

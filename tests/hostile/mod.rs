@@ -1,6 +1,8 @@
 //! Hostile inputs, by class: each against the real binary, or the real sandbox of the kernel.
 
+mod bash_oracle;
 mod batch_owner;
+mod command_fuzz;
 mod command_lines;
 mod credential_places;
 mod egress;

@@ -40,14 +40,12 @@ pub(super) fn examine(
     // A required one would end at its first gap.
     tools.sandbox.mode = SandboxMode::ReadOnly;
     let mut no_egress = None;
-    let toolbox = Toolbox::new(&tools).or_else(|error| match error {
-        BadSettings::Sandbox { why: SandboxError::NoEgress { gap } } => {
-            no_egress = Some(gap);
-            (tools.sandbox.egress, tools.sandbox.no_network) = (None, true);
-            Toolbox::new(&tools)
-        }
-        other => Err(other),
-    });
+    let mut toolbox = Toolbox::new(&tools);
+    if let Err(BadSettings::Sandbox { why: SandboxError::NoEgress { gap } }) = &toolbox {
+        no_egress = Some(gap.clone());
+        (tools.sandbox.egress, tools.sandbox.no_network) = (None, true);
+        toolbox = Toolbox::new(&tools);
+    }
     let toolbox = toolbox.map_err(tool_settings_error)?;
     let (sandbox, gaps) = (toolbox.sandbox().clone(), toolbox.sandbox_gaps().clone());
     let no_price = check_prices(&settings).err().map(|error| error.to_string());
