@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn changes_that_are_far_apart_have_hunks_of_their_own() {
-        let old: String = (1..40).map(|number| format!("{number}\n")).collect();
+        let old = (1..40).map(|number| number.to_string()).collect::<Vec<_>>().join("\n") + "\n";
         let hunks = diff_lines(&old, &old.replace("10\n", "").replace("30\n", "thirty\n"));
         let starts: Vec<_> = hunks.iter().map(|hunk| (hunk.old_start, hunk.new_start)).collect();
         assert_eq!(starts, [(7, 7), (27, 26)]);

@@ -48,12 +48,12 @@ pub(super) fn run(
     record_written(place, seen);
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
-    let patch = former.as_ref().map(|former| diff_lines(&former.text, &input.content));
+    let hunks = former.as_ref().map(|former| diff_lines(&former.text, &input.content));
     let style = former.map(|former| former.style()).filter(|style| !style.is_empty());
     let kept = style.map_or(String::new(), |style| format!(" It is still {style}."));
     let mut detail = json!({ "type": kind, "filePath": place.shown() });
-    if let Some(patch) = patch.filter(|patch| lines_of(patch) <= PATCH_LINES_MAX) {
-        detail["structuredPatch"] = structured_patch(&patch);
+    if let Some(hunks) = hunks.filter(|hunks| lines_of(hunks) <= PATCH_LINES_MAX) {
+        detail["structuredPatch"] = structured_patch(&hunks);
     }
     Ok(ToolOutcome::text(format!("{verb} {path} ({} bytes).{kept}", content.len()), detail))
 }
@@ -61,8 +61,8 @@ pub(super) fn run(
 /// The most lines of a difference that the structured result of a call has.
 const PATCH_LINES_MAX: usize = 2000;
 
-fn lines_of(patch: &[DiffHunk]) -> usize {
-    patch.iter().map(|hunk| hunk.lines.len()).sum()
+fn lines_of(hunks: &[DiffHunk]) -> usize {
+    hunks.iter().map(|hunk| hunk.lines.len()).sum()
 }
 
 /// The text of a file that is replaced, unless it is none, or too large to be edited.

@@ -98,7 +98,7 @@ fn mistakes_in_flags() {
         (&["rehearse", "nonesuch"], &["nonesuch", "--list"]),
         (&["rehearse", "hopelss"], &["hopelss", "did you mean hopeless?"]),
         (&["rehearse", "--from", "0199"], &["no session 0199", "outlast sessions --all-projects"]),
-        (&["rehearse", "--from", "../x"], &["no session id"]),
+        (&["rehearse", "--from", "../x"], &["there is no session ../x"]),
         (&["rehearse", "hello", "--", "--max-turns", "0"], &["--max-turns", "at least 1"]),
     ];
     for (args, parts) in cases {

@@ -102,13 +102,13 @@ fn is_color_choice(word: &str) -> bool {
 pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
     let own = raw.iter().take_while(|word| *word != "--");
     let own: Vec<_> = own.map(|word| word.to_string_lossy()).collect();
-    let given = own.iter().enumerate().filter_map(|(index, word)| match word.split_once('=') {
+    let mut given = own.iter().enumerate().filter_map(|(index, word)| match word.split_once('=') {
         Some(("--color", value)) => Some(value.to_owned()),
         Some(_) => None,
         None if word == "--color" => own.get(index + 1).map(ToString::to_string),
         None => None,
     });
-    given.last()
+    given.next_back()
 }
 
 fn shortened(text: &str) -> String {

@@ -110,9 +110,9 @@ fn unknown_command(word: &str, words: &[String]) -> UsageError {
         .unwrap_or((word, None));
     let hint = meant.map_or_else(
         || {
-            let names = command.get_subcommands().filter(|inner| !inner.is_hide_set());
-            let names: Vec<&str> = names.map(Command::get_name).collect();
-            format!("its commands are {}", names.join(", "))
+            let shown = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+            let shown: Vec<&str> = shown.map(Command::get_name).collect();
+            format!("its commands are {}", shown.join(", "))
         },
         |meant| format!("did you mean {meant}?"),
     );

@@ -105,9 +105,8 @@ mod tests {
     struct Recorded(Arc<Mutex<String>>);
 
     impl Recorded {
-        fn push(&self, text: &str) -> io::Result<()> {
+        fn push(&self, text: &str) {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
-            Ok(())
         }
     }
 
@@ -128,13 +127,16 @@ mod tests {
             Ok(())
         }
         fn write_line(&self, s: &str) -> io::Result<()> {
-            self.push(&format!("{s}\r\n"))
+            self.push(&format!("{s}\r\n"));
+            Ok(())
         }
         fn write_str(&self, s: &str) -> io::Result<()> {
-            self.push(s)
+            self.push(s);
+            Ok(())
         }
         fn clear_line(&self) -> io::Result<()> {
-            self.push("<clear>")
+            self.push("<clear>");
+            Ok(())
         }
         fn flush(&self) -> io::Result<()> {
             Ok(())

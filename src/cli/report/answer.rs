@@ -12,36 +12,35 @@ use super::markup::escaped;
 /// An answer as Markdown within a document. Code and emphasis stay; links, images, mentions and HTML
 /// become text.
 pub(super) fn markdown(answer: &str) -> String {
-    let mut safe = String::with_capacity(answer.len());
+    let mut safe: Vec<String> = Vec::new();
     let mut fence: Option<&str> = None;
     for line in answer.lines() {
-        let line: String = without_controls(line);
+        let line = without_controls(line);
         let start = line.trim_start();
         let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
-        match (fence, mark) {
+        safe.push(match (fence, mark) {
             (None, Some(mark)) => {
                 fence = Some(mark);
                 // What follows the mark names a language.
                 let language = start.trim_start_matches(['`', '~']).trim();
                 let is_word = language.chars().all(|one| one.is_ascii_alphanumeric());
-                safe.push_str(&format!("{mark}{}\n", if is_word { language } else { "" }));
+                format!("{mark}{}", if is_word { language } else { "" })
             }
             (Some(open), Some(mark)) if open == mark && start.trim_end() == mark => {
                 fence = None;
-                safe.push_str(&format!("{mark}\n"));
+                mark.to_owned()
             }
             // A longer or a shorter fence would end the block elsewhere than here.
             (Some(open), Some(mark)) if open == mark => {
-                safe.push_str(&format!(" {}\n", start.trim_start_matches(['`', '~'])));
+                format!(" {}", start.trim_start_matches(['`', '~']))
             }
-            (Some(_), _) => safe.push_str(&format!("{line}\n")),
-            (None, None) => safe.push_str(&format!("{}\n", inert(&line))),
-        }
+            (Some(_), _) => line,
+            (None, None) => inert(&line),
+        });
     }
-    if let Some(mark) = fence {
-        safe.push_str(&format!("{mark}\n"));
-    }
-    safe
+    safe.extend(fence.map(str::to_owned));
+    safe.push(String::new());
+    safe.join("\n")
 }
 
 /// A text in a block of code.
@@ -179,11 +178,10 @@ impl HtmlAnswer {
             Tag::Link { dest_url, .. } => {
                 let is_web = ["https://", "http://"].iter().any(|it| dest_url.starts_with(it));
                 self.links.push(is_web);
-                match is_web {
-                    true => {
-                        format!("<a href=\"{}\" rel=\"noopener noreferrer\">", escaped(&dest_url))
-                    }
-                    false => String::new(),
+                if is_web {
+                    format!("<a href=\"{}\" rel=\"noopener noreferrer\">", escaped(&dest_url))
+                } else {
+                    String::new()
                 }
             }
             Tag::HtmlBlock
