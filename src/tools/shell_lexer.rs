@@ -118,8 +118,8 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
 enum RedirectTarget {
     Write,
     Read,
-    /// A descriptor if it is a number or `-`, else a file that is written.
-    StreamOrFile,
+    /// A descriptor or `-`. A file would be expanded twice.
+    Stream,
 }
 
 struct Lexer<'a> {
@@ -284,7 +284,7 @@ impl Lexer<'_> {
                 self.eat('>');
                 RedirectTarget::Write
             }
-            _ if self.eat('&') => RedirectTarget::StreamOrFile,
+            _ if self.eat('&') => RedirectTarget::Stream,
             _ => {
                 let _ = self.eat('>') || self.eat('|');
                 RedirectTarget::Write
@@ -312,14 +312,9 @@ impl Lexer<'_> {
                 self.command.words.push(word);
             }
             Some(_) if !word.is_literal => return Err(NotPlain::Redirection),
-            Some(RedirectTarget::StreamOrFile) if is_stream => {}
-            // The shell ends `>&-` there, and the rest is the next word.
-            Some(RedirectTarget::StreamOrFile) if word.raw.starts_with('-') => {
-                return Err(NotPlain::Redirection);
-            }
-            Some(RedirectTarget::Write | RedirectTarget::StreamOrFile) => {
-                self.command.writes.push(word);
-            }
+            Some(RedirectTarget::Stream) if is_stream => {}
+            Some(RedirectTarget::Stream) => return Err(NotPlain::Redirection),
+            Some(RedirectTarget::Write) => self.command.writes.push(word),
             Some(RedirectTarget::Read) => self.command.reads.push(word),
         }
         Ok(())
