@@ -21,7 +21,7 @@ const QUESTION: [u8; 30] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
     Holds,
-    /// The relay is not reached.
+    /// The relay is not reached, or does not decide.
     NoRelay,
     /// A port of another program is reached.
     ReachesOthers,
@@ -57,16 +57,17 @@ fn try_calls(other: u16) -> ProbeResult {
     if ask_resolver().is_err() {
         return ProbeResult::NoRelay;
     }
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     let other = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), other);
-    if !TcpStream::connect(other).is_err_and(refused) {
-        return ProbeResult::ReachesOthers;
+    match TcpStream::connect(other).map_err(|error| error.kind()) {
+        Ok(_) => return ProbeResult::ReachesOthers,
+        Err(io::ErrorKind::ConnectionRefused) => {}
+        Err(_) => return ProbeResult::NoRelay,
     }
-    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-    if !UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_err_and(denied) {
-        return ProbeResult::MakesOthers;
+    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.kind()) {
+        Ok(_) => ProbeResult::MakesOthers,
+        Err(io::ErrorKind::PermissionDenied) => ProbeResult::Holds,
+        Err(_) => ProbeResult::NoRelay,
     }
-    ProbeResult::Holds
 }
 
 /// Asks a resolver that does not exist: outlast answers in its place.
