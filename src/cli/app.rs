@@ -50,7 +50,7 @@ struct CommandLine {
     words: Vec<OsString>,
 }
 
-/// What the environment is, with what flags of all commands say in its place.
+/// The environment, in which flags of all commands take the place of variables.
 struct Surroundings<'a> {
     signals: &'a SignalState,
     last: &'a ExitWatchdog,

@@ -27,7 +27,7 @@ pub(super) struct DryRun {
 /// Builds a run, with its MCP servers, and starts nothing of it.
 ///
 /// # Errors
-/// Why the run could not begin. A missing credential is not an error here.
+/// The reason why the run could not begin. A missing credential is not an error here.
 pub(super) fn dry_run(
     args: &RunArgs,
     variables: &Variables,
@@ -52,7 +52,7 @@ pub(super) fn check_prices(settings: &Settings) -> Result<(), UsageError> {
 /// Resolves the settings of a run and those of its tools.
 ///
 /// # Errors
-/// Why the run could not begin.
+/// The reason why the run could not begin.
 pub(super) fn resolve_tools(
     args: &RunArgs,
     variables: &Variables,

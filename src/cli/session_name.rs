@@ -8,10 +8,10 @@ use crate::journal::{
 use super::output::one_line;
 use super::usage::UsageError;
 
-/// How many sessions an error lists.
+/// The number of sessions that an error lists.
 const NAMED_MAX: usize = 5;
 
-/// How much of an unknown name an error repeats.
+/// The length of an unknown name in an error, in characters.
 const SHOWN_MAX: usize = 60;
 
 /// Finds the file of a session, of this working directory first.

@@ -75,7 +75,7 @@ pub struct ResolvedConfig {
     pub run_unavailable: bool,
     /// Whether the run would skip permission checks as root.
     pub bypasses_as_root: bool,
-    /// What a run denies to commands and they can reach, with the remedy.
+    /// The paths that a run denies to commands and they can reach, with the remedy.
     pub exposed: Option<String>,
     /// The facts about `--profile untrusted`, or why no run with it can be set up. `None`: no run can.
     pub profile: Option<Result<ProfileFacts, String>>,

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::journal::{
     CarryOver, FailedCheck, JournalEntry, JournalLine, JournalRecord, MessageEntry, OpenRecord,
-    RefusalReason, ToolStarted,
+    PromptFold, RefusalReason, ToolStarted,
 };
 use crate::recovery::{
     Action, Event, Moment, Phase, RecoveryPlan, ReplyDisposition, StopReason, Transition, setback,
@@ -58,6 +58,7 @@ pub struct HistoryBuilder {
     /// Unreadable lines after the last readable one.
     torn: Vec<UnreadableLine>,
     requests: CallLog,
+    prompt: PromptFold,
     /// How many prompts of the user there were.
     prompts: u32,
     /// The failed check that the next step is about.
@@ -94,6 +95,7 @@ impl HistoryBuilder {
             self.end_process();
         }
         self.observe_time(at);
+        self.prompt.observe(&entry);
         match entry {
             JournalEntry::Message(said) => self.message(at, *said, detail, usage),
             JournalEntry::Record(record) => self.record(at, *record),
@@ -107,6 +109,7 @@ impl HistoryBuilder {
         self.flush_spending(None);
         self.end_process();
         self.history.calls = mem::take(&mut self.requests).finish();
+        self.history.recorded = mem::take(&mut self.prompt).recorded();
         // A process that is killed leaves one line that is not whole, and nothing after it.
         if let [_cut_off] = &self.torn[..] {
             self.history.is_torn = true;
@@ -193,21 +196,8 @@ impl HistoryBuilder {
     }
 
     fn turn_at(&mut self, index: usize) -> Option<&mut TurnRecord> {
-        match &mut self.history.items.get_mut(index)?.event {
-            HistoryEvent::Turn(turn) => Some(turn),
-            HistoryEvent::Process(_)
-            | HistoryEvent::Message(_)
-            | HistoryEvent::Setback(_)
-            | HistoryEvent::Wait(_)
-            | HistoryEvent::Recovery(_)
-            | HistoryEvent::ModelSwitch { .. }
-            | HistoryEvent::Compaction { .. }
-            | HistoryEvent::HistoryChange { .. }
-            | HistoryEvent::Spend(_)
-            | HistoryEvent::Requirement { .. }
-            | HistoryEvent::Background(_)
-            | HistoryEvent::End(_) => None,
-        }
+        let event = &mut self.history.items.get_mut(index)?.event;
+        if let HistoryEvent::Turn(turn) = event { Some(turn) } else { None }
     }
 
     fn tool(&mut self, call: &str) -> Option<&mut ToolRun> {

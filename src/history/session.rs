@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::journal::{
-    BackgroundChanges, Contract, Damage, FailedCheck, SessionTotals, SubagentMeta,
+    BackgroundChanges, Contract, Damage, FailedCheck, RecordedPrompt, SessionTotals, SubagentMeta,
 };
 use crate::recovery::{
     ErrorClass, Limits, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending,
@@ -37,6 +37,8 @@ pub struct SessionHistory {
     pub totals: SessionTotals,
     /// The end of the last prompt. `None`: a process works on it, or was killed.
     pub end: Option<HistoryEnd>,
+    /// The sum of the records of the last prompt. Empty if another program wrote them.
+    pub recorded: RecordedPrompt,
     /// The requests to the model, in the order in which they were sent.
     pub calls: Vec<CallRecord>,
     /// What the Stop hooks decided about the answers to the last prompt.
@@ -59,6 +61,12 @@ pub struct HistoryItem {
     /// When it was recorded; for what takes time, when it began to be.
     pub at: Option<Timestamp>,
     pub event: HistoryEvent,
+}
+
+impl HistoryItem {
+    pub fn turn(&self) -> Option<&TurnRecord> {
+        if let HistoryEvent::Turn(turn) = &self.event { Some(turn) } else { None }
+    }
 }
 
 /// What happened.
@@ -222,21 +230,7 @@ pub struct UnreadableLine {
 impl SessionHistory {
     /// The turns, from first to last.
     pub fn turns(&self) -> impl DoubleEndedIterator<Item = &TurnRecord> {
-        self.items.iter().filter_map(|item| match &item.event {
-            HistoryEvent::Turn(turn) => Some(turn.as_ref()),
-            HistoryEvent::Process(_)
-            | HistoryEvent::Message(_)
-            | HistoryEvent::Setback(_)
-            | HistoryEvent::Wait(_)
-            | HistoryEvent::Recovery(_)
-            | HistoryEvent::ModelSwitch { .. }
-            | HistoryEvent::Compaction { .. }
-            | HistoryEvent::HistoryChange { .. }
-            | HistoryEvent::Spend(_)
-            | HistoryEvent::Requirement { .. }
-            | HistoryEvent::Background(_)
-            | HistoryEvent::End(_) => None,
-        })
+        self.items.iter().filter_map(HistoryItem::turn)
     }
 
     /// The tool calls of all turns.

@@ -22,6 +22,7 @@ use super::entry::{
 };
 use super::error::JournalError;
 use super::past_agents::{self, PastAgent};
+use super::prompt_fold::PromptFold;
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
@@ -138,11 +139,10 @@ pub(super) fn restore(
     point: Option<&ResumePoint>,
 ) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
     let mut story = SessionReplay::default();
-    for entry in contents.entries {
+    let spending = rest.into_iter().flat_map(Rest::spending_records).cloned();
+    let spending = spending.map(|spend| JournalEntry::Record(Box::new(spend)));
+    for entry in contents.entries.into_iter().chain(spending) {
         story.apply(entry);
-    }
-    for spend in rest.into_iter().flat_map(Rest::spending_records) {
-        story.apply_record(spend.clone());
     }
     if let Some(point) = point {
         story.cut(&id, point)?;
@@ -168,11 +168,12 @@ pub(super) fn restore(
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, tell);
     messages.extend(held);
+    let mut recorded = mem::take(&mut story.fold).recorded();
     if let Some(note) = rest.map(Rest::note_to_model) {
-        story.recorded.told(std::slice::from_ref(&note), None);
+        recorded.told(std::slice::from_ref(&note), None);
         append_to_user(&mut messages, note);
     }
-    let left_off = left_off(&messages, is_recorded.then(|| story.recorded.left_off()));
+    let left_off = left_off(&messages, is_recorded.then(|| recorded.left_off()));
     past_agents::add_spending(agents, &mut story.session, 0);
     past_agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
     let (asked, opened) = (story.book_in_flight(), story.opened);
@@ -181,7 +182,7 @@ pub(super) fn restore(
         messages,
         repairs,
         run: story.run,
-        recorded: story.recorded,
+        recorded,
         left_off,
         deferred,
         ended: story.ended.or(story.planned_end),
@@ -255,9 +256,8 @@ struct SessionReplay {
     intents: HashMap<String, Option<Value>>,
     opened: Option<OpenRecord>,
     run: Option<Run>,
-    /// What the records of the last prompt add up to.
-    recorded: RecordedPrompt,
-    /// Whether these are of the session that this one was forked from.
+    fold: PromptFold,
+    /// Whether the records of the last prompt are of the session that this one was forked from.
     is_forked: bool,
     /// Whether a call was deferred, and nothing was done about it since.
     deferred: bool,
@@ -296,6 +296,7 @@ struct RewrittenHistory {
 
 impl SessionReplay {
     fn apply(&mut self, entry: JournalEntry) {
+        self.fold.observe(&entry);
         match entry {
             JournalEntry::Message(said) => self.apply_message(*said),
             JournalEntry::Link { uuid, parent } => {
@@ -304,7 +305,6 @@ impl SessionReplay {
             JournalEntry::UnreadTransition => {
                 self.run = None;
                 self.in_flight = Money::ZERO;
-                self.recorded = RecordedPrompt::default();
             }
             JournalEntry::Title(_) | JournalEntry::Other => {}
             JournalEntry::Record(record) => self.apply_record(*record),
@@ -324,12 +324,6 @@ impl SessionReplay {
         }
         if said.ours {
             self.is_forked = false;
-            match said.message.role {
-                Role::Assistant => {
-                    self.recorded.reply(&said.message.content, said.stop_reason.as_deref());
-                }
-                Role::User => self.recorded.told(&said.message.content, said.structured.as_ref()),
-            }
         }
         self.links.insert(said.uuid.clone(), said.parent.clone());
         self.messages.push(said);
@@ -354,9 +348,6 @@ impl SessionReplay {
             JournalRecord::Transition { transition } => self.apply_transition(&transition),
             JournalRecord::Intent { calls } => {
                 self.deferred = false;
-                for call in &calls {
-                    self.recorded.started(&call.id, &call.name);
-                }
                 self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
             }
             JournalRecord::Spend { cost, usage, model, unsettled } => {
@@ -380,12 +371,12 @@ impl SessionReplay {
             | JournalRecord::Prompt(_)
             | JournalRecord::Repair { .. }
             | JournalRecord::FailedCheck(_)
+            | JournalRecord::UndoneCalls(_)
             | JournalRecord::Recovery(_) => {}
             JournalRecord::ToolCalls { calls: deeds } => {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);
                 self.loop_detector.observe(&deeds, limits.unwrap_or_default());
             }
-            JournalRecord::UndoneCalls(calls) => self.recorded.undone(&calls),
             JournalRecord::Window { model, tokens } => {
                 self.windows.retain(|(known, _)| *known != model);
                 self.windows.push((model, tokens));
@@ -395,9 +386,7 @@ impl SessionReplay {
                 self.output_limits.push((model, tokens));
             }
             JournalRecord::Background(changes) => self.background.apply(changes),
-            JournalRecord::Forked(recorded) => {
-                (self.recorded, self.is_forked) = (*recorded, true);
-            }
+            JournalRecord::Forked(_) => self.is_forked = true,
             JournalRecord::Rewrite { after, messages } => {
                 self.begin_prompt_after_end();
                 let model = self.messages.iter().rev().find_map(|said| said.model.clone());
@@ -405,7 +394,6 @@ impl SessionReplay {
             }
             JournalRecord::End { reason } => {
                 self.ended = Some(reason);
-                self.recorded.end(reason);
                 self.deferred = reason == StopReason::ToolDeferred;
                 self.recovery.end(self.now, reason);
                 self.in_flight = Money::ZERO;
@@ -421,7 +409,6 @@ impl SessionReplay {
         self.recovery.observe(transition, self.prompt.turns);
         self.now = transition.at;
         self.in_flight = worst_case(self.in_flight, transition);
-        self.recorded.step(transition);
         self.planned_end = finish_reason(transition.action);
         if transition.edit.reply == ReplyDisposition::Summary {
             self.loop_detector = LoopDetector::default();
@@ -450,7 +437,7 @@ impl SessionReplay {
         (self.prompt, self.recovery) = (SessionTotals::default(), RecoveryLog::default());
         (self.loop_detector, self.planned_end) = (LoopDetector::default(), None);
         self.worked = Duration::ZERO;
-        (self.recorded, self.is_forked) = (RecordedPrompt::default(), false);
+        self.is_forked = false;
     }
 
     /// Starts a new prompt if the last one had ended: the same process went on with another one.
@@ -480,6 +467,7 @@ impl SessionReplay {
         }
         self.leaf = Some(message.clone());
         self.begin_prompt();
+        self.fold = PromptFold::default();
         (self.run, self.ended) = (None, None);
         self.deferred = false;
         self.background.lost.clear();

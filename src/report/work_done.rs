@@ -3,23 +3,23 @@
 use serde_json::Value;
 
 use crate::history::{
-    FailedCheck, HistoryEvent, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
+    FailedCheck, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
-use crate::tools::{DiffHunk, STRUCTURED_OUTPUT, diff_lines, parse_patch};
+use crate::tools::{DiffHunk, diff_lines, parse_patch};
 use crate::transcript::summarize_call;
 
-/// How many lines of differences a report has of one file.
+/// The maximum number of lines of differences in a report, for each file.
 const DIFF_LINES_MAX: usize = 400;
 
-/// How many calls that were not run a report names.
+/// The maximum number of calls in a report that were not run.
 const REFUSED_MAX: usize = 50;
 
-/// How much of the reason of such a call is shown, and of the output of a failed command.
+/// The length of the reason of such a call, and of the output of a failed command.
 const REASON_CHARS: usize = 300;
 const OUTPUT_LINES: usize = 20;
 const OUTPUT_CHARS: usize = 4000;
 
-/// What came out of a session.
+/// The outcome of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     pub answer: Option<Answer>,
@@ -99,40 +99,24 @@ impl WorkDone {
     }
 }
 
-/// The last message of the model since the last prompt.
+/// The answer to the last prompt, as the result of the run has it. Else the last text of the model:
+/// of a session of another program, and of a reply that a kill cut off.
 fn answer(history: &SessionHistory) -> Option<Answer> {
-    let events = history.items.iter().rev().map(|item| &item.event);
-    for event in events {
-        match event {
-            HistoryEvent::Message(message) if message.author == MessageAuthor::User => return None,
-            HistoryEvent::Turn(turn) => {
-                let delivered = |tool: &&ToolRun| {
-                    tool.name == STRUCTURED_OUTPUT && tool.state == ToolRunState::Succeeded
-                };
-                if let Some(tool) = turn.tools.iter().rev().find(delivered) {
-                    let text = serde_json::to_string_pretty(&tool.input).unwrap_or_default();
-                    return Some(Answer::Structured(text));
-                }
-                let text = turn.texts().collect::<Vec<_>>().join("\n\n");
-                if !text.trim().is_empty() {
-                    return Some(Answer::Text(text.trim().to_owned()));
-                }
-            }
-            HistoryEvent::Message(_)
-            | HistoryEvent::Process(_)
-            | HistoryEvent::Setback(_)
-            | HistoryEvent::Wait(_)
-            | HistoryEvent::Recovery(_)
-            | HistoryEvent::ModelSwitch { .. }
-            | HistoryEvent::Compaction { .. }
-            | HistoryEvent::HistoryChange { .. }
-            | HistoryEvent::Spend(_)
-            | HistoryEvent::Requirement { .. }
-            | HistoryEvent::Background(_)
-            | HistoryEvent::End(_) => {}
-        }
+    if let Some((output, _)) = history.recorded.structured() {
+        return Some(Answer::Structured(serde_json::to_string_pretty(output).unwrap_or_default()));
     }
-    None
+    let recorded = history.recorded.answer();
+    let text = if recorded.trim().is_empty() { last_text(history)? } else { recorded };
+    Some(Answer::Text(text.trim().to_owned()))
+}
+
+/// The last text of the model since the last prompt.
+fn last_text(history: &SessionHistory) -> Option<String> {
+    let is_prompt = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Message(message) if message.author == MessageAuthor::User);
+    let since = history.items.iter().rposition(is_prompt);
+    let turns = history.items.iter().skip(since.unwrap_or(0)).filter_map(HistoryItem::turn);
+    let mut texts = turns.map(|turn| turn.texts().collect::<Vec<_>>().join("\n\n"));
+    texts.rfind(|text| !text.trim().is_empty())
 }
 
 fn add_change(files: &mut Vec<ChangedFile>, history: &SessionHistory, tool: &ToolRun) {
@@ -254,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::history::{HistoryItem, RecordedMessage, TurnRecord};
+    use crate::history::{RecordedMessage, TurnRecord};
     use crate::transcript::Block;
 
     fn tool(name: &str, input: Value, state: ToolRunState, detail: Value, output: &str) -> ToolRun {

@@ -1,13 +1,15 @@
 //! The difference between two texts, line by line.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-/// How many lines around a change are shown.
+use serde_json::{Value, json};
+use similar::{ChangeTag, DiffOp, TextDiff};
+
+/// The number of lines around a change that are shown.
 const CONTEXT: usize = 3;
 
-/// The largest product of the numbers of changed lines that are compared one by one. Larger changes
-/// count as replaced as a whole.
-const COMPARED_MAX: usize = 1 << 20;
+/// The time to look for a short difference. After it, a longer one is taken.
+const COMPARED_MAX: Duration = Duration::from_millis(200);
 
 /// A line of a difference, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl DiffLine {
 }
 
 impl DiffHunk {
-    /// How many lines were added, and how many removed.
+    /// The numbers of lines that were added, and removed.
     pub fn counts(&self) -> (usize, usize) {
         let count = |is: fn(&DiffLine) -> bool| self.lines.iter().filter(|line| is(line)).count();
         (
@@ -101,84 +103,25 @@ pub fn parse_patch(patch: &Value) -> Vec<DiffHunk> {
 
 /// Compares two texts.
 pub fn diff_lines(old: &str, new: &str) -> Vec<DiffHunk> {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let before = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
-    let (old_rest, new_rest) = (&old[before..], &new[before..]);
-    let after = old_rest.iter().rev().zip(new_rest.iter().rev());
-    let after = after.take_while(|(one, other)| one == other).count();
-    let changed = compare(&old_rest[..old_rest.len() - after], &new_rest[..new_rest.len() - after]);
-    let kept = |line: &&str| DiffLine::Kept((*line).to_owned());
-    let all = old[..before].iter().map(kept).chain(changed);
-    let all: Vec<DiffLine> =
-        all.chain(old_rest[old_rest.len() - after..].iter().map(kept)).collect();
-    hunks(&all)
-}
-
-/// Compares lines whose first and last ones differ, by their longest common subsequence.
-fn compare(old: &[&str], new: &[&str]) -> Vec<DiffLine> {
-    let removed = |line: &str| DiffLine::Removed(line.to_owned());
-    let added = |line: &str| DiffLine::Added(line.to_owned());
-    if old.len().saturating_mul(new.len()) > COMPARED_MAX {
-        let removed = old.iter().map(|line| removed(line));
-        return removed.chain(new.iter().map(|line| added(line))).collect();
-    }
-    // The length of the longest common subsequence of what follows each pair of positions.
-    let columns = new.len() + 1;
-    let mut common = vec![0_u32; (old.len() + 1) * columns];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            common[i * columns + j] = if old[i] == new[j] {
-                common[(i + 1) * columns + j + 1] + 1
-            } else {
-                common[(i + 1) * columns + j].max(common[i * columns + j + 1])
-            };
-        }
-    }
-    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
-    while i < old.len() && j < new.len() {
-        if old[i] == new[j] {
-            lines.push(DiffLine::Kept(old[i].to_owned()));
-            (i, j) = (i + 1, j + 1);
-        } else if common[(i + 1) * columns + j] >= common[i * columns + j + 1] {
-            lines.push(removed(old[i]));
-            i += 1;
-        } else {
-            lines.push(added(new[j]));
-            j += 1;
-        }
-    }
-    lines.extend(old[i..].iter().map(|line| removed(line)));
-    lines.extend(new[j..].iter().map(|line| added(line)));
-    lines
-}
-
-/// Cuts the lines that are far from all changes.
-fn hunks(lines: &[DiffLine]) -> Vec<DiffHunk> {
-    let is_change = |line: &DiffLine| !matches!(line, DiffLine::Kept(_));
-    let mut hunks: Vec<DiffHunk> = Vec::new();
-    // The numbers of the next lines, and the end of the last hunk.
-    let (mut old, mut new, mut end) = (1, 1, 0);
-    for (index, line) in lines.iter().enumerate() {
-        let from = index.saturating_sub(CONTEXT);
-        let to = (index + CONTEXT + 1).min(lines.len());
-        let is_near = lines[from..to].iter().any(is_change);
-        if is_near {
-            let continues = !hunks.is_empty() && end == index;
-            if !continues {
-                hunks.push(DiffHunk { old_start: old, new_start: new, lines: Vec::new() });
+    let diff = TextDiff::configure().timeout(COMPARED_MAX).diff_lines(old, new);
+    let hunk = |changes: Vec<DiffOp>| {
+        let first = changes.first()?;
+        let lines = changes.iter().flat_map(|operation| diff.iter_changes(operation));
+        let lines = lines.map(|change| {
+            let line = change.value().trim_end_matches(['\r', '\n']).to_owned();
+            match change.tag() {
+                ChangeTag::Equal => DiffLine::Kept(line),
+                ChangeTag::Delete => DiffLine::Removed(line),
+                ChangeTag::Insert => DiffLine::Added(line),
             }
-            if let Some(hunk) = hunks.last_mut() {
-                hunk.lines.push(line.clone());
-            }
-            end = index + 1;
-        }
-        match line {
-            DiffLine::Kept(_) => (old, new) = (old + 1, new + 1),
-            DiffLine::Removed(_) => old += 1,
-            DiffLine::Added(_) => new += 1,
-        }
-    }
-    hunks
+        });
+        Some(DiffHunk {
+            old_start: first.old_range().start + 1,
+            new_start: first.new_range().start + 1,
+            lines: lines.collect(),
+        })
+    };
+    diff.grouped_ops(CONTEXT).into_iter().filter_map(hunk).collect()
 }
 
 #[cfg(test)]

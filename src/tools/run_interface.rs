@@ -45,7 +45,7 @@ impl Toolbox {
         Box::new(move || sandbox.rules(&CommandScope::Sandbox(Vec::new())))
     }
 
-    /// What the sandbox does not enforce on this machine.
+    /// The gaps of the sandbox on this machine.
     pub fn sandbox_gaps(&self) -> &SandboxGaps {
         self.tools.shell.sandbox().gaps()
     }

@@ -498,8 +498,13 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
 #[tokio::test]
 async fn cargo_npm_and_pytest_work() {
     let fenced = SandboxFixture::open();
+    // A workspace of its own: the folder may be below the one of this project.
+    let manifest = "[package]\nname = \"tried\"\nedition = \"2024\"\n\n[workspace]\n";
+    fs::create_dir(fenced.root.join("work/src")).expect("a folder");
+    fs::write(fenced.root.join("work/Cargo.toml"), manifest).expect("a file");
+    fs::write(fenced.root.join("work/src/lib.rs"), "#[test]\nfn holds() {}\n").expect("a file");
     let commands = [
-        "command -v cargo >/dev/null || exit 0; cargo init -q --name tried && cargo test -q --offline",
+        "command -v cargo >/dev/null || exit 0; cargo test -q --offline",
         "command -v npm >/dev/null || exit 0; mkdir n && cd n && npm init -y >/dev/null && \
          npm pkg set scripts.hi='echo hi there' && npm run hi && npm ls",
         "python3 -m venv --without-pip v 2>/dev/null || exit 0; . v/bin/activate && python -c 'import sys'",

@@ -109,6 +109,10 @@ async fn a_continued_text_is_one_result() {
     assert_eq!(caps(&server), [8_192, 64_000, 64_000, 64_000]);
     let second = server.requests().remove(1);
     assert_eq!(messages(&second).len(), 1, "the larger try is the same request again");
+    let args = ["report", "latest", "--format", "json"];
+    let report = ended.again_bare(&server.base_url()).args(args).run().await;
+    let report: Value = serde_json::from_str(&report.stdout).expect("a report");
+    assert_eq!(report["sessions"][0]["answer"], "One two three four five.", "{report}");
 }
 
 /// A turn that ends normally gives the next one all its tries back.

@@ -85,7 +85,7 @@ pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Comma
     command
 }
 
-/// What may be meant by a flag that the command does not have. `suggested` is what the parser found,
+/// Suggestions for a flag that the command does not have. `suggested` is what the parser found,
 /// which may share hardly more than a letter.
 pub(super) fn flag_for(flag: &str, suggested: &str, command: &Command) -> Option<String> {
     let meant = FLAGS.iter().filter(|(other, _)| *other == flag).map(|(_, meant)| *meant);
@@ -109,7 +109,7 @@ fn has_flag(command: &Command, meant: &str) -> bool {
     command.get_arguments().any(is_it)
 }
 
-/// What may be meant by a word that is not one of the commands below this one, as it is typed.
+/// Suggestions for a word that is not one of the commands below this one, as it is typed.
 pub(super) fn command_for(word: &str, command: &Command) -> Option<String> {
     let outer = command.get_name();
     let names = command.get_subcommands().filter(|inner| !inner.is_hide_set());

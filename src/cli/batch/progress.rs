@@ -25,7 +25,7 @@ const REASON_MAX: usize = 300;
 /// Shows what happens in a batch.
 pub(super) struct BatchProgress<'a> {
     plan: &'a BatchPlan,
-    /// How many tasks may run at a time, unless the service throttles them.
+    /// The number of tasks that may run at a time, unless the service throttles them.
     jobs: usize,
     bar: Option<ProgressBar>,
     /// Whether every task is reported, and not only what needs attention.

@@ -242,7 +242,7 @@ fn check_earlier_plan(
     }
 }
 
-/// How a plan differs from an earlier one in what is to be done. `None`: it does not.
+/// The difference of a plan from an earlier one in what is to be done. `None`: it does not.
 fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
     if plan.flags != earlier.flags {
         let words = |flags: &[String]| match flags {

@@ -151,7 +151,7 @@ fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     UsageError::new(format!("no setting is named {shown:?}; {hint}"))
 }
 
-/// How far a name is from what was asked for, without regard to capitals and dashes. `None`: too far. A
+/// The distance of a name from the one that was asked for, without regard to capitals and dashes. `None`: too far. A
 /// part of the name counts as near: `budget` for `maxBudgetUsd`.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let (name, wanted) = (name.to_lowercase(), wanted.replace(['-', '_'], ""));

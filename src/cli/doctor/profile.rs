@@ -19,7 +19,7 @@ const LIMITS: [(&str, &str, &str); 2] =
 /// Returns what this machine holds of the profile, with these flags beside it.
 ///
 /// # Errors
-/// Why no run with it can be set up, apart from the sandbox and the limits.
+/// The reason why no run with it can be set up, apart from the sandbox and the limits.
 pub(super) fn examine(
     run: RunArgs,
     survey: &SettingsSurvey,

@@ -19,7 +19,7 @@ use super::{ProgressLines, one_line};
 const REDRAW: Duration = Duration::from_millis(250);
 const CELLS: u32 = 20;
 
-/// How many columns the spinner takes, and the echo of a control character.
+/// The columns that the spinner takes, and the echo of a control character.
 const MARGIN: usize = 2 + ECHO_COLUMNS as usize;
 
 /// The narrowest description of what runs.

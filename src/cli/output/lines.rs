@@ -26,7 +26,7 @@ use super::{agents, recoveries};
 /// What every line begins with.
 const PREFIX: &str = "outlast: ";
 
-/// How many characters of a call's input, or of a line of the model, verbose output shows.
+/// The number of characters of a call's input, or of a line of the model, in verbose output.
 const INPUT_MAX: usize = 1_000;
 
 /// How lines are written.

@@ -11,13 +11,13 @@ use std::sync::PoisonError;
 use console::Term;
 use indicatif::{ProgressDrawTarget, TermLike};
 
-/// How often the line is drawn at most in a second, as the library does by default.
+/// The maximum number of times that the line is drawn in a second, as the library does by default.
 const REDRAWS: u8 = 20;
 
 /// The columns that the line leaves to the echo of a control character, and to the cursor.
 pub(super) const ECHO_COLUMNS: u16 = 3;
 
-/// Where status lines are drawn: standard error.
+/// The target of status lines: standard error.
 pub fn status_target() -> ProgressDrawTarget {
     let terminal = StatusTerminal::new(Term::buffered_stderr());
     ProgressDrawTarget::term_like_with_hz(Box::new(terminal), REDRAWS)

@@ -16,7 +16,7 @@ use super::super::sessions::phrases::{count, ending};
 use super::super::sessions::{Column, SessionsContext};
 use super::words::{percent, thousands, tried};
 
-/// How many characters of a block a report for people has.
+/// The number of characters of a block in a report for people.
 const BLOCK_CHARS: usize = 20_000;
 
 /// A report on one session or on many.
@@ -25,7 +25,7 @@ pub(in crate::cli) struct ReportDocument {
     /// The beginning of the prompt, or how many sessions there are.
     pub(super) title: String,
     pub(super) status: ReportCell,
-    /// What came out, before the numbers.
+    /// The outcome, before the numbers.
     pub(super) blocks: Vec<ReportBlock>,
     /// The most important numbers.
     pub(super) figures: Vec<Figure>,
@@ -108,7 +108,7 @@ impl From<u32> for ReportCell {
     }
 }
 
-/// How much of an id a table of sessions shows.
+/// The length of an id in a table of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdLength {
     Whole,

@@ -73,7 +73,7 @@ fn session(report: &SessionReport) -> Value {
     object
 }
 
-/// What came out. An answer that fits a schema is an object of its own.
+/// The outcome. An answer that fits a schema is an object of its own.
 fn add_work(object: &mut Value, work: &WorkDone) {
     let (text, structured) = match &work.answer {
         None => (None, None),

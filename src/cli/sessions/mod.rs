@@ -115,7 +115,7 @@ impl SessionsContext {
         session_name::find(&self.place, name)
     }
 
-    /// How much of an id is needed so that no other session begins with it.
+    /// The length of an id that no other session begins with.
     pub(super) fn unique_length(&self) -> usize {
         let all = list_sessions(&self.place, ListScope::All);
         let mut ids: Vec<&str> = all.iter().map(|file| file.id.as_str()).collect();

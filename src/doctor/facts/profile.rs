@@ -7,7 +7,7 @@ use crate::tools::{SandboxGaps, SandboxState};
 pub struct ProfileFacts {
     pub sandbox: SandboxState,
     pub gaps: SandboxGaps,
-    /// Why commands cannot be held to the listed hosts.
+    /// The reason why commands cannot be held to the listed hosts.
     pub no_egress: Option<String>,
     /// The flags of limits that the settings do not set.
     pub missing_limits: Vec<&'static str>,

@@ -29,11 +29,11 @@ pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) environment: &'a [(OsString, OsString)],
     /// What permission rules deny.
     pub(in super::super) rules: Vec<RuleDenial>,
-    /// What was looked up so far, for each policy asks for the same folders hundreds of times.
+    /// The lookups so far: each policy asks for the same folders hundreds of times.
     pub(in super::super) looked_up: LookedUp,
 }
 
-/// What a context has read of the machine.
+/// The lookups of a context.
 #[derive(Debug, Default)]
 pub(in super::super) struct LookedUp {
     paths: RealPaths,

@@ -77,10 +77,10 @@ pub struct SandboxState {
     pub exposed: Vec<String>,
 }
 
-/// What the sandbox of a run does not enforce on this machine, in words with the remedies.
+/// The gaps of the sandbox of a run on this machine, in words with the remedies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxGaps {
-    /// What the kernel lacks.
+    /// The lack of the kernel.
     pub kernel: Option<String>,
     /// What is denied, and lies where commands can reach it.
     pub exposed: Option<String>,

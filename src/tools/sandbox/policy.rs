@@ -227,7 +227,7 @@ impl SandboxPolicy {
             })
     }
 
-    /// What the kernel can close of these real paths.
+    /// Those of these real paths that the kernel can close.
     fn closable(&self, denied: Vec<PathBuf>) -> Vec<PathBuf> {
         let whole = self.granted_whole();
         let mut closed = denied;

@@ -15,7 +15,7 @@ const EVENTS_MAX: usize = 1000;
 const AGENT_EVENTS_MAX: usize = 200;
 /// How many characters of a text are shown.
 const TEXT_CHARS: usize = 600;
-/// How many characters of the output of a failed call are shown, the last ones.
+/// The number of characters of the output of a failed call that are shown, the last ones.
 const OUTPUT_CHARS: usize = 2000;
 
 /// The sections about the events of a session, and of its sub-agents.

@@ -21,7 +21,7 @@ use super::markup::{escaped, escaped_lines};
 const STYLE: &str = include_str!("style.css");
 /// How many rows a listing has.
 const LISTED_MAX: usize = 2000;
-/// How many of many sessions have a part of their own, the last used ones.
+/// The number of sessions that have a part of their own, the last used ones.
 pub(super) const DETAILED_MAX: usize = 200;
 
 /// Renders the page of one session.
@@ -83,7 +83,7 @@ fn anchor(id: &str) -> String {
     format!("session-{id}")
 }
 
-/// What came out, a section for each block.
+/// The outcome, a section for each block.
 fn blocks(document: &ReportDocument) -> String {
     let section = |block: &ReportBlock| format!("<section>\n{}</section>\n", block_text(block));
     document.blocks.iter().map(section).collect()

@@ -1,0 +1,85 @@
+//! Folds the lines of a journal to what they add up to for the last prompt: for a resume, and for
+//! reports.
+
+use crate::transcript::Role;
+
+use super::entry::{CarryOver, JournalRecord};
+use super::reader::{JournalEntry, MessageEntry};
+use super::recorded_prompt::RecordedPrompt;
+
+/// The records of the last prompt, a line at a time.
+#[derive(Clone, Debug, Default)]
+pub struct PromptFold {
+    recorded: RecordedPrompt,
+    /// Whether the prompt has ended: what follows belongs to another one, of the same process.
+    has_ended: bool,
+}
+
+impl PromptFold {
+    /// Takes in the next line.
+    pub fn observe(&mut self, entry: &JournalEntry) {
+        match entry {
+            JournalEntry::Message(said) => self.message(said),
+            JournalEntry::Record(record) => self.record(record),
+            JournalEntry::UnreadTransition => self.recorded = RecordedPrompt::default(),
+            JournalEntry::Link { .. } | JournalEntry::Title(_) | JournalEntry::Other => {}
+        }
+    }
+
+    /// What the lines so far add up to.
+    pub fn recorded(self) -> RecordedPrompt {
+        self.recorded
+    }
+
+    fn message(&mut self, said: &MessageEntry) {
+        self.begin_after_end();
+        if !said.ours {
+            return;
+        }
+        let blocks = &said.message.content;
+        match said.message.role {
+            Role::Assistant => self.recorded.reply(blocks, said.stop_reason.as_deref()),
+            Role::User => self.recorded.told(blocks, said.structured.as_ref()),
+        }
+    }
+
+    fn record(&mut self, record: &JournalRecord) {
+        match record {
+            JournalRecord::Open(open) => match open.carry {
+                CarryOver::Fresh => *self = Self::default(),
+                CarryOver::On => self.has_ended = false,
+            },
+            JournalRecord::Transition { transition } => {
+                self.begin_after_end();
+                self.recorded.step(transition);
+            }
+            JournalRecord::Intent { calls } => {
+                for call in calls {
+                    self.recorded.started(&call.id, &call.name);
+                }
+            }
+            JournalRecord::UndoneCalls(calls) => self.recorded.undone(calls),
+            JournalRecord::Forked(recorded) => self.recorded.clone_from(recorded),
+            JournalRecord::Spend { .. } | JournalRecord::Rewrite { .. } => self.begin_after_end(),
+            JournalRecord::End { reason } => {
+                self.has_ended = true;
+                self.recorded.end(*reason);
+            }
+            JournalRecord::Contract(_)
+            | JournalRecord::Prompt(_)
+            | JournalRecord::Repair { .. }
+            | JournalRecord::FailedCheck(_)
+            | JournalRecord::Recovery(_)
+            | JournalRecord::ToolCalls { .. }
+            | JournalRecord::Window { .. }
+            | JournalRecord::OutputLimit { .. }
+            | JournalRecord::Background(_) => {}
+        }
+    }
+
+    fn begin_after_end(&mut self) {
+        if self.has_ended {
+            *self = Self::default();
+        }
+    }
+}
