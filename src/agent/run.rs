@@ -1,15 +1,13 @@
 //! A run from its setup to its outcome.
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use crate::journal::UndoneCalls;
+use crate::process::{Panic, catch_async_panic, catch_panic};
 use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
 use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{History, fixed_bytes};
@@ -78,16 +76,16 @@ pub async fn run(
         // In parallel with the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
         let begun = (prompt, left_off);
-        catch_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
+        catch_async_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
     };
     let broken = flatten_result(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     // If this panics, the rest is ended all the same.
-    let _ = catch_panic(world.end_work(reason)).await;
+    let _ = catch_async_panic(world.end_work(reason)).await;
     if finished.is_none() {
-        let _ = catch_panic(world.run_end_hooks(reason)).await;
+        let _ = catch_async_panic(world.run_end_hooks(reason)).await;
     }
-    let _ = catch_panic(world.end_servers(reason)).await;
+    let _ = catch_async_panic(world.end_servers(reason)).await;
     drop(leftovers);
     let reason = close(&mut world, broken).await;
     settle_shared_work(&mut world).await;
@@ -110,15 +108,17 @@ async fn settle_shared_work(world: &mut RunWorld<'_>) {
 
 /// Flattens a panic or an invalid event into the text of an internal error.
 fn flatten_result(
-    driven: Result<Result<StopReason, InvalidEvent>, String>,
+    driven: Result<Result<StopReason, InvalidEvent>, Panic>,
 ) -> Result<StopReason, String> {
-    driven.and_then(|ended| ended.map_err(|breach| breach.to_string()))
+    driven.map_err(|panic| panic.to_string())?.map_err(|breach| breach.to_string())
 }
 
 /// Closes a session even after an internal error. A session that panicked does not run again.
 async fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
     let closed = match broken {
-        Ok(reason) => catch_panic(async { world.close(reason) }).await.map(|()| reason),
+        Ok(reason) => {
+            catch_panic(|| world.close(reason)).map(|()| reason).map_err(|it| it.to_string())
+        }
         Err(what) => Err(what),
     };
     closed.unwrap_or_else(|what| {
@@ -139,9 +139,9 @@ pub(super) async fn run_subagent(
         let event = world.begin(prompt, false).await.err().unwrap_or(Event::Begin);
         drive(machine, event, limits, world).await
     };
-    let broken = flatten_result(catch_panic(Box::pin(run)).await);
+    let broken = flatten_result(catch_async_panic(Box::pin(run)).await);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
-    let _ = catch_panic(world.end_work(reason)).await;
+    let _ = catch_async_panic(world.end_work(reason)).await;
     close(world, broken).await
 }
 
@@ -403,27 +403,4 @@ impl RunWorld<'_> {
             servers: self.tools.servers.stats(),
         }
     }
-}
-
-/// Polls a future and turns a panic of it into a value.
-pub(super) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, String> {
-    let mut future = pin!(future);
-    std::future::poll_fn(|context| {
-        // A future that panicked is never polled again, so its broken state is never observed.
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Err(panic) => Poll::Ready(Err(panic_message(panic.as_ref()))),
-        }
-    })
-    .await
-}
-
-/// The message of a panic.
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
-        .unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -12,7 +12,7 @@ use clap::builder::StyledStr;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 
-use crate::process::forbid_dumps;
+use crate::process::{catch_panic, forbid_dumps, record_panics};
 
 use super::args::{self, CliRequest, ProgramName, RequestedOutput, split_directory, wanted_colors};
 use super::batch;
@@ -26,7 +26,6 @@ use super::host;
 use super::inspect;
 use super::manual;
 use super::output::{Screen, TerminalFilter};
-use super::panics;
 use super::rehearse;
 use super::report;
 use super::run::{self, ExitCheck, ProcessContext, not_started_error};
@@ -67,7 +66,7 @@ pub fn main() -> ExitCode {
     }
     // From here on a signal leads to a result.
     let listening = signals::listen();
-    panics::record_panics();
+    record_panics();
     forbid_dumps();
     let mut words = env::args_os();
     let name = ProgramName::of(words.next().as_deref());
@@ -125,10 +124,10 @@ fn run_guarded(
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Option<u8> {
-    let error = match panics::catch(|| dispatch(raw, signals, last)) {
-        Some(Ok(code)) => return Some(code),
-        Some(Err(error)) => error,
-        None => run::panic_error(),
+    let error = match catch_panic(|| dispatch(raw, signals, last)) {
+        Ok(Ok(code)) => return Some(code),
+        Ok(Err(error)) => error,
+        Err(_) => run::panic_error(),
     };
     let code = error.verdict().exit_code();
     last.claim(code).then(|| report_usage_error(&error, wanted))

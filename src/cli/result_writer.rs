@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::agent::{JournalHealth, RunOutcome};
 use crate::host::{api_error_message, ends_as_asked, translate_result};
 use crate::json::to_line;
+use crate::process::last_panic;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::{OutputFormat, Verbosity};
@@ -24,7 +25,6 @@ use super::output::{
     last_line, model_usage, one_line,
 };
 use super::output_file::ResultRetention;
-use super::panics;
 use super::run::{OutputDrain, ResultSubject, RunJob, interrupted_reason};
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::tool_setup::temporary_folder;
@@ -381,7 +381,7 @@ impl RunJob {
             tokio::task::spawn_blocking(move || file.write(&text, ResultRetention::Synced));
         let written = match tokio::time::timeout(SLOW_DISK, writing).await {
             Ok(Ok(written)) => written.map_err(|error| format!("{error:#}")),
-            Ok(Err(_panic)) => Err(panics::last_message()),
+            Ok(Err(_panic)) => Err(last_panic().to_string()),
             Err(_late) => Err("its disk hangs".to_owned()),
         };
         written.map_err(|why| format!("--last-message-file {path} could not be written: {why}"))
@@ -408,7 +408,7 @@ impl RunJob {
         };
         tokio::select! {
             biased;
-            kept = keeping => return kept.unwrap_or_else(|_| Err(panics::last_message())),
+            kept = keeping => return kept.unwrap_or_else(|_| Err(last_panic().to_string())),
             () = hurry => {}
             () = tokio::time::sleep(SLOW_DISK) => {}
         }

@@ -1,7 +1,7 @@
 //! One run, from its settings to its result.
 
 use std::convert::Infallible;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
-use crate::process::{die_with_parent, is_shared_with_shell};
+use crate::process::{catch_async_panic, die_with_parent, is_shared_with_shell, last_panic};
 use crate::recovery::{Interrupt, LeftOff, StopReason};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::telemetry::TelemetryExporter;
@@ -22,13 +22,10 @@ use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
-    Capabilities, DebugLog, HeartbeatFile, LineMedium, LineStyle, PipeDrain, PipeFraming,
-    PipeSender, ProgressLines, Resumption, RunLimits, RunObservers, ServiceNotifier,
-    SnapshotRecorder, StatusLine, StreamJson, Styling, TerminalFilter, framed_pipe,
-    is_stderr_stdout, pipe,
+    Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, Resumption, RunObservers,
+    ServiceNotifier, SnapshotRecorder, StreamJson, TerminalFilter, framed_pipe, pipe,
 };
 use super::output_file::OutputFile;
-use super::panics;
 use super::plugins::Plugin;
 use super::prompt::{self, AddedInput, GatheredPrompt, Waited};
 use super::prompts::{ExpandedCommand, Placeholders, ServerPromptCall};
@@ -200,13 +197,6 @@ impl OutputDrain {
     }
 }
 
-/// Reports nothing.
-struct NoProgress;
-
-impl Observer for NoProgress {
-    fn observe(&mut self, _event: &RunEvent) {}
-}
-
 /// Returns the error for a run that ended before it could begin.
 pub(super) fn not_started_error(why: WatchdogReason) -> UsageError {
     match why {
@@ -220,7 +210,7 @@ pub(super) fn not_started_error(why: WatchdogReason) -> UsageError {
 
 /// Returns the error for a bug of outlast itself.
 pub(super) fn panic_error() -> UsageError {
-    let what = format!("outlast itself broke: {}; please report this", panics::last_message());
+    let what = format!("outlast itself broke: {}; please report this", last_panic());
     UsageError::of(UsageErrorKind::Internal, what)
 }
 
@@ -238,9 +228,9 @@ pub(super) struct SharedOutput {
 pub(super) struct RunJob {
     pub settings: Arc<Settings>,
     pub clock: Clock,
-    scale: f64,
+    pub scale: f64,
     /// How long the run may take.
-    limit: Option<Duration>,
+    pub limit: Option<Duration>,
     pub signals: SignalState,
     pub testament: ExitWatchdog,
     pub shared: SharedOutput,
@@ -504,68 +494,17 @@ impl RunJob {
         }
     }
 
-    /// Opens the file that gets every detail, if one is named.
-    fn debug_log(&self) -> Result<Option<DebugLog>, UsageError> {
-        let Some(place) = &self.settings.output.debug_file else { return Ok(None) };
-        let file = place.append().map_err(|error| {
-            UsageError::new(format!("--debug-file {}: {error}", place.path().display()))
-        })?;
-        let clock = self.clock;
-        let limits = RunLimits { budget: self.settings.budget, time: self.limit };
-        let now = move || WallTime::from_clock(&clock);
-        Ok(Some(DebugLog::new(file, Arc::clone(&self.shared.mask), now, limits)))
-    }
-
-    /// Returns the observer for standard error: a bar on a terminal, lines otherwise.
-    fn progress_observer(&self) -> Box<dyn Observer> {
-        let output = &self.settings.output;
-        if self.host.is_some() && output.verbosity != Some(Verbosity::Detail) {
-            // The host reads all of it on standard output.
-            return Box::new(NoProgress);
-        }
-        let (clock, verbosity) = (self.clock, self.verbosity());
-        let limits = RunLimits { budget: self.settings.budget, time: self.limit };
-        if verbosity == Verbosity::Failures {
-            return Box::new(NoProgress);
-        }
-        let is_quiet = output.verbosity == Some(Verbosity::Waits);
-        let has_status = io::stderr().is_terminal() && !output.dumb_terminal && !is_quiet;
-        let medium = if has_status { LineMedium::Terminal } else { LineMedium::Log };
-        let style = LineStyle { verbosity, medium, styling: self.styling(), limits };
-        let now = move || WallTime::from_clock(&clock);
-        let lines = ProgressLines::new(self.shared.stderr.clone(), now, style);
-        match medium {
-            LineMedium::Terminal => Box::new(StatusLine::new(lines, self.scale)),
-            LineMedium::Log => Box::new(lines),
-        }
-    }
-
-    /// How much is reported on standard error: in a pipe or a file only what needs attention, so
-    /// that a cron job that succeeds prints nothing. In CI calls are reported too, unless a caller
-    /// captures standard error together with the result.
-    pub(super) fn verbosity(&self) -> Verbosity {
-        let output = &self.settings.output;
-        let is_read_by_people = io::stderr().is_terminal() || output.is_ci && !is_stderr_stdout();
-        let usual = if is_read_by_people { Verbosity::Calls } else { Verbosity::Waits };
-        output.verbosity.unwrap_or(usual)
-    }
-
-    /// The colours of standard error.
-    pub(super) fn styling(&self) -> Styling {
-        Styling::of(self.settings.output.colors, io::stderr().is_terminal())
-    }
-
     /// Runs the agent, and returns a substitute ending after a panic, after a second SIGINT, and
     /// when the run does not end in time.
     async fn run_agent(&self, setup: Setup, watchers: &mut RunObservers) -> RunOutcome {
         let witness = watchers.witness.clone();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
-        let run = panics::catch_async(run);
+        let run = catch_async_panic(run);
         let reason = tokio::select! {
             biased;
             ended = run => match ended {
-                Some(ending) => return ending,
-                None => StopReason::InternalError,
+                Ok(ending) => return ending,
+                Err(_) => StopReason::InternalError,
             },
             interrupt = self.wait_until_overdue() => interrupted_reason(&witness, interrupt),
         };
@@ -582,7 +521,7 @@ impl RunJob {
         ending.tally.duration = self.clock.elapsed();
         ending.budget = self.settings.budget;
         if reason == StopReason::InternalError {
-            ending.broken = Some(panics::last_message());
+            ending.broken = Some(last_panic().to_string());
         }
         ending
     }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::process::file_reads;
+use crate::process::{file_reads, last_panic};
 
 use super::output::{PipeSender, one_line};
-use super::panics;
 use super::signals::SignalState;
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
@@ -112,10 +111,7 @@ async fn is_pipe(path: PathBuf) -> bool {
 }
 
 fn broken() -> UsageError {
-    UsageError::of(
-        UsageErrorKind::Internal,
-        format!("outlast itself broke: {}", panics::last_message()),
-    )
+    UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {}", last_panic()))
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ async fn send_request(
             // Checked before progress, which may never end.
             () = sleep_until(end) => {
                 sent.cancel("out of time");
-                return Err(CallFailure::TimedOut(start.elapsed()));
+                return Err(CallFailure::TimedOut(end - start));
             }
             () = progress.notified() => end = (Instant::now() + limit).min(latest),
         }

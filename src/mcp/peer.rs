@@ -29,6 +29,9 @@ const RESPONSES_MAX: usize = 16;
 /// is read, so that the transport can use the same connection again.
 const UNAWAITED_MAX: Duration = Duration::from_secs(1);
 
+/// The name of messages of this module in the log of `--debug`.
+const LOG_TARGET: &str = "outlast::mcp";
+
 /// The identifiers of requests, of all connections: a host may still work on a request of an earlier
 /// connection, and refuses another with its identifier.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -130,6 +133,8 @@ impl Peer {
     fn handle(&self, message: ServerMessage) {
         match message {
             ServerMessage::Response { id, outcome } => {
+                let error = outcome.as_ref().err().map(|error| error.code);
+                tracing::debug!(target: LOG_TARGET, %id, error, "response");
                 let answer = outcome.map_err(RequestFault::Refused);
                 match request_number(&id).and_then(|id| self.unanswered().remove(&id)) {
                     // A request that is not awaited any more has no receiver.
@@ -140,6 +145,7 @@ impl Peer {
             ServerMessage::Notification { method, params } => match method.as_str() {
                 "notifications/progress" => {
                     let id = request_number(&params["progressToken"]);
+                    tracing::debug!(target: LOG_TARGET, id, "progress");
                     let unanswered = self.unanswered();
                     if let Some(slot) = id.and_then(|id| unanswered.get(&id)) {
                         slot.progress.notify_one();
@@ -210,6 +216,7 @@ impl Peer {
             meta.insert("progressToken".to_owned(), json!(id));
             params["_meta"] = Value::Object(meta);
         }
+        tracing::debug!(target: LOG_TARGET, id, method, "request");
         let (answer, receiver) = oneshot::channel();
         let progress = Arc::new(Notify::new());
         self.unanswered().insert(id, AnswerSlot { answer, progress: Arc::clone(&progress) });

@@ -3,7 +3,7 @@
 //! All `unsafe` is in this module, which the compiler checks: in `supervisor` and
 //! `job_init` to fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in
 //! `egress` to install a filter and to exchange its notifications, in
-//! `signals`, `incoming_signals` and `own_process` for this process itself, in `signals` to send a signal with a number.
+//! `signals`, `incoming_signals`, `own_process` and `panics` for this process itself, in `signals` to send a signal with a number.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however
 //! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a
@@ -39,6 +39,7 @@ mod memory_taken;
 mod memory_watch;
 mod orphans;
 mod own_process;
+mod panics;
 mod pipes;
 mod program_files;
 mod program_words;
@@ -73,6 +74,7 @@ pub use landlock_policy::{
 pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
 pub use own_process::{die_with_parent, end_with, exit_without_cleanup, forbid_dumps};
+pub use panics::{Panic, catch_async_panic, catch_panic, last_panic, record_panics};
 pub use pipes::{
     Kinship, PipeWriters, WriteEnd, is_shared_with_shell, pipe_writers, writers_of_stdin,
 };

@@ -1,11 +1,11 @@
 //! Isolates a running tool from the run: panics, and work that does not end.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+
+use crate::process::{self, Panic};
 
 use super::outcome::ToolOutcome;
 
@@ -79,21 +79,20 @@ pub(super) async fn run_guarded(
 /// # Errors
 /// The work panicked.
 pub(super) fn catch_panic<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, WorkPanicked> {
-    catch_unwind(AssertUnwindSafe(work))
-        .map_err(|panic| WorkPanicked::new(name, panic_message(panic.as_ref())))
+    process::catch_panic(work).map_err(|panic| WorkPanicked::new(name, panic))
 }
 
 /// A panic of guarded work.
 #[derive(Debug, thiserror::Error)]
-#[error("{name} failed from a defect in outlast: {message}")]
+#[error("{name} failed from a defect in outlast: {}", panic.summary())]
 pub(super) struct WorkPanicked {
     name: String,
-    message: String,
+    panic: Panic,
 }
 
 impl WorkPanicked {
-    fn new(name: &str, message: &str) -> Self {
-        Self { name: name.to_owned(), message: message.to_owned() }
+    fn new(name: &str, panic: Panic) -> Self {
+        Self { name: name.to_owned(), panic }
     }
 }
 
@@ -112,7 +111,7 @@ pub(super) async fn run_in_task<T: Send + 'static>(
         Some(Ok(done)) => Ok(Some(done)),
         Some(Err(error)) => error
             .try_into_panic()
-            .map_or(Ok(None), |panic| Err(WorkPanicked::new(name, panic_message(panic.as_ref())))),
+            .map_or(Ok(None), |panic| Err(WorkPanicked::new(name, Panic::of(panic.as_ref())))),
         None => Ok(None),
     }
 }
@@ -126,14 +125,6 @@ pub async fn end_tasks<T: 'static>(mut tasks: JoinSet<T>) {
     tasks.abort_all();
     let gone = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(ABORTING, gone).await;
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it does not say why")
 }
 
 #[cfg(test)]

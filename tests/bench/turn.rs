@@ -2,7 +2,8 @@
 //! else.
 //!
 //! `cargo bench --bench turn` prints process start to first request, the gap between the last
-//! byte of a reply and the first byte of the next request, and resident memory after 50 turns.
+//! byte of a reply and the first byte of the next request, processor time of a turn with all its
+//! processes, and resident memory after 50 turns: without and with the sandbox of commands.
 #![expect(
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
@@ -18,6 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
 /// Replies with a tool call, before the one without.
 const TURNS: usize = 50;
 const ROUNDS: usize = 5;
@@ -26,6 +30,8 @@ const BARE: &str = "OUTLAST_BENCH_BARE";
 struct Measured {
     first_request: Duration,
     gaps: Vec<Duration>,
+    /// User and system time of the whole run, in ms.
+    processor_ms: f64,
     resident_kib: u64,
 }
 
@@ -36,12 +42,15 @@ fn main() {
     }
     let scratch = tempfile::tempdir().expect("a scratch folder can be made");
     println!(
-        "{:<10}{:>16}{:>12}{:>12}{:>14}",
-        "", "first request", "gap p50", "gap max", "resident"
+        "{:<12}{:>16}{:>12}{:>12}{:>12}{:>14}",
+        "", "first request", "gap p50", "gap max", "CPU a turn", "resident"
     );
-    for (name, spawn) in
-        [("bare loop", spawn_bare as fn(&str, &Path) -> Child), ("outlast", spawn_outlast)]
-    {
+    let rows: [(&str, fn(&str, &Path) -> Child); 3] = [
+        ("bare loop", spawn_bare),
+        ("no sandbox", |base, scratch| spawn_outlast(base, scratch, "off")),
+        ("sandbox", |base, scratch| spawn_outlast(base, scratch, "workspace")),
+    ];
+    for (name, spawn) in rows {
         let mut rounds: Vec<Measured> =
             (0..ROUNDS).map(|_| measure(spawn, scratch.path())).collect();
         rounds.sort_by_key(|round| round.first_request);
@@ -49,10 +58,11 @@ fn main() {
             rounds.iter().flat_map(|round| round.gaps.iter().copied()).collect();
         gaps.sort();
         println!(
-            "{name:<10}{:>13.1} ms{:>9.2} ms{:>9.2} ms{:>10.1} MB",
+            "{name:<12}{:>13.1} ms{:>9.2} ms{:>9.2} ms{:>9.2} ms{:>10.1} MB",
             millis(rounds[ROUNDS / 2].first_request),
             millis(gaps[gaps.len() / 2]),
             millis(gaps[gaps.len() - 1]),
+            rounds.iter().map(|round| round.processor_ms).fold(f64::MAX, f64::min) / TURNS as f64,
             rounds.iter().map(|round| round.resident_kib).max().unwrap_or(0) as f64 / 1024.0,
         );
     }
@@ -62,9 +72,17 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn spawn_outlast(base: &str, scratch: &Path) -> Child {
+/// User and system time of the children that have ended, in ms.
+fn children_ms() -> f64 {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the kernel counts it");
+    let all = used.user_time() + used.system_time();
+    all.num_microseconds() as f64 / 1e3
+}
+
+fn spawn_outlast(base: &str, scratch: &Path, sandbox: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_outlast"))
         .args(["--permission-mode", "bypassPermissions", "--model", "bench", "go"])
+        .args(["--sandbox", sandbox])
         .current_dir(scratch)
         .env("ANTHROPIC_BASE_URL", base)
         .env("ANTHROPIC_API_KEY", "bench")
@@ -75,8 +93,9 @@ fn spawn_outlast(base: &str, scratch: &Path) -> Child {
         .expect("the binary was built for this bench")
 }
 
-fn spawn_bare(base: &str, _scratch: &Path) -> Child {
+fn spawn_bare(base: &str, scratch: &Path) -> Child {
     Command::new(std::env::current_exe().expect("the bench runs from a file"))
+        .current_dir(scratch)
         .env(BARE, base)
         .stdin(Stdio::null())
         .spawn()
@@ -96,7 +115,7 @@ fn bare_loop(base: &str) {
         for _ in 0..=TURNS {
             let reply = client.post(format!("{base}/v1/messages")).body("{}").send().await;
             let _ = reply.expect("the bench server answers").bytes().await;
-            let _ = tokio::process::Command::new("bash").args(["-c", "true"]).status().await;
+            let _ = tokio::process::Command::new("bash").args(["-c", "true > made"]).status().await;
         }
     });
 }
@@ -106,7 +125,7 @@ fn measure(spawn: fn(&str, &Path) -> Child, scratch: &Path) -> Measured {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));
     let tape = Arc::new(Mutex::new(ServerTimings::default()));
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), children_ms());
     let mut child = spawn(&base, scratch);
     let (pid, shared) = (child.id(), Arc::clone(&tape));
     thread::spawn(move || {
@@ -119,7 +138,9 @@ fn measure(spawn: fn(&str, &Path) -> Child, scratch: &Path) -> Measured {
     let tape = tape.lock().expect("no server thread panicked");
     assert!(tape.served > TURNS, "the run ended after {} requests", tape.served);
     let first_request = tape.first.map(|first| first.duration_since(start)).unwrap_or_default();
-    Measured { first_request, gaps: tape.gaps.clone(), resident_kib: tape.resident_kib }
+    let processor_ms = children_ms() - before;
+    let (gaps, resident_kib) = (tape.gaps.clone(), tape.resident_kib);
+    Measured { first_request, gaps, processor_ms, resident_kib }
 }
 
 /// What the server saw.
@@ -182,7 +203,7 @@ fn reply(turn: usize) -> String {
             format!(r#"{{"type":"tool_use","id":"toolu_{turn}","name":"Bash","input":{{}}}}"#),
             // Another command each time, or it would be a loop.
             format!(
-                r#"{{"type":"input_json_delta","partial_json":"{{\"command\":\"true {turn}\"}}"}}"#
+                r#"{{"type":"input_json_delta","partial_json":"{{\"command\":\"true {turn} > made\"}}"}}"#
             ),
             "tool_use",
         )

@@ -179,7 +179,12 @@ fn details_go_to_the_file_that_is_named() {
     assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "feat: add parser\n", ""));
     let trace = std::fs::read_to_string(caller.path("work/trace.log")).expect("the file");
     assert!(trace.contains("outlast: turn 1: "), "{trace}");
+    // Libraries tell there, too.
+    assert!(trace.contains(" DEBUG hyper_util::client::legacy::"), "{trace}");
     assert!(!trace.contains("test-key-0123456789"), "{trace}");
     let (code, _, stderr) = caller.shell("claude -p hi --debug-file /nowhere/trace.log");
     assert_eq!(code, 2, "{stderr}");
+    let (code, _, stderr) = caller.shell("claude -p hi --debug=rustls=loud");
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("no filter such as hyper_util=trace,rustls=debug"), "{stderr}");
 }

@@ -51,7 +51,7 @@ fn assert_clean(what: &str, text: &str) {
 fn assert_nothing_leaked(ended: &FinishedProcess) {
     assert_clean("standard output", &ended.stdout);
     assert_clean("standard error", &ended.stderr);
-    let own = ["result.json", "alive"].map(|name| ended.work().join(name));
+    let own = ["result.json", "alive", "trace"].map(|name| ended.work().join(name));
     let stored = files(&ended.config());
     assert!(stored.iter().any(|path| path.extension().is_some_and(|kind| kind == "jsonl")));
     assert!(stored.iter().any(|path| path.to_string_lossy().contains("tool-results")));
@@ -79,8 +79,9 @@ fn chatty() -> RehearsalServer {
 
 fn trial(server: &RehearsalServer, format: &str) -> RunBuilder {
     let files = ["--result-file", "result.json", "--heartbeat-file", "alive"];
-    let trial =
-        RunBuilder::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
+    let flags = ["Do it.", "--output-format", format, "--log-detail"];
+    let debug = ["--debug=hyper_util=trace,reqwest=trace,rustls=trace", "--debug-file", "trace"];
+    let trial = RunBuilder::against(server).args(flags).args(debug);
     fs::write(trial.work().join("leak"), everything()).expect("a file");
     trial.args(files).env("CI_TOKEN", JOBS)
 }

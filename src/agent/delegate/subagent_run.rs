@@ -10,12 +10,13 @@ use uuid::Uuid;
 use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, SubagentHeader};
 use crate::model::Reasoning;
+use crate::process::{Panic, catch_async_panic};
 use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::succeeded_calls;
 
 use super::super::context_gauge::ContextGauge;
-use super::super::run::{catch_panic, open, run_subagent};
+use super::super::run::{open, run_subagent};
 use super::super::run_deps::{AgentSetup, RunDeps};
 use super::super::run_event::{RunEvent, WaitingFor};
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
@@ -83,7 +84,8 @@ pub(super) fn run_boxed(
 ) -> Pin<Box<dyn Future<Output = SubagentReport> + Send>> {
     Box::pin(async move {
         // A panic becomes a report, too: the parent waits for nothing else.
-        catch_panic(Box::pin(run(child))).await.unwrap_or_else(SubagentReport::broken)
+        let broken = |panic: Panic| SubagentReport::broken(panic.summary());
+        catch_async_panic(Box::pin(run(child))).await.unwrap_or_else(broken)
     })
 }
 

@@ -13,12 +13,13 @@ use uuid::Uuid;
 
 use crate::journal::Journal;
 use crate::model::{Reasoning, WebSearch};
+use crate::process::catch_async_panic;
 use crate::recovery::{Interrupt, Run, StopReason};
 use crate::tools::{AgentDefinition, AgentTools, WebSearchInput};
 use crate::transcript::{Block, Message, Role, ToolCall};
 
 use super::super::context_gauge::ContextGauge;
-use super::super::run::{catch_panic, open, run_subagent};
+use super::super::run::{open, run_subagent};
 use super::super::run_deps::AgentSetup;
 use super::super::run_event::{Observer, RunEvent};
 use super::super::run_monitor::RunMonitor;
@@ -84,7 +85,8 @@ impl ParentRun {
             let (toolbox, clock) = (Arc::clone(&self.toolbox), self.deps.clock);
             let began = clock.now();
             let (interrupter, stop) = watch::channel(None);
-            let mut work = Box::pin(catch_panic(Box::pin(run(self, input.clone(), stop, costs))));
+            let mut work =
+                Box::pin(catch_async_panic(Box::pin(run(self, input.clone(), stop, costs))));
             let found = tokio::select! {
                 biased;
                 found = &mut work => found,
@@ -93,7 +95,7 @@ impl ParentRun {
                     work.await
                 }
             };
-            match found.and_then(|found| found) {
+            match found.unwrap_or_else(|panic| Err(panic.summary())) {
                 Ok(found) => {
                     let took = began.until(clock.now());
                     let (text, detail) = (found.describe(&input), found.detail(&input, took));

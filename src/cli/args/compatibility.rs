@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
+use super::log_filter::LogFilter;
+
 /// The heading of these flags in the help.
 const HEADING: &str = "Compatibility";
 
@@ -28,10 +30,10 @@ pub struct CompatibilityArgs {
     /// Managed settings only; no Bash and no web without --tools
     #[arg(long)]
     pub restricted: bool,
-    /// Like --log-detail; a filter has no effect
+    /// Like --log-detail, with what libraries log
     #[arg(short = 'd', long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    debug: Option<String>,
-    /// Write what --log-detail shows to this file instead
+    debug: Option<LogFilter>,
+    /// Write what --debug shows to this file instead
     #[arg(long, value_name = "PATH")]
     pub debug_file: Option<PathBuf>,
     /// Work in the git worktree .claude/worktrees/NAME
@@ -53,6 +55,12 @@ impl CompatibilityArgs {
     /// Whether standard error tells what happens, as with `--log-detail`. A file takes its place.
     pub fn logs_detail(&self) -> bool {
         self.debug_to_stderr || self.debug.is_some() && self.debug_file.is_none()
+    }
+
+    /// Which messages of libraries are shown, if any.
+    pub fn library_log(&self) -> Option<LogFilter> {
+        let is_asked = self.debug_file.is_some() || self.debug_to_stderr;
+        self.debug.clone().or_else(|| is_asked.then(LogFilter::default))
     }
 
     /// Whether only managed hooks run.

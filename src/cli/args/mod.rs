@@ -7,6 +7,7 @@ mod config;
 mod groups;
 pub mod help;
 mod inspect;
+mod log_filter;
 mod parse_errors;
 mod report;
 mod sessions;
@@ -30,6 +31,7 @@ pub use groups::{
     Profile, PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
 };
 pub use inspect::{InspectArgs, InspectSubject};
+pub use log_filter::LogFilter;
 pub use report::{ReportArgs, ReportFormat};
 pub use sessions::{
     ExportFormat, ExportSessionArgs, ListSessionsArgs, PruneSessionsArgs, SessionsAction,

@@ -1,4 +1,5 @@
-//! The file of `--debug-file`: every detail of a run, as `--log-detail` shows it.
+//! The file of `--debug-file`: every detail of a run, as `--log-detail` shows it, and what libraries
+//! log.
 
 use std::fs::File;
 use std::io;
@@ -6,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::{Observer, RunEvent};
-use crate::cli::args::Verbosity;
+use crate::cli::args::{LogFilter, Verbosity};
 use crate::cli::timestamps::WallTime;
 use crate::secrets::Redactor;
 
+use super::library_log::{log_libraries, stop_library_log};
 use super::lines::{LineMedium, LineStyle, ProgressLines};
 use super::pipe::{PipeDrain, pipe};
 use super::style::Styling;
@@ -28,8 +30,10 @@ impl DebugLog {
         redactor: Arc<Redactor>,
         clock: impl Fn() -> WallTime + Send + Sync + 'static,
         limits: RunLimits,
+        filter: &LogFilter,
     ) -> Self {
         let (out, drain) = pipe(file, redactor, || {});
+        log_libraries(out.clone(), filter);
         let style = LineStyle {
             verbosity: Verbosity::Detail,
             medium: LineMedium::Log,
@@ -44,6 +48,7 @@ impl DebugLog {
     /// # Errors
     /// The file could not be written.
     pub async fn finish(self, patience: Duration) -> io::Result<()> {
+        stop_library_log();
         drop(self.lines);
         self.drain.finish(patience).await
     }

@@ -35,7 +35,7 @@ pub use servers::McpServers;
 pub use sources::{FileState, SettingsFile};
 pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
-use crate::cli::args::{OutputFormat, Profile, Verbosity};
+use crate::cli::args::{LogFilter, OutputFormat, Profile, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -172,6 +172,8 @@ pub struct OutputSettings {
     pub heartbeat_file: Option<OutputFile>,
     /// The file that gets every detail of the run.
     pub debug_file: Option<OutputFile>,
+    /// Which messages of libraries are shown, if any.
+    pub library_log: Option<LogFilter>,
     /// Whether the terminal cannot move its cursor.
     pub dumb_terminal: bool,
     pub colors: ColorChoice,

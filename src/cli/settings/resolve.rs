@@ -301,6 +301,7 @@ fn output(
         last_message_file: output_file("--last-message-file", output.last_message_file.as_deref())?,
         heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
         debug_file: output_file("--debug-file", args.compatibility.debug_file.as_deref())?,
+        library_log: args.compatibility.library_log(),
         dumb_terminal: env.dumb_terminal,
         colors: env.colors,
         is_ci: env.is_ci,

@@ -24,16 +24,23 @@ pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     all.into_iter().chain(device_grants(TerminalAccess::Closed)).collect()
 }
 
+/// Those of `places`, which are in order, that are a folder or lie in it.
+pub(super) fn places_within<'a>(places: &'a [PathBuf], folder: &Path) -> &'a [PathBuf] {
+    let from = &places[places.partition_point(|place| place.as_path() < folder)..];
+    &from[..from.partition_point(|place| place.starts_with(folder))]
+}
+
 /// The folder in `folder` through which the way to `place` leads, if it exists.
 fn is_way(folder: &Path, place: &Path) -> Option<PathBuf> {
     let first = place.strip_prefix(folder).ok()?.iter().next()?;
     Some(folder.join(first)).filter(|way| way.is_dir())
 }
 
-/// Grants the content of a cache without the denied places in it. Where a folder holds one of them,
+/// Grants the content of a cache without the denied places, which are in order. Where a folder holds one of them,
 /// folders may be added, and nothing removed, renamed or linked: the credential would get another
 /// name, which the next command may read.
 pub(super) fn grant_cache(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
+    let denied = places_within(denied, folder);
     let ways: Vec<PathBuf> = denied.iter().filter_map(|place| is_way(folder, place)).collect();
     let holds_one = denied.iter().any(|place| place.parent() == Some(folder));
     if ways.is_empty() && !holds_one {
@@ -43,27 +50,25 @@ pub(super) fn grant_cache(folder: &Path, denied: &[PathBuf], grants: &mut Vec<Pa
     grants.push(PathRule::new(folder, PathAccess::AddFolders));
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let within: Vec<PathBuf> =
-            denied.iter().filter(|place| place.starts_with(&path)).cloned().collect();
-        if within.is_empty() {
-            grants.push(PathRule::new(path, PathAccess::Change));
-        } else if !denied.contains(&path) {
-            grant_cache(&path, &within, grants);
+        match places_within(denied, &path) {
+            [] => grants.push(PathRule::new(path, PathAccess::Change)),
+            [first, ..] if *first == path => {}
+            within => grant_cache(&path, within, grants),
         }
     }
 }
 
-/// Grants the content of `folder` without the denied places in it, by granting what is beside
-/// them. What comes to be there later is not granted before the next command.
+/// Grants the content of `folder` without the denied places, which are in order, by granting what is
+/// beside them. What comes to be there later is not granted before the next command.
 pub(super) fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
-    let within: Vec<PathBuf> =
-        denied.iter().filter(|place| place.starts_with(folder)).cloned().collect();
-    if within.is_empty() {
-        grants.push(PathRule::new(folder, PathAccess::Read));
-        return;
-    }
-    if within.iter().any(|place| place == folder) {
-        return;
+    let within = places_within(denied, folder);
+    match within {
+        [] => {
+            grants.push(PathRule::new(folder, PathAccess::Read));
+            return;
+        }
+        [first, ..] if first == folder => return,
+        _ => {}
     }
     // A folder may be closed to lists and yet open to those who know the way.
     let mut ways: Vec<PathBuf> = within
@@ -71,7 +76,6 @@ pub(super) fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec
         .filter_map(|place| place.strip_prefix(folder).ok()?.iter().next())
         .map(|name| folder.join(name))
         .collect();
-    ways.sort_unstable();
     ways.dedup();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -82,7 +86,7 @@ pub(super) fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec
         }
     }
     for way in ways.iter().filter(|way| way.is_dir()) {
-        grant_siblings(way, &within, grants);
+        grant_siblings(way, within, grants);
     }
 }
 

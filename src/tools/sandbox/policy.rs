@@ -17,7 +17,9 @@ use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
 use super::logins::{LoginPlaces, logins};
 use super::mounts;
-use super::path_grants::{TerminalAccess, device_grants, grant_cache, grant_siblings};
+use super::path_grants::{
+    TerminalAccess, device_grants, grant_cache, grant_siblings, places_within,
+};
 use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
@@ -55,8 +57,8 @@ pub(super) struct SandboxPolicy {
     denied_reads: Vec<PathBuf>,
     /// Permission rules that the kernel does not enforce.
     rules_not_held: Vec<String>,
-    /// Folders of caches that are made if they are missing: the kernel grants no other, and a tool
-    /// that cannot create its cache fails.
+    /// Folders of caches, in order. They are made if they are missing: the kernel grants no other,
+    /// and a tool that cannot create its cache fails.
     tool_caches: Vec<PathBuf>,
     own_temp: Option<PathBuf>,
     /// The login files of programs, but for those that the user denied.
@@ -115,6 +117,7 @@ impl SandboxPolicy {
             policy.roots = [&tree[..], &caches, &temporary].concat();
             policy.roots.extend(around.cache_locks().filter(is_open));
             policy.tool_caches = caches.into_iter().filter(|it| around.may_make(it)).collect();
+            policy.tool_caches.sort_unstable();
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
@@ -246,7 +249,7 @@ impl SandboxPolicy {
     /// Whether a folder that commands write to is granted in parts where a credential is in it: a
     /// cache, in which programs have folders of their own.
     fn can_split(&self, root: &Path) -> bool {
-        self.tool_caches.iter().any(|cache| cache == root)
+        self.tool_caches.binary_search(root).is_ok()
             && !self.working_tree.iter().any(|tree| root.starts_with(tree))
     }
 
@@ -260,30 +263,27 @@ impl SandboxPolicy {
             .collect();
         // What the user denies stays closed, also within a login folder.
         let is_passed = |place: &PathBuf| {
-            !self.denied_reads.iter().any(|denied| place.starts_with(denied))
-                && passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
+            passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
+                && !self.denied_reads.iter().any(|denied| place.starts_with(denied))
         };
         let mut denied: Vec<PathBuf> =
             self.closed.iter().filter(|place| !is_passed(place)).cloned().collect();
         // One of them may have become a link since the run began.
         let links = denied.iter().filter(|place| fs::read_link(place).is_ok());
         denied.extend(links.map(|link| resolve(link)).collect::<Vec<_>>());
+        denied.sort_unstable();
         for root in &self.roots {
             if self.can_split(root) {
-                let within: Vec<PathBuf> =
-                    denied.iter().filter(|place| place.starts_with(root)).cloned().collect();
-                grant_cache(root, &within, &mut grants);
+                grant_cache(root, &denied, &mut grants);
             } else {
                 grants.push(PathRule::new(root, PathAccess::Change));
             }
         }
         grant_siblings(Path::new("/"), &denied, &mut grants);
         for allowed in &self.secrets.allowed {
-            let deeper: Vec<PathBuf> =
-                denied.iter().filter(|place| *place != allowed).cloned().collect();
-            let within: Vec<PathBuf> =
-                deeper.into_iter().filter(|place| place.starts_with(allowed)).collect();
-            grant_siblings(allowed, &within, &mut grants);
+            let within = places_within(&denied, allowed).iter();
+            let deeper: Vec<PathBuf> = within.filter(|place| *place != allowed).cloned().collect();
+            grant_siblings(allowed, &deeper, &mut grants);
         }
         grants.extend(device_grants(self.terminals));
         let is_open = |folder: &&PathBuf| {

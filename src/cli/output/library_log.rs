@@ -1,0 +1,51 @@
+//! What libraries log, for `--debug` and `--debug-file`: TLS, proxies, look-ups of names, kept
+//! connections, messages of MCP.
+
+use std::io;
+use std::sync::{PoisonError, RwLock};
+
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::cli::args::LogFilter;
+
+use super::lines::one_line;
+use super::pipe::PipeSender;
+
+/// Where the messages go now. Libraries log for the whole process.
+static RECEIVER: RwLock<Option<PipeSender>> = RwLock::new(None);
+
+/// Sends what libraries log to `out`, without secrets, in place of the previous receiver. The first
+/// filter of a process holds.
+pub fn log_libraries(out: PipeSender, filter: &LogFilter) {
+    *RECEIVER.write().unwrap_or_else(PoisonError::into_inner) = Some(out);
+    let lines = layer().with_ansi(false).with_writer(|| Messages);
+    // A second one in the process finds the first, which writes to the new receiver.
+    let _ = registry().with(lines.with_filter(filter.targets().clone())).try_init();
+}
+
+/// Ends the log: later messages are dropped.
+pub(super) fn stop_library_log() {
+    RECEIVER.write().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+/// A writer of whole messages.
+struct Messages;
+
+impl io::Write for Messages {
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        let receiver = RECEIVER.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(out) = receiver.as_ref() {
+            // A reader that is slow loses messages: it delays nothing.
+            out.offer(&one_line(String::from_utf8_lossy(message).trim()));
+        }
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
