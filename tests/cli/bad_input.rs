@@ -54,6 +54,8 @@ fn mistakes_in_flags() {
         (&["--resume-drops-turn", "x", "hi"], &["--resume-session-at", "add it"]),
         (&["--include-partial-messages", "hi"], &["--output-format stream-json"]),
         (&["fix", "the", "bug"], &["one argument too many", "quotes"]),
+        (&["doctor", "x"], &["one argument too many: \"x\"; see outlast doctor --help"]),
+        (&["completions"], &["<SHELL> is missing; see outlast completions --help"]),
         (&["--continue", "--resume", id, "hi"], &["--continue", "--resume", "together"]),
         (&["--resume", "nonesuch", "hi"], &["--resume", "nonesuch", "neither an id", "name"]),
         (&["--budget", "3", "hi"], &["unknown flag --budget", "did you mean --max-budget-usd?"]),
@@ -63,6 +65,14 @@ fn mistakes_in_flags() {
         (
             &["--output-fields", "result", "--output-format", "stream-json", "hi"],
             &["--output-fields"],
+        ),
+        (
+            &["--output-fields", "result,num_turn", "--output-format", "json", "hi"],
+            &["--output-fields: \"num_turn\"", "did you mean num_turns?", "outlast help result"],
+        ),
+        (
+            &["--output-fields", "nonesuch", "--output-format", "json", "hi"],
+            &["\"nonesuch\" is not a field of the result"],
         ),
         (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),
         (&["--session-id", id, "--resume", id, "hi"], &["--session-id", "--fork-session"]),
