@@ -54,8 +54,6 @@ fn mistakes_in_flags() {
         (&["--resume-drops-turn", "x", "hi"], &["--resume-session-at", "add it"]),
         (&["--include-partial-messages", "hi"], &["--output-format stream-json"]),
         (&["fix", "the", "bug"], &["one argument too many", "quotes"]),
-        (&["doctor", "x"], &["one argument too many: \"x\"; see outlast doctor --help"]),
-        (&["completions"], &["<SHELL> is missing; see outlast completions --help"]),
         (&["--continue", "--resume", id, "hi"], &["--continue", "--resume", "together"]),
         (&["--resume", "nonesuch", "hi"], &["--resume", "nonesuch", "neither an id", "name"]),
         (&["--budget", "3", "hi"], &["unknown flag --budget", "did you mean --max-budget-usd?"]),
@@ -113,6 +111,23 @@ fn mistakes_in_flags() {
     ];
     for (args, parts) in cases {
         refuses(args, parts);
+    }
+}
+
+/// The result of a run is no output of other commands, and its help is not theirs.
+#[test]
+fn mistakes_in_words_of_other_commands_lead_to_their_help() {
+    for (args, line) in [
+        (&["doctor", "x"][..], "one argument too many: \"x\"; see outlast doctor --help"),
+        (
+            &["sessions", "show", "a", "b"],
+            "one argument too many: \"b\"; see outlast sessions show --help",
+        ),
+        (&["completions"], "<SHELL> is missing; see outlast completions --help"),
+    ] {
+        let ended = BinaryFixture::new().run(args);
+        let expected = (2, "", format!("outlast: {line}\n"));
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), expected, "{args:?}");
     }
 }
 
