@@ -227,7 +227,8 @@ fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
         let helper = code == KEY_HELPER_FAILED;
         let advice = if helper {
             "Run the command of --api-key-helper, or of the setting apiKeyHelper, as this job's \
-             user: it must print one key and end with exit code 0."
+             user: it must print one key and end with exit code 0. If it does, it is kept in the \
+             sandbox of commands: see outlast doctor."
         } else {
             ""
         };

@@ -304,7 +304,7 @@ fn hooks(
 }
 
 /// The user's own programs, of which commands could write some.
-fn user_programs(settings: &Settings, toolbox: &Toolbox) -> Arc<UserPrograms> {
+pub(super) fn user_programs(settings: &Settings, toolbox: &Toolbox) -> Arc<UserPrograms> {
     let writable = toolbox.writable_places().to_vec();
     let unconfined = settings.tools.unconfined.clone();
     Arc::new(UserPrograms::new(writable, unconfined, toolbox.command_sandbox()))

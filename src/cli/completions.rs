@@ -18,6 +18,7 @@ use crate::rehearsal;
 
 use super::args::{self, CompletionShell};
 use super::manual;
+use super::result_fields::RESULT_FIELDS;
 
 /// Names the shell that asks. The scripts set it; users need not.
 const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";
@@ -97,6 +98,7 @@ fn with_values(command: Command) -> Command {
             "key" => arg.add(ArgValueCandidates::new(setting_names)),
             "scenario" => arg.add(ArgValueCompleter::new(scenarios)),
             "topic" => arg.add(ArgValueCandidates::new(help_topics)),
+            "output_fields" => arg.add(ArgValueCandidates::new(fields)),
             _other if takes_path(&arg) => arg.value_hint(ValueHint::AnyPath),
             _other => arg,
         })
@@ -130,6 +132,10 @@ fn sessions() -> Vec<CompletionCandidate> {
     ids.enumerate()
         .map(|(order, file)| CompletionCandidate::new(file.id.as_str()).display_order(Some(order)))
         .collect()
+}
+
+fn fields() -> Vec<CompletionCandidate> {
+    RESULT_FIELDS.into_iter().map(CompletionCandidate::new).collect()
 }
 
 fn setting_names() -> Vec<CompletionCandidate> {

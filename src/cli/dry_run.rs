@@ -4,9 +4,9 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use super::assemble::servers;
+use super::assemble::{servers, user_programs};
 use super::model_facts::model_facts;
-use super::settings::{self, Settings};
+use super::settings::{self, CredentialSource, Settings};
 use super::tool_setup::{temporary_folder, tool_settings, tool_settings_error};
 use super::usage::UsageError;
 use crate::cli::args::RunArgs;
@@ -15,13 +15,15 @@ use crate::config::managed;
 use crate::mcp::Servers;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{SandboxGaps, ToolSettings, Toolbox};
+use crate::tools::{SandboxGaps, SandboxMode, ToolSettings, Toolbox};
 
 /// A run that was built and not started.
 pub(super) struct DryRun {
     pub(super) settings: Settings,
     pub(super) servers: Servers,
     pub(super) sandbox_gaps: SandboxGaps,
+    /// Whether a key helper runs inside the sandbox of commands.
+    pub(super) helper_is_confined: bool,
 }
 
 /// Builds a run, with its MCP servers, and starts nothing of it.
@@ -38,7 +40,17 @@ pub(super) fn dry_run(
     check_prices(&settings)?;
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let servers = servers(&settings, &toolbox, &tools.supervisor, None);
-    Ok(DryRun { settings, servers, sandbox_gaps: toolbox.sandbox_gaps().clone() })
+    let helper_is_confined = confines_helper(&settings, &toolbox);
+    let sandbox_gaps = toolbox.sandbox_gaps().clone();
+    Ok(DryRun { settings, servers, sandbox_gaps, helper_is_confined })
+}
+
+fn confines_helper(settings: &Settings, toolbox: &Toolbox) -> bool {
+    let programs = user_programs(settings, toolbox);
+    settings.tools.sandbox.mode != SandboxMode::Off
+        && settings.chain.endpoints.iter().any(|endpoint| {
+            matches!(&endpoint.credential, CredentialSource::Helper(command) if programs.confines(&command.job()))
+        })
 }
 
 /// Checks that a price is known for each model, if there is a budget.

@@ -164,7 +164,7 @@ impl OutputFile {
             ResultRetention::Synced => file.sync_all(),
             ResultRetention::AtOnce => Ok(()),
         });
-        synced.context("the disk did not take it")?;
+        synced.context("the write failed")?;
         Ok(StagedResult { file, beside, place: self.clone() })
     }
 }

@@ -229,7 +229,9 @@ impl RunJob {
             for warning in report.warnings {
                 self.shared.stderr.send(&format!("outlast: warning: {}", one_line(warning)));
             }
-            self.shared.stderr.send(&format!("outlast: session {}", report.session_id));
+            let folder = one_line(&report.cwd.display().to_string());
+            let line = format!("outlast: session {} in {folder}", report.session_id);
+            self.shared.stderr.send(&line);
         }
         if self.verbosity() != Verbosity::Waits {
             let (tone, line) = last_line(report.ending);

@@ -77,6 +77,8 @@ pub struct ResolvedConfig {
     pub bypasses_as_root: bool,
     /// The paths that a run denies to commands and they can reach, with the remedy.
     pub exposed: Option<String>,
+    /// Whether a run starts the key helper inside the sandbox of commands; the doctor does not.
+    pub helper_is_confined: bool,
     /// The facts about `--profile untrusted`, or why no run with it can be set up. `None`: no run can.
     pub profile: Option<Result<ProfileFacts, String>>,
     /// How long a run waits for MCP servers that start.

@@ -155,6 +155,12 @@ impl UserPrograms {
         }
     }
 
+    /// Whether a job runs inside the sandbox of commands, if they have one. Blocks.
+    pub fn confines(&self, job: &Job) -> bool {
+        self.remember(job);
+        self.find(&ProgramWords::of(job), job).is_confined
+    }
+
     /// Returns the job, inside the sandbox if it belongs there. Blocks.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::history::{
     FailedCheck, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
-use crate::tools::{DiffHunk, diff_lines, parse_patch};
+use crate::tools::{DiffHunk, diff_lines, parse_patch, refusal_reason};
 use crate::transcript::summarize_call;
 
 /// The maximum number of lines of differences in a report, for each file.
@@ -25,6 +25,8 @@ pub struct WorkDone {
     pub answer: Option<Answer>,
     /// Files that the tools for files changed, sub-agents included, in the order of their first change.
     pub files: Vec<ChangedFile>,
+    /// Commands that ran and could change files, sub-agents included. `files` has none of their changes.
+    pub writing_commands: usize,
     /// Calls that were denied, invalid or cancelled.
     pub refused: Vec<RefusedCall>,
     pub failed: Option<FailedCommand>,
@@ -83,16 +85,20 @@ impl WorkDone {
     /// Sums up a session. `is_failure`: the session ended without success.
     pub(super) fn of(history: &SessionHistory, is_failure: bool) -> Self {
         let agents = history.agents.iter().map(|agent| &agent.history);
+        let tools = [history].into_iter().chain(agents).flat_map(SessionHistory::tools);
         let mut files: Vec<ChangedFile> = Vec::new();
-        for of in [history].into_iter().chain(agents) {
-            for tool in of.tools().filter(|tool| tool.state == ToolRunState::Succeeded) {
+        let mut writing_commands = 0;
+        for tool in tools {
+            if tool.state == ToolRunState::Succeeded {
                 add_change(&mut files, history, tool);
             }
+            writing_commands += usize::from(is_writing_command(tool));
         }
         let not_run = history.tools().filter(|tool| tool.state == ToolRunState::NotRun);
         Self {
             answer: answer(history),
             files,
+            writing_commands,
             refused: not_run.take(REFUSED_MAX).map(refused).collect(),
             failed: failed(history, is_failure),
         }
@@ -182,8 +188,19 @@ fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
     }
 }
 
+/// Whether a call is a command that ran outside of what the kernel keeps from writing: of others no
+/// start is recorded.
+fn is_writing_command(tool: &ToolRun) -> bool {
+    let ran = match tool.state {
+        ToolRunState::Succeeded | ToolRunState::Failed | ToolRunState::Unknown => true,
+        ToolRunState::NotRun | ToolRunState::Pending => false,
+    };
+    tool.name == "Bash" && ran && tool.started.is_some()
+}
+
 fn refused(tool: &ToolRun) -> RefusedCall {
-    let reason = tool.output_text();
+    let output = tool.output_text();
+    let reason = refusal_reason(&output);
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     RefusedCall {
         call: summarize_call(&tool.name, &tool.input),
@@ -302,6 +319,34 @@ mod tests {
         assert_eq!(counts, [("new.txt", true, 3, 1)]);
         assert_eq!(work.answer, Some(Answer::Text("Done.".to_owned())));
         assert_eq!(work.failed, None);
+    }
+
+    #[test]
+    fn commands_that_may_have_written_are_counted() {
+        let command = |state, started| ToolRun {
+            started,
+            ..tool("Bash", json!({ "command": "make" }), state, Value::Null, "")
+        };
+        let now = Some(jiff::Timestamp::UNIX_EPOCH);
+        let tools = vec![
+            command(ToolRunState::Succeeded, now),
+            command(ToolRunState::Failed, now),
+            command(ToolRunState::Unknown, now),
+            command(ToolRunState::NotRun, now),
+            command(ToolRunState::Succeeded, None),
+        ];
+        let work = WorkDone::of(&history(&[], tools), false);
+        assert_eq!((work.writing_commands, work.files.len()), (3, 0));
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_that_for_users() {
+        let received = "<tool_use_error>Bash needs permission\nThis run cannot ask for permission. \
+                        Do not work around this: go on with what is allowed, and say at the end \
+                        what was not done.</tool_use_error>";
+        let denied = tool("Bash", json!({}), ToolRunState::NotRun, Value::Null, received);
+        let work = WorkDone::of(&history(&[], vec![denied]), false);
+        assert_eq!(work.refused[0].reason, "Bash needs permission");
     }
 
     #[test]

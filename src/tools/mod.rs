@@ -87,7 +87,7 @@ pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
 pub use input::WebSearchInput;
 pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};
-pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal};
+pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason};
 pub use panic_guard::end_tasks;
 pub use permission::{
     LivePermissions, PermissionUpdate, RuleError, RuleList, UpdateError, anchor_rule, check_rule,

@@ -118,6 +118,19 @@ pub enum GrantSource {
     Prompt,
 }
 
+/// What the model is told after the reason of a denial.
+const NO_PERMISSION_PROMPT: &str = "This run cannot ask for permission.";
+const DENIAL_ADVICE: &str = "Do not work around this: go on with what is allowed, and say at the \
+                             end what was not done.";
+
+/// Returns the reason of a refusal, as users read it, from the text that the model received.
+pub fn refusal_reason(received: &str) -> &str {
+    let bare = received.trim().trim_start_matches("<tool_use_error>");
+    let bare = bare.trim_end_matches("</tool_use_error>").trim_end();
+    let reason = bare.strip_suffix(DENIAL_ADVICE).unwrap_or(bare).trim_end();
+    reason.strip_suffix(NO_PERMISSION_PROMPT).unwrap_or(reason).trim_end()
+}
+
 /// Why a call was not run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolRefusal {
@@ -133,10 +146,8 @@ impl ToolRefusal {
     }
 
     pub(super) fn denied(reason: String) -> Self {
-        let outcome = ToolOutcome::failure(format!(
-            "{reason}\nThis run cannot ask for permission. Do not work around this: go on with \
-             what is allowed, and say at the end what was not done."
-        ));
+        let outcome =
+            ToolOutcome::failure(format!("{reason}\n{NO_PERMISSION_PROMPT} {DENIAL_ADVICE}"));
         Self::Denied { outcome, reason }
     }
 
@@ -155,10 +166,7 @@ impl ToolRefusal {
 
     /// The refusal of a call by the permission prompt. `why` is for the model.
     pub fn by_prompt(why: &str) -> Self {
-        let outcome = ToolOutcome::failure(format!(
-            "{why}\nDo not work around this: go on with what is allowed, and say at the end what \
-             was not done."
-        ));
+        let outcome = ToolOutcome::failure(format!("{why}\n{DENIAL_ADVICE}"));
         Self::Denied { outcome, reason: why.to_owned() }
     }
 

@@ -64,6 +64,14 @@ fn mistakes_in_flags() {
             &["--output-fields", "result", "--output-format", "stream-json", "hi"],
             &["--output-fields"],
         ),
+        (
+            &["--output-fields", "result,num_turn", "--output-format", "json", "hi"],
+            &["--output-fields: \"num_turn\"", "did you mean num_turns?", "outlast help result"],
+        ),
+        (
+            &["--output-fields", "nonesuch", "--output-format", "json", "hi"],
+            &["\"nonesuch\" is not a field of the result"],
+        ),
         (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),
         (&["--session-id", id, "--resume", id, "hi"], &["--session-id", "--fork-session"]),
         (&["--fork-session", "hi"], &["--fork-session", "--resume"]),
@@ -103,6 +111,23 @@ fn mistakes_in_flags() {
     ];
     for (args, parts) in cases {
         refuses(args, parts);
+    }
+}
+
+/// The result of a run is no output of other commands, and its help is not theirs.
+#[test]
+fn mistakes_in_words_of_other_commands_lead_to_their_help() {
+    for (args, line) in [
+        (&["doctor", "x"][..], "one argument too many: \"x\"; see outlast doctor --help"),
+        (
+            &["sessions", "show", "a", "b"],
+            "one argument too many: \"b\"; see outlast sessions show --help",
+        ),
+        (&["completions"], "<SHELL> is missing; see outlast completions --help"),
+    ] {
+        let ended = BinaryFixture::new().run(args);
+        let expected = (2, "", format!("outlast: {line}\n"));
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), expected, "{args:?}");
     }
 }
 

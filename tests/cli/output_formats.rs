@@ -106,7 +106,7 @@ async fn fields_are_chosen_an_image_is_shown_and_the_answer_is_in_a_file_of_the_
     let folder = run.work().join("inner");
     fs::create_dir(&folder).expect("the folder is ours");
     image::RgbImage::new(2, 2).save(folder.join("a.png")).expect("the folder is ours");
-    let fields = "result,num_turns,nonesuch";
+    let fields = "result, num_turns,requirement";
     let ended = run
         .args(["-C", "inner", "What is it?", "--image", "a.png", "--output-format", "json"])
         .args(["--output-fields", fields, "--last-message-file", "answer.txt"])
@@ -115,7 +115,7 @@ async fn fields_are_chosen_an_image_is_shown_and_the_answer_is_in_a_file_of_the_
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(
         ended.stdout,
-        "{\"result\":\"A black square.\",\"num_turns\":1,\"nonesuch\":null}\n"
+        "{\"result\":\"A black square.\",\"num_turns\":1,\"requirement\":null}\n"
     );
     let answer = fs::read_to_string(ended.work().join("inner/answer.txt"));
     assert_eq!(answer.expect("it was written"), "A black square.\n");

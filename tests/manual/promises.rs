@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use outlast::cli::result_fields::RESULT_FIELDS;
 use outlast::cli::{args, exit};
 use outlast::config::environment;
 use outlast::hooks::HookEvent;
@@ -127,6 +128,16 @@ fn every_end_of_a_run_is_in_the_table_with_its_exit_code() {
         };
         let row = page.lines().filter(|line| line.starts_with("| `")).find(is_of_reason);
         assert!(row.is_some(), "{} with exit code {code} has no row", reason.name());
+    }
+}
+
+#[test]
+fn every_field_of_a_result_is_explained() {
+    let page = read("man/outlast-result.7.md");
+    let (_, rest) = page.split_once("\n## The result object\n").expect("a section");
+    let section = rest.split("\n## ").next().expect("a text");
+    for field in RESULT_FIELDS {
+        assert!(section.contains(&format!("`{field}`")), "{field} is not explained");
     }
 }
 

@@ -98,6 +98,7 @@ async fn a_fix_is_accepted_by_its_tests_committed_and_offered() {
     let recipe = Recipe::new("A fix as a pull request", &server)
         .program("gh", gh)
         .file("value", "bad\n")
+        .file("new", "The model may have made it.\n")
         .env("GIT_CONFIG_GLOBAL", "/dev/null");
     write_program(&recipe.run.work().join("test.sh"), "#!/bin/sh\ngrep -q good value\n");
     let identity = "[user]\nname = a\nemail = a@example.org\n";
@@ -120,17 +121,20 @@ async fn a_fix_is_accepted_by_its_tests_committed_and_offered() {
     let offered = read_work(&ended, "gh.log");
     assert!(offered.starts_with("pr create --title Fix the failing test"), "{offered}");
     assert!(offered.ends_with("The value was bad; it is good now.\n"), "{offered}");
-    let shown = Command::new("git")
-        .args(["--git-dir", "../origin", "show", "fix-tests:value"])
-        .current_dir(ended.work())
-        .output();
-    assert_eq!(shown.expect("git starts").stdout, b"good\n");
+    for (file, content) in [("value", "good\n"), ("new", "The model may have made it.\n")] {
+        let shown = Command::new("git")
+            .args(["--git-dir", "../origin", "show", &format!("fix-tests:{file}")])
+            .current_dir(ended.work())
+            .output();
+        assert_eq!(shown.expect("git starts").stdout, content.as_bytes(), "{file}");
+    }
 }
 
 #[tokio::test]
 async fn a_change_of_a_stranger_is_reviewed_and_commented_on() {
     let server = serve(Scenario::new().reply("value:1: it is bad."));
-    let gh = "#!/bin/sh\ncase $2 in\ndiff) echo '+bad' ;;\n*) echo \"$*\" >>gh.log ;;\nesac\n";
+    let gh = "#!/bin/sh\ncase $2 in\ndiff) echo '+bad' ;;\n*) echo \"$1 $2 $3 $4\" >>gh.log; cat \"$5\" \
+              >>gh.log ;;\nesac\n";
     let recipe = Recipe::new("A review of a stranger's pull request", &server)
         .program("gh", gh)
         .file("value", "bad\n");
@@ -140,11 +144,22 @@ async fn a_change_of_a_stranger_is_reviewed_and_commented_on() {
         return;
     }
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(read_work(&ended, "review.md"), "value:1: it is bad.\n");
-    assert_eq!(read_work(&ended, "gh.log"), "pr comment 7 --body-file review.md\n");
+    let commented = read_work(&ended, "gh.log");
+    assert_eq!(commented, "pr comment 7 --body-file\nvalue:1: it is bad.\n");
     let sent = server.requests();
     let prompt = sent.last().expect("a request").body["messages"][0].to_string();
     assert!(prompt.contains("+bad"), "{prompt}");
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_had_is_not_reviewed() {
+    let server = serve(Scenario::new().reply("I see no bug."));
+    let gh = "#!/bin/sh\necho \"$2\" >>gh.log\ntest \"$2\" != diff\n";
+    let recipe = Recipe::new("A review of a stranger's pull request", &server).program("gh", gh);
+    let ended = recipe.run("7").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(read_work(&ended, "gh.log"), "diff\n");
+    assert!(server.requests().is_empty(), "{ended:?}");
 }
 
 #[tokio::test]
@@ -163,7 +178,9 @@ async fn a_nightly_job_prints_nothing_but_a_failure() {
     let server = serve(Scenario::new().status(401).after(AfterLast::RepeatLast));
     let ended = bare(&server).run("").await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(77), ""), "{ended:?}");
-    for part in ["401", "outlast: session ", "(exit 77)"] {
+    let work = ended.work().canonicalize().expect("it is there");
+    let folder = format!(" in {}\n", work.display());
+    for part in ["401", "outlast: session ", &folder, "(exit 77)"] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
 }
@@ -178,14 +195,21 @@ async fn a_loop_over_files_makes_a_table() {
     let server = serve(answer.after(AfterLast::RepeatLast));
     let recipe = Recipe::new("A loop over files", &server)
         .file("src/a.py", "def f(): pass\n")
-        .file("src/b.py", "def f(): pass\n");
+        .file("src/b c.py", "def f(): pass\n");
     let ended = recipe.run("").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let lines = read_work(&ended, "report.jsonl");
     let lines: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let expected = ["src/a.py", "src/b.py"].map(|file| json!({ "file": file, "missing": ["f"] }));
+    let expected = ["src/a.py", "src/b c.py"].map(|file| json!({ "file": file, "missing": ["f"] }));
     assert_eq!(lines, expected);
+    let sent = server.requests();
+    let prompt = sent.last().expect("a request").body["messages"][0].to_string();
+    assert!(prompt.contains("def f()"), "{prompt}");
+    let server = serve(Scenario::new().status(401).after(AfterLast::RepeatLast));
+    let again = Recipe::prepared("A loop over files", ended.again_bare(&server.base_url()));
+    let ended = again.run("").await;
+    assert_eq!((ended.code, read_work(&ended, "report.jsonl").as_str()), (Some(77), ""));
 }
 
 #[tokio::test]

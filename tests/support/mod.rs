@@ -16,6 +16,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use outlast::cli::result_fields::RESULT_FIELDS;
 use outlast::process::Supervisor;
 use outlast::rehearsal::{RehearsalServer, Scenario, ServerOptions};
 use serde_json::Value;
@@ -243,6 +244,9 @@ impl FinishedProcess {
         assert_eq!(last["type"], "result", "the result comes last: {self:?}");
         assert!(self.stdout.ends_with('\n'), "the last line is whole: {self:?}");
         assert_eq!(last["exit_code"].as_i64(), self.code.map(i64::from), "{self:?}");
+        for name in last.as_object().into_iter().flat_map(|result| result.keys()) {
+            assert!(RESULT_FIELDS.contains(&name.as_str()), "{name} is missing in RESULT_FIELDS");
+        }
         last
     }
 

@@ -61,6 +61,22 @@ fn has_kernel() -> bool {
 }
 
 #[tokio::test]
+async fn doctor_warns_of_a_key_helper_that_commands_could_write() {
+    let (home, cwd) = (non_temporary_folder(), non_temporary_folder());
+    let place = Place { cwd: cwd.path(), home: home.path() };
+    let server = serve(Scenario::new().reply("Done."));
+    for (helper, more, is_confined) in [
+        ("./key.sh", &[][..], true),
+        ("/bin/echo key-of-the-helper", &[], false),
+        ("./key.sh", &["--sandbox", "off"], false),
+    ] {
+        let told = place.doctor(&server, &[&["--api-key-helper", helper], more].concat()).await;
+        let warning = finding(&told, "credentials", &["warning"]);
+        assert_eq!(warning.is_some(), is_confined, "{helper} {more:?}: {told:#}");
+    }
+}
+
+#[tokio::test]
 async fn doctor_and_runs_agree_on_a_home_that_commands_can_write_to() {
     let (home, cwd) = (tempfile::tempdir().expect("a temporary folder"), non_temporary_folder());
     let place = Place { cwd: cwd.path(), home: home.path() };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::result_fields;
 use crate::config::values;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -82,7 +83,7 @@ pub struct OutputArgs {
     #[arg(long, conflicts_with_all = ["stdin", "log_detail", "input_format"])]
     pub unattended: bool,
     /// With json: only these fields of the result, in this order
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = result_fields::parse)]
     pub output_fields: Vec<String>,
     /// Write the result object to this file too, atomically
     #[arg(long, value_name = "PATH")]

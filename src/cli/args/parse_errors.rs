@@ -26,7 +26,7 @@ pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, Usa
         ErrorKind::InvalidValue => Err(wrong_choice(error)),
         ErrorKind::ValueValidation => Err(wrong_value(error)),
         ErrorKind::ArgumentConflict if said(error, ContextKind::InvalidArg).is_empty() => {
-            Err(too_many(""))
+            Err(too_many("", words))
         }
         ErrorKind::ArgumentConflict => Err(UsageError::new(format!(
             "{} and {} cannot be used together; leave one of them out",
@@ -34,8 +34,9 @@ pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, Usa
             said(error, ContextKind::PriorArg)
         ))),
         ErrorKind::MissingRequiredArgument => Err(UsageError::new(format!(
-            "{} is missing; {SEE_HELP}",
-            said(error, ContextKind::InvalidArg)
+            "{} is missing; {}",
+            said(error, ContextKind::InvalidArg),
+            see_help(words)
         ))),
         ErrorKind::TooManyValues => Err(UsageError::new(format!(
             "{} takes no value; {SEE_HELP}",
@@ -81,7 +82,7 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
     let command = named_command(&cli, words);
     if !flag.starts_with('-') {
         let is_below = command.get_name() != cli.get_name() && command.has_subcommands();
-        return if is_below { unknown_command(&flag, words) } else { too_many(&flag) };
+        return if is_below { unknown_command(&flag, words) } else { too_many(&flag, words) };
     }
     let meant = flag_for(&flag, &said(error, ContextKind::SuggestedArg), command);
     let name = flag.trim_start_matches("--");
@@ -122,11 +123,28 @@ fn unknown_command(word: &str, words: &[String]) -> UsageError {
     ))
 }
 
-fn too_many(word: &str) -> UsageError {
+fn too_many(word: &str, words: &[String]) -> UsageError {
     let which = if word.is_empty() { String::new() } else { format!(": {:?}", shortened(word)) };
-    UsageError::new(format!(
-        "one argument too many{which}; put the prompt in quotes, as one argument"
-    ))
+    let cli = super::command();
+    let command = named_command(&cli, words).get_name();
+    let hint = if command == cli.get_name() || command == "run" {
+        "put the prompt in quotes, as one argument".to_owned()
+    } else {
+        see_help(words)
+    };
+    UsageError::new(format!("one argument too many{which}; {hint}"))
+}
+
+/// Refers to the help of the command that the words name.
+fn see_help(words: &[String]) -> String {
+    let cli = super::command();
+    let (mut command, mut path) = (&cli, String::from("outlast"));
+    for word in words {
+        let Some(inner) = command.find_subcommand(word) else { break };
+        command = inner;
+        path = format!("{path} {}", inner.get_name());
+    }
+    format!("see {path} --help")
 }
 
 fn wrong_choice(error: &Error) -> UsageError {

@@ -174,8 +174,9 @@ fn doctor_input(
         ..ResolvedConfig::default()
     };
     match preview {
-        Ok(DryRun { settings, servers, sandbox_gaps }) => {
+        Ok(DryRun { settings, servers, sandbox_gaps, helper_is_confined }) => {
             known.exposed = sandbox_gaps.exposed;
+            known.helper_is_confined = helper_is_confined;
             add_run_findings(&mut known, settings, servers, secrets);
         }
         Err(error) => {

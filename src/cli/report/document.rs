@@ -482,8 +482,15 @@ fn facts(context: &SessionsContext, report: &SessionReport) -> Vec<(&'static str
     facts
 }
 
+/// What the table of changed files leaves out.
+pub(super) fn commands_note(work: &WorkDone) -> Option<String> {
+    let ran = count(work.writing_commands, "command");
+    let note = || format!("{ran} ran that may have changed files; such changes are not listed.");
+    (work.writing_commands > 0).then(note)
+}
+
 fn notes(report: &SessionReport) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = Vec::from_iter(commands_note(&report.work));
     if report.damage.is_torn {
         notes.push("The last line of the journal was cut off, as by a kill.".to_owned());
     }

@@ -91,6 +91,7 @@ fn add_work(object: &mut Value, work: &WorkDone) {
         })
     };
     object["changed_files"] = work.files.iter().map(file).collect();
+    object["writing_commands"] = json!(work.writing_commands);
     let refused = |refused: &RefusedCall| json!({ "call": refused.call, "reason": refused.reason });
     object["not_run"] = work.refused.iter().map(refused).collect();
     object["failed_command"] = json!(work.failed.as_ref().map(|failed| {

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 
 use crate::report::{SessionOutcome, SessionReport, SessionSubject};
 
-use super::document::{BlockForm, ReportDocument};
+use super::document::{BlockForm, ReportDocument, commands_note};
 use super::markup::{escaped, escaped_lines};
 
 /// Renders sessions, with the document of each for its output.
@@ -101,7 +101,8 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
         .work
         .files
         .iter()
-        .map(|file| format!("{} +{} -{}", file.path, file.added, file.removed));
+        .map(|file| format!("{} +{} -{}", file.path, file.added, file.removed))
+        .chain(commands_note(&report.work));
     let answer = report.work.answer.as_ref().map(|answer| answer.text().to_owned());
     let output = [answer.unwrap_or_default(), files.collect::<Vec<_>>().join("\n"), figures];
     let output = output.into_iter().filter(|text| !text.is_empty());

@@ -19,7 +19,18 @@ pub fn check_run_sandbox(known: &ResolvedConfig) -> Vec<Finding> {
             EXPOSED_FIX,
         )
     });
-    Vec::from_iter(finding)
+    let confined = known.helper_is_confined.then(|| {
+        Finding::warning(
+            "credentials",
+            "a run starts the API key helper inside the sandbox of commands, as commands can write \
+             to a file that its line names, or to a folder of PATH",
+            "there it cannot read logins and outlast's own folder: a run may end with exit code 77 \
+             though the key is found here",
+            "keep such folders off the PATH of outlast, and the helper out of them, or name it in \
+             unconfinedPrograms; see outlast help programs-that-commands-can-write",
+        )
+    });
+    finding.into_iter().chain(confined).collect()
 }
 
 /// A promise of the profile.

@@ -124,7 +124,8 @@ impl HelperCommand {
         Ok((printed.len() as u64 <= PRINTED_MAX).then_some((status, printed)))
     }
 
-    pub(super) fn job(&self) -> Job {
+    /// Returns the job that runs the command.
+    pub fn job(&self) -> Job {
         // Programs in the working directory must not replace those in PATH.
         let path = absolute_path(env::var_os("PATH").as_deref());
         Job {

@@ -47,10 +47,7 @@ pub(in super::super) enum Denial {
     Change { tool: BuiltinTool, path: PathBuf },
     #[error("Bash needs permission to change {}", path.display())]
     ChangeByCommand { path: PathBuf },
-    #[error(
-        "Bash needs permission for `{command}`: allow it with --allowedTools '{rule}', or \
-         everything with --permission-mode bypassPermissions"
-    )]
+    #[error("Bash needs permission for `{command}`: allow it with --allowedTools '{rule}'")]
     Command { command: String, rule: String },
 
     #[error("{name} may change something, and the run only plans (--permission-mode plan)")]
