@@ -249,7 +249,7 @@ impl SandboxPolicy {
     /// Whether a folder that commands write to is granted in parts where a credential is in it: a
     /// cache, in which programs have folders of their own.
     fn can_split(&self, root: &Path) -> bool {
-        self.tool_caches.binary_search(root).is_ok()
+        self.tool_caches.binary_search_by(|cache| cache.as_path().cmp(root)).is_ok()
             && !self.working_tree.iter().any(|tree| root.starts_with(tree))
     }
 
