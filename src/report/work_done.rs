@@ -183,7 +183,9 @@ fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
 }
 
 fn refused(tool: &ToolRun) -> RefusedCall {
-    let reason = tool.output_text();
+    let output = tool.output_text();
+    let reason = output.trim_start_matches("<tool_use_error>");
+    let reason = reason.trim_end_matches("</tool_use_error>");
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     RefusedCall {
         call: summarize_call(&tool.name, &tool.input),

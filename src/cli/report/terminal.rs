@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use console::measure_text_width;
+use textwrap::{Options, WordSeparator, WordSplitter, wrap};
+
 use crate::cli::output::one_line;
 
 use super::super::sessions::Table;
@@ -12,11 +15,12 @@ const LISTED_MAX: usize = 20;
 
 /// Lays a report out, in `width` columns if that is known.
 pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String {
-    let mut text = format!("{}\n{}\n\n", clean(&document.title), clean(&document.status.text));
+    let title = wrapped(&document.title, "", width);
+    let mut text = format!("{title}\n{}\n\n", clean(&document.status.text));
     for block in &document.blocks {
-        let _ = writeln!(text, "{}", clean(&block.heading));
+        let _ = writeln!(text, "{}", wrapped(&block.heading, "", width));
         for line in block.text.lines() {
-            let _ = writeln!(text, "{}", format!("  {}", clean(line)).trim_end());
+            let _ = writeln!(text, "{}", wrapped(line, "  ", width));
         }
         text.push('\n');
     }
@@ -64,6 +68,38 @@ fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
     text
 }
 
+/// A line that is broken between words where it is wider than the terminal. Longer words stay whole,
+/// so that a path or an address can be copied.
+fn wrapped(line: &str, indent: &str, width: Option<usize>) -> String {
+    let line = clean(line);
+    let Some(width) = width.filter(|width| measure_text_width(&line) + indent.len() > *width)
+    else {
+        return format!("{indent}{line}").trim_end().to_owned();
+    };
+    let options = Options::new(width)
+        .initial_indent(indent)
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    wrap(&line, options).join("\n")
+}
+
 fn clean(text: &str) -> String {
     one_line(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_of_a_report_are_broken_between_words() {
+        let line = "It counts words, see https://example.com/a/long/address now.";
+        assert_eq!(wrapped(line, "  ", None), format!("  {line}"));
+        assert_eq!(wrapped(line, "  ", Some(80)), format!("  {line}"));
+        let lines = ["  It counts words, see", "  https://example.com/a/long/address", "  now."];
+        assert_eq!(wrapped(line, "  ", Some(24)), lines.join("\n"));
+        assert_eq!(wrapped("a  |  b", "", Some(80)), "a  |  b");
+    }
 }
