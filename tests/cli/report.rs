@@ -197,7 +197,7 @@ async fn a_report_agrees_with_the_result_of_its_run() {
     );
     let (names, text) = elements(&shown(&ended, &["--all", "--format", "html"]));
     assert!(text.contains("2 sessions") && text.contains("server overload"), "{text}");
-    assert!(text.contains("\nthe service rejected the request"), "the cause in words: {text}");
+    assert!(text.contains("\nthe service calls the request wrong"), "the cause in words: {text}");
     assert!(!names.iter().any(|name| name == "script"), "{names:?}");
 }
 

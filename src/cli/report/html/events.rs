@@ -168,7 +168,8 @@ fn call(tool: &ToolRun, text: &mut String) {
 /// The end of the output of a call, which the reader opens.
 fn output_of(tool: &ToolRun) -> String {
     let output = tool.output_text();
-    let output = output.trim();
+    let output = output.trim().trim_start_matches("<tool_use_error>");
+    let output = output.trim_end_matches("</tool_use_error>");
     let from = output.char_indices().rev().nth(OUTPUT_CHARS - 1).map_or(0, |(at, _)| at);
     if output.is_empty() {
         return String::new();
