@@ -176,7 +176,7 @@ pub(in crate::cli) fn contents(commands: &[&str]) -> String {
     let mut text = String::from("outlast help TOPIC prints a page of the manual.\n\nPages:\n");
     // A string accepts every write.
     let pages = pages();
-    let named = pages.iter().map(|page| page.topic());
+    let named = pages.iter().map(ManualPage::topic);
     let topics = named.chain(LISTED.iter().map(|(topic, _)| *topic));
     let widest = topics.map(str::len).max().unwrap_or_default();
     for page in &pages {

@@ -8,7 +8,7 @@ use textwrap::{Options, WordSeparator, WordSplitter, wrap};
 use crate::cli::output::one_line;
 
 use super::super::sessions::Table;
-use super::document::{ReportDocument, ReportTable};
+use super::document::{NOT_RUN, ReportDocument, ReportTable};
 
 /// How many rows a listing has.
 const LISTED_MAX: usize = 20;
@@ -36,7 +36,10 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
     }
     for table in &document.tables {
         let _ = writeln!(text, "\n{}", table.heading);
-        text.push_str(&lay_out(table, width));
+        text.push_str(&match (table.heading, width) {
+            (NOT_RUN, Some(_)) => list(table, width),
+            _ => lay_out(table, width),
+        });
     }
     if !document.notes.is_empty() {
         text.push('\n');
@@ -45,6 +48,18 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
         let _ = writeln!(text, "{}", clean(note));
     }
     text
+}
+
+/// A table of long texts as a list: the first text of each row, and the others below it.
+fn list(table: &ReportTable, width: Option<usize>) -> String {
+    let mut text = String::new();
+    for row in table.rows.iter().take(LISTED_MAX) {
+        for (place, cell) in row.iter().enumerate() {
+            let indent = if place == 0 { "  " } else { "    " };
+            let _ = writeln!(text, "{}", wrapped(&cell.text, indent, width));
+        }
+    }
+    text + &more(table.rows.len().saturating_sub(LISTED_MAX))
 }
 
 fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
@@ -60,12 +75,15 @@ fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
         let spare: Vec<String> = table.spare.iter().map(|name| name.to_uppercase()).collect();
         laid.fit(&spare.iter().map(String::as_str).collect::<Vec<_>>(), width);
     }
-    let mut text = laid.lay_out(width);
-    let more = table.rows.len().saturating_sub(listed);
-    if more > 0 {
-        let _ = writeln!(text, "{more} more: --format json, html or markdown");
+    laid.lay_out(width) + &more(table.rows.len().saturating_sub(listed))
+}
+
+/// The line about rows that are not listed.
+fn more(rows: usize) -> String {
+    match rows {
+        0 => String::new(),
+        rows => format!("{rows} more: --format json, html or markdown\n"),
     }
-    text
 }
 
 /// A line that is broken between words where it is wider than the terminal. Longer words stay whole,
@@ -91,6 +109,7 @@ fn clean(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::document::ReportCell;
     use super::*;
 
     #[test]
@@ -101,5 +120,22 @@ mod tests {
         let lines = ["  It counts words, see", "  https://example.com/a/long/address", "  now."];
         assert_eq!(wrapped(line, "  ", Some(24)), lines.join("\n"));
         assert_eq!(wrapped("a  |  b", "", Some(80)), "a  |  b");
+    }
+
+    #[test]
+    fn refused_calls_are_a_list_on_a_terminal() {
+        let row =
+            ["Bash: git push", "not allowed here"].map(|text| ReportCell::from(text.to_owned()));
+        let table = ReportTable {
+            heading: NOT_RUN,
+            columns: &[],
+            rows: vec![row.to_vec()],
+            spare: &[],
+            is_listing: true,
+        };
+        let listed = list(&table, Some(16));
+        assert_eq!(listed, "  Bash: git push\n    not allowed\n    here\n");
+        assert!(list(&ReportTable { rows: vec![], ..table }, Some(16)).is_empty());
+        assert_eq!(more(3), "3 more: --format json, html or markdown\n");
     }
 }
