@@ -197,6 +197,7 @@ async fn a_report_agrees_with_the_result_of_its_run() {
     );
     let (names, text) = elements(&shown(&ended, &["--all", "--format", "html"]));
     assert!(text.contains("2 sessions") && text.contains("server overload"), "{text}");
+    assert!(text.contains("\nthe service calls the request wrong"), "the cause in words: {text}");
     assert!(!names.iter().any(|name| name == "script"), "{names:?}");
 }
 
@@ -396,6 +397,8 @@ async fn a_failed_requirement_and_a_denied_call_are_in_the_report() {
     assert_eq!(session["failed_command"]["output"], "not yet", "{session}");
     assert_eq!(session["failed_command"]["is_requirement"], true, "{session}");
     assert_eq!(session["not_run"][0]["call"], "Bash: touch x", "{session}");
+    let reason = session["not_run"][0]["reason"].as_str().expect("a reason");
+    assert!(!reason.is_empty() && !reason.contains("tool_use_error"), "{reason}");
     assert_eq!((&session["name"], &session["answer"]), (&json!("nightly"), &json!("It is done.")));
     let cases = shown(&ended, &["--format", "junit"]);
     check_xml(&cases);
@@ -404,7 +407,10 @@ async fn a_failed_requirement_and_a_denied_call_are_in_the_report() {
     assert!(shown(&ended, &["--format", "markdown"]).contains("```\nnot yet\n```"));
     let page = shown(&ended, &["--all", "--format", "html"]);
     let id = session["session_id"].as_str().expect("an id");
-    assert!(page.contains(&format!("<a href=\"#session-{id}\">")), "{page}");
+    // The prompt leads to the session, too, and stands before what a narrow screen hides.
+    let links = [format!("<td class=\"text\"><a href=\"#session-{id}\">"), format!("{id}</a>")];
+    let places = links.map(|link| page.find(&link).expect("a link"));
+    assert!(places[0] < places[1], "{page}");
     assert!(page.contains(&format!("id=\"session-{id}\"")), "{page}");
     elements(&page);
 }

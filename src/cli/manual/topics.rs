@@ -175,12 +175,16 @@ pub(in crate::cli) fn find(topic: &str) -> Option<String> {
 pub(in crate::cli) fn contents(commands: &[&str]) -> String {
     let mut text = String::from("outlast help TOPIC prints a page of the manual.\n\nPages:\n");
     // A string accepts every write.
-    for page in pages() {
-        let _ = writeln!(text, "  {:<12} {}", page.topic(), page.about);
+    let pages = pages();
+    let named = pages.iter().map(ManualPage::topic);
+    let topics = named.chain(LISTED.iter().map(|(topic, _)| *topic));
+    let widest = topics.map(str::len).max().unwrap_or_default();
+    for page in &pages {
+        let _ = writeln!(text, "  {:<widest$}  {}", page.topic(), page.about);
     }
     text.push_str("\nSections, found by any heading of a page:\n");
     for (topic, about) in LISTED {
-        let _ = writeln!(text, "  {topic:<12} {about}");
+        let _ = writeln!(text, "  {topic:<widest$}  {about}");
     }
     let _ = writeln!(
         text,

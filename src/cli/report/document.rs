@@ -119,6 +119,10 @@ pub(super) enum IdLength {
 /// The table of changed files, for which a page shows the changes.
 pub(super) const CHANGED_FILES: &str = "Changed files";
 
+/// The table of calls that were denied, invalid or cancelled, and its first column.
+pub(super) const NOT_RUN: &str = "Not run";
+pub(super) const REFUSED_CALL: &str = "Call that was not run";
+
 /// The headings of tables that a page has bars for.
 pub(super) const RECOVERIES: &str = "Recoveries";
 pub(super) const OUTCOMES: &str = "Outcomes";
@@ -175,7 +179,7 @@ const FILE_COLUMNS: &[(&str, Column)] = &[
 ];
 
 const REFUSED_COLUMNS: &[(&str, Column)] =
-    &[("Call that was not run", Column::Left), ("Reason", Column::Left)];
+    &[(REFUSED_CALL, Column::Left), ("Reason", Column::Left)];
 
 const OUTCOME_COLUMNS: &[(&str, Column)] =
     &[("Outcome", Column::Left), ("Sessions", Column::Right), ("Share", Column::Right)];
@@ -219,7 +223,7 @@ impl ReportDocument {
             ),
             ReportTable {
                 is_listing: true,
-                ..table("Not run", REFUSED_COLUMNS, refused_rows(&report.work), &[])
+                ..table(NOT_RUN, REFUSED_COLUMNS, refused_rows(&report.work), &[])
             },
             table(RECOVERIES, RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
             table("Models", MODEL_COLUMNS, models(&report.spending), &[]),
@@ -561,6 +565,8 @@ fn session_row(
         }
     };
     let project = subject.project.as_deref().map(|path| context.shown_folder(path));
+    let prompt = subject.name.clone().or(subject.prompt.clone()).unwrap_or_default();
+    let prompt = ReportCell { anchor: id.anchor.clone(), ..prompt.into() };
     vec![
         id,
         started.into(),
@@ -572,6 +578,6 @@ fn session_row(
         cache.into(),
         recovered,
         project.unwrap_or_default().into(),
-        subject.name.clone().or(subject.prompt.clone()).unwrap_or_default().into(),
+        prompt,
     ]
 }

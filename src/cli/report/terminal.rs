@@ -2,21 +2,25 @@
 
 use std::fmt::Write as _;
 
+use console::measure_text_width;
+use textwrap::{Options, WordSeparator, WordSplitter, wrap};
+
 use crate::cli::output::one_line;
 
 use super::super::sessions::Table;
-use super::document::{ReportDocument, ReportTable};
+use super::document::{NOT_RUN, ReportDocument, ReportTable};
 
 /// How many rows a listing has.
 const LISTED_MAX: usize = 20;
 
 /// Lays a report out, in `width` columns if that is known.
 pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String {
-    let mut text = format!("{}\n{}\n\n", clean(&document.title), clean(&document.status.text));
+    let title = wrapped(&document.title, "", width);
+    let mut text = format!("{title}\n{}\n\n", clean(&document.status.text));
     for block in &document.blocks {
-        let _ = writeln!(text, "{}", clean(&block.heading));
+        let _ = writeln!(text, "{}", wrapped(&block.heading, "", width));
         for line in block.text.lines() {
-            let _ = writeln!(text, "{}", format!("  {}", clean(line)).trim_end());
+            let _ = writeln!(text, "{}", wrapped(line, "  ", width));
         }
         text.push('\n');
     }
@@ -32,7 +36,10 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
     }
     for table in &document.tables {
         let _ = writeln!(text, "\n{}", table.heading);
-        text.push_str(&lay_out(table, width));
+        text.push_str(&match (table.heading, width) {
+            (NOT_RUN, Some(_)) => list(table, width),
+            _ => lay_out(table, width),
+        });
     }
     if !document.notes.is_empty() {
         text.push('\n');
@@ -41,6 +48,18 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
         let _ = writeln!(text, "{}", clean(note));
     }
     text
+}
+
+/// A table of long texts as a list: the first text of each row, and the others below it.
+fn list(table: &ReportTable, width: Option<usize>) -> String {
+    let mut text = String::new();
+    for row in table.rows.iter().take(LISTED_MAX) {
+        for (place, cell) in row.iter().enumerate() {
+            let indent = if place == 0 { "  " } else { "    " };
+            let _ = writeln!(text, "{}", wrapped(&cell.text, indent, width));
+        }
+    }
+    text + &more(table.rows.len().saturating_sub(LISTED_MAX))
 }
 
 fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
@@ -56,14 +75,67 @@ fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
         let spare: Vec<String> = table.spare.iter().map(|name| name.to_uppercase()).collect();
         laid.fit(&spare.iter().map(String::as_str).collect::<Vec<_>>(), width);
     }
-    let mut text = laid.lay_out(width);
-    let more = table.rows.len().saturating_sub(listed);
-    if more > 0 {
-        let _ = writeln!(text, "{more} more: --format json, html or markdown");
+    laid.lay_out(width) + &more(table.rows.len().saturating_sub(listed))
+}
+
+/// The line about rows that are not listed.
+fn more(rows: usize) -> String {
+    match rows {
+        0 => String::new(),
+        rows => format!("{rows} more: --format json, html or markdown\n"),
     }
-    text
+}
+
+/// A line that is broken between words where it is wider than the terminal. Longer words stay whole,
+/// so that a path or an address can be copied.
+fn wrapped(line: &str, indent: &str, width: Option<usize>) -> String {
+    let line = clean(line);
+    let Some(width) = width.filter(|width| measure_text_width(&line) + indent.len() > *width)
+    else {
+        return format!("{indent}{line}").trim_end().to_owned();
+    };
+    let options = Options::new(width)
+        .initial_indent(indent)
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    wrap(&line, options).join("\n")
 }
 
 fn clean(text: &str) -> String {
     one_line(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::ReportCell;
+    use super::*;
+
+    #[test]
+    fn long_lines_of_a_report_are_broken_between_words() {
+        let line = "It counts words, see https://example.com/a/long/address now.";
+        assert_eq!(wrapped(line, "  ", None), format!("  {line}"));
+        assert_eq!(wrapped(line, "  ", Some(80)), format!("  {line}"));
+        let lines = ["  It counts words, see", "  https://example.com/a/long/address", "  now."];
+        assert_eq!(wrapped(line, "  ", Some(24)), lines.join("\n"));
+        assert_eq!(wrapped("a  |  b", "", Some(80)), "a  |  b");
+    }
+
+    #[test]
+    fn refused_calls_are_a_list_on_a_terminal() {
+        let row =
+            ["Bash: git push", "not allowed here"].map(|text| ReportCell::from(text.to_owned()));
+        let table = ReportTable {
+            heading: NOT_RUN,
+            columns: &[],
+            rows: vec![row.to_vec()],
+            spare: &[],
+            is_listing: true,
+        };
+        let listed = list(&table, Some(16));
+        assert_eq!(listed, "  Bash: git push\n    not allowed\n    here\n");
+        assert!(list(&ReportTable { rows: vec![], ..table }, Some(16)).is_empty());
+        assert_eq!(more(3), "3 more: --format json, html or markdown\n");
+    }
 }

@@ -1,13 +1,17 @@
 //! The list of what happened in a session: turns with their tool calls, and what came between.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::history::{
-    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
+    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, SetbackRecord, ToolRun,
+    ToolRunState,
 };
+use crate::recovery::RecoveryPlan;
 use crate::transcript::summarize_call;
 
 use super::super::super::sessions::{SessionsContext, event_lines, tool_outcome};
+use super::super::answer;
 use super::super::markup::{escaped, escaped_lines};
 
 /// How many events of a session are listed, the last ones; and of a sub-agent.
@@ -55,18 +59,29 @@ fn list(context: &SessionsContext, history: &SessionHistory, most: usize) -> Str
         );
     }
     text.push_str("<ol class=\"events\">\n");
-    for item in history.items.iter().skip(before) {
-        event(context, item, &mut text);
+    let mut items = history.items.iter().skip(before).peekable();
+    while let Some(item) = items.next() {
+        // A failure and the wait after it are one entry: an outage has many of both.
+        let is_setback = matches!(item.event, HistoryEvent::Setback(_));
+        let wait = items
+            .next_if(|next| is_setback && matches!(next.event, HistoryEvent::Wait(_)))
+            .map(|next| &next.event);
+        event(context, item, wait, &mut text);
     }
     text + "</ol>\n"
 }
 
-fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
+fn event(
+    context: &SessionsContext,
+    item: &HistoryItem,
+    wait: Option<&HistoryEvent>,
+    text: &mut String,
+) {
     let kind = match &item.event {
         HistoryEvent::Turn(_) => "turn",
         HistoryEvent::Message(message) if message.author == MessageAuthor::User => "prompt",
-        HistoryEvent::Setback(_) => "event bad",
-        HistoryEvent::Wait(_) => "event open",
+        HistoryEvent::Setback(SetbackRecord { plan: RecoveryPlan::Stop(_), .. }) => "event bad",
+        HistoryEvent::Setback(_) => "event open",
         HistoryEvent::Recovery(record) if !record.saved => "event bad",
         HistoryEvent::Requirement { passed: false, .. } => "event bad",
         HistoryEvent::Recovery(_) | HistoryEvent::Requirement { passed: true, .. } => "event good",
@@ -74,6 +89,7 @@ fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
         HistoryEvent::End(_) => "event bad",
         HistoryEvent::Message(_)
         | HistoryEvent::Process(_)
+        | HistoryEvent::Wait(_)
         | HistoryEvent::ModelSwitch { .. }
         | HistoryEvent::Compaction { .. }
         | HistoryEvent::HistoryChange { .. }
@@ -84,10 +100,14 @@ fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
     for line in event_lines(&item.event) {
         let _ = write!(text, "<p class=\"head\">{}</p>", escaped(&line));
     }
+    for line in wait.map(event_lines).unwrap_or_default() {
+        let _ = write!(text, "<p class=\"wait\">{}</p>", escaped(&line));
+    }
     match &item.event {
         HistoryEvent::Turn(turn) => {
             for said in turn.texts() {
-                paragraph(said, text);
+                let _ =
+                    write!(text, "<div class=\"answer\">{}</div>", answer::html(&beginning(said)));
             }
             if !turn.tools.is_empty() {
                 text.push_str("\n<ul class=\"tools\">\n");
@@ -98,7 +118,7 @@ fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
             }
         }
         HistoryEvent::Message(message) if message.author == MessageAuthor::User => {
-            paragraph(&message.text, text);
+            let _ = write!(text, "<p>{}</p>", escaped(&beginning(&message.text)));
         }
         HistoryEvent::Message(_)
         | HistoryEvent::Process(_)
@@ -117,12 +137,11 @@ fn event(context: &SessionsContext, item: &HistoryItem, text: &mut String) {
 }
 
 /// The beginning of a text.
-fn paragraph(said: &str, text: &mut String) {
+fn beginning(said: &str) -> Cow<'_, str> {
     let said = said.trim();
-    let end = said.char_indices().nth(TEXT_CHARS).map_or(said.len(), |(end, _)| end);
-    let more = if end < said.len() { " ..." } else { "" };
-    if !said.is_empty() {
-        let _ = write!(text, "<p>{}{more}</p>", escaped(&said[..end]));
+    match said.char_indices().nth(TEXT_CHARS) {
+        Some((end, _)) => format!("{} ...", &said[..end]).into(),
+        None => said.into(),
     }
 }
 
@@ -149,13 +168,14 @@ fn call(tool: &ToolRun, text: &mut String) {
 /// The end of the output of a call, which the reader opens.
 fn output_of(tool: &ToolRun) -> String {
     let output = tool.output_text();
-    let output = output.trim();
+    let output = output.trim().trim_start_matches("<tool_use_error>");
+    let output = output.trim_end_matches("</tool_use_error>");
     let from = output.char_indices().rev().nth(OUTPUT_CHARS - 1).map_or(0, |(at, _)| at);
     if output.is_empty() {
         return String::new();
     }
     format!(
-        "<details><summary>output</summary><pre>{}</pre></details>",
+        "<details><summary>output</summary><pre class=\"output\">{}</pre></details>",
         escaped_lines(&output[from..])
     )
 }

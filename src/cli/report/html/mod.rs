@@ -7,20 +7,26 @@ mod timeline;
 use std::fmt::Write as _;
 
 use crate::history::SessionHistory;
-use crate::report::{SessionReport, SessionTimeline, SessionsOverview, WorkDone};
+use crate::recovery::StopReason;
+use crate::report::{
+    ChangedFile, SessionOutcome, SessionReport, SessionTimeline, SessionsOverview, WorkDone,
+};
 use crate::tools::DiffLine;
 
 use super::super::sessions::{Column, SessionsContext};
 use super::answer;
 use super::document::{
-    BlockForm, CHANGED_FILES, CellTone, Figure, OUTCOMES, RECOVERIES, ReportBlock, ReportCell,
-    ReportDocument, ReportTable,
+    BlockForm, CHANGED_FILES, CellTone, Figure, NOT_RUN, OUTCOMES, RECOVERIES, REFUSED_CALL,
+    ReportBlock, ReportCell, ReportDocument, ReportTable,
 };
 use super::markup::{escaped, escaped_lines};
+use super::words::thousands;
 
 const STYLE: &str = include_str!("style.css");
 /// How many rows a listing has.
 const LISTED_MAX: usize = 2000;
+/// The number of changed lines up to which the changes of all files are open.
+const OPEN_LINES_MAX: usize = 60;
 /// The number of sessions that have a part of their own, the last used ones.
 pub(super) const DETAILED_MAX: usize = 200;
 
@@ -32,13 +38,22 @@ pub(super) fn session_page(
     timeline: &SessionTimeline,
 ) -> String {
     let mut body = blocks(document);
+    if !work.files.is_empty() {
+        let files = changes(work);
+        let _ = write!(body, "<section>\n<h2>{CHANGED_FILES}</h2>\n{files}</section>\n");
+    }
+    let tables = document.tables.iter().filter(|table| table.heading != CHANGED_FILES);
+    let (outcome, figures): (Vec<_>, Vec<_>) = tables.partition(|table| table.heading == NOT_RUN);
+    for table in outcome {
+        body.push_str(&section(table, ""));
+    }
     body.push_str(&timeline::section(history, timeline));
-    for table in &document.tables {
-        let files = if table.heading == CHANGED_FILES { changes(work) } else { String::new() };
-        body.push_str(&section_with(table, "", &files));
+    for table in figures {
+        body.push_str(&section(table, ""));
     }
     body.push_str(&events::sections(context, history));
-    page(document, &body)
+    let end = history.end.map(|end| SessionOutcome::Ended(end.reason));
+    page(document, &end.map_or_else(String::new, cause), &body)
 }
 
 /// Renders the page of many sessions, with a part for each of `parts`.
@@ -58,24 +73,35 @@ pub(super) fn overview_page(
     for (session, document) in parts {
         body.push_str(&part(document, session));
     }
-    page(document, &body)
+    page(document, "", &body)
 }
 
 /// The part of a page about one of many sessions, to which the table of sessions links.
 fn part(document: &ReportDocument, session: &SessionReport) -> String {
     let (title, status) = (escaped(&document.title), &document.status);
     let mut text = format!(
-        "<section class=\"part\" id=\"{}\">\n<p class=\"pill {}\">{}</p>\n<h2>{title}</h2>\n{}",
+        "<section class=\"part\" id=\"{}\">\n<p class=\"pill {}\">{}</p>\n<h2>{title}</h2>\n{}{}",
         escaped(&anchor(&session.subject.id)),
         class(status.tone),
         escaped(&status.text),
+        cause(session.outcome),
         definitions("facts", document.facts.iter().map(|(label, value)| (*label, escaped(value))))
     );
     for block in &document.blocks {
         text.push_str(&block_text(block));
     }
-    text.push_str(&changes(&session.work));
+    if !session.work.files.is_empty() {
+        let _ = write!(text, "<h2>{CHANGED_FILES}</h2>\n{}", changes(&session.work));
+    }
     text + "</section>\n"
+}
+
+/// The failure that a model error stands for, in words.
+fn cause(outcome: SessionOutcome) -> String {
+    let SessionOutcome::Ended(StopReason::ModelError(class)) = outcome else {
+        return String::new();
+    };
+    format!("<p class=\"cause bad\">{}</p>\n", escaped(class.info().meaning))
 }
 
 /// The name of a part of the page.
@@ -99,41 +125,59 @@ fn block_text(block: &ReportBlock) -> String {
             )
         }
         BlockForm::Data | BlockForm::Output => {
-            format!("<h2>{heading}</h2>\n<pre>{}</pre>\n", escaped_lines(&block.text))
+            let text = escaped_lines(&block.text);
+            format!("<h2>{heading}</h2>\n<pre class=\"output\" tabindex=\"0\">{text}</pre>\n")
         }
     }
 }
 
-/// The changes of each file, which the reader opens.
+/// The changed files with their changes, which are open if all of them are short.
 fn changes(work: &WorkDone) -> String {
+    let hunks = work.files.iter().flat_map(|file| &file.hunks);
+    let lines: usize = hunks.map(|hunk| hunk.lines.len()).sum();
+    let open = if lines <= OPEN_LINES_MAX { " open" } else { "" };
     let mut text = String::new();
-    for file in work.files.iter().filter(|file| !file.hunks.is_empty()) {
-        let _ = write!(
-            text,
-            "<details class=\"diff\"><summary>{} <b class=\"good\">+{}</b> \
-             <b class=\"bad\">-{}</b></summary>\n<pre>",
-            escaped(&file.path),
-            file.added,
-            file.removed
-        );
-        for hunk in &file.hunks {
-            let _ = writeln!(text, "<i>@@ -{} +{} @@</i>", hunk.old_start, hunk.new_start);
-            for line in &hunk.lines {
-                let marked = escaped(&line.marked());
-                let _ = match line {
-                    DiffLine::Kept(_) => writeln!(text, "{marked}"),
-                    DiffLine::Removed(_) => writeln!(text, "<del>{marked}</del>"),
-                    DiffLine::Added(_) => writeln!(text, "<ins>{marked}</ins>"),
-                };
+    for file in &work.files {
+        let mut heading = format!("<span>{}</span>", escaped(&file.path));
+        for (tone, sign, count) in [("good", "+", file.added), ("bad", "-", file.removed)] {
+            if count > 0 {
+                let count = thousands(u64::try_from(count).unwrap_or(u64::MAX));
+                let _ = write!(heading, " <b class=\"{tone}\">{sign}{count}</b>");
             }
         }
-        let more = if file.is_cut { "...\n" } else { "" };
-        let _ = writeln!(text, "{more}</pre></details>");
+        if file.is_new {
+            heading.push_str(" <small>new</small>");
+        }
+        if file.hunks.is_empty() {
+            let _ = writeln!(text, "<p class=\"diff\">{heading}</p>");
+            continue;
+        }
+        let _ = write!(
+            text,
+            "<details class=\"diff\"{open}><summary>{heading}</summary>\n<pre tabindex=\"0\">"
+        );
+        hunk_lines(file, &mut text);
+        let _ = writeln!(text, "</pre></details>");
     }
     text
 }
 
-fn page(document: &ReportDocument, body: &str) -> String {
+fn hunk_lines(file: &ChangedFile, text: &mut String) {
+    for hunk in &file.hunks {
+        let _ = writeln!(text, "<i>@@ -{} +{} @@</i>", hunk.old_start, hunk.new_start);
+        for line in &hunk.lines {
+            let marked = escaped(&line.marked());
+            let _ = match line {
+                DiffLine::Kept(_) => writeln!(text, "{marked}"),
+                DiffLine::Removed(_) => writeln!(text, "<del>{marked}</del>"),
+                DiffLine::Added(_) => writeln!(text, "<ins>{marked}</ins>"),
+            };
+        }
+    }
+    text.push_str(if file.is_cut { "...\n" } else { "" });
+}
+
+fn page(document: &ReportDocument, cause: &str, body: &str) -> String {
     let (title, status) = (escaped(&document.title), &document.status);
     let (tone, status) = (class(status.tone), escaped(&status.text));
     let facts =
@@ -153,7 +197,7 @@ fn page(document: &ReportDocument, body: &str) -> String {
          content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title} · {status}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <header>\n<p class=\"brand\">outlast report</p>\n\
-         <p class=\"pill {tone}\">{status}</p>\n<h1>{title}</h1>\n{facts}{figures}</header>\n\
+         <p class=\"pill {tone}\">{status}</p>\n<h1>{title}</h1>\n{cause}{facts}{figures}</header>\n\
          {notes}{body}<footer>Written by outlast report. Times leave out the gaps between the \
          processes of a session.</footer>\n</main>\n</body>\n</html>\n"
     )
@@ -177,25 +221,21 @@ fn figure_value(figure: &Figure) -> String {
 
 /// A section with a table, and bars before it.
 fn section(table: &ReportTable, bars: &str) -> String {
-    section_with(table, bars, "")
-}
-
-/// The same with something after the table.
-fn section_with(table: &ReportTable, bars: &str, after: &str) -> String {
     let ReportTable { heading, columns, rows, .. } = table;
     let mut text = format!(
         "<section>\n<h2>{heading}</h2>\n{bars}<div class=\"scroll\" role=\"region\" \
          aria-label=\"{heading}\" tabindex=\"0\">\n<table>\n<thead><tr>"
     );
-    for (name, column) in *columns {
-        let _ = write!(text, "<th scope=\"col\"{}>{name}</th>", side(*column));
+    let order = column_order(columns);
+    for (name, column) in order.iter().map(|place| columns[*place]) {
+        let _ = write!(text, "<th scope=\"col\"{}>{name}</th>", side(column));
     }
     text.push_str("</tr></thead>\n<tbody>\n");
     let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
     for row in rows.iter().take(listed) {
         text.push_str("<tr>");
-        for (cell, (_, column)) in row.iter().zip(*columns) {
-            text.push_str(&table_cell(cell, *column));
+        for place in &order {
+            text.push_str(&table_cell(&row[*place], columns[*place]));
         }
         text.push_str("</tr>\n");
     }
@@ -204,10 +244,25 @@ fn section_with(table: &ReportTable, bars: &str, after: &str) -> String {
     if more > 0 {
         let _ = writeln!(text, "<p>{more} more: --format json has all.</p>");
     }
-    text + after + "</section>\n"
+    text + "</section>\n"
 }
 
-fn table_cell(cell: &ReportCell, column: Column) -> String {
+/// The order of columns on a page: the outcome and the prompt first, so that a phone shows them.
+fn column_order(columns: &[(&str, Column)]) -> Vec<usize> {
+    let rank = |place: &usize| match columns[*place].0 {
+        "Outcome" => 0,
+        "Prompt" => 1,
+        "Session" => 3,
+        _ => 2,
+    };
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    if columns.iter().any(|(name, _)| *name == "Prompt") {
+        order.sort_by_key(rank);
+    }
+    order
+}
+
+fn table_cell(cell: &ReportCell, (name, column): (&str, Column)) -> String {
     let text = escaped(&cell.text);
     let text = match &cell.anchor {
         Some(id) => format!("<a href=\"#{}\">{text}</a>", escaped(&anchor(id))),
@@ -218,7 +273,12 @@ fn table_cell(cell: &ReportCell, column: Column) -> String {
         Column::Right => "right",
     };
     let tone = if cell.tone == CellTone::Plain { "" } else { "tone" };
-    let classes = [side, tone, class(cell.tone)].join(" ");
+    let kind = match name {
+        "Prompt" | REFUSED_CALL => "text",
+        "Session" => "id",
+        _ => "",
+    };
+    let classes = [side, tone, class(cell.tone), kind].join(" ");
     match classes.split_whitespace().collect::<Vec<_>>().join(" ").as_str() {
         "" => format!("<td>{text}</td>"),
         classes => format!("<td class=\"{classes}\">{text}</td>"),
