@@ -87,7 +87,7 @@ pub async fn run(
     }
     let _ = catch_async_panic(world.end_servers(reason)).await;
     drop(leftovers);
-    let reason = close(&mut world, broken).await;
+    let reason = close(&mut world, broken);
     settle_shared_work(&mut world).await;
     world.outcome(reason)
 }
@@ -114,7 +114,7 @@ fn flatten_result(
 }
 
 /// Closes a session even after an internal error. A session that panicked does not run again.
-async fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
+fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
     let closed = match broken {
         Ok(reason) => {
             catch_panic(|| world.close(reason)).map(|()| reason).map_err(|it| it.to_string())
@@ -142,7 +142,7 @@ pub(super) async fn run_subagent(
     let broken = flatten_result(catch_async_panic(Box::pin(run)).await);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     let _ = catch_async_panic(world.end_work(reason)).await;
-    close(world, broken).await
+    close(world, broken)
 }
 
 fn machine(setup: &Setup) -> Run {

@@ -114,6 +114,8 @@ impl Trace {
     /// build id.
     #[cfg(target_os = "linux")]
     fn take() -> Option<Self> {
+        use std::fmt::Write as _;
+
         use object::{Object as _, ObjectKind};
 
         unsafe extern "C" {
@@ -122,12 +124,13 @@ impl Trace {
         }
         let program = std::fs::read("/proc/self/exe").ok()?;
         let file = object::File::parse(program.as_slice()).ok()?;
-        let build_id = file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect();
-        let start = match file.kind() {
-            ObjectKind::Dynamic => (&raw const __ehdr_start).addr(),
-            // It lies where its addresses say.
-            _ => 0,
-        };
+        let mut build_id = String::new();
+        for byte in file.build_id().ok()?? {
+            write!(build_id, "{byte:02x}").ok()?;
+        }
+        // A program that is not loaded at a random address lies where its addresses say.
+        let is_moved = file.kind() == ObjectKind::Dynamic;
+        let start = if is_moved { (&raw const __ehdr_start).addr() } else { 0 };
         let mut addresses = Vec::new();
         backtrace::trace(|frame| {
             addresses.push(frame.ip().addr().saturating_sub(start));

@@ -27,6 +27,9 @@ const TURNS: usize = 50;
 const ROUNDS: usize = 5;
 const BARE: &str = "OUTLAST_BENCH_BARE";
 
+/// Starts a run against the server at a base URL, in a scratch folder.
+type Spawn = fn(&str, &Path) -> Child;
+
 struct Measured {
     first_request: Duration,
     gaps: Vec<Duration>,
@@ -45,7 +48,7 @@ fn main() {
         "{:<12}{:>16}{:>12}{:>12}{:>12}{:>14}",
         "", "first request", "gap p50", "gap max", "CPU a turn", "resident"
     );
-    let rows: [(&str, fn(&str, &Path) -> Child); 3] = [
+    let rows: [(&str, Spawn); 3] = [
         ("bare loop", spawn_bare),
         ("no sandbox", |base, scratch| spawn_outlast(base, scratch, "off")),
         ("sandbox", |base, scratch| spawn_outlast(base, scratch, "workspace")),
@@ -121,7 +124,7 @@ fn bare_loop(base: &str) {
 }
 
 /// Serves one run and takes its times.
-fn measure(spawn: fn(&str, &Path) -> Child, scratch: &Path) -> Measured {
+fn measure(spawn: Spawn, scratch: &Path) -> Measured {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));
     let tape = Arc::new(Mutex::new(ServerTimings::default()));

@@ -21,10 +21,7 @@ async fn every_builtin_scenario_ends_as_its_file_expects() {
     all(list().into_iter().map(|listing| async move {
         // It brings a server of its own.
         let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
-        let trace = trial.work().join("trace");
-        let debug = ["--", "--debug=outlast=trace,hyper_util=trace,reqwest=trace,rustls=trace"];
-        let ended =
-            trial.args(debug).args(["--debug-file".as_ref(), trace.as_os_str()]).run().await;
+        let ended = trial.run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
         let exit = ended.code.unwrap_or_default();
         let line = format!("outlast: rehearsed {}: exit {exit}, as expected\n", listing.name);

@@ -509,7 +509,7 @@ mod tests {
     fn read_grants_exclude_denied_paths() {
         let ground = Ground::new();
         let mut grants = Vec::new();
-        let denied = [ground.at("home/.ssh"), ground.at("home/.netrc")];
+        let denied = [ground.at("home/.netrc"), ground.at("home/.ssh")];
         grant_siblings(&ground.at("home"), &denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
         grants.clear();
