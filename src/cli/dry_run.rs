@@ -47,10 +47,12 @@ pub(super) fn dry_run(
 
 fn confines_helper(settings: &Settings, toolbox: &Toolbox) -> bool {
     let programs = user_programs(settings, toolbox);
-    settings.tools.sandbox.mode != SandboxMode::Off
-        && settings.chain.endpoints.iter().any(|endpoint| {
-            matches!(&endpoint.credential, CredentialSource::Helper(command) if programs.confines(&command.job()))
-        })
+    let is_confined = |credential: &CredentialSource| {
+        let CredentialSource::Helper(command) = credential else { return false };
+        programs.confines(&command.job())
+    };
+    let mut credentials = settings.chain.endpoints.iter().map(|endpoint| &endpoint.credential);
+    settings.tools.sandbox.mode != SandboxMode::Off && credentials.any(is_confined)
 }
 
 /// Checks that a price is known for each model, if there is a budget.

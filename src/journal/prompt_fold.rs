@@ -19,7 +19,7 @@ impl PromptFold {
     /// Takes in the next line.
     pub fn observe(&mut self, entry: &JournalEntry) {
         match entry {
-            JournalEntry::Message(said) => self.message(said),
+            JournalEntry::Message(message) => self.message(message),
             JournalEntry::Record(record) => self.record(record),
             JournalEntry::UnreadTransition => self.recorded = RecordedPrompt::default(),
             JournalEntry::Link { .. } | JournalEntry::Title(_) | JournalEntry::Other => {}
@@ -31,15 +31,15 @@ impl PromptFold {
         self.recorded
     }
 
-    fn message(&mut self, said: &MessageEntry) {
+    fn message(&mut self, entry: &MessageEntry) {
         self.begin_after_end();
-        if !said.ours {
+        if !entry.ours {
             return;
         }
-        let blocks = &said.message.content;
-        match said.message.role {
-            Role::Assistant => self.recorded.reply(blocks, said.stop_reason.as_deref()),
-            Role::User => self.recorded.told(blocks, said.structured.as_ref()),
+        let blocks = &entry.message.content;
+        match entry.message.role {
+            Role::Assistant => self.recorded.reply(blocks, entry.stop_reason.as_deref()),
+            Role::User => self.recorded.told(blocks, entry.structured.as_ref()),
         }
     }
 

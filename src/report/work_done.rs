@@ -118,7 +118,10 @@ fn answer(history: &SessionHistory) -> Option<Answer> {
 
 /// The last text of the model since the last prompt.
 fn last_text(history: &SessionHistory) -> Option<String> {
-    let is_prompt = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Message(message) if message.author == MessageAuthor::User);
+    let is_prompt = |item: &HistoryItem| {
+        let HistoryEvent::Message(message) = &item.event else { return false };
+        message.author == MessageAuthor::User
+    };
     let since = history.items.iter().rposition(is_prompt);
     let turns = history.items.iter().skip(since.unwrap_or(0)).filter_map(HistoryItem::turn);
     let mut texts = turns.map(|turn| turn.texts().collect::<Vec<_>>().join("\n\n"));

@@ -24,10 +24,28 @@ pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     all.into_iter().chain(device_grants(TerminalAccess::Closed)).collect()
 }
 
-/// Those of `places`, which are in order, that are a folder or lie in it.
-pub(super) fn places_within<'a>(places: &'a [PathBuf], folder: &Path) -> &'a [PathBuf] {
-    let from = &places[places.partition_point(|place| place.as_path() < folder)..];
-    &from[..from.partition_point(|place| place.starts_with(folder))]
+/// Places that are denied, in order: what lies in a folder stands together behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeniedInOrder<'a>(&'a [PathBuf]);
+
+impl<'a> DeniedInOrder<'a> {
+    pub(super) fn sort(places: &'a mut [PathBuf]) -> Self {
+        places.sort_unstable();
+        Self(places)
+    }
+
+    /// Those that are this folder or lie in it.
+    fn within(self, folder: &Path) -> Self {
+        let from = &self.0[self.0.partition_point(|place| place.as_path() < folder)..];
+        Self(&from[..from.partition_point(|place| place.starts_with(folder))])
+    }
+
+    /// Those that lie in this folder.
+    pub(super) fn below(self, folder: &Path) -> Self {
+        let Self(within) = self.within(folder);
+        let itself = within.partition_point(|place| place == folder);
+        Self(&within[itself..])
+    }
 }
 
 /// The folder in `folder` through which the way to `place` leads, if it exists.
@@ -36,13 +54,13 @@ fn is_way(folder: &Path, place: &Path) -> Option<PathBuf> {
     Some(folder.join(first)).filter(|way| way.is_dir())
 }
 
-/// Grants the content of a cache without the denied places, which are in order. Where a folder holds one of them,
+/// Grants the content of a cache without the denied places in it. Where a folder holds one of them,
 /// folders may be added, and nothing removed, renamed or linked: the credential would get another
 /// name, which the next command may read.
-pub(super) fn grant_cache(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
-    let denied = places_within(denied, folder);
-    let ways: Vec<PathBuf> = denied.iter().filter_map(|place| is_way(folder, place)).collect();
-    let holds_one = denied.iter().any(|place| place.parent() == Some(folder));
+pub(super) fn grant_cache(folder: &Path, denied: DeniedInOrder<'_>, grants: &mut Vec<PathRule>) {
+    let denied = denied.within(folder);
+    let ways: Vec<PathBuf> = denied.0.iter().filter_map(|place| is_way(folder, place)).collect();
+    let holds_one = denied.0.iter().any(|place| place.parent() == Some(folder));
     if ways.is_empty() && !holds_one {
         grants.push(PathRule::new(folder, PathAccess::Change));
         return;
@@ -50,19 +68,19 @@ pub(super) fn grant_cache(folder: &Path, denied: &[PathBuf], grants: &mut Vec<Pa
     grants.push(PathRule::new(folder, PathAccess::AddFolders));
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        match places_within(denied, &path) {
+        match denied.within(&path).0 {
             [] => grants.push(PathRule::new(path, PathAccess::Change)),
             [first, ..] if *first == path => {}
-            within => grant_cache(&path, within, grants),
+            _ => grant_cache(&path, denied, grants),
         }
     }
 }
 
-/// Grants the content of `folder` without the denied places, which are in order, by granting what is
-/// beside them. What comes to be there later is not granted before the next command.
-pub(super) fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
-    let within = places_within(denied, folder);
-    match within {
+/// Grants the content of `folder` without the denied places in it, by granting what is beside
+/// them. What comes to be there later is not granted before the next command.
+pub(super) fn grant_siblings(folder: &Path, denied: DeniedInOrder<'_>, grants: &mut Vec<PathRule>) {
+    let within = denied.within(folder);
+    match within.0 {
         [] => {
             grants.push(PathRule::new(folder, PathAccess::Read));
             return;
@@ -72,6 +90,7 @@ pub(super) fn grant_siblings(folder: &Path, denied: &[PathBuf], grants: &mut Vec
     }
     // A folder may be closed to lists and yet open to those who know the way.
     let mut ways: Vec<PathBuf> = within
+        .0
         .iter()
         .filter_map(|place| place.strip_prefix(folder).ok()?.iter().next())
         .map(|name| folder.join(name))

@@ -1,5 +1,6 @@
 //! Which paths commands may touch. Looks at the file system.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -18,7 +19,7 @@ use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
 use super::logins::{LoginPlaces, logins};
 use super::mounts;
 use super::path_grants::{
-    TerminalAccess, device_grants, grant_cache, grant_siblings, places_within,
+    DeniedInOrder, TerminalAccess, device_grants, grant_cache, grant_siblings,
 };
 use super::settings::SandboxSettings;
 
@@ -57,9 +58,9 @@ pub(super) struct SandboxPolicy {
     denied_reads: Vec<PathBuf>,
     /// Permission rules that the kernel does not enforce.
     rules_not_held: Vec<String>,
-    /// Folders of caches, in order. They are made if they are missing: the kernel grants no other,
-    /// and a tool that cannot create its cache fails.
-    tool_caches: Vec<PathBuf>,
+    /// Folders of caches that are made if they are missing: the kernel grants no other, and a tool
+    /// that cannot create its cache fails.
+    tool_caches: BTreeSet<PathBuf>,
     own_temp: Option<PathBuf>,
     /// The login files of programs, but for those that the user denied.
     logins: Vec<LoginPlaces>,
@@ -117,7 +118,6 @@ impl SandboxPolicy {
             policy.roots = [&tree[..], &caches, &temporary].concat();
             policy.roots.extend(around.cache_locks().filter(is_open));
             policy.tool_caches = caches.into_iter().filter(|it| around.may_make(it)).collect();
-            policy.tool_caches.sort_unstable();
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
@@ -249,7 +249,7 @@ impl SandboxPolicy {
     /// Whether a folder that commands write to is granted in parts where a credential is in it: a
     /// cache, in which programs have folders of their own.
     fn can_split(&self, root: &Path) -> bool {
-        self.tool_caches.binary_search_by(|cache| cache.as_path().cmp(root)).is_ok()
+        self.tool_caches.contains(root)
             && !self.working_tree.iter().any(|tree| root.starts_with(tree))
     }
 
@@ -271,19 +271,17 @@ impl SandboxPolicy {
         // One of them may have become a link since the run began.
         let links = denied.iter().filter(|place| fs::read_link(place).is_ok());
         denied.extend(links.map(|link| resolve(link)).collect::<Vec<_>>());
-        denied.sort_unstable();
+        let denied = DeniedInOrder::sort(&mut denied);
         for root in &self.roots {
             if self.can_split(root) {
-                grant_cache(root, &denied, &mut grants);
+                grant_cache(root, denied, &mut grants);
             } else {
                 grants.push(PathRule::new(root, PathAccess::Change));
             }
         }
-        grant_siblings(Path::new("/"), &denied, &mut grants);
+        grant_siblings(Path::new("/"), denied, &mut grants);
         for allowed in &self.secrets.allowed {
-            let within = places_within(&denied, allowed).iter();
-            let deeper: Vec<PathBuf> = within.filter(|place| *place != allowed).cloned().collect();
-            grant_siblings(allowed, &deeper, &mut grants);
+            grant_siblings(allowed, denied.below(allowed), &mut grants);
         }
         grants.extend(device_grants(self.terminals));
         let is_open = |folder: &&PathBuf| {
@@ -509,11 +507,12 @@ mod tests {
     fn read_grants_exclude_denied_paths() {
         let ground = Ground::new();
         let mut grants = Vec::new();
-        let denied = [ground.at("home/.netrc"), ground.at("home/.ssh")];
-        grant_siblings(&ground.at("home"), &denied, &mut grants);
+        let mut denied = [ground.at("home/.ssh"), ground.at("home/.netrc"), ground.at("home.x")];
+        let denied = DeniedInOrder::sort(&mut denied);
+        grant_siblings(&ground.at("home"), denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
         grants.clear();
-        grant_siblings(&ground.at("beside"), &denied, &mut grants);
+        grant_siblings(&ground.at("beside"), denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("beside"), PathAccess::Read)]);
     }
 

@@ -8,6 +8,7 @@ use crate::history::{
     ToolRunState,
 };
 use crate::recovery::RecoveryPlan;
+use crate::tools::refusal_reason;
 use crate::transcript::summarize_call;
 
 use super::super::super::sessions::{SessionsContext, event_lines, tool_outcome};
@@ -62,9 +63,9 @@ fn list(context: &SessionsContext, history: &SessionHistory, most: usize) -> Str
     let mut items = history.items.iter().skip(before).peekable();
     while let Some(item) = items.next() {
         // A failure and the wait after it are one entry: an outage has many of both.
-        let is_setback = matches!(item.event, HistoryEvent::Setback(_));
+        let is_failure = matches!(item.event, HistoryEvent::Setback(_));
         let wait = items
-            .next_if(|next| is_setback && matches!(next.event, HistoryEvent::Wait(_)))
+            .next_if(|next| is_failure && matches!(next.event, HistoryEvent::Wait(_)))
             .map(|next| &next.event);
         event(context, item, wait, &mut text);
     }
@@ -168,8 +169,7 @@ fn call(tool: &ToolRun, text: &mut String) {
 /// The end of the output of a call, which the reader opens.
 fn output_of(tool: &ToolRun) -> String {
     let output = tool.output_text();
-    let output = output.trim().trim_start_matches("<tool_use_error>");
-    let output = output.trim_end_matches("</tool_use_error>");
+    let output = refusal_reason(&output);
     let from = output.char_indices().rev().nth(OUTPUT_CHARS - 1).map_or(0, |(at, _)| at);
     if output.is_empty() {
         return String::new();
