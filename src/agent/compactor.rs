@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Bounds, ModelReply, Reasoning, ReasoningField, WebSearch, web_search_price};
+use crate::model::{Bounds, ModelReply, Reasoning, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,
+    OptionalField, RefusedCap, RefusedField, RejectedContent, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -44,6 +44,11 @@ const NAMED: usize = 5;
 /// A request below so many tokens fits into the smallest window of a model that can use tools, so a
 /// refusal of it as too long is implausible.
 const SMALL_REQUEST: u64 = 16_000;
+
+/// The fields that ask a model to think or to do more, the first one that a refusal is about first:
+/// one of thinking may name effort as its replacement.
+const REASONING: &[OptionalField] = &[OptionalField::Effort, OptionalField::Thinking];
+const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
 
 /// The state of compaction.
 #[derive(Default)]
@@ -211,8 +216,8 @@ impl ContextView<'_> {
                 AvailableMitigations {
                     rounds: drops < DROPS_MAX,
                     output: output || refused_cap,
-                    thinking: self.is_refused_for_reasoning(fault, ask.purpose),
-                    cache_marks: self.is_refused_for_cache_marks(fault),
+                    thinking: self.is_refused_for(REASONING, fault, ask.purpose),
+                    cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
                     ..AvailableMitigations::NONE
                 }
             }
@@ -225,13 +230,13 @@ impl ContextView<'_> {
                 // Lowering the output cap does not help above the compaction threshold.
                 let crowded = self.conversation.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let thinking = self.is_refused_for_reasoning(fault, ask.purpose);
+                let thinking = self.is_refused_for(REASONING, fault, ask.purpose);
                 AvailableMitigations {
                     media: has_media(messages),
                     block,
                     output: output || refused_cap,
                     thinking,
-                    cache_marks: self.is_refused_for_cache_marks(fault),
+                    cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
                     ..makers
                 }
             }
@@ -239,7 +244,7 @@ impl ContextView<'_> {
     }
 
     fn asks_for_thinking(&self, purpose: CallPurpose) -> bool {
-        self.sends_field(ReasoningField::Thinking, &self.reasoning_of(purpose))
+        self.sends_field(OptionalField::Thinking, &self.reasoning_of(purpose))
     }
 
     fn reasoning_of(&self, purpose: CallPurpose) -> Reasoning {
@@ -252,26 +257,36 @@ impl ContextView<'_> {
     }
 
     /// Whether requests with this reasoning have the field.
-    fn sends_field(&self, field: ReasoningField, reasoning: &Reasoning) -> bool {
+    fn sends_field(&self, field: OptionalField, reasoning: &Reasoning) -> bool {
         let endpoint = self.caller.endpoint();
         let model = endpoint.facts.name.as_str();
-        reasoning.has_field(model, field) && endpoint.client.accepts_field(model, field)
+        let is_wanted = match field {
+            OptionalField::Thinking => reasoning.asks_for_thinking(model),
+            OptionalField::Effort => reasoning.asks_for_effort(model),
+            OptionalField::CacheControl => true,
+        };
+        is_wanted && endpoint.client.accepts_field(model, field)
     }
 
-    /// Whether the refusal is about a field of the request that it can do without.
-    fn is_refused_for_reasoning(&self, fault: &Fault, purpose: CallPurpose) -> bool {
-        self.refused_field(fault, &self.reasoning_of(purpose)).is_some()
+    /// Whether the refusal is about one of these fields, and the request has it.
+    fn is_refused_for(
+        &self,
+        fields: &[OptionalField],
+        fault: &Fault,
+        purpose: CallPurpose,
+    ) -> bool {
+        self.refused_field(fields, fault, &self.reasoning_of(purpose)).is_some()
     }
 
-    /// The field for thinking or effort that the request has and a refusal is about.
-    fn refused_field(&self, fault: &Fault, reasoning: &Reasoning) -> Option<ReasoningField> {
-        let effort = fault.is_about_effort().then_some(ReasoningField::Effort);
-        let thinking = fault.is_about_asking_for_thinking().then_some(ReasoningField::Thinking);
-        effort.into_iter().chain(thinking).find(|field| self.sends_field(*field, reasoning))
-    }
-
-    fn is_refused_for_cache_marks(&self, fault: &Fault) -> bool {
-        self.caller.endpoint().client.marks_cache() && fault.is_about_cache_marks()
+    /// The first of these fields that the request has and a refusal is about.
+    fn refused_field(
+        &self,
+        fields: &[OptionalField],
+        fault: &Fault,
+        reasoning: &Reasoning,
+    ) -> Option<OptionalField> {
+        let mut fields = fields.iter().copied();
+        fields.find(|field| fault.refuses(*field) && self.sends_field(*field, reasoning))
     }
 
     /// Whether the request contradicts its refusal, and the request before was not refused for the
@@ -295,7 +310,7 @@ impl ContextView<'_> {
                 };
                 let has_thinking = self.asks_for_thinking(ask.purpose)
                     || messages.iter().flat_map(|message| &message.content).any(is_thinking);
-                fault.fault.is_about_asking_for_thinking() && !has_thinking
+                fault.fault.refuses(OptionalField::Thinking) && !has_thinking
             }
             ErrorClass::Aborted
             | ErrorClass::ApiTimeout
@@ -474,12 +489,14 @@ impl ContextView<'_> {
             Trim::Folds => self.fold(),
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),
-            Trim::ThinkingParameter => self.drop_refused_field(),
-            Trim::CacheMarks => self.caller.endpoint().client.drop_cache_marks(),
+            Trim::ThinkingParameter => self.drop_refused_field(REASONING),
+            Trim::CacheMarks => self.drop_refused_field(CACHE_MARKS),
         }
     }
 
-    fn drop_refused_field(&mut self) {
+    /// Sends requests without the one of these fields that was refused from now on, also when the
+    /// session is resumed.
+    fn drop_refused_field(&mut self, fields: &[OptionalField]) {
         let Some(fault) = self.caller.last_fault() else { return };
         let endpoint = self.caller.endpoint();
         let reasoning = if self.compactor.summarising.is_some() {
@@ -487,8 +504,10 @@ impl ContextView<'_> {
         } else {
             self.caller.reasoning_for(endpoint, self.conversation)
         };
-        let Some(field) = self.refused_field(fault, &reasoning) else { return };
+        let Some(field) = self.refused_field(fields, fault, &reasoning) else { return };
         endpoint.client.drop_field(&endpoint.facts.name, field);
+        let (host, model) = (endpoint.client.host(), endpoint.facts.name.clone());
+        self.conversation.journal.refused_field(RefusedField { host, model, field });
     }
 
     fn fold(&mut self) {

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use crate::journal::UndoneCalls;
 use crate::process::{Panic, catch_async_panic, catch_panic};
-use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
+use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, RefusedField, Run, StopReason};
 use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{History, fixed_bytes};
 
@@ -228,6 +228,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
     let learned = &resumed.output_limits;
     let output_limits = setup.endpoints.iter().map(|rung| output_limit(rung, learned)).collect();
+    drop_refused_fields(&setup.endpoints, &resumed.refused_fields);
     let accounting = Accounting::new(
         deps.ledger.clone(),
         context.mark.as_ref().map(|mark| mark.id.clone()),
@@ -304,6 +305,19 @@ fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
             let _ = post.send(RunEvent::Task(Box::new(task)));
         }
     });
+}
+
+/// Sends requests without the fields that the session knows to be refused.
+fn drop_refused_fields(endpoints: &[ModelEndpoint], refused_fields: &[RefusedField]) {
+    for endpoint in endpoints {
+        let host = endpoint.client.host();
+        for RefusedField { model, field, .. } in refused_fields
+            .iter()
+            .filter(|refused| refused.host == host && refused.model == endpoint.facts.name)
+        {
+            endpoint.client.drop_field(model, *field);
+        }
+    }
 }
 
 /// The output limit of a model, as known or as learned.

@@ -14,8 +14,8 @@ use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits, Reasoning};
 use crate::recovery::{
-    ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall,
-    StopReason,
+    ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, RefusedField,
+    Run, Shortfall, StopReason,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
@@ -124,6 +124,7 @@ pub struct ResumedState {
     pub windows: Vec<(String, u64)>,
     /// Learned output limits by the label of the model, in tokens.
     pub output_limits: Vec<(String, u32)>,
+    pub refused_fields: Vec<RefusedField>,
     /// The sub-agents of the resumed session.
     pub agents: Vec<PastAgent>,
     /// The background work of the resumed session.

@@ -3,10 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::model::{
-    ModelClient, ModelReply, RateLimits, ReasoningField, Renewal, RequestContent, StreamProgress,
-};
-use crate::recovery::{Fault, ModelCall, Standing};
+use crate::model::{ModelClient, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
+use crate::recovery::{Fault, ModelCall, OptionalField, Standing};
 
 /// A boxed future, so that endpoints of different kinds can stand in one model chain.
 pub type TransportFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -37,17 +35,15 @@ pub trait Transport: Send + Sync {
     /// Whether the endpoint has answered this process successfully.
     fn standing(&self) -> Standing;
 
-    /// Whether requests mark what the prompt cache may keep.
-    fn marks_cache(&self) -> bool;
+    /// The host of the service.
+    fn host(&self) -> String;
 
-    /// Sends requests without such marks from now on.
-    fn drop_cache_marks(&self);
-
-    /// Whether requests to `model` may have the field: the service has not refused it.
-    fn accepts_field(&self, model: &str, field: ReasoningField) -> bool;
+    /// Whether requests to `model` may have the field: no setting forbids it, and the service has
+    /// not refused it.
+    fn accepts_field(&self, model: &str, field: OptionalField) -> bool;
 
     /// Sends requests to `model` without the field from now on.
-    fn drop_field(&self, model: &str, field: ReasoningField);
+    fn drop_field(&self, model: &str, field: OptionalField);
 
     /// The rate limits that the latest response reported.
     fn rate_limits(&self) -> Option<RateLimits>;
@@ -85,19 +81,15 @@ impl Transport for ModelClient {
         self.standing()
     }
 
-    fn marks_cache(&self) -> bool {
-        self.marks_cache()
+    fn host(&self) -> String {
+        self.host()
     }
 
-    fn drop_cache_marks(&self) {
-        self.drop_cache_marks();
-    }
-
-    fn accepts_field(&self, model: &str, field: ReasoningField) -> bool {
+    fn accepts_field(&self, model: &str, field: OptionalField) -> bool {
         self.accepts_field(model, field)
     }
 
-    fn drop_field(&self, model: &str, field: ReasoningField) {
+    fn drop_field(&self, model: &str, field: OptionalField) {
         self.drop_field(model, field);
     }
 

@@ -12,7 +12,7 @@ use clap::builder::StyledStr;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 
-use crate::process::{catch_panic, forbid_dumps, record_panics};
+use crate::process::{catch_panic, forbid_dumps, hide_argument_texts, record_panics};
 
 use super::args::{self, CliRequest, ProgramName, RequestedOutput, split_directory, wanted_colors};
 use super::batch;
@@ -67,10 +67,11 @@ pub fn main() -> ExitCode {
     // From here on a signal leads to a result.
     let listening = signals::listen();
     record_panics();
+    let mut words: Vec<OsString> = env::args_os().collect();
+    hide_argument_texts();
     forbid_dumps();
-    let mut words = env::args_os();
-    let name = ProgramName::of(words.next().as_deref());
-    let whole: Vec<OsString> = words.collect();
+    let whole = words.split_off(words.len().min(1));
+    let name = ProgramName::of(words.first().map(OsString::as_os_str));
     let colors = wanted_colors(&whole);
     let (directory, raw) = split_directory(whole);
     let wanted = Arc::new(RequestedOutput::scan(&raw, name));

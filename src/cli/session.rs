@@ -373,6 +373,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
         awaits_tools: restored.deferred,
         windows: restored.windows,
         output_limits: restored.output_limits,
+        refused_fields: restored.refused_fields,
         agents,
         background: restored.background,
         cost_before,

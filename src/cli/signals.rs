@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::{self, InterruptReceiver, InterruptSender};
-use crate::process::{IncomingSignals, ReceivedSignal, is_ignored, is_own_command};
+use crate::process::{IncomingSignals, ReceivedSignal, is_ignored};
 use crate::recovery::Interrupt;
 
 /// Handled signals: those that ask a process to end, and would end it without a result by default.
@@ -107,11 +107,11 @@ async fn forward(
 ) {
     let mut last: Option<Instant> = None;
     while let Ok(received) = incoming.next().await {
-        let ReceivedSignal { signal, sender } = received;
+        let ReceivedSignal { signal, is_of_descendant } = received;
         let Some((_, meaning)) = ENDING.iter().find(|(known, _)| *known == signal) else {
             continue;
         };
-        if sender.is_some_and(is_own_command) {
+        if is_of_descendant {
             disregard
                 .send_if_modified(|known| known.is_none() && known.replace(received).is_none());
             continue;

@@ -284,6 +284,7 @@ impl HistoryBuilder {
             | JournalRecord::Forked(_)
             | JournalRecord::Repair { .. }
             | JournalRecord::OutputLimit { .. }
+            | JournalRecord::RefusedField(_)
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::UndoneCalls(_) => {}
             JournalRecord::FailedCheck(check) => self.failed_check = Some(Box::new(check)),

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::recovery::{Limits, Money, RecoveryRecord, StopReason, ToolCallRecord, Transition};
+use crate::recovery::{
+    Limits, Money, RecoveryRecord, RefusedField, StopReason, ToolCallRecord, Transition,
+};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
@@ -132,6 +134,8 @@ pub enum JournalRecord {
         model: String,
         tokens: u32,
     },
+    /// A field that a service refuses for a model.
+    RefusedField(RefusedField),
     /// Changes of background work: what was started, and whose end the model was told.
     Background(BackgroundChanges),
     /// A failed check of `--require`, for reports.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::recovery::{Interrupt, Money, RecoveryRecord, StopReason, ToolCallRecord};
+use crate::recovery::{Interrupt, Money, RecoveryRecord, RefusedField, StopReason, ToolCallRecord};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::ended_calls::UndoneCalls;
@@ -397,6 +397,11 @@ impl Journal {
     /// Appends the learned output limit of a model, in tokens.
     pub fn output_limit(&mut self, model: &str, tokens: u32) {
         self.record(&JournalRecord::OutputLimit { model: model.to_owned(), tokens }, Sync::Later);
+    }
+
+    /// Appends a field that a service refuses for a model.
+    pub fn refused_field(&mut self, refused: RefusedField) {
+        self.record(&JournalRecord::RefusedField(refused), Sync::Later);
     }
 
     /// Appends a failed check of `--require`.

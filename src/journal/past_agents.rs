@@ -196,6 +196,7 @@ impl PastAgent {
             | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
+            | JournalRecord::RefusedField(_)
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_) => return in_flight,
         }

@@ -73,6 +73,7 @@ impl PromptFold {
             | JournalRecord::ToolCalls { .. }
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
+            | JournalRecord::RefusedField(_)
             | JournalRecord::Background(_) => {}
         }
     }

@@ -190,6 +190,7 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
             | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
+            | JournalRecord::RefusedField(_)
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_)
             | JournalRecord::End { .. } => None,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
-    StopReason, Transition,
+    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, RefusedField,
+    ReplyDisposition, Run, StopReason, Transition,
 };
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
@@ -63,6 +63,7 @@ pub struct RestoredSession {
     pub windows: Vec<(String, u64)>,
     /// Learned output limits by model, in tokens.
     pub output_limits: Vec<(String, u32)>,
+    pub refused_fields: Vec<RefusedField>,
     /// The worst-case cost of a call that was in flight when the process died. Whether it was
     /// billed is unknown, so the totals include it.
     pub in_flight: Money,
@@ -192,6 +193,7 @@ pub(super) fn restore(
         loop_detector: story.loop_detector,
         windows: story.windows,
         output_limits: story.output_limits,
+        refused_fields: story.refused_fields,
         in_flight: story.in_flight,
         in_flight_model: asked,
         dropped_records: rest.map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
@@ -270,6 +272,7 @@ struct SessionReplay {
     loop_detector: LoopDetector,
     windows: Vec<(String, u64)>,
     output_limits: Vec<(String, u32)>,
+    refused_fields: Vec<RefusedField>,
     background: PastBackground,
     /// The time of the current process's last step.
     now: Moment,
@@ -385,6 +388,7 @@ impl SessionReplay {
                 self.output_limits.retain(|(known, _)| *known != model);
                 self.output_limits.push((model, tokens));
             }
+            JournalRecord::RefusedField(refused) => self.refused_fields.push(refused),
             JournalRecord::Background(changes) => self.background.apply(changes),
             JournalRecord::Forked(_) => self.is_forked = true,
             JournalRecord::Rewrite { after, messages } => {

@@ -310,6 +310,7 @@ impl SessionScan {
             | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
+            | JournalRecord::RefusedField(_)
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_) => {}
         }

@@ -95,6 +95,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
             | JournalRecord::FailedCheck(_)
             | JournalRecord::Window { .. }
             | JournalRecord::OutputLimit { .. }
+            | JournalRecord::RefusedField(_)
             | JournalRecord::Background(_)
             | JournalRecord::Forked(_)
             | JournalRecord::End { .. } => {}

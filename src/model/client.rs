@@ -11,7 +11,8 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::recovery::{
-    CallPurpose, ErrorClass, FailureStage, Fault, FaultKind, ModelCall, Standing, classify,
+    CallPurpose, ErrorClass, FailureStage, Fault, FaultKind, ModelCall, OptionalField, Standing,
+    classify,
 };
 
 use super::answer::{ModelReply, StreamProgress};
@@ -23,7 +24,7 @@ use super::fault::redacted;
 use super::headers::RateLimits;
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
-use super::reasoning::ReasoningField;
+use super::reasoning::{EFFORT, THINKING};
 use super::request::{FAST_BETA, RequestContent, body_fields, mark_cache};
 use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
@@ -42,10 +43,10 @@ pub struct ModelClient {
     has_succeeded: AtomicBool,
     /// Whether the endpoint refused to count the tokens of a request.
     lacks_token_count: AtomicBool,
-    /// Whether requests mark what the prompt cache may keep.
-    marks_cache: AtomicBool,
+    /// Whether requests may mark what the prompt cache may keep.
+    marks_cache: bool,
     /// The fields that the service refused, by model.
-    refused_fields: Mutex<BTreeSet<(String, ReasoningField)>>,
+    refused_fields: Mutex<BTreeSet<(String, OptionalField)>>,
 }
 
 impl ModelClient {
@@ -60,8 +61,8 @@ impl ModelClient {
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|bad| EndpointError::CaFile { path: bad.file, reason: bad.why })?;
         let headers = fixed_headers(&endpoint)?;
-        let marks_cache = AtomicBool::new(endpoint.marks_cache);
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
+        let marks_cache = endpoint.marks_cache;
         let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport =
             HttpTransport::new(urls.base(), timers, roots, &proxies).following_redirects();
@@ -155,24 +156,23 @@ impl ModelClient {
         }
     }
 
-    /// Whether requests mark what the prompt cache may keep.
-    pub fn marks_cache(&self) -> bool {
-        self.marks_cache.load(Ordering::Relaxed)
+    /// The host of the service, without the rest of its address, which may hold secrets.
+    pub fn host(&self) -> String {
+        host(self.urls.base())
     }
 
-    /// Sends requests without such marks from now on: the service refuses them.
-    pub fn drop_cache_marks(&self) {
-        self.marks_cache.store(false, Ordering::Relaxed);
-    }
-
-    /// Whether requests to `model` may have the field: the service has not refused it.
-    pub fn accepts_field(&self, model: &str, field: ReasoningField) -> bool {
+    /// Whether requests to `model` may have the field: no setting forbids it, and the service has
+    /// not refused it.
+    pub fn accepts_field(&self, model: &str, field: OptionalField) -> bool {
+        if field == OptionalField::CacheControl && !self.marks_cache {
+            return false;
+        }
         let refused = self.refused_fields.lock().unwrap_or_else(PoisonError::into_inner);
         !refused.contains(&(model.to_owned(), field))
     }
 
     /// Sends requests to `model` without the field from now on: the service refuses it.
-    pub fn drop_field(&self, model: &str, field: ReasoningField) {
+    pub fn drop_field(&self, model: &str, field: OptionalField) {
         let mut refused = self.refused_fields.lock().unwrap_or_else(PoisonError::into_inner);
         refused.insert((model.to_owned(), field));
     }
@@ -187,9 +187,9 @@ impl ModelClient {
         self.account.limit_of(model)
     }
 
-    /// The host and the proxy. The rest of the address may hold secrets.
+    /// The host and the proxy.
     fn describe_route(&self) -> String {
-        let host = host(self.urls.base());
+        let host = self.host();
         match self.transport.proxy() {
             Some(proxy) => format!("{host} through the proxy {proxy}"),
             None => host,
@@ -234,12 +234,13 @@ impl ModelClient {
         let fast = prompt.fast && self.urls.has_fast_mode();
         let prompt = &RequestContent { fast, ..*prompt };
         let mut body = body_fields(prompt, ask.cap, ask.mode).map_err(unsendable)?;
-        for field in [ReasoningField::Thinking, ReasoningField::Effort] {
+        for (field, name) in [(OptionalField::Thinking, THINKING), (OptionalField::Effort, EFFORT)]
+        {
             if !self.accepts_field(prompt.model, field) {
-                body.shift_remove(field.name());
+                body.shift_remove(name);
             }
         }
-        if self.marks_cache() {
+        if self.accepts_field(prompt.model, OptionalField::CacheControl) {
             mark_cache(&mut body, prompt.messages);
         }
         let mut headers = self.headers.clone();

@@ -44,7 +44,7 @@ pub use prices::{
     resolve_alias, web_search_price,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
-pub use reasoning::{Reasoning, ReasoningField, ThinkingMode};
+pub use reasoning::{Reasoning, ThinkingMode};
 pub use request::RequestContent;
 pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};

@@ -31,33 +31,22 @@ pub struct Reasoning {
     pub effort: Option<Effort>,
 }
 
-/// A field of a request that a service may refuse, and does without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReasoningField {
-    Thinking,
-    Effort,
-}
-
-impl ReasoningField {
-    /// Its name in the body of a request.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Thinking => "thinking",
-            Self::Effort => "output_config",
-        }
-    }
-}
+/// The fields of a request's body for thinking and for effort.
+pub(super) const THINKING: &str = "thinking";
+pub(super) const EFFORT: &str = "output_config";
 
 impl Reasoning {
     /// For requests beside the conversation, such as summaries: no thinking.
     pub const LEAST: Self = Self { thinking: ThinkingMode::Off, display: None, effort: None };
 
-    /// Whether a request to `model` has the field, unless it has no room for it.
-    pub fn has_field(&self, model: &str, field: ReasoningField) -> bool {
-        match field {
-            ReasoningField::Thinking => self.thinking_field(model, u32::MAX).is_some(),
-            ReasoningField::Effort => self.effort_for(model).is_some(),
-        }
+    /// Whether a request to `model` has the field for thinking, unless it has no room for it.
+    pub fn asks_for_thinking(&self, model: &str) -> bool {
+        self.thinking_field(model, u32::MAX).is_some()
+    }
+
+    /// Whether a request to `model` has the field for effort.
+    pub fn asks_for_effort(&self, model: &str) -> bool {
+        self.effort_for(model).is_some()
     }
 
     /// The field `thinking`, with an output cap of `cap` tokens. Thinking counts towards the cap, so

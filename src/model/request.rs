@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::recovery::ReplyMode;
 use crate::transcript::{Block, Message, Role, ToolDefinition};
 
-use super::reasoning::{Reasoning, ReasoningField};
+use super::reasoning::{EFFORT, Reasoning, THINKING};
 use super::web_search::WebSearch;
 
 /// The content of a request.
@@ -66,10 +66,10 @@ pub(super) fn body_fields(
     body.insert("max_tokens".to_owned(), json!(cap));
     body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
     if let Some(thinking) = prompt.reasoning.thinking_field(prompt.model, cap) {
-        body.insert(ReasoningField::Thinking.name().to_owned(), thinking);
+        body.insert(THINKING.to_owned(), thinking);
     }
     if let Some(effort) = prompt.reasoning.effort_for(prompt.model) {
-        body.insert(ReasoningField::Effort.name().to_owned(), json!({ "effort": effort }));
+        body.insert(EFFORT.to_owned(), json!({ "effort": effort }));
     }
     if prompt.fast {
         body.insert("speed".to_owned(), json!("fast"));

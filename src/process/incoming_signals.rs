@@ -9,6 +9,9 @@ use nix::libc::{self, c_int, c_void, siginfo_t};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use tokio::net::UnixDatagram;
 
+#[cfg(target_os = "linux")]
+use super::signal_sender::is_descendant;
+
 /// The socket that the handler writes to; below 0 before there is one. It is never closed.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// The process that installed the handler. A child has it too until it executes another program.
@@ -18,8 +21,8 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedSignal {
     pub signal: Signal,
-    /// The process that sent it. `None`: the kernel, or a process outside of our namespace.
-    pub sender: Option<u32>,
+    /// Whether a program of this process sent it, and not the user or the kernel.
+    pub is_of_descendant: bool,
 }
 
 /// Receives signals in place of their default actions.
@@ -59,20 +62,17 @@ impl IncomingSignals {
             if self.0.recv(&mut message).await? != MESSAGE_BYTES {
                 continue;
             }
-            let [signal, sender] = [0, 4].map(|at| {
-                let bytes = [message[at], message[at + 1], message[at + 2], message[at + 3]];
-                i32::from_ne_bytes(bytes)
-            });
-            if let Ok(signal) = Signal::try_from(signal) {
-                let sender = u32::try_from(sender).ok().filter(|sender| *sender > 0);
-                return Ok(ReceivedSignal { signal, sender });
+            let [number @ .., is_of_descendant] = message;
+            if let Ok(signal) = Signal::try_from(i32::from_ne_bytes(number)) {
+                let is_of_descendant = is_of_descendant != 0;
+                return Ok(ReceivedSignal { signal, is_of_descendant });
             }
         }
     }
 }
 
-/// The number of a signal, and the id of its sender.
-const MESSAGE_BYTES: usize = 8;
+/// The number of a signal, and whether a descendant sent it.
+const MESSAGE_BYTES: usize = 5;
 
 /// The handler: passes the signal on through the socket.
 extern "C" fn record(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
@@ -80,7 +80,7 @@ extern "C" fn record(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     if nix::unistd::getpid().as_raw() == OWNER.load(Ordering::SeqCst) {
         let mut message = [0; MESSAGE_BYTES];
         message[..4].copy_from_slice(&signal.to_ne_bytes());
-        message[4..].copy_from_slice(&sender(info).to_ne_bytes());
+        message[4] = is_of_descendant(info).into();
         // SAFETY: the descriptor stays open, and the message is our own. A full socket holds enough
         // signals.
         unsafe {
@@ -96,13 +96,15 @@ extern "C" fn record(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
 }
 
 #[cfg(target_os = "linux")]
-fn sender(info: *mut siginfo_t) -> i32 {
+fn is_of_descendant(info: *mut siginfo_t) -> bool {
     // SAFETY: the kernel passes a valid structure to a handler that asks for it. Its sender is set
-    // for signals of processes only.
-    unsafe { info.as_ref().filter(|info| info.si_code <= 0).map_or(0, |info| info.si_pid()) }
+    // for signals of processes only; it is 0 for one outside of our namespace.
+    let sender =
+        unsafe { info.as_ref().filter(|info| info.si_code <= 0).map(|info| info.si_pid()) };
+    sender.is_some_and(|sender| sender > 0 && is_descendant(sender))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn sender(_: *mut siginfo_t) -> i32 {
-    0
+fn is_of_descendant(_: *mut siginfo_t) -> bool {
+    false
 }

@@ -49,6 +49,7 @@ pub(super) struct ProcessSpec {
     arguments: Vec<OsText>,
     cwd: OsText,
     environment: Vec<(OsText, OsText)>,
+    /// The policy without its rules, which are in a ruleset that is sent along.
     pub(super) landlock: Option<LandlockPolicy>,
 }
 
@@ -76,7 +77,7 @@ impl ProcessSpec {
             arguments: job.arguments.iter().map(|argument| OsText::of(argument)).collect(),
             cwd: OsText::of(job.cwd.as_os_str()),
             environment: job.environment.iter().map(pair).chain(of_egress).chain([own]).collect(),
-            landlock: job.landlock.clone(),
+            landlock: job.landlock.as_ref().map(LandlockPolicy::without_rules),
         }
     }
 

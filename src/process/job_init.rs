@@ -13,7 +13,7 @@ use nix::unistd::{Pid, getpid, getppid, setsid};
 use tokio::time::Instant;
 
 use super::job::ProcessSpec;
-use super::landlock_policy::{LandlockPolicy, LandlockRuleset};
+use super::landlock_policy::LandlockRuleset;
 use super::signal_waiter::SignalWaiter;
 use super::signals;
 use super::tree::{self, ChildChange};
@@ -71,8 +71,12 @@ fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     let mut errand = vec![0; length];
     control.read_exact(&mut errand)?;
     let mut errand: ProcessSpec = serde_json::from_slice(&errand)?;
-    let barrier = errand.landlock.take().as_ref().map(LandlockPolicy::build).transpose()?;
-    let child = spawn(errand.command(), descriptors, barrier, control)?;
+    let mut descriptors = descriptors.into_iter();
+    let barrier = errand
+        .landlock
+        .take()
+        .map(|policy| policy.with_ruleset(descriptors.next().ok_or(io::ErrorKind::InvalidData)?));
+    let child = spawn(errand.command(), descriptors, barrier.transpose()?, control)?;
     Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
 
@@ -81,11 +85,11 @@ fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
 /// descendants.
 fn spawn(
     mut command: Command,
-    descriptors: Vec<OwnedFd>,
+    descriptors: impl Iterator<Item = OwnedFd>,
     barrier: Option<LandlockRuleset>,
     control: &UnixStream,
 ) -> io::Result<Child> {
-    let mut descriptors = descriptors.into_iter().map(Stdio::from);
+    let mut descriptors = descriptors.map(Stdio::from);
     let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };

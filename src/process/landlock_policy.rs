@@ -118,7 +118,7 @@ fn verify_enforcement() -> io::Result<bool> {
 /// A Landlock ruleset that is ready to be enforced, and a filter for system calls.
 #[derive(Debug)]
 pub struct LandlockRuleset {
-    files: kernel::Ruleset,
+    files: OwnedFd,
     calls: Option<SyscallFilter>,
     sockets: Option<SocketFilter>,
     /// The numbers of the capabilities that are dropped.
@@ -126,16 +126,35 @@ pub struct LandlockRuleset {
 }
 
 impl LandlockPolicy {
-    /// Creates the ruleset: the part that cannot be done between fork and exec.
+    /// Opens a ruleset of the kernel for the rules and the network. Any process can enforce it.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then the program must not be started.
+    pub(super) fn open_ruleset(&self) -> io::Result<OwnedFd> {
+        kernel::build(self)
+    }
+
+    /// The policy without its rules, for a process that gets them as a ruleset.
+    pub(super) fn without_rules(&self) -> Self {
+        let Self { rules: _, network, calls, egress: _, capabilities } = *self;
+        Self { rules: Vec::new(), network, calls, egress: None, capabilities }
+    }
+
+    /// Creates everything that is enforced: the part that cannot be done between fork and exec.
     ///
     /// # Errors
     /// When the kernel refuses: then the program must not be started.
     pub fn build(&self) -> io::Result<LandlockRuleset> {
+        self.with_ruleset(self.open_ruleset()?)
+    }
+
+    /// The same with a ruleset that was opened before.
+    pub(super) fn with_ruleset(&self, files: OwnedFd) -> io::Result<LandlockRuleset> {
         let calls = SyscallFilter::build(self.calls, self.network)?;
         let is_listed = self.network == NetworkAccess::Listed;
         let sockets = is_listed.then(SocketFilter::build).transpose()?;
         let dropped = kernel::dropped_capabilities(self.capabilities, self.network);
-        Ok(LandlockRuleset { files: kernel::build(self)?, calls, sockets, dropped })
+        Ok(LandlockRuleset { files, calls, sockets, dropped })
     }
 }
 
@@ -182,8 +201,6 @@ mod kernel {
 
     use super::{LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, RootCapabilities, io};
 
-    pub(super) type Ruleset = OwnedFd;
-
     /// The newest ABI that has been tested. Rights that later ABIs add are not requested.
     const TESTED: ABI = ABI::V7;
 
@@ -215,7 +232,7 @@ mod kernel {
         u32::try_from(abi).unwrap_or(0)
     }
 
-    pub(super) fn build(fence: &LandlockPolicy) -> io::Result<Ruleset> {
+    pub(super) fn build(fence: &LandlockPolicy) -> io::Result<OwnedFd> {
         // One after the other: opening all of them at once could exceed the descriptor limit.
         let rules = fence.rules.iter().filter_map(open_rule).map(|(file, access)| {
             Ok::<_, RulesetError>(
@@ -304,7 +321,7 @@ mod kernel {
         }
     }
 
-    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
+    pub(super) fn enter(ruleset: &OwnedFd) -> io::Result<()> {
         nix::sys::prctl::set_no_new_privs()?;
         let flags: libc::c_ulong = 0;
         let fd = ruleset.as_raw_fd();
@@ -318,16 +335,13 @@ mod kernel {
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
-    use super::{LandlockPolicy, NetworkAccess, RootCapabilities, c_ulong, io};
-
-    #[derive(Debug)]
-    pub(super) enum Ruleset {}
+    use super::{LandlockPolicy, NetworkAccess, OwnedFd, RootCapabilities, c_ulong, io};
 
     pub(super) fn abi() -> u32 {
         0
     }
 
-    pub(super) fn build(_: &LandlockPolicy) -> io::Result<Ruleset> {
+    pub(super) fn build(_: &LandlockPolicy) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -337,8 +351,8 @@ mod kernel {
 
     pub(super) fn drop_capabilities(_: &[c_ulong]) {}
 
-    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
-        match *ruleset {}
+    pub(super) fn enter(_: &OwnedFd) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -44,8 +44,10 @@ mod pipes;
 mod program_files;
 mod program_words;
 mod programs;
+mod ruleset_cache;
 mod running_job;
 mod running_time;
+#[cfg(target_os = "linux")]
 mod signal_sender;
 mod signal_waiter;
 mod signals;
@@ -73,7 +75,9 @@ pub use landlock_policy::{
 };
 pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
-pub use own_process::{die_with_parent, end_with, exit_without_cleanup, forbid_dumps};
+pub use own_process::{
+    die_with_parent, end_with, exit_without_cleanup, forbid_dumps, hide_argument_texts,
+};
 pub use panics::{Panic, catch_async_panic, catch_panic, last_panic, record_panics};
 pub use pipes::{
     Kinship, PipeWriters, WriteEnd, is_shared_with_shell, pipe_writers, writers_of_stdin,
@@ -82,7 +86,6 @@ pub use program_files::ProgramChange;
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
 pub use running_time::{sleep_while_running, timeout_while_running};
-pub use signal_sender::is_own_command;
 pub use signals::{is_ignored, reset_inherited_signals};
 pub use stat::process_start;
 pub use supervisor::run_supervisor_if_requested;

@@ -1,6 +1,12 @@
 //! System calls about outlast's own process.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
 use nix::libc;
+
+use super::stat;
 
 /// Makes this process undumpable, so that other processes of the same user cannot read its memory
 /// or its initial environment, which hold API keys. It leaves no core dump either.
@@ -11,6 +17,48 @@ pub fn forbid_dumps() {
     // Where this is refused, the rest of the protection still stands.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
+}
+
+/// What stands in the process list in place of a text.
+const HIDDEN: &[u8] = b"[hidden]";
+
+/// Removes the texts of the command line from the process list: other users of the machine can read
+/// it, and `pkill -f` of a command must not find this process by the words of its prompt.
+///
+/// The arguments that the standard library returns change as well, so they must be copied before.
+/// Must be called before the first thread starts, and before [`forbid_dumps`].
+pub fn hide_argument_texts() {
+    // Where there is no `/proc`, the process list keeps them.
+    let _ = overwrite_argument_texts();
+}
+
+fn overwrite_argument_texts() -> io::Result<()> {
+    let Some(range) = stat::argument_range(&std::fs::read("/proc/self/stat")?) else {
+        return Ok(());
+    };
+    let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
+    let mut arguments = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+    memory.read_exact_at(&mut arguments, range.start)?;
+    hide_texts(&mut arguments);
+    memory.write_all_at(&arguments, range.start)
+}
+
+/// Replaces the arguments that are texts: those with white space or JSON. Of `--flag=TEXT` the flag
+/// stays. No argument changes its length.
+fn hide_texts(arguments: &mut [u8]) {
+    for argument in arguments.split_mut(|byte| *byte == 0).skip(1) {
+        let flag_ends = if argument.starts_with(b"--") {
+            argument.iter().position(|byte| *byte == b'=').map_or(0, |at| at + 1)
+        } else {
+            0
+        };
+        let value = &mut argument[flag_ends..];
+        if value.iter().any(|byte| byte.is_ascii_whitespace() || *byte == b'{') {
+            value.fill(b' ');
+            let shown = HIDDEN.len().min(value.len());
+            value[..shown].copy_from_slice(&HIDDEN[..shown]);
+        }
+    }
 }
 
 /// Asks the kernel for SIGTERM when our parent dies.
@@ -36,4 +84,20 @@ pub fn end_with(parent: u32) -> bool {
 pub fn exit_without_cleanup(code: u8) -> ! {
     // SAFETY: it takes any number, touches no memory of ours, and does not return.
     unsafe { libc::_exit(libc::c_int::from(code)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_hidden_and_flags_and_names_stay() {
+        let mut arguments = b"/bin/out last\0-p\0fix the build\0--require=cargo test\0a\tb\0\
+            --settings\0{}\0--model=opus\0src/a.rs\0"
+            .to_vec();
+        hide_texts(&mut arguments);
+        let wanted = b"/bin/out last\0-p\0[hidden]     \0--require=[hidden]  \0[hi\0\
+            --settings\0[h\0--model=opus\0src/a.rs\0";
+        assert_eq!(String::from_utf8_lossy(&arguments), String::from_utf8_lossy(wanted));
+    }
 }

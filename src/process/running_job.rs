@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 
 use super::egress::JobEgress;
 use super::program_files::{ProgramChange, UsedFiles};
-use super::signal_sender::KillingJob;
 use super::wire::{self, JobReport};
 
 /// How long to wait for the end of leftover processes. The kill goes on if it takes longer.
@@ -39,7 +38,6 @@ pub struct RunningJob {
     exited: Option<oneshot::Receiver<ExitStatus>>,
     leftovers_ended: Option<oneshot::Receiver<bool>>,
     memory_taken: Arc<OnceLock<u64>>,
-    _killing: Option<KillingJob>,
     files: UsedFiles,
     /// Whether it runs inside a sandbox.
     pub is_confined: bool,
@@ -78,12 +76,7 @@ impl JobPipes {
 
 impl RunningJob {
     /// `socket` and `control` are the same connection.
-    pub(super) fn new(
-        control: JobControl,
-        socket: Socket,
-        pipes: JobPipes,
-        killing: Option<KillingJob>,
-    ) -> Self {
+    pub(super) fn new(control: JobControl, socket: Socket, pipes: JobPipes) -> Self {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
         let memory_taken = Arc::default();
@@ -93,7 +86,6 @@ impl RunningJob {
             exited: Some(exited),
             leftovers_ended: Some(swept),
             memory_taken,
-            _killing: killing,
             files: UsedFiles::default(),
             is_confined: false,
             egress: None,

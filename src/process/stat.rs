@@ -1,5 +1,7 @@
 //! Reads `/proc/PID/stat`.
 
+use std::ops::Range;
+
 use nix::unistd::Pid;
 
 /// The fields of a living process that are used here.
@@ -17,10 +19,7 @@ pub(super) struct Stat {
 
 /// Parses the text of a `stat` file. `None` for a process that has ended.
 pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
-    // The name, in brackets, may hold anything, brackets included.
-    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields: Vec<&str> =
-        str::from_utf8(&stat[name_ends + 1..]).ok()?.split_whitespace().collect();
+    let fields: Vec<&str> = fields(stat)?.collect();
     let number = |field: usize| fields.get(field)?.parse::<i64>().ok();
     let pid = |field| number(field)?.try_into().ok().map(Pid::from_raw);
     let has_ended = matches!(*fields.first()?, "Z" | "X");
@@ -32,6 +31,26 @@ pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
     let resident = number(21).and_then(|pages| pages.try_into().ok()).unwrap_or(0);
     let began = number(19).and_then(|ticks| ticks.try_into().ok()).unwrap_or(0);
     Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident, start: began })
+}
+
+/// The fields after the name of the program: the first one is the state.
+fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
+    // The name, in brackets, may hold anything, brackets included.
+    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
+    Some(str::from_utf8(&stat[name_ends + 1..]).ok()?.split_whitespace())
+}
+
+/// The parent of a process, also of one that has ended and was not waited for. Allocates nothing.
+pub(super) fn parent(stat: &[u8]) -> Option<i32> {
+    fields(stat)?.nth(1)?.parse().ok()
+}
+
+/// Where the arguments of a process are in its memory. Only the process itself, or a process that
+/// may trace it, is told.
+pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
+    let mut fields = fields(stat)?.skip(45);
+    let [start, end] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];
+    (start < end).then_some(start..end)
 }
 
 /// When a living process started, in clock ticks since the boot: with the pid, this identifies it.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::env;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,11 @@ use tokio::net::UnixStream as Socket;
 use super::egress::{self, JobEgress};
 use super::env_tag::{TAG_VARIABLE, kill_tagged};
 use super::job::{Job, ProcessSpec};
+use super::landlock_policy::LandlockPolicy;
 use super::orphans::kill_orphans;
+use super::ruleset_cache::RulesetCache;
 use super::running_job::{JobControl, JobPipes, RunningJob, read_report};
 use super::running_time::timeout_while_running;
-use super::signal_sender::KillingJob;
 use super::supervisor;
 use super::user_programs::{AdmittedJob, UserPrograms};
 use super::wire::{self, JobReport};
@@ -53,6 +54,7 @@ struct SupervisorInner {
     /// The tag in the environment of everything that is started.
     tag: String,
     state: Mutex<SupervisorState>,
+    rulesets: Arc<RulesetCache>,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +97,15 @@ impl Supervisor {
 
     fn new(binary: Option<PathBuf>) -> Self {
         let mark = uuid::Uuid::new_v4().simple().to_string();
-        Self(Arc::new(SupervisorInner { binary, tag: mark, state: Mutex::default() }), None)
+        Self(
+            Arc::new(SupervisorInner {
+                binary,
+                tag: mark,
+                state: Mutex::default(),
+                rulesets: Arc::default(),
+            }),
+            None,
+        )
     }
 
     /// Starts the supervisor process ahead of the first job.
@@ -158,6 +168,10 @@ impl Supervisor {
     }
 
     async fn try_start(&self, errand: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
+        let ruleset = match &job.landlock {
+            Some(policy) => Some(self.0.ruleset(policy).await?),
+            None => None,
+        };
         let (pipes, descriptors) = JobPipes::create(job.input)?;
         let (control, theirs) = UnixStream::pair()?;
         let control = JobControl(control);
@@ -166,7 +180,11 @@ impl Supervisor {
         control.0.set_nonblocking(true)?;
         let mut socket = Socket::from_std(control.0.try_clone()?)?;
         let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let sent = wire::send(&control.0, &length, &descriptors);
+        let sent = {
+            let ruleset = ruleset.iter().map(|ruleset| ruleset.as_fd());
+            let all = ruleset.chain(descriptors.iter().map(OwnedFd::as_fd));
+            wire::send(&control.0, &length, &all.collect::<Vec<_>>())
+        };
         drop(descriptors);
         // If it cannot be sent, the report read next says why.
         if sent.is_ok() {
@@ -177,9 +195,8 @@ impl Supervisor {
         }
         match read_report(&mut socket).await {
             Ok(JobReport::Started) => {
-                let killing = KillingJob::of(job);
                 let egress = job.landlock.as_ref().and_then(|policy| policy.egress.clone());
-                Ok(RunningJob::new(control, socket, pipes, killing).with_egress(egress))
+                Ok(RunningJob::new(control, socket, pipes).with_egress(egress))
             }
             Ok(JobReport::StartFailed(errno)) => {
                 Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
@@ -206,6 +223,13 @@ impl Supervisor {
 impl SupervisorInner {
     fn state(&self) -> MutexGuard<'_, SupervisorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a ruleset for the policy of a job, on a thread that a file system may block.
+    async fn ruleset(&self, policy: &LandlockPolicy) -> io::Result<Arc<OwnedFd>> {
+        let (rulesets, policy) = (Arc::clone(&self.rulesets), policy.clone());
+        let opened = tokio::task::spawn_blocking(move || rulesets.ruleset(&policy));
+        opened.await.map_err(io::Error::other)?
     }
 
     /// Requests a job init process for this socket, from a new supervisor if need be.

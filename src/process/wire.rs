@@ -25,8 +25,8 @@ pub(super) const KILL: u8 = b'k';
 /// To a job init: the command is over; end what it left, report whether there was anything.
 pub(super) const SWEEP: u8 = b's';
 
-/// The most descriptors in one message: standard input, output and error.
-pub(super) const DESCRIPTORS_MAX: usize = 3;
+/// The most descriptors in one message: a ruleset, and standard input, output and error.
+pub(super) const DESCRIPTORS_MAX: usize = 4;
 
 /// The longest process specification, in bytes: more than the kernel accepts for `execve`.
 pub(super) const SPEC_BYTES_MAX: usize = 32 << 20;

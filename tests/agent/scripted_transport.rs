@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{self, InterruptSender, RunOutcome, Setup, Transport, TransportFuture};
-use outlast::model::{
-    Counts, ModelReply, RateLimits, ReasoningField, Renewal, RequestContent, StreamProgress,
-};
+use outlast::model::{Counts, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
 use outlast::recovery::{
-    FailureStage, Fault, FaultKind, ModelCall, RetryAfter, RetryAfterSource, Standing,
+    FailureStage, Fault, FaultKind, ModelCall, OptionalField, RetryAfter, RetryAfterSource,
+    Standing,
 };
 use outlast::transcript::{Block, Usage, violations};
 use serde_json::Value;
@@ -141,17 +140,15 @@ impl Transport for ScriptedTransport {
         Standing::Proven
     }
 
-    fn marks_cache(&self) -> bool {
+    fn host(&self) -> String {
+        "localhost".to_owned()
+    }
+
+    fn accepts_field(&self, _model: &str, _field: OptionalField) -> bool {
         true
     }
 
-    fn drop_cache_marks(&self) {}
-
-    fn accepts_field(&self, _model: &str, _field: ReasoningField) -> bool {
-        true
-    }
-
-    fn drop_field(&self, _model: &str, _field: ReasoningField) {}
+    fn drop_field(&self, _model: &str, _field: OptionalField) {}
 
     fn rate_limits(&self) -> Option<RateLimits> {
         None

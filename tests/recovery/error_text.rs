@@ -1,6 +1,8 @@
 //! Parsing of error texts: the context window, the block index and its error.
 
-use outlast::recovery::{BlockIndex, FailureStage, Fault, FaultKind, RefusedCap, RejectedContent};
+use outlast::recovery::{
+    BlockIndex, FailureStage, Fault, FaultKind, OptionalField, RefusedCap, RejectedContent,
+};
 use proptest::prelude::*;
 
 fn said(status: u16, message: &str) -> Fault {
@@ -57,7 +59,7 @@ fn a_refusal_that_dropping_thinking_may_fix_is_recognised_by_its_text() {
         (401, "thinking", false),
     ];
     for (status, message, expected) in cases {
-        assert_eq!(said(status, message).is_about_asking_for_thinking(), expected, "{message}");
+        assert_eq!(said(status, message).refuses(OptionalField::Thinking), expected, "{message}");
     }
 }
 
@@ -80,7 +82,7 @@ fn a_refusal_that_dropping_effort_may_fix_is_recognised_by_its_text() {
         (401, "effort", false),
     ];
     for (status, message, expected) in cases {
-        assert_eq!(said(status, message).is_about_effort(), expected, "{message}");
+        assert_eq!(said(status, message).refuses(OptionalField::Effort), expected, "{message}");
     }
 }
 
@@ -158,7 +160,11 @@ fn a_refusal_of_cache_marks_is_recognised_by_its_text() {
         (400, "tools.0.name: too long", false),
         (500, "cache_control", false),
     ] {
-        assert_eq!(said(status, message).is_about_cache_marks(), expected, "{message}");
+        assert_eq!(
+            said(status, message).refuses(OptionalField::CacheControl),
+            expected,
+            "{message}"
+        );
         assert_eq!(said(status, message).rejected_content(), None, "{message}");
     }
 }

@@ -331,3 +331,44 @@ async fn inherited_signal_dispositions_do_not_prevent_cleanup() {
         assert_eq!(mask & 0x7fff_ffff, 0, "{name}{mask:x}");
     }
 }
+
+#[tokio::test]
+async fn a_command_that_ends_processes_by_the_words_of_the_prompt_does_not_find_the_run() {
+    let unique = unique();
+    // In a file, so that the command line of its shell does not match.
+    let script = format!(
+        "(exec -a 'serve on port {unique}' sleep {unique} > /dev/null 2>&1 &)\n\
+         until pgrep -f '[s]erve on port {unique}'; do :; done\n\
+         pkill -f '[s]erve on port {unique}'\n"
+    );
+    let command = json!({ "command": "bash stop.sh; exit $?" });
+    let server = serve(Scenario::new().tool("Bash", command).reply("Done."));
+    let prompt = format!("Start this, and stop it: serve on port {unique}");
+    let mode = ["--permission-mode", "bypassPermissions"];
+    let trial = RunBuilder::against(&server).args(mode).args([&prompt]);
+    fs::write(trial.work().join("stop.sh"), script).expect("a file");
+    let running = trial.start();
+    let pid = running.pid();
+    let ended = running.end().await;
+    let result = ended.result();
+    assert_eq!(result["result"], "Done.", "{ended:?}");
+    assert_eq!(result["failed_tool_calls"], json!(null), "{ended:?}");
+    assert!(!ended.stderr.contains("SIGTERM"), "{ended:?}");
+    none_left(&unique, pid, "pkill").await;
+}
+
+#[tokio::test]
+async fn a_signal_of_a_command_does_not_end_the_run() {
+    // Init, supervisor, run; the shell lives until the run has said something about the signal.
+    let command = "read -r _ _ _ supervisor _ < /proc/$PPID/stat; \
+                   read -r _ _ _ run _ < /proc/$supervisor/stat; kill -TERM $run; read -r _ < bell";
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": command })).reply("Done."));
+    let trial = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]);
+    let bell = trial.work().join("bell");
+    nix::unistd::mkfifo(&bell, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let mut running = trial.start();
+    running.wait_for_stderr("was sent by a command of the run itself").await;
+    fs::write(&bell, "go on\n").expect("the shell reads");
+    let ended = running.end().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+}

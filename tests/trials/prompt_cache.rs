@@ -106,3 +106,27 @@ async fn the_prompt_cache_is_not_marked_where_a_variable_switches_it_off() {
         assert_eq!(body.contains("cache_control"), marks, "{value}: {body}");
     }
 }
+
+/// A gateway that refuses a field is not asked again with it by a later process of the session, and
+/// another service is.
+#[tokio::test]
+async fn a_refused_field_is_known_to_the_resumed_session_and_only_for_its_service() {
+    let refusal = "messages.0.content.0.text.cache_control: Extra inputs are not permitted";
+    let refused = Scenario::new().status(400).error("invalid_request_error", refusal, None);
+    let server = serve(refused.reply("One.").reply("Two."));
+    let first = ["--session-id", SESSION, "Begin."];
+    let ended = RunBuilder::against(&server).args(first).run().await;
+    assert_eq!(ended.result()["result"], "One.", "{ended:?}");
+    let resumed = ["--resume", SESSION, "Go on."];
+    let ended = ended.again(&server.base_url()).args(resumed).run().await;
+    assert_eq!(ended.result()["result"], "Two.", "{ended:?}");
+    let marked: Vec<bool> =
+        server.requests().iter().map(|asked| whole(asked).len() < asked.raw.len()).collect();
+    assert_eq!(marked, [true, false, false]);
+    let other = serve(Scenario::new().reply("Three."));
+    let other_host = other.base_url().replace("127.0.0.1", "localhost");
+    assert_ne!(other_host, other.base_url());
+    let ended = ended.again(&other_host).args(resumed).run().await;
+    assert_eq!(ended.result()["result"], "Three.", "{ended:?}");
+    cached(&other.requests()[0]);
+}

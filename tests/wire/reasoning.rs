@@ -1,7 +1,7 @@
 //! What requests say of thinking and effort.
 
 use outlast::model::request::build_body;
-use outlast::model::{Reasoning, ReasoningField, RequestContent, ThinkingMode};
+use outlast::model::{Reasoning, RequestContent, ThinkingMode};
 use outlast::recovery::ReplyMode;
 use outlast::transcript::{Block, Message};
 use outlast::types::{Effort, ThinkingDisplay};
@@ -45,7 +45,7 @@ fn each_kind_of_model_is_asked_to_think_in_its_own_way() {
             let reasoning = Reasoning { thinking, ..Reasoning::default() };
             let body = body(model, reasoning, 8_192);
             assert_eq!(body["thinking"], field, "{model} {thinking:?}");
-            let has_field = reasoning.has_field(model, ReasoningField::Thinking);
+            let has_field = reasoning.asks_for_thinking(model);
             assert_eq!(has_field, !field.is_null(), "{model} {thinking:?}");
         }
     }
@@ -82,7 +82,7 @@ fn an_effort_that_a_model_lacks_becomes_the_next_lower_one() {
             let reasoning = Reasoning { effort: Some(effort), ..Reasoning::default() };
             let field = body(model, reasoning, 100)["output_config"]["effort"].clone();
             assert_eq!(field, json!(sent.map(Effort::name)), "{model} {effort:?}");
-            assert_eq!(reasoning.has_field(model, ReasoningField::Effort), sent.is_some());
+            assert_eq!(reasoning.asks_for_effort(model), sent.is_some());
         }
     }
     for model in MODELS {

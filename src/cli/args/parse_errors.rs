@@ -84,7 +84,7 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
         let is_below = command.get_name() != cli.get_name() && command.has_subcommands();
         return if is_below { unknown_command(&flag, words) } else { too_many(&flag, words) };
     }
-    let meant = flag_for(&flag, &said(error, ContextKind::SuggestedArg), command);
+    let meant = flag_for(&flag, command);
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
     let hint = if let Some(meant) = meant {

@@ -85,17 +85,22 @@ pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Comma
     command
 }
 
-/// Suggestions for a flag that the command does not have. `suggested` is what the parser found,
-/// which may share hardly more than a letter.
-pub(super) fn flag_for(flag: &str, suggested: &str, command: &Command) -> Option<String> {
-    let meant = FLAGS.iter().filter(|(other, _)| *other == flag).map(|(_, meant)| *meant);
-    let known = meant.into_iter().find(|meant| has_flag(command, meant));
-    if let Some(known) = known {
-        return Some(known.to_owned());
-    }
-    let is_near = osa_distance(flag, suggested) <= (flag.len() / 3).min(4)
-        || flag.len() > 4 && suggested.starts_with(flag);
-    is_near.then(|| suggested.to_owned())
+/// Suggestions for a flag that the command does not have: what is nearest to it of the command's
+/// own flags and of those that mean the same elsewhere.
+pub(super) fn flag_for(flag: &str, command: &Command) -> Option<String> {
+    let own = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let own = own.filter_map(Arg::get_long).map(|long| format!("--{long}"));
+    let own = own.map(|name| (name.clone(), name));
+    let others = FLAGS.iter().filter(|(_, meant)| has_flag(command, meant));
+    let others = others.map(|(other, meant)| ((*other).to_owned(), (*meant).to_owned()));
+    let ranked = others.chain(own).filter_map(|(name, meant)| {
+        let distance = osa_distance(flag, &name);
+        let begins = flag.len() > 4 && name.starts_with(flag);
+        let is_near = distance <= (flag.len() / 3).min(4);
+        // A beginning is less certain than a letter that is wrong.
+        (is_near || begins).then_some((!is_near, distance, meant))
+    });
+    ranked.min_by_key(|(begins, distance, _)| (*begins, *distance)).map(|(_, _, meant)| meant)
 }
 
 fn has_flag(command: &Command, meant: &str) -> bool {
@@ -155,9 +160,13 @@ mod tests {
             ("--timeout", &cli, Some("--max-duration")),
             ("--timeout", report, None),
             ("--max-turn", &cli, Some("--max-turns")),
+            ("--max-budet", &cli, Some("--max-budget-usd")),
+            ("--modle", &cli, Some("--model")),
+            ("--fallback-mo", &cli, Some("--fallback-model")),
+            ("--banana", &cli, None),
         ];
         for (flag, command, meant) in table {
-            assert_eq!(flag_for(flag, "--max-turns", command).as_deref(), meant, "{flag}");
+            assert_eq!(flag_for(flag, command).as_deref(), meant, "{flag}");
         }
     }
 

@@ -65,7 +65,7 @@ pub use plan::{RecoveryPlan, SetbackKind};
 pub use recovery_log::{RecoveryLog, RecoveryTotals};
 pub use recovery_record::{RecoveryCounts, RecoveryRecord, setback};
 pub use recovery_table::plan;
-pub use refusal_wording::{BlockIndex, RejectedContent};
+pub use refusal_wording::{BlockIndex, OptionalField, RefusedField, RejectedContent};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use step::{InvalidEvent, Transition};
 pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};

@@ -32,6 +32,25 @@ pub enum RejectedContent {
     Block,
 }
 
+/// A field of requests that a service may refuse, and that a request can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptionalField {
+    Thinking,
+    Effort,
+    /// The marks of what the prompt cache may keep.
+    CacheControl,
+}
+
+/// A field that a service has refused for a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedField {
+    /// The host of the service, since another one may accept the field.
+    pub host: String,
+    pub model: String,
+    pub field: OptionalField,
+}
+
 /// The plausible sizes of a context window, in tokens.
 const WINDOWS: std::ops::RangeInclusive<u64> = 256..=100_000_000;
 
@@ -134,15 +153,23 @@ impl Fault {
         }
     }
 
-    /// Whether a request without the thinking parameter may be accepted instead: the refusal is
-    /// about thinking that the conversation lacks or the service does not offer.
-    pub fn is_about_asking_for_thinking(&self) -> bool {
+    /// Whether a request without the field may be accepted instead.
+    pub fn refuses(&self, field: OptionalField) -> bool {
+        match field {
+            OptionalField::Thinking => self.is_about_asking_for_thinking(),
+            OptionalField::Effort => self.is_about_effort(),
+            OptionalField::CacheControl => self.is_about_cache_marks(),
+        }
+    }
+
+    /// Whether the refusal is about thinking that the conversation lacks or the service does not
+    /// offer.
+    fn is_about_asking_for_thinking(&self) -> bool {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
-    /// Whether a request without the wanted effort may be accepted instead. A refusal of thinking may
-    /// name effort as its replacement.
-    pub fn is_about_effort(&self) -> bool {
+    /// A refusal of thinking may name effort as its replacement.
+    fn is_about_effort(&self) -> bool {
         self.rejection_text().is_some_and(|words| {
             let effort =
                 ["output_config", "effort"].iter().filter_map(|name| words.find(name)).min();
@@ -150,8 +177,7 @@ impl Fault {
         })
     }
 
-    /// Whether a request without marks for the prompt cache may be accepted instead.
-    pub fn is_about_cache_marks(&self) -> bool {
+    fn is_about_cache_marks(&self) -> bool {
         let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.kind else {
             return false;
         };

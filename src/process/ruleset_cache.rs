@@ -1,0 +1,127 @@
+//! Rulesets of the kernel that are used for one command after the other: opening hundreds of paths
+//! takes longer than starting a command.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::landlock_policy::{LandlockPolicy, PathRule};
+use super::syscall_filter::NetworkAccess;
+
+/// How many rulesets are kept: commands of a run are held to a few different policies.
+const KEPT_MAX: usize = 4;
+
+/// The rulesets that were used last, the newest first.
+#[derive(Debug, Default)]
+pub(super) struct RulesetCache(Mutex<VecDeque<KeptRuleset>>);
+
+#[derive(Debug)]
+struct KeptRuleset {
+    rules: Vec<PathRule>,
+    network: NetworkAccess,
+    /// What the paths of the rules led to before the ruleset was opened.
+    found: Vec<Option<FileIdentity>>,
+    ruleset: Arc<OwnedFd>,
+}
+
+/// The device and the inode of a file. The kernel keeps an inode as long as a rule refers to it, so
+/// its number is not used again meanwhile.
+type FileIdentity = (u64, u64);
+
+impl RulesetCache {
+    /// A ruleset for this policy, as the file system is now: a kept one grants access to the files
+    /// that the paths led to, so it is used only while they lead to the same. Blocks.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then the program must not be started.
+    pub(super) fn ruleset(&self, policy: &LandlockPolicy) -> io::Result<Arc<OwnedFd>> {
+        // Before the ruleset is opened: a path that is changed meanwhile leads to another file than
+        // this at the next use, too.
+        let found: Vec<_> = policy.rules.iter().map(identity).collect();
+        let is_same = |kept: &KeptRuleset| {
+            kept.network == policy.network && kept.found == found && kept.rules == policy.rules
+        };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = all.iter().position(is_same).and_then(|at| all.remove(at));
+        let kept = match kept {
+            Some(kept) => kept,
+            None => KeptRuleset {
+                ruleset: Arc::new(policy.open_ruleset()?),
+                rules: policy.rules.clone(),
+                network: policy.network,
+                found,
+            },
+        };
+        let ruleset = Arc::clone(&kept.ruleset);
+        all.push_front(kept);
+        all.truncate(KEPT_MAX);
+        Ok(ruleset)
+    }
+}
+
+/// `None`: the path leads nowhere.
+fn identity(rule: &PathRule) -> Option<FileIdentity> {
+    fs::symlink_metadata(&rule.path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{LandlockSupport, PathAccess};
+
+    #[test]
+    fn a_ruleset_is_used_again_until_a_path_leads_elsewhere() {
+        if LandlockSupport::probe().abi == 0 {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let [known, other] = ["known", "other"].map(|name| folder.path().join(name));
+        fs::create_dir(&known).expect("a folder");
+        let policy = |rules| LandlockPolicy { rules, ..LandlockPolicy::default() };
+        let narrow = policy(vec![PathRule::new(&known, PathAccess::Read)]);
+        let wide = policy(vec![
+            PathRule::new(&known, PathAccess::Change),
+            PathRule::new(&other, PathAccess::Read),
+        ]);
+        let cache = RulesetCache::default();
+        let again = |policy: &LandlockPolicy, before: &Arc<OwnedFd>| {
+            let now = cache.ruleset(policy).expect("a ruleset");
+            (Arc::ptr_eq(&now, before), now)
+        };
+        let narrow_first = cache.ruleset(&narrow).expect("a ruleset");
+        let wide_first = cache.ruleset(&wide).expect("a ruleset");
+        assert!(again(&narrow, &narrow_first).0 && again(&wide, &wide_first).0);
+        let offline = LandlockPolicy { network: NetworkAccess::NoTcp, ..narrow.clone() };
+        assert!(!again(&offline, &narrow_first).0);
+        // A path of the wide one comes to be.
+        fs::create_dir(&other).expect("a folder");
+        let (is_same, wide_second) = again(&wide, &wide_first);
+        assert!(!is_same && again(&narrow, &narrow_first).0);
+        // Another folder takes the name of one, and one becomes a link to what it was.
+        fs::rename(&other, folder.path().join("away")).expect("renamed");
+        fs::create_dir(&other).expect("a folder");
+        assert!(!again(&wide, &wide_second).0);
+        fs::rename(&known, folder.path().join("real")).expect("renamed");
+        std::os::unix::fs::symlink("real", &known).expect("a link");
+        assert!(!again(&narrow, &narrow_first).0);
+    }
+
+    #[test]
+    fn few_rulesets_are_kept() {
+        if LandlockSupport::probe().abi == 0 {
+            return;
+        }
+        let cache = RulesetCache::default();
+        for number in 0..KEPT_MAX + 2 {
+            let path = format!("/missing-{number}");
+            let rules = vec![PathRule::new(path, PathAccess::Read)];
+            cache.ruleset(&LandlockPolicy { rules, ..LandlockPolicy::default() }).expect("opened");
+        }
+        let kept = cache.0.lock().expect("it is not held");
+        assert_eq!(kept.len(), KEPT_MAX);
+        assert_eq!(kept[0].rules[0].path.to_str(), Some("/missing-5"));
+    }
+}
