@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Bounds, ModelReply, Reasoning, WebSearch, web_search_price};
+use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    OptionalField, RefusedCap, RefusedField, RejectedContent, SUMMARISE, TokenEstimate, Trim,
+    OptionalField, RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -26,6 +26,7 @@ use super::accounting::WorstCaseCost;
 use super::conversation::Conversation;
 use super::messages::text_of;
 use super::model_caller::{ClassifiedFault, ModelCaller};
+use super::refused_fields::{CACHE_MARKS, REASONING};
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
 /// estimate, too.
@@ -44,11 +45,6 @@ const NAMED: usize = 5;
 /// A request below so many tokens fits into the smallest window of a model that can use tools, so a
 /// refusal of it as too long is implausible.
 const SMALL_REQUEST: u64 = 16_000;
-
-/// The fields that ask a model to think or to do more, the first one that a refusal is about first:
-/// one of thinking may name effort as its replacement.
-const REASONING: &[OptionalField] = &[OptionalField::Effort, OptionalField::Thinking];
-const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
 
 /// The state of compaction.
 #[derive(Default)]
@@ -241,52 +237,6 @@ impl ContextView<'_> {
                 }
             }
         }
-    }
-
-    fn asks_for_thinking(&self, purpose: CallPurpose) -> bool {
-        self.sends_field(OptionalField::Thinking, &self.reasoning_of(purpose))
-    }
-
-    fn reasoning_of(&self, purpose: CallPurpose) -> Reasoning {
-        match purpose {
-            CallPurpose::Reply => {
-                self.caller.reasoning_for(self.caller.endpoint(), self.conversation)
-            }
-            CallPurpose::Summary(_) => Reasoning::LEAST,
-        }
-    }
-
-    /// Whether requests with this reasoning have the field.
-    fn sends_field(&self, field: OptionalField, reasoning: &Reasoning) -> bool {
-        let endpoint = self.caller.endpoint();
-        let model = endpoint.facts.name.as_str();
-        let is_wanted = match field {
-            OptionalField::Thinking => reasoning.asks_for_thinking(model),
-            OptionalField::Effort => reasoning.asks_for_effort(model),
-            OptionalField::CacheControl => true,
-        };
-        is_wanted && endpoint.client.accepts_field(model, field)
-    }
-
-    /// Whether the refusal is about one of these fields, and the request has it.
-    fn is_refused_for(
-        &self,
-        fields: &[OptionalField],
-        fault: &Fault,
-        purpose: CallPurpose,
-    ) -> bool {
-        self.refused_field(fields, fault, &self.reasoning_of(purpose)).is_some()
-    }
-
-    /// The first of these fields that the request has and a refusal is about.
-    fn refused_field(
-        &self,
-        fields: &[OptionalField],
-        fault: &Fault,
-        reasoning: &Reasoning,
-    ) -> Option<OptionalField> {
-        let mut fields = fields.iter().copied();
-        fields.find(|field| fault.refuses(*field) && self.sends_field(*field, reasoning))
     }
 
     /// Whether the request contradicts its refusal, and the request before was not refused for the
@@ -492,22 +442,6 @@ impl ContextView<'_> {
             Trim::ThinkingParameter => self.drop_refused_field(REASONING),
             Trim::CacheMarks => self.drop_refused_field(CACHE_MARKS),
         }
-    }
-
-    /// Sends requests without the one of these fields that was refused from now on, also when the
-    /// session is resumed.
-    fn drop_refused_field(&mut self, fields: &[OptionalField]) {
-        let Some(fault) = self.caller.last_fault() else { return };
-        let endpoint = self.caller.endpoint();
-        let reasoning = if self.compactor.summarising.is_some() {
-            Reasoning::LEAST
-        } else {
-            self.caller.reasoning_for(endpoint, self.conversation)
-        };
-        let Some(field) = self.refused_field(fields, fault, &reasoning) else { return };
-        endpoint.client.drop_field(&endpoint.facts.name, field);
-        let (host, model) = (endpoint.client.host(), endpoint.facts.name.clone());
-        self.conversation.journal.refused_field(RefusedField { host, model, field });
     }
 
     fn fold(&mut self) {

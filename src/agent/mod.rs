@@ -27,6 +27,7 @@ mod lifecycle_hooks;
 mod messages;
 mod model_caller;
 mod permission_prompt;
+mod refused_fields;
 mod run;
 mod run_deps;
 mod run_event;

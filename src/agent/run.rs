@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::journal::UndoneCalls;
+use crate::journal::{LearnedFacts, UndoneCalls};
 use crate::process::{Panic, catch_async_panic, catch_panic};
-use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, RefusedField, Run, StopReason};
+use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
 use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{History, fixed_bytes};
 
@@ -23,6 +23,7 @@ use super::failed_checks::FailedChecks;
 use super::final_reply::LeftOpen;
 use super::hook_runner::HookRunner;
 use super::model_caller::{LimitsMet, ModelCaller};
+use super::refused_fields::drop_refused_fields;
 use super::run_deps::AgentSetup;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
@@ -217,7 +218,7 @@ fn init(setup: &Setup) -> Init {
 pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
     let deps = Arc::clone(&context.deps);
-    let windows = windows(&setup.endpoints, &resumed.windows);
+    let windows = windows(&setup.endpoints, &resumed.learned_facts);
     let mut deferred = toolbox.deferred_tools();
     let definitions = deferred.select(toolbox.all_definitions(), &windows, &resumed.messages);
     report_commands(&toolbox, &monitor);
@@ -226,9 +227,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let thinking_stripped = !resumed.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
-    let learned = &resumed.output_limits;
-    let output_limits = setup.endpoints.iter().map(|rung| output_limit(rung, learned)).collect();
-    drop_refused_fields(&setup.endpoints, &resumed.refused_fields);
+    let output_limits = output_limits(&setup.endpoints, &resumed.learned_facts);
+    drop_refused_fields(&setup.endpoints, &resumed.learned_facts);
     let accounting = Accounting::new(
         deps.ledger.clone(),
         context.mark.as_ref().map(|mark| mark.id.clone()),
@@ -307,36 +307,22 @@ fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
     });
 }
 
-/// Sends requests without the fields that the session knows to be refused.
-fn drop_refused_fields(endpoints: &[ModelEndpoint], refused_fields: &[RefusedField]) {
-    for endpoint in endpoints {
-        let host = endpoint.client.host();
-        for RefusedField { model, field, .. } in refused_fields
-            .iter()
-            .filter(|refused| refused.host == host && refused.model == endpoint.facts.name)
-        {
-            endpoint.client.drop_field(model, *field);
-        }
-    }
-}
-
-/// The output limit of a model, as known or as learned.
-fn output_limit(rung: &ModelEndpoint, learned: &[(String, u32)]) -> u32 {
-    let known = rung.facts.max_output;
-    let learned = learned.iter().find(|(model, _)| *model == rung.label);
-    learned.map_or(known, |(_, tokens)| known.min(*tokens))
+/// The output limits of the models, as known or as learned.
+fn output_limits(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u32> {
+    let limit = |endpoint: &ModelEndpoint| {
+        let known = endpoint.facts.max_output;
+        learned.output_limit(&endpoint.label).map_or(known, |tokens| known.min(tokens))
+    };
+    endpoints.iter().map(limit).collect()
 }
 
 /// The context windows of the models, as known or as learned.
-fn windows(endpoints: &[ModelEndpoint], learned: &[(String, u64)]) -> Vec<u64> {
-    endpoints.iter().map(|endpoint| window(endpoint, learned)).collect()
-}
-
-/// The context window of a model, as known or as learned.
-fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
-    let known = rung.facts.context_window;
-    let learned = learned.iter().find(|(model, _)| *model == rung.label);
-    learned.map_or(known, |(_, tokens)| known.min(*tokens))
+fn windows(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u64> {
+    let window = |endpoint: &ModelEndpoint| {
+        let known = endpoint.facts.context_window;
+        learned.window(&endpoint.label).map_or(known, |tokens| known.min(tokens))
+    };
+    endpoints.iter().map(window).collect()
 }
 
 impl RunWorld<'_> {

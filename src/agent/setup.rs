@@ -8,14 +8,15 @@ use uuid::Uuid;
 
 use crate::hooks::Hooks;
 use crate::journal::{
-    ContentForm, Denial, Journal, JournalHealth, ModelSpan, PastAgent, PastBackground, ToolStats,
+    ContentForm, Denial, Journal, JournalHealth, LearnedFacts, ModelSpan, PastAgent,
+    PastBackground, ToolStats,
 };
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits, Reasoning};
 use crate::recovery::{
-    ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, RefusedField,
-    Run, Shortfall, StopReason,
+    ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall,
+    StopReason,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
@@ -120,11 +121,7 @@ pub struct ResumedState {
     pub left_off: Option<LeftOff>,
     /// The state of the loop detector.
     pub loop_detector: LoopDetector,
-    /// Learned context windows by the label of the model, in tokens.
-    pub windows: Vec<(String, u64)>,
-    /// Learned output limits by the label of the model, in tokens.
-    pub output_limits: Vec<(String, u32)>,
-    pub refused_fields: Vec<RefusedField>,
+    pub learned_facts: LearnedFacts,
     /// The sub-agents of the resumed session.
     pub agents: Vec<PastAgent>,
     /// The background work of the resumed session.

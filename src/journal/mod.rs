@@ -16,6 +16,7 @@ mod damage;
 mod ended_calls;
 mod entry;
 mod error;
+mod learned_facts;
 mod lease;
 mod lease_claim;
 mod lease_record;
@@ -52,6 +53,7 @@ pub use entry::{
     MessageMeta, OpenRecord, ProcessOpening, ToolStarted,
 };
 pub use error::{JournalError, LockHolder};
+pub use learned_facts::LearnedFacts;
 pub use lines::{JournalLine, JournalLines};
 pub use log::Journal;
 pub use mirror::JournalMirror;

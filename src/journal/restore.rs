@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, RefusedField,
-    ReplyDisposition, Run, StopReason, Transition,
+    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
+    StopReason, Transition,
 };
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
@@ -21,6 +21,7 @@ use super::entry::{
     BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, OpenRecord,
 };
 use super::error::JournalError;
+use super::learned_facts::LearnedFacts;
 use super::past_agents::{self, PastAgent};
 use super::prompt_fold::PromptFold;
 use super::reader::{JournalContents, JournalEntry, MessageEntry};
@@ -59,11 +60,7 @@ pub struct RestoredSession {
     pub recovery: RecoveryLog,
     /// The loop detector's state for the last prompt.
     pub loop_detector: LoopDetector,
-    /// Learned context window sizes by model, in tokens.
-    pub windows: Vec<(String, u64)>,
-    /// Learned output limits by model, in tokens.
-    pub output_limits: Vec<(String, u32)>,
-    pub refused_fields: Vec<RefusedField>,
+    pub learned_facts: LearnedFacts,
     /// The worst-case cost of a call that was in flight when the process died. Whether it was
     /// billed is unknown, so the totals include it.
     pub in_flight: Money,
@@ -191,9 +188,7 @@ pub(super) fn restore(
         session: story.session,
         recovery: story.recovery.resumed(),
         loop_detector: story.loop_detector,
-        windows: story.windows,
-        output_limits: story.output_limits,
-        refused_fields: story.refused_fields,
+        learned_facts: story.learned_facts,
         in_flight: story.in_flight,
         in_flight_model: asked,
         dropped_records: rest.map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
@@ -270,9 +265,7 @@ struct SessionReplay {
     session: SessionTotals,
     recovery: RecoveryLog,
     loop_detector: LoopDetector,
-    windows: Vec<(String, u64)>,
-    output_limits: Vec<(String, u32)>,
-    refused_fields: Vec<RefusedField>,
+    learned_facts: LearnedFacts,
     background: PastBackground,
     /// The time of the current process's last step.
     now: Moment,
@@ -381,14 +374,14 @@ impl SessionReplay {
                 self.loop_detector.observe(&deeds, limits.unwrap_or_default());
             }
             JournalRecord::Window { model, tokens } => {
-                self.windows.retain(|(known, _)| *known != model);
-                self.windows.push((model, tokens));
+                self.learned_facts.learn_window(model, tokens);
             }
             JournalRecord::OutputLimit { model, tokens } => {
-                self.output_limits.retain(|(known, _)| *known != model);
-                self.output_limits.push((model, tokens));
+                self.learned_facts.learn_output_limit(model, tokens);
             }
-            JournalRecord::RefusedField(refused) => self.refused_fields.push(refused),
+            JournalRecord::RefusedField(refused) => {
+                self.learned_facts.learn_refused_field(refused);
+            }
             JournalRecord::Background(changes) => self.background.apply(changes),
             JournalRecord::Forked(_) => self.is_forked = true,
             JournalRecord::Rewrite { after, messages } => {

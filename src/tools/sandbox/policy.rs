@@ -11,16 +11,14 @@ use nix::unistd::geteuid;
 use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
 
 use super::super::credentials::CredentialSet;
-use super::super::paths::{FolderSet, resolve};
+use super::super::paths::FolderSet;
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, RuleDenial};
 use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
 use super::logins::{LoginPlaces, logins};
 use super::mounts;
-use super::path_grants::{
-    DeniedInOrder, TerminalAccess, device_grants, grant_cache, grant_siblings,
-};
+use super::path_grants::{DeniedInOrder, FolderListings, TerminalAccess, device_grants};
 use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
@@ -268,20 +266,21 @@ impl SandboxPolicy {
         };
         let mut denied: Vec<PathBuf> =
             self.closed.iter().filter(|place| !is_passed(place)).cloned().collect();
+        let mut listings = FolderListings::default();
         // One of them may have become a link since the run began.
-        let links = denied.iter().filter(|place| fs::read_link(place).is_ok());
-        denied.extend(links.map(|link| resolve(link)).collect::<Vec<_>>());
+        let linked = listings.behind_links(Path::new("/"), DeniedInOrder::sort(&mut denied));
+        denied.extend(linked);
         let denied = DeniedInOrder::sort(&mut denied);
         for root in &self.roots {
             if self.can_split(root) {
-                grant_cache(root, denied, &mut grants);
+                listings.grant_cache(root, denied, &mut grants);
             } else {
                 grants.push(PathRule::new(root, PathAccess::Change));
             }
         }
-        grant_siblings(Path::new("/"), denied, &mut grants);
+        listings.grant_siblings(Path::new("/"), denied, &mut grants);
         for allowed in &self.secrets.allowed {
-            grant_siblings(allowed, denied.below(allowed), &mut grants);
+            listings.grant_siblings(allowed, denied.below(allowed), &mut grants);
         }
         grants.extend(device_grants(self.terminals));
         let is_open = |folder: &&PathBuf| {
@@ -370,6 +369,7 @@ mod tests {
 
     use tempfile::TempDir;
 
+    use super::super::super::paths::resolve;
     use super::super::context::LookedUp;
     use super::super::known_paths::TEMPORARY;
     use super::*;
@@ -509,10 +509,10 @@ mod tests {
         let mut grants = Vec::new();
         let mut denied = [ground.at("home/.ssh"), ground.at("home/.netrc"), ground.at("home.x")];
         let denied = DeniedInOrder::sort(&mut denied);
-        grant_siblings(&ground.at("home"), denied, &mut grants);
+        FolderListings::default().grant_siblings(&ground.at("home"), denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
         grants.clear();
-        grant_siblings(&ground.at("beside"), denied, &mut grants);
+        FolderListings::default().grant_siblings(&ground.at("beside"), denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("beside"), PathAccess::Read)]);
     }
 

@@ -1,0 +1,89 @@
+//! Fields of requests that services refuse: each is left out from its refusal on, also when the
+//! session is resumed.
+
+use crate::journal::LearnedFacts;
+use crate::model::Reasoning;
+use crate::recovery::{CallPurpose, Fault, OptionalField, RefusedField};
+
+use super::compactor::ContextView;
+use super::setup::ModelEndpoint;
+
+/// The fields that ask a model to think or to do more, the first one that a refusal is about first:
+/// one of thinking may name effort as its replacement.
+pub(super) const REASONING: &[OptionalField] = &[OptionalField::Effort, OptionalField::Thinking];
+pub(super) const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
+
+/// Sends requests without the fields that the session knows to be refused.
+pub(super) fn drop_refused_fields(endpoints: &[ModelEndpoint], learned: &LearnedFacts) {
+    for endpoint in endpoints {
+        let (host, name) = (endpoint.client.host(), &endpoint.facts.name);
+        let refused = learned.refused_fields().iter();
+        for known in refused.filter(|known| known.host == host && known.model == *name) {
+            endpoint.client.drop_field(name, known.field);
+        }
+    }
+}
+
+impl ContextView<'_> {
+    pub(super) fn asks_for_thinking(&self, purpose: CallPurpose) -> bool {
+        self.sends_field(OptionalField::Thinking, &self.reasoning_of(purpose))
+    }
+
+    fn reasoning_of(&self, purpose: CallPurpose) -> Reasoning {
+        match purpose {
+            CallPurpose::Reply => {
+                self.caller.reasoning_for(self.caller.endpoint(), self.conversation)
+            }
+            CallPurpose::Summary(_) => Reasoning::LEAST,
+        }
+    }
+
+    /// Whether requests with this reasoning have the field.
+    fn sends_field(&self, field: OptionalField, reasoning: &Reasoning) -> bool {
+        let endpoint = self.caller.endpoint();
+        let model = endpoint.facts.name.as_str();
+        let is_wanted = match field {
+            OptionalField::Thinking => reasoning.asks_for_thinking(model),
+            OptionalField::Effort => reasoning.asks_for_effort(model),
+            OptionalField::CacheControl => true,
+        };
+        is_wanted && endpoint.client.accepts_field(model, field)
+    }
+
+    /// Whether the refusal is about one of these fields, and the request has it.
+    pub(super) fn is_refused_for(
+        &self,
+        fields: &[OptionalField],
+        fault: &Fault,
+        purpose: CallPurpose,
+    ) -> bool {
+        self.refused_field(fields, fault, &self.reasoning_of(purpose)).is_some()
+    }
+
+    /// The first of these fields that the request has and a refusal is about.
+    fn refused_field(
+        &self,
+        fields: &[OptionalField],
+        fault: &Fault,
+        reasoning: &Reasoning,
+    ) -> Option<OptionalField> {
+        let mut fields = fields.iter().copied();
+        fields.find(|field| fault.refuses(*field) && self.sends_field(*field, reasoning))
+    }
+
+    /// Sends requests without the one of these fields that was refused from now on, also when the
+    /// session is resumed.
+    pub(super) fn drop_refused_field(&mut self, fields: &[OptionalField]) {
+        let Some(fault) = self.caller.last_fault() else { return };
+        let endpoint = self.caller.endpoint();
+        let reasoning = if self.compactor.summarising.is_some() {
+            Reasoning::LEAST
+        } else {
+            self.caller.reasoning_for(endpoint, self.conversation)
+        };
+        let Some(field) = self.refused_field(fields, fault, &reasoning) else { return };
+        endpoint.client.drop_field(&endpoint.facts.name, field);
+        let (host, model) = (endpoint.client.host(), endpoint.facts.name.clone());
+        self.conversation.journal.refused_field(RefusedField { host, model, field });
+    }
+}

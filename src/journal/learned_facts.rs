@@ -1,0 +1,44 @@
+//! What a session has learned of its models and services from their refusals.
+
+use crate::recovery::RefusedField;
+
+/// Facts that later requests of the session heed. Of two for a model the later one holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LearnedFacts {
+    windows: Vec<(String, u64)>,
+    output_limits: Vec<(String, u32)>,
+    refused_fields: Vec<RefusedField>,
+}
+
+impl LearnedFacts {
+    pub(super) fn learn_window(&mut self, model: String, tokens: u64) {
+        self.windows.push((model, tokens));
+    }
+
+    pub(super) fn learn_output_limit(&mut self, model: String, tokens: u32) {
+        self.output_limits.push((model, tokens));
+    }
+
+    pub(super) fn learn_refused_field(&mut self, refused: RefusedField) {
+        self.refused_fields.push(refused);
+    }
+
+    /// The context window of the model with this label, in tokens.
+    pub fn window(&self, model: &str) -> Option<u64> {
+        latest(&self.windows, model)
+    }
+
+    /// The output limit of the model with this label, in tokens.
+    pub fn output_limit(&self, model: &str) -> Option<u32> {
+        latest(&self.output_limits, model)
+    }
+
+    /// The fields that a host refuses for a model.
+    pub fn refused_fields(&self) -> &[RefusedField] {
+        &self.refused_fields
+    }
+}
+
+fn latest<T: Copy>(facts: &[(String, T)], model: &str) -> Option<T> {
+    facts.iter().rev().find(|(known, _)| known == model).map(|(_, fact)| *fact)
+}
