@@ -6,13 +6,16 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::journal::{BackgroundChanges, BackgroundWork, PastBackground};
-use crate::recovery::{Event, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus};
+use crate::recovery::{
+    Event, FOLDER_CHANGED, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus,
+};
 use crate::tools::{BackgroundKind, BackgroundTask};
 use crate::transcript::Block;
 
 use super::messages::join_list;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CANCEL_GRACE, CancelReason, LATE_CANCEL_GRACE, RunMonitor, WaitTimer};
+use super::setup::MovedFolder;
 use super::world::RunWorld;
 
 impl RunWorld<'_> {
@@ -155,6 +158,21 @@ impl RunWorld<'_> {
             );
             self.record_told_ends();
         }
+    }
+
+    /// Tells the model of a resumed session that its working directory is another one. Returns
+    /// whether it is.
+    pub(super) fn report_moved_folder(&mut self) -> bool {
+        let Some(MovedFolder { before, now }) = self.tools.moved_folder.take() else {
+            return false;
+        };
+        let folders = format!("- before: {}\n- now: {}", before.display(), now.display());
+        self.conversation.add_user_message(
+            vec![Block::text(join_list(FOLDER_CHANGED, &folders))],
+            Vec::new(),
+            &mut self.monitor,
+        );
+        true
     }
 
     /// Tells the model of a resumed session which commands were lost with an earlier process.

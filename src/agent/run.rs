@@ -163,11 +163,11 @@ async fn drive_session(
     world.report_crash_log();
     let is_told = world.report_lost_work();
     world.report_ended_work();
-    let left_off = left_off.map(|left| if is_told { left.told() } else { left });
     let goes_on = world.is_resumed;
     if machine.phase == Phase::Working {
         let mut event = world.run_tools().await;
-        // The prompt comes after the results.
+        // What the model is told comes after the results.
+        world.report_moved_folder();
         if matches!(event, Event::ToolsDone(_))
             && let Err(stopped) = world.begin(prompt, goes_on).await
         {
@@ -175,6 +175,9 @@ async fn drive_session(
         }
         return drive(machine, event, limits, world).await;
     }
+    let is_done = left_off.is_some_and(|left| left.end().is_some());
+    let is_told = is_told | (!is_done && world.report_moved_folder());
+    let left_off = left_off.map(|left| if is_told { left.told() } else { left });
     let event = match world.begin(prompt, goes_on).await {
         Err(event) => event,
         Ok(()) => left_off.map_or(Event::Begin, Event::Resumed),
@@ -279,6 +282,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             deferred: None,
             loop_detector: resumed.loop_detector,
             past_background: resumed.background,
+            moved_folder: resumed.moved_folder,
             work_stop_announced: false,
             search_costs: SearchCosts::default(),
             deferred_tools: deferred,

@@ -109,6 +109,13 @@ pub struct ModelEndpoint {
     pub client: Arc<dyn Transport>,
 }
 
+/// The working directory of a session, where it is another one than that of the earlier process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedFolder {
+    pub before: PathBuf,
+    pub now: PathBuf,
+}
+
 /// What an earlier process of the same session hands over to this one.
 #[derive(Debug, Default)]
 pub struct ResumedState {
@@ -122,6 +129,7 @@ pub struct ResumedState {
     /// The state of the loop detector.
     pub loop_detector: LoopDetector,
     pub learned_facts: LearnedFacts,
+    pub moved_folder: Option<MovedFolder>,
     /// The sub-agents of the resumed session.
     pub agents: Vec<PastAgent>,
     /// The background work of the resumed session.

@@ -21,7 +21,7 @@ use super::early_tools::EarlyTools;
 use super::messages::{is_error, join_list};
 use super::run_event::RunEvent;
 use super::run_monitor::{CancelReason, RunMonitor};
-use super::setup::DeferredCall;
+use super::setup::{DeferredCall, MovedFolder};
 
 /// A tool call with its result.
 pub(super) struct CompletedCall<'a> {
@@ -56,6 +56,8 @@ pub(super) struct ToolRunner {
     pub(super) loop_detector: LoopDetector,
     /// The background work of earlier processes, until the model is told of it.
     pub(super) past_background: PastBackground,
+    /// The change of the working directory since the earlier process, until the model is told.
+    pub(super) moved_folder: Option<MovedFolder>,
     /// Whether the end of background commands was announced.
     pub(super) work_stop_announced: bool,
     /// The tools of servers that requests leave out.

@@ -58,6 +58,12 @@ impl Worktree {
         path.parent().filter(|above| above.ends_with(FOLDER)).map(|_| name)
     }
 
+    /// The main working tree of the repository whose worktree has this path as its root.
+    pub fn repository_of(path: &Path) -> Option<&Path> {
+        Self::name_of(path)?;
+        path.ancestors().nth(Path::new(FOLDER).components().count() + 1)
+    }
+
     /// Opens the worktree with this name, in the repository that `cwd` lies in. If there is none, it
     /// is added on a new branch, which begins where the remote's default branch is known to be, or
     /// else at `HEAD`. Nothing is fetched.

@@ -151,7 +151,10 @@ fn dispatch(
         eprint_help(&args::summary(), Screen::of_stdout(&variables).styling.is_plain());
         return Ok(exit_code::USAGE);
     }
-    let request = args::parse_process(&args::from_os(raw.words)?, raw.name)?;
+    let mut request = args::parse_process(&args::from_os(raw.words)?, raw.name)?;
+    if let CliRequest::Run(args) = &mut request {
+        args.session.names_folder = raw.directory.is_some() || args.session.directory.is_some();
+    }
     perform(request, Surroundings { signals, last, variables })
 }
 

@@ -71,7 +71,8 @@ pub(super) fn assemble(
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
     let prompt = session.remaining_prompt(&task.prompt);
-    let doubts = Vec::from_iter(session.unknown_start_warning());
+    let doubts = session.unknown_start_warning().into_iter();
+    let doubts = doubts.chain(session.moved_warning(settings)).collect();
     let required = session.required_servers(settings);
     let kept_servers = host.and_then(|host| host.servers.clone());
     let (keep_servers, channel) = (kept_servers.is_some(), host.map(|it| Arc::clone(&it.channel)));

@@ -33,6 +33,7 @@ pub mod memory;
 mod mentions;
 mod model_endpoints;
 mod model_facts;
+pub mod moved_session;
 mod observers;
 mod old_copies;
 pub mod output;

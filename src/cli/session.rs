@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{ModelEndpoint, ModelStats, ResumedState, RunStats};
+use crate::agent::{ModelEndpoint, ModelStats, MovedFolder, ResumedState, RunStats};
 use crate::config::environment;
 use crate::journal::{
     CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession, MachineId,
@@ -14,6 +14,7 @@ use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, Money, Run, S
 use crate::secrets::REDACTED;
 use crate::transcript::{Block, Role, TokenDensity, strip_thinking};
 
+use super::moved_session::{ResumedFolder, moved_warning};
 use super::prompts::ServerPromptCall;
 use super::settings::{SessionStart, Settings};
 use super::usage::{UsageError, UsageErrorKind};
@@ -56,6 +57,8 @@ pub(super) struct FoundSession {
     left_off: Option<LeftOff>,
     /// The prompt to record as the session's first, unless it has one.
     first: FirstPrompt,
+    /// The folder that the session worked in, if it is another one than now.
+    moved_from: Option<PathBuf>,
 }
 
 enum SessionOrigin {
@@ -148,11 +151,11 @@ impl FoundSession {
                 (source, SessionOrigin::ReadOnly(Box::new(restored)))
             }
         };
-        Self::new(id, place, kind, first).prepared(&task.prompt)
+        Self::new(id, place, kind, first).prepared(&task.prompt, settings)
     }
 
     fn new(id: SessionId, place: SessionFolder, kind: SessionOrigin, first: FirstPrompt) -> Self {
-        Self { id, place, kind, has_prompt: false, left_off: None, first }
+        Self { id, place, kind, has_prompt: false, left_off: None, first, moved_from: None }
     }
 
     /// Checks that the session is still what it was when the settings were read: another process
@@ -188,7 +191,7 @@ impl FoundSession {
                 }
                 let kind = SessionOrigin::Resumed(Box::new(held));
                 let session = Self { has_prompt: prompted, ..Self::new(id, place, kind, first) };
-                session.prepared(if prompted { "" } else { &task.prompt })
+                session.prepared(if prompted { "" } else { &task.prompt }, settings)
             }
             Err(JournalError::Unknown { .. }) => {
                 Ok(Self::new(id, place, SessionOrigin::New, first))
@@ -197,8 +200,14 @@ impl FoundSession {
         }
     }
 
-    /// Determines where the prompt stands, unless there is a new one.
-    fn prepared(mut self, prompt: &str) -> Result<Self, UsageError> {
+    /// Determines in which folder the session worked, and where the prompt stands, unless there is
+    /// a new one.
+    fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
+        if let Some(restored) = self.restored() {
+            let may_move = settings.names_folder || matches!(self.kind, SessionOrigin::Forked(_));
+            let session = ResumedFolder { restored, has_prompt: !prompt.is_empty(), may_move };
+            self.moved_from = session.earlier_folder(settings)?;
+        }
         if prompt.is_empty()
             && let Some(restored) = self.restored()
         {
@@ -239,6 +248,12 @@ impl FoundSession {
     pub(super) fn required_servers(&self, settings: &Settings) -> Vec<String> {
         let carried = || self.restored().map(|restored| restored.required_servers.clone());
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
+    }
+
+    /// Warns about a session that goes on in another folder.
+    pub(super) fn moved_warning(&self, settings: &Settings) -> Option<String> {
+        let before = self.moved_from.as_deref();
+        before.map(|before| moved_warning(&self.id, before, &settings.cwd))
     }
 
     /// Warns about a session whose journal does not record how it was started.
@@ -332,6 +347,9 @@ impl FoundSession {
             legacy.carried.cost_before = Money::ZERO;
         }
         legacy.carried.left_off = self.left_off;
+        let now = &settings.cwd;
+        legacy.carried.moved_folder =
+            self.moved_from.map(|before| MovedFolder { before, now: now.clone() });
         Ok((journal, legacy))
     }
 }

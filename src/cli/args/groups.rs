@@ -206,6 +206,9 @@ pub struct SessionArgs {
     /// Work in this folder, to which other paths are then relative; before a command, for any
     #[arg(short = 'C', value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// Whether a folder was named, before the command or behind it.
+    #[arg(skip)]
+    pub names_folder: bool,
     /// Go on with the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub go_on: bool,

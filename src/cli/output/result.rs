@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::agent::{DeferredCall, HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
-use crate::checkout::Worktree;
 use crate::cli::advice;
 use crate::cli::args::Profile;
 use crate::cli::exit::{self, ExitStatus};
+use crate::cli::moved_session::resume_command;
 use crate::cli::settings::ContractChange;
 use crate::cli::timestamps::{WallTime, from_unix_seconds, millis};
 use crate::cli::usage::UsageError;
@@ -75,10 +75,7 @@ impl ResultReport<'_> {
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
         let can_go_on = self.ending.has_messages && self.ending.journal == JournalHealth::Durable;
-        let worktree = Worktree::name_of(self.cwd).map(|name| format!(" --worktree={name}"));
-        let profile = self.profile.map(|profile| format!(" --profile {}", profile.name()));
-        let flags = worktree.unwrap_or_default() + &profile.unwrap_or_default();
-        (unfinished && can_go_on).then(|| format!("outlast --resume {}{flags}", self.session_id))
+        (unfinished && can_go_on).then(|| resume_command(self.session_id, self.cwd, self.profile))
     }
 
     /// The object.

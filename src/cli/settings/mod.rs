@@ -60,6 +60,8 @@ pub struct Settings {
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
+    /// Whether the command line names the folder to work in, so that a session may move there.
+    pub names_folder: bool,
     /// The name that the session gets.
     pub session_title: Option<String>,
     /// How the session to resume is read.

@@ -103,6 +103,7 @@ pub fn resolve_resumed(
         output: output(args, env, step_summary(config, variables))?,
         prompt: prompt(args, config),
         session: start(args)?,
+        names_folder: args.session.names_folder,
         session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
         reading: reading(args)?,
         terms: terms.clone(),

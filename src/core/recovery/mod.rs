@@ -59,7 +59,7 @@ pub use limits::{FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWai
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation, Spending};
-pub use nudges::{HOOK_SAYS, SERVERS_NEWS, SUMMARISE, WORK_ENDED_SINCE, WORK_GONE};
+pub use nudges::{FOLDER_CHANGED, HOOK_SAYS, SERVERS_NEWS, SUMMARISE, WORK_ENDED_SINCE, WORK_GONE};
 pub use output_limit::RefusedCap;
 pub use plan::{RecoveryPlan, SetbackKind};
 pub use recovery_log::{RecoveryLog, RecoveryTotals};

@@ -46,6 +46,11 @@ pub const WORK_GONE: &str = "The process that this session ran in has ended, and
      those below is running any more, and how far they came is unknown: check before you start \
      one again.";
 
+/// The message to the model of a session that goes on in another working directory. Both follow this
+/// text.
+pub const FOLDER_CHANGED: &str = "The working directory of this session is another one now. What \
+     was done in the old one may be missing in the new one: look before you rely on it.";
+
 /// The message to the model about background commands that ended between two prompts. Their list
 /// follows this text.
 pub const WORK_ENDED_SINCE: &str = "Background commands have ended since your last answer. \
@@ -96,7 +101,7 @@ const UNMET_LAST: &str = "One check is left, and the command still does not pass
 
 impl Nudge {
     /// All texts.
-    pub const TEXTS: [&'static str; 24] = [
+    pub const TEXTS: [&'static str; 25] = [
         Self::Continue(CutKind::Text).text(),
         Self::Continue(CutKind::ToolCall).text(),
         Self::Continue(CutKind::Thinking).text(),
@@ -119,6 +124,7 @@ impl Nudge {
         Self::WorkEnded.text(),
         Self::StillRunning.text(),
         WORK_GONE,
+        FOLDER_CHANGED,
         HOOK_SAYS,
         SERVERS_NEWS,
     ];

@@ -1,0 +1,78 @@
+//! Sessions that are resumed in another folder than the one they worked in: what they did is there.
+
+use std::path::{Path, PathBuf};
+
+use super::args::Profile;
+use super::settings::Settings;
+use super::usage::{UsageError, UsageErrorKind};
+use crate::batch::quoted_word;
+use crate::checkout::Worktree;
+use crate::journal::{RestoredSession, SessionId};
+use crate::recovery::LeftOff;
+
+/// The command that resumes a session, from any folder.
+pub fn resume_command(session_id: &str, cwd: &Path, profile: Option<Profile>) -> String {
+    let worktree = Worktree::name_of(cwd);
+    let folder = Worktree::repository_of(cwd).unwrap_or(cwd);
+    // A command line that is not text cannot be printed.
+    let folder = folder.to_str().map(|path| format!(" -C {}", quoted_word(path)));
+    let worktree = worktree.map(|name| format!(" --worktree={name}"));
+    let profile = profile.map(|profile| format!(" --profile {}", profile.name()));
+    let [folder, worktree, profile] = [folder, worktree, profile].map(Option::unwrap_or_default);
+    format!("outlast{folder} --resume {session_id}{worktree}{profile}")
+}
+
+/// A session that is resumed, as far as its folder is concerned.
+pub(super) struct ResumedFolder<'a> {
+    pub(super) restored: &'a RestoredSession,
+    /// Whether there is a new prompt.
+    pub(super) has_prompt: bool,
+    /// Whether the user wants it in another folder, too.
+    pub(super) may_move: bool,
+}
+
+impl ResumedFolder<'_> {
+    /// Returns the folder that the session worked in, if it is another one than that of the run.
+    ///
+    /// # Errors
+    /// The session may not go on here: its folder still exists, or there is nothing left to do.
+    pub(super) fn earlier_folder(self, settings: &Settings) -> Result<Option<PathBuf>, UsageError> {
+        let Self { restored, has_prompt, may_move } = self;
+        let here = &settings.cwd;
+        let before = restored.cwd.as_deref().filter(|before| !is_same(before, here));
+        let Some(before) = before else { return Ok(None) };
+        let left_off = restored.left_off.and_then(LeftOff::end);
+        let (is_done, is_there) = (!has_prompt && left_off.is_some(), before.is_dir());
+        if may_move || !(is_done || is_there) {
+            return Ok(Some(before.to_owned()));
+        }
+        let (id, was, now) = (&restored.id, before.display(), here.display());
+        let line = if is_there {
+            let command = resume_command(id.as_str(), before, settings.tools.profile);
+            format!(
+                "session {id} works in {was}, and this is {now}; go on there with: {command} (with \
+                 -C . it goes on here, without its changes)"
+            )
+        } else {
+            format!(
+                "session {id} is done, and its changes were made in {was}, which is not there any \
+                 more; start a new one here, or print its answer with: outlast sessions show {id}"
+            )
+        };
+        Err(UsageError::of(UsageErrorKind::NotResumable, line))
+    }
+}
+
+fn is_same(before: &Path, now: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    before == now || real(before).is_some_and(|before| real(now) == Some(before))
+}
+
+/// The warning about a session that goes on in another folder than before.
+pub(super) fn moved_warning(id: &SessionId, before: &Path, now: &Path) -> String {
+    format!(
+        "session {id} worked in {} so far, and goes on in {}: its changes are where they were made",
+        before.display(),
+        now.display()
+    )
+}
