@@ -158,6 +158,9 @@ fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::MaxOutputTokens => {
             ("the reply did not fit the output limit, in several pieces either".to_owned(), hint)
         }
+        StopReason::OutputFailed if ending.journal != JournalHealth::Durable => {
+            (output_failed(ending), "Make room there, or name another file.")
+        }
         StopReason::OutputFailed => (output_failed(ending), hint),
         StopReason::RehearsalFailed => (ending.broken.clone().unwrap_or_default(), hint),
         StopReason::InternalError => (internal_error(ending), hint),

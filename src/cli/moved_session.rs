@@ -10,13 +10,12 @@ use crate::checkout::Worktree;
 use crate::journal::{RestoredSession, SessionId};
 use crate::recovery::LeftOff;
 
-/// The command that resumes a session, from any folder.
-pub fn resume_command(session_id: &str, cwd: &Path, profile: Option<Profile>) -> String {
-    let worktree = Worktree::name_of(cwd);
-    let folder = Worktree::repository_of(cwd).unwrap_or(cwd);
-    // A command line that is not text cannot be printed.
-    let folder = folder.to_str().map(|path| format!(" -C {}", quoted_word(path)));
-    let worktree = worktree.map(|name| format!(" --worktree={name}"));
+/// The command that resumes a session which works in `cwd`, from any folder.
+pub fn resume_command(session_id: &str, cwd: Option<&Path>, profile: Option<Profile>) -> String {
+    let worktree = cwd.and_then(Worktree::name_of).map(|name| format!(" --worktree={name}"));
+    let folder = cwd.map(|cwd| Worktree::repository_of(cwd).unwrap_or(cwd));
+    // A folder whose name is not text cannot be printed.
+    let folder = folder.and_then(Path::to_str).map(|path| format!(" -C {}", quoted_word(path)));
     let profile = profile.map(|profile| format!(" --profile {}", profile.name()));
     let [folder, worktree, profile] = [folder, worktree, profile].map(Option::unwrap_or_default);
     format!("outlast{folder} --resume {session_id}{worktree}{profile}")
@@ -48,7 +47,7 @@ impl ResumedFolder<'_> {
         }
         let (id, was, now) = (&restored.id, before.display(), here.display());
         let line = if is_there {
-            let command = resume_command(id.as_str(), before, settings.tools.profile);
+            let command = resume_command(id.as_str(), Some(before), settings.tools.profile);
             format!(
                 "session {id} works in {was}, and this is {now}; go on there with: {command} (with \
                  -C . it goes on here, without its changes)"
@@ -75,4 +74,24 @@ pub(super) fn moved_warning(id: &SessionId, before: &Path, now: &Path) -> String
         before.display(),
         now.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resume_command_names_the_folder_where_it_works() {
+        for (cwd, profile, command) in [
+            ("/srv/app", None, "outlast -C /srv/app --resume ID"),
+            ("/srv/my app", None, "outlast -C '/srv/my app' --resume ID"),
+            (
+                "/srv/app/.claude/worktrees/fix",
+                Some(Profile::Untrusted),
+                "outlast -C /srv/app --resume ID --worktree=fix --profile untrusted",
+            ),
+        ] {
+            assert_eq!(resume_command("ID", Some(Path::new(cwd)), profile), command);
+        }
+    }
 }

@@ -222,8 +222,15 @@ impl RunJob {
         for line in output {
             self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
         }
+        if self.holds_only_answer(report) {
+            self.shared.stderr.send("outlast: the answer:");
+            for line in report.answer().lines() {
+                self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
+            }
+        }
         if let Some(command) = report.resume_command() {
-            self.shared.stderr.send(&format!("outlast: to go on where it ended: {command}"));
+            let how = report.ending.reason.info().to_go_on;
+            self.shared.stderr.send(&format!("outlast: {how}: {command}"));
         }
         if self.verbosity() == Verbosity::Failures {
             for warning in report.warnings {
@@ -238,6 +245,13 @@ impl RunJob {
             let prefix = if io::stderr().is_terminal() { "" } else { "outlast: " };
             self.shared.stderr.send(&styling.paint(tone, &format!("{prefix}{line}")));
         }
+    }
+
+    /// Whether the answer is lost if standard error does not have it: there is no session, and the
+    /// file that it was meant for could not be written.
+    fn holds_only_answer(&self, report: &ResultReport<'_>) -> bool {
+        report.ending.reason == StopReason::OutputFailed
+            && report.ending.journal != JournalHealth::Durable
     }
 
     /// Returns the result object for standard output, in the terms of its reader.

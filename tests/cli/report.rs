@@ -344,7 +344,7 @@ async fn a_step_of_ci_gets_a_summary_and_an_annotation_of_the_failure() {
     let begin = "::error title=outlast%3A max_turns::the turn limit was reached after 1 reply.";
     assert!(line.starts_with(begin), "{line}");
     assert!(summary.contains("❌ max\\_turns, exit code 3"), "{summary}");
-    assert!(summary.contains("outlast --resume "), "{summary}");
+    assert!(summary.contains(" --resume "), "{summary}");
 
     let (ended, summary) = step(works(), &["--bogus", "Do it."], &[]).await;
     assert_eq!((ended.code, summary.as_str()), (Some(2), "Before.\n"), "{ended:?}");

@@ -334,7 +334,7 @@ fn partial_work_is_kept_when_a_limit_ends_the_run() {
     let object = object(&ending(StopReason::MaxTurns));
     assert_eq!(object["partial_result"], "Fixed the parser; all 12 tests pass.");
     let id = "0190a1b2-0000-7000-8000-000000000001";
-    assert_eq!(object["resume"]["command"], format!("outlast --resume {id}"));
+    assert_eq!(object["resume"]["command"], format!("outlast -C /work --resume {id}"));
 }
 
 #[test]

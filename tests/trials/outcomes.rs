@@ -349,7 +349,7 @@ async fn a_final_error_says_what_failed_when_and_how_to_resume() {
     assert!((3_500..=3_601).contains(&away), "{away} s away");
     let id = result["session_id"].as_str().expect("an id");
     assert_eq!(result["resume"]["session_id"], id);
-    assert!(ended.stderr.contains(&format!("outlast --resume {id}")), "{ended:?}");
+    assert!(ended.stderr.contains(&format!(" --resume {id}")), "{ended:?}");
 }
 
 #[tokio::test]

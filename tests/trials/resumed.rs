@@ -208,3 +208,90 @@ async fn a_session_that_is_resumed_again_and_again_keeps_its_time_limit() {
         ended = ended.again(NOWHERE).args(args).args(limits).run().await;
     }
 }
+
+/// Starts the run in the folder `elsewhere`, beside its own.
+const ELSEWHERE: &str = "mkdir -p ../elsewhere && cd ../elsewhere && exec \"$@\"";
+const MOVED: &str = "The working directory of this session is another one now.";
+
+/// A session that ended at its turn limit, and what resumes it with more turns.
+async fn cut_short() -> (FinishedProcess, Vec<String>) {
+    let server = serve(steady());
+    let begin = ["--session-id", SESSION, "--max-turns", "1", "Do it."];
+    let ended = RunBuilder::against(&server).args(begin).run().await;
+    let mut resume = printed(&fails_as(&ended, 3, "max_turns"));
+    resume.extend(["--max-turns", "3"].map(str::to_owned));
+    (ended, resume)
+}
+
+/// What a session did is in its folder, so it goes on there, wherever its command is given.
+#[tokio::test]
+async fn a_session_goes_on_in_its_own_folder() {
+    let (ended, resume) = cut_short().await;
+    assert!(ended.stderr.contains("to go on, with a higher --max-turns added: outlast -C /"));
+    let none = serve(Scenario::new());
+    let bare = ended.again(&none.base_url()).args(["--resume", SESSION, "Go on."]);
+    let refused = bare.in_shell(ELSEWHERE).run().await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let named = format!("outlast {} {}", resume[0], resume[1]);
+    assert!(refused.stderr.contains(&named) && refused.stderr.contains("-C ."), "{refused:?}");
+    asked(&none, 0);
+    let write = json!({ "file_path": "here.txt", "content": "x" });
+    let server = serve(Scenario::new().tool("Write", write).reply("Done."));
+    let mode = ["--permission-mode", "acceptEdits"];
+    let ended = refused.again(&server.base_url()).args(&resume).args(mode);
+    let ended = ended.in_shell(ELSEWHERE).run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["warnings"]), (Some(0), &json!([])), "{ended:?}");
+    assert!(ended.work().join("here.txt").exists());
+    assert!(server.requests().iter().all(|asked| !asked.body.to_string().contains(MOVED)));
+    assert!(result["cwd"].as_str().is_none_or(|cwd| !cwd.contains("elsewhere")), "{result}");
+}
+
+/// With `-C` the user says that it is to go on elsewhere; then the model is told, once.
+#[tokio::test]
+async fn a_session_that_is_moved_tells_the_model_once() {
+    let (ended, _) = cut_short().await;
+    let here = ["-C", ".", "--resume", SESSION, "--max-turns", "9"];
+    let server = serve(Scenario::new().reply("Done."));
+    let moved = ended.again(&server.base_url()).args(here).in_shell(ELSEWHERE).run().await;
+    let result = agrees(&moved);
+    assert_eq!((moved.code, &result["result"]), (Some(0), &json!("Done.")), "{moved:?}");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("goes on in /") && warnings.contains("elsewhere"), "{warnings}");
+    let told = |server: &outlast::rehearsal::RehearsalServer| {
+        let requests = server.requests();
+        let last = requests.last().expect("a request").body["messages"].to_string();
+        (last.matches(MOVED).count(), last.contains("- now: /") && last.contains("elsewhere"))
+    };
+    assert_eq!(told(&server), (1, true));
+    // It is the session's folder now.
+    let server = serve(Scenario::new().reply("And more."));
+    let again = moved.again(&server.base_url()).args(["--resume", SESSION, "More."]);
+    let again = again.in_shell(ELSEWHERE).run().await;
+    assert_eq!(agrees(&again)["result"], "And more.", "{again:?}");
+    assert_eq!(told(&server).0, 1);
+}
+
+/// Where its folder is gone, an unfinished session goes on with a warning, and a finished one is no
+/// success: what it did is not here.
+#[tokio::test]
+async fn a_session_whose_folder_is_gone_is_no_success_unless_there_is_work_left() {
+    let gone = "mkdir -p ../elsewhere && mv ../work ../away && cd ../elsewhere && \"$@\"; code=$?; \
+                mv ../away ../work; exit $code";
+    let (ended, _) = cut_short().await;
+    let server = serve(Scenario::new().reply("Done."));
+    let resume = ["--resume-or-start", SESSION, "--max-turns", "9", "Do it."];
+    let ended = ended.again(&server.base_url()).args(resume).in_shell(gone).run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert!(server.requests()[0].body["messages"].to_string().contains(MOVED));
+
+    let server = serve(Scenario::new().reply("Done."));
+    let first = ["--resume-or-start", "5e551011-0000-4000-8000-00000000000b", "Do it."];
+    let ended = ended.again(&server.base_url()).args(first).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = ended.again(&server.base_url()).args(first).in_shell(gone).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("which is not there any more"), "{ended:?}");
+    asked(&server, 1);
+}

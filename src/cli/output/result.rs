@@ -75,7 +75,8 @@ impl ResultReport<'_> {
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
         let can_go_on = self.ending.has_messages && self.ending.journal == JournalHealth::Durable;
-        (unfinished && can_go_on).then(|| resume_command(self.session_id, self.cwd, self.profile))
+        (unfinished && can_go_on)
+            .then(|| resume_command(self.session_id, Some(self.cwd), self.profile))
     }
 
     /// The object.

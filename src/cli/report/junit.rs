@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 
 use crate::report::{SessionOutcome, SessionReport, SessionSubject};
 
+use super::super::moved_session::resume_command;
 use super::document::{BlockForm, ReportDocument, commands_note};
 use super::markup::{escaped, escaped_lines};
 
@@ -72,7 +73,8 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
         // A task that never began has no session that could be resumed.
         SessionOutcome::Unfinished if subject.processes == 0 => String::new(),
         SessionOutcome::Unfinished => {
-            format!("to go on: outlast --resume {}", escaped(&subject.id))
+            let command = resume_command(&subject.id, subject.project.as_deref(), None);
+            format!("to go on: {}", escaped(&command))
         }
         SessionOutcome::Running | SessionOutcome::Foreign => String::new(),
     };

@@ -12,6 +12,7 @@ use crate::recovery::{RecoveryRecord, Spending};
 use crate::transcript::{Block, summarize_call};
 
 use super::super::args::ShowSessionArgs;
+use super::super::moved_session::resume_command;
 use super::super::output::one_line;
 use super::super::usage::UsageError;
 use super::{ReportWriter, SessionsContext, phrases, unreadable};
@@ -88,7 +89,8 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
 fn closing(file: &SessionFile, history: &SessionHistory) -> String {
     let mut text = Lines::default();
     text.0.push('\n');
-    let resume = format!("to go on: outlast --resume {}", history.id);
+    let resume = resume_command(&history.id, history.project.as_deref(), None);
+    let resume = format!("to go on: {resume}");
     if file.is_running() {
         text.line(0, "A process works on the session right now.");
     } else if let Some(end) = history.end {

@@ -80,6 +80,8 @@ pub struct StopReasonInfo {
     pub subtype: &'static str,
     /// What the user can do; empty where there is nothing, or where it depends on the run.
     pub hint: &'static str,
+    /// The words before the command that resumes the session.
+    pub to_go_on: &'static str,
     /// What it means for the agent that started a sub-agent which ended so, and what to do.
     pub subagent_advice: &'static str,
     /// Whether a second sub-agent may end differently.
@@ -269,6 +271,7 @@ const UNNAMED: StopReasonInfo = StopReasonInfo {
     exit_code: exit_code::FAILED,
     subtype: FAILED_WORKING,
     hint: "",
+    to_go_on: "to go on where it ended",
     subagent_advice: "",
     subagent_may_retry: false,
     error_class: None,
@@ -289,6 +292,7 @@ const MAX_TURNS: StopReasonInfo = StopReasonInfo {
     exit_code: exit_code::MAX_TURNS,
     subtype: "error_max_turns",
     hint: "Raise --max-turns.",
+    to_go_on: "to go on, with a higher --max-turns added",
     subagent_advice: "It used up the replies that it may give: what is left is another, smaller \
                       part.",
     subagent_may_retry: true,
@@ -300,6 +304,7 @@ const MAX_BUDGET_USD: StopReasonInfo = StopReasonInfo {
     exit_code: exit_code::MAX_BUDGET,
     subtype: "error_max_budget_usd",
     hint: "Raise --max-budget-usd.",
+    to_go_on: "to go on, with a higher --max-budget-usd added",
     subagent_advice: "The money of the whole run is spent or promised: no other agent can be paid \
                       for either, so end the work with what there is.",
     ..UNNAMED
@@ -309,6 +314,7 @@ const DEADLINE: StopReasonInfo = StopReasonInfo {
     name: "deadline",
     exit_code: exit_code::DEADLINE,
     hint: "Raise --max-duration.",
+    to_go_on: "to go on, with a higher --max-duration added",
     subagent_advice: "The time of the whole run is up: end the work with what there is.",
     reports_last_fault: true,
     ..UNNAMED
@@ -461,6 +467,7 @@ const BACKGROUND_PENDING: StopReasonInfo = StopReasonInfo {
 
 const REQUIREMENT_FAILED: StopReasonInfo = StopReasonInfo {
     name: "requirement_failed",
+    to_go_on: "to go on, with a prompt added (without one it is only checked again)",
     exit_code: exit_code::NOT_ACCEPTED,
     subagent_advice: "What it came to is not what was asked for.",
     subagent_may_retry: true,
@@ -479,7 +486,7 @@ const STRUCTURED_OUTPUT_RETRY_EXHAUSTED: StopReasonInfo = StopReasonInfo {
 const OUTPUT_FAILED: StopReasonInfo = StopReasonInfo {
     name: "output_failed",
     hint: "The model's answer is in partial_result and in the session. Make room there, or name \
-           another --result-file.",
+           another file.",
     subagent_advice: "Its result could not be written.",
     subagent_may_retry: true,
     ..UNNAMED

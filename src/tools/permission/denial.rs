@@ -142,16 +142,18 @@ impl From<Denial> for ToolRefusal {
 }
 
 fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
-    let path = place.written.display();
-    let leads = if place.real == place.written {
-        String::new()
-    } else {
-        format!(" leads to {} and", place.real.display())
-    };
+    let (path, real) = (place.written.display(), place.real.display());
+    // No remedy for a link: its author chose the target, who may be a stranger.
+    if place.real != place.written {
+        return format!(
+            "{}: {path} is a link out of the working directories, to {real}, and is not followed",
+            tool.name()
+        );
+    }
     let folder = place.real.parent().unwrap_or(&place.real).display();
     format!(
-        "{} needs permission: {path}{leads} is outside the working directories. Add them with \
-         --add-dir '{folder}'",
+        "{} needs permission: {path} is outside the working directories. Add them with --add-dir \
+         '{folder}'",
         tool.name()
     )
 }
