@@ -77,7 +77,7 @@ impl ProcessSpec {
             arguments: job.arguments.iter().map(|argument| OsText::of(argument)).collect(),
             cwd: OsText::of(job.cwd.as_os_str()),
             environment: job.environment.iter().map(pair).chain(of_egress).chain([own]).collect(),
-            landlock: job.landlock.as_ref().map(LandlockPolicy::without_rules),
+            landlock: job.landlock.clone(),
         }
     }
 

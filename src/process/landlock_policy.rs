@@ -18,7 +18,9 @@ use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
 /// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockPolicy {
-    /// Paths that do not exist, and symbolic links, grant nothing.
+    /// Paths that do not exist, and symbolic links, grant nothing. A process to which the policy is
+    /// sent gets them as a ruleset.
+    #[serde(skip)]
     pub rules: Vec<PathRule>,
     pub network: NetworkAccess,
     /// How system calls are filtered, too. Without that, [`NetworkAccess::Off`] is not enforced.
@@ -40,21 +42,37 @@ pub enum RootCapabilities {
 }
 
 /// One file, or a folder and everything below it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct PathRule {
-    #[serde(with = "bytes")]
     pub path: PathBuf,
     pub access: PathAccess,
+    /// The inode of the path, where its folder was listed just now.
+    pub(super) inode: Option<u64>,
 }
+
+/// Two rules are the same if they grant the same access to the same path, whatever is there.
+impl PartialEq for PathRule {
+    fn eq(&self, other: &Self) -> bool {
+        // Much faster than by the parts of the paths.
+        self.access == other.access && self.path.as_os_str() == other.path.as_os_str()
+    }
+}
+
+impl Eq for PathRule {}
 
 impl PathRule {
     pub fn new(path: impl Into<PathBuf>, access: PathAccess) -> Self {
-        Self { path: path.into(), access }
+        Self { path: path.into(), access, inode: None }
+    }
+
+    /// A rule for an entry of a folder that was listed just now, with its inode.
+    pub fn listed(path: PathBuf, access: PathAccess, inode: u64) -> Self {
+        Self { path, access, inode: Some(inode) }
     }
 }
 
 /// The access that a rule grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathAccess {
     /// List folders.
     List,
@@ -132,12 +150,6 @@ impl LandlockPolicy {
     /// When the kernel refuses: then the program must not be started.
     pub(super) fn open_ruleset(&self) -> io::Result<OwnedFd> {
         kernel::build(self)
-    }
-
-    /// The policy without its rules, for a process that gets them as a ruleset.
-    pub(super) fn without_rules(&self) -> Self {
-        let Self { rules: _, network, calls, egress: _, capabilities } = *self;
-        Self { rules: Vec::new(), network, calls, egress: None, capabilities }
     }
 
     /// Creates everything that is enforced: the part that cannot be done between fork and exec.
@@ -356,71 +368,11 @@ mod kernel {
     }
 }
 
-/// Serializes paths without loss: not every path is UTF-8.
-mod bytes {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::{Path, PathBuf};
-
-    #[derive(Deserialize, Serialize)]
-    #[serde(untagged)]
-    enum Name {
-        Text(String),
-        Bytes(Vec<u8>),
-    }
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        match path.to_str() {
-            Some(text) => Name::Text(text.to_owned()),
-            None => Name::Bytes(path.as_os_str().as_bytes().to_vec()),
-        }
-        .serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Name::deserialize(from).map(|name| match name {
-            Name::Text(text) => text.into(),
-            Name::Bytes(bytes) => OsString::from_vec(bytes).into(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
 
     use super::*;
 
-    #[test]
-    fn a_landlock_policy_survives_serialization() {
-        let odd = OsStr::from_bytes(b"/not \xff text");
-        let accesses = [
-            PathAccess::List,
-            PathAccess::AddFolders,
-            PathAccess::Read,
-            PathAccess::Use,
-            PathAccess::Write,
-            PathAccess::Change,
-        ];
-        let networks =
-            [NetworkAccess::Open, NetworkAccess::NoTcp, NetworkAccess::Listed, NetworkAccess::Off];
-        for network in networks {
-            let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
-            let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
-            let (calls, capabilities) = (CallFilter::Readers, RootCapabilities::Kept);
-            let fence =
-                LandlockPolicy { rules: grants, network, calls, egress: None, capabilities };
-            let told = serde_json::to_vec(&fence).expect("it is plain data");
-            let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
-            assert_eq!(heard, fence);
-        }
-    }
-
-    #[cfg(target_os = "linux")]
     #[test]
     fn capabilities_for_networks_are_dropped_where_a_list_of_hosts_holds() {
         // `CHOWN`, `NET_BIND_SERVICE`, `NET_ADMIN`, `NET_RAW`, `SYS_ADMIN`.

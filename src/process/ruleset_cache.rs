@@ -2,11 +2,13 @@
 //! takes longer than starting a command.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::syscall_filter::NetworkAccess;
@@ -14,22 +16,37 @@ use super::syscall_filter::NetworkAccess;
 /// How many rulesets are kept: commands of a run are held to a few different policies.
 const KEPT_MAX: usize = 4;
 
-/// The rulesets that were used last, the newest first.
+/// The rulesets that were used last.
 #[derive(Debug, Default)]
-pub(super) struct RulesetCache(Mutex<VecDeque<KeptRuleset>>);
+pub(super) struct RulesetCache(Mutex<KeptRulesets>);
+
+#[derive(Debug, Default)]
+struct KeptRulesets {
+    /// Tells of changes in the mount table, which may put another file system over an inode.
+    mounts: Option<File>,
+    /// The newest first.
+    all: VecDeque<KeptRuleset>,
+}
 
 #[derive(Debug)]
 struct KeptRuleset {
     rules: Vec<PathRule>,
     network: NetworkAccess,
     /// What the paths of the rules led to before the ruleset was opened.
-    found: Vec<Option<FileIdentity>>,
+    found: Vec<FileIdentity>,
     ruleset: Arc<OwnedFd>,
 }
 
-/// The device and the inode of a file. The kernel keeps an inode as long as a rule refers to it, so
-/// its number is not used again meanwhile.
-type FileIdentity = (u64, u64);
+/// What a path leads to. The kernel keeps an inode as long as a rule refers to it, so its number is
+/// not used again meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileIdentity {
+    Missing,
+    /// The inode of an entry, as its folder lists it.
+    Listed(u64),
+    /// The device and the inode.
+    Found(u64, u64),
+}
 
 impl RulesetCache {
     /// A ruleset for this policy, as the file system is now: a kept one grants access to the files
@@ -44,7 +61,11 @@ impl RulesetCache {
         let is_same = |kept: &KeptRuleset| {
             kept.network == policy.network && kept.found == found && kept.rules == policy.rules
         };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.mounts_changed() {
+            kept.all.clear();
+        }
+        let all = &mut kept.all;
         let kept = all.iter().position(is_same).and_then(|at| all.remove(at));
         let kept = match kept {
             Some(kept) => kept,
@@ -62,9 +83,25 @@ impl RulesetCache {
     }
 }
 
-/// `None`: the path leads nowhere.
-fn identity(rule: &PathRule) -> Option<FileIdentity> {
-    fs::symlink_metadata(&rule.path).ok().map(|found| (found.dev(), found.ino()))
+impl KeptRulesets {
+    /// Whether the mount table has changed since the last call, as far as is known.
+    fn mounts_changed(&mut self) -> bool {
+        let known = self.mounts.take().or_else(|| File::open("/proc/self/mountinfo").ok());
+        let Some(mounts) = known else { return true };
+        // See proc_pid_mounts(5): a change is an error and urgent data, once.
+        let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
+        let is_quiet = poll(&mut asked, PollTimeout::ZERO) == Ok(0);
+        self.mounts = Some(mounts);
+        !is_quiet
+    }
+}
+
+fn identity(rule: &PathRule) -> FileIdentity {
+    if let Some(inode) = rule.inode {
+        return FileIdentity::Listed(inode);
+    }
+    let found = fs::symlink_metadata(&rule.path);
+    found.map_or(FileIdentity::Missing, |found| FileIdentity::Found(found.dev(), found.ino()))
 }
 
 #[cfg(test)]
@@ -120,7 +157,7 @@ mod tests {
             let rules = vec![PathRule::new(path, PathAccess::Read)];
             cache.ruleset(&LandlockPolicy { rules, ..LandlockPolicy::default() }).expect("opened");
         }
-        let kept = cache.0.lock().expect("it is not held");
+        let kept = &cache.0.lock().expect("it is not held").all;
         assert_eq!(kept.len(), KEPT_MAX);
         assert_eq!(kept[0].rules[0].path.to_str(), Some("/missing-5"));
     }

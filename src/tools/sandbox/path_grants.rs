@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, FileType};
-use std::os::unix::fs::FileTypeExt;
+use std::fs::{self, DirEntry, FileType};
+use std::os::unix::fs::{DirEntryExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -28,88 +28,109 @@ pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     all.into_iter().chain(device_grants(TerminalAccess::Closed)).collect()
 }
 
-/// Places that are denied, in order: what lies in a folder stands together behind it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DeniedInOrder<'a>(&'a [PathBuf]);
+/// Denied places by the folders that lead to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeniedTree {
+    is_denied: bool,
+    below: BTreeMap<OsString, DeniedTree>,
+}
 
-impl<'a> DeniedInOrder<'a> {
-    pub(super) fn sort(places: &'a mut [PathBuf]) -> Self {
-        places.sort_unstable();
-        Self(places)
-    }
-
-    /// Those that are this folder or lie in it.
-    fn within(self, folder: &Path) -> Self {
-        let from = &self.0[self.0.partition_point(|place| place.as_path() < folder)..];
-        Self(&from[..from.partition_point(|place| place.starts_with(folder))])
-    }
-
-    /// Those that lie in this folder.
-    pub(super) fn below(self, folder: &Path) -> Self {
-        let Self(within) = self.within(folder);
-        let itself = within.partition_point(|place| place == folder);
-        Self(&within[itself..])
-    }
-
-    /// The names in `folder` through which the ways to those below it lead, in order, each with those
-    /// that it leads to.
-    fn ways(self, folder: &Path) -> Vec<(&'a OsStr, Self)> {
-        let depth = folder.components().count();
-        let is_same_way = |one: &PathBuf, other: &PathBuf| part(one, depth) == part(other, depth);
-        let groups = self.below(folder).0.chunk_by(is_same_way);
-        groups.map(|group| (part(&group[0], depth), Self(group))).collect()
+impl<P: AsRef<Path>> FromIterator<P> for DeniedTree {
+    fn from_iter<I: IntoIterator<Item = P>>(places: I) -> Self {
+        let mut tree = Self::default();
+        places.into_iter().for_each(|place| tree.insert(place.as_ref()));
+        tree
     }
 }
 
-/// The part of a path with this number.
-fn part(path: &Path, number: usize) -> &OsStr {
-    path.iter().nth(number).unwrap_or_default()
+impl DeniedTree {
+    pub(super) fn insert(&mut self, place: &Path) {
+        let mut at = self;
+        for name in names(place) {
+            at = at.below.entry(name.to_owned()).or_default();
+        }
+        at.is_denied = true;
+    }
+
+    /// Whether this very place is denied, and not only one above it.
+    pub(super) fn contains(&self, place: &Path) -> bool {
+        self.at(place).is_some_and(|at| at.is_denied)
+    }
+
+    /// What is denied in a folder, if anything is.
+    fn at(&self, folder: &Path) -> Option<&Self> {
+        names(folder).try_fold(self, |at, name| at.below.get(name))
+    }
+
+    /// All denied places in the folder that this is of.
+    pub(super) fn places(&self, folder: &Path) -> Vec<PathBuf> {
+        let own = self.is_denied.then(|| folder.to_owned());
+        let below = self.below.iter().flat_map(|(name, tree)| tree.places(&folder.join(name)));
+        own.into_iter().chain(below).collect()
+    }
 }
 
-/// Folders as they are listed for the grants of one command: each is read once, in order.
+/// The names of an absolute path.
+fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.iter().skip(1)
+}
+
+/// Folders as they are listed for the grants of one command: each is read once.
 #[derive(Debug, Default)]
-pub(super) struct FolderListings(HashMap<PathBuf, Listing>);
+pub(super) struct FolderListings(HashMap<OsString, Listing>);
 
 /// The entries of a folder by name. `None`: it cannot be listed, and may be open to those who know
 /// the way.
-type Listing = Option<Rc<BTreeMap<OsString, FileType>>>;
+type Listing = Option<Rc<BTreeMap<OsString, Entry>>>;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    kind: FileType,
+    inode: u64,
+}
 
 impl FolderListings {
     fn of(&mut self, folder: &Path) -> Listing {
-        if let Some(known) = self.0.get(folder) {
+        if let Some(known) = self.0.get(folder.as_os_str()) {
             return known.clone();
         }
-        let listing = fs::read_dir(folder).ok().map(|entries| {
-            let kinds = entries
-                .flatten()
-                .filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?)));
-            Rc::new(kinds.collect::<BTreeMap<_, _>>())
-        });
-        self.0.insert(folder.to_owned(), listing.clone());
+        let entry = |found: DirEntry| {
+            let entry = Entry { kind: found.file_type().ok()?, inode: found.ino() };
+            Some((found.file_name(), entry))
+        };
+        let listing = fs::read_dir(folder).ok();
+        let listing = listing.map(|all| Rc::new(all.flatten().filter_map(entry).collect()));
+        self.0.insert(folder.into(), listing.clone());
         listing
     }
 
-    /// The kind of an entry, links not followed.
-    fn kind(&mut self, folder: &Path, name: &OsStr) -> Option<FileType> {
-        match self.of(folder) {
-            Some(entries) => entries.get(name).copied(),
+    /// Which of these names in a folder are what they are said to be, links not followed.
+    fn ways<'a>(
+        &mut self,
+        folder: &Path,
+        denied: &'a DeniedTree,
+        is_meant: impl Fn(FileType) -> bool,
+    ) -> Vec<(PathBuf, &'a DeniedTree)> {
+        let listing = self.of(folder);
+        let kind = |name: &OsString| match &listing {
+            Some(entries) => entries.get(name).map(|entry| entry.kind),
             None => Some(fs::symlink_metadata(folder.join(name)).ok()?.file_type()),
-        }
+        };
+        let ways = denied.below.iter().filter(|(name, _)| kind(name).is_some_and(&is_meant));
+        ways.map(|(name, within)| (folder.join(name), within)).collect()
     }
 
     /// The denied places whose ways lead through links by now, where they lead to.
-    pub(super) fn behind_links(
-        &mut self,
-        folder: &Path,
-        denied: DeniedInOrder<'_>,
-    ) -> Vec<PathBuf> {
-        let ways = denied.ways(folder).into_iter();
-        ways.flat_map(|(name, places)| match self.kind(folder, name) {
-            Some(kind) if kind.is_symlink() => places.0.iter().map(|it| resolve(it)).collect(),
-            Some(kind) if kind.is_dir() => self.behind_links(&folder.join(name), places),
-            Some(_) | None => Vec::new(),
-        })
-        .collect()
+    pub(super) fn behind_links(&mut self, folder: &Path, denied: &DeniedTree) -> Vec<PathBuf> {
+        let links = self.ways(folder, denied, |kind| kind.is_symlink());
+        let behind = links.into_iter().flat_map(|(link, within)| within.places(&link));
+        let mut found: Vec<PathBuf> = behind.map(|place| resolve(&place)).collect();
+        for (way, within) in self.ways(folder, denied, |kind| kind.is_dir()) {
+            if !within.below.is_empty() {
+                found.extend(self.behind_links(&way, within));
+            }
+        }
+        found
     }
 
     /// Grants the content of a cache without the denied places in it. Where a folder holds one of
@@ -118,25 +139,34 @@ impl FolderListings {
     pub(super) fn grant_cache(
         &mut self,
         folder: &Path,
-        denied: DeniedInOrder<'_>,
+        denied: &DeniedTree,
         grants: &mut Vec<PathRule>,
     ) {
-        let ways = denied.ways(folder);
-        let is_way = |(name, places): &(&OsStr, DeniedInOrder<'_>)| {
-            let holds_one = places.0.iter().any(|place| place.parent() == Some(folder));
-            holds_one || self.kind(folder, name).is_some_and(|kind| kind.is_dir())
+        let Some(within) = denied.at(folder) else {
+            grants.push(PathRule::new(folder, PathAccess::Change));
+            return;
         };
-        if !ways.iter().any(is_way) {
+        self.grant_cache_folder(folder, within, grants);
+    }
+
+    fn grant_cache_folder(
+        &mut self,
+        folder: &Path,
+        denied: &DeniedTree,
+        grants: &mut Vec<PathRule>,
+    ) {
+        let holds_one = denied.below.values().any(|within| within.is_denied);
+        if !holds_one && self.ways(folder, denied, |kind| kind.is_dir()).is_empty() {
             grants.push(PathRule::new(folder, PathAccess::Change));
             return;
         }
         grants.push(PathRule::new(folder, PathAccess::AddFolders));
-        for name in self.of(folder).iter().flat_map(|entries| entries.keys()) {
+        for (name, entry) in self.of(folder).iter().flat_map(|entries| entries.iter()) {
             let path = folder.join(name);
-            match denied.within(&path).0 {
-                [] => grants.push(PathRule::new(path, PathAccess::Change)),
-                [first, ..] if *first == path => {}
-                _ => self.grant_cache(&path, denied, grants),
+            match denied.below.get(name) {
+                None => grants.push(PathRule::listed(path, PathAccess::Change, entry.inode)),
+                Some(within) if within.is_denied => {}
+                Some(within) => self.grant_cache_folder(&path, within, grants),
             }
         }
     }
@@ -146,29 +176,28 @@ impl FolderListings {
     pub(super) fn grant_siblings(
         &mut self,
         folder: &Path,
-        denied: DeniedInOrder<'_>,
+        denied: &DeniedTree,
         grants: &mut Vec<PathRule>,
     ) {
-        let within = denied.within(folder);
-        match within.0 {
-            [] => {
-                grants.push(PathRule::new(folder, PathAccess::Read));
-                return;
-            }
-            [first, ..] if first == folder => return,
-            _ => {}
+        match denied.at(folder) {
+            Some(within) if !within.below.is_empty() => self.grant_beside(folder, within, grants),
+            Some(_) | None => grants.push(PathRule::new(folder, PathAccess::Read)),
         }
-        let ways = within.ways(folder);
-        for (name, kind) in self.of(folder).iter().flat_map(|entries| entries.iter()) {
-            let is_way = ways.binary_search_by(|(way, _)| (*way).cmp(name)).is_ok();
+    }
+
+    /// Grants reading what is in `folder` and not denied.
+    fn grant_beside(&mut self, folder: &Path, denied: &DeniedTree, grants: &mut Vec<PathRule>) {
+        for (name, entry) in self.of(folder).iter().flat_map(|entries| entries.iter()) {
+            let Entry { kind, inode } = *entry;
             // What a link leads to is granted where it is, if it is. A disk holds every file.
-            if !kind.is_symlink() && !kind.is_block_device() && !is_way {
-                grants.push(PathRule::new(folder.join(name), PathAccess::Read));
+            let is_itself = !kind.is_symlink() && !kind.is_block_device();
+            if is_itself && !denied.below.contains_key(name) {
+                grants.push(PathRule::listed(folder.join(name), PathAccess::Read, inode));
             }
         }
-        for (name, _) in ways {
-            if self.kind(folder, name).is_some_and(|kind| kind.is_dir()) {
-                self.grant_siblings(&folder.join(name), within, grants);
+        for (way, within) in self.ways(folder, denied, |kind| kind.is_dir()) {
+            if !within.is_denied {
+                self.grant_beside(&way, within, grants);
             }
         }
     }

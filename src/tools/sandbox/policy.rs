@@ -1,5 +1,6 @@
 //! Which paths commands may touch. Looks at the file system.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -18,7 +19,7 @@ use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
 use super::logins::{LoginPlaces, logins};
 use super::mounts;
-use super::path_grants::{DeniedInOrder, FolderListings, TerminalAccess, device_grants};
+use super::path_grants::{DeniedTree, FolderListings, TerminalAccess, device_grants};
 use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
@@ -47,7 +48,7 @@ pub(super) struct SandboxPolicy {
     secrets: DeniedPlaces,
     /// The denied places that the kernel keeps from commands, whether or not they exist: a login may
     /// be made while a command runs. Below what is granted whole nothing can be taken out.
-    closed: Vec<PathBuf>,
+    closed: DeniedTree,
     /// A denied place that the run makes if it does not exist.
     made: Option<PathBuf>,
     /// What the user denied, so that it is never passed over in silence.
@@ -229,14 +230,10 @@ impl SandboxPolicy {
     }
 
     /// Those of these real paths that the kernel can close.
-    fn closable(&self, denied: Vec<PathBuf>) -> Vec<PathBuf> {
+    fn closable(&self, denied: Vec<PathBuf>) -> DeniedTree {
         let whole = self.granted_whole();
-        let mut closed = denied;
-        closed.push(PathBuf::from(DEVICE_FOLDER));
-        closed.sort_unstable();
-        closed.dedup();
-        closed.retain(|place| !whole.contains(place));
-        closed
+        let all = denied.into_iter().chain([PathBuf::from(DEVICE_FOLDER)]);
+        all.filter(|place| !whole.contains(place)).collect()
     }
 
     /// The folders that commands write to, but for those that are granted in parts.
@@ -264,23 +261,26 @@ impl SandboxPolicy {
             passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
                 && !self.denied_reads.iter().any(|denied| place.starts_with(denied))
         };
-        let mut denied: Vec<PathBuf> =
-            self.closed.iter().filter(|place| !is_passed(place)).cloned().collect();
+        let mut denied = Cow::Borrowed(&self.closed);
+        if !passed.is_empty() {
+            let closed = self.closed.places(Path::new("/"));
+            denied = Cow::Owned(closed.iter().filter(|place| !is_passed(place)).collect());
+        }
         let mut listings = FolderListings::default();
         // One of them may have become a link since the run began.
-        let linked = listings.behind_links(Path::new("/"), DeniedInOrder::sort(&mut denied));
-        denied.extend(linked);
-        let denied = DeniedInOrder::sort(&mut denied);
+        for place in listings.behind_links(Path::new("/"), &denied) {
+            denied.to_mut().insert(&place);
+        }
         for root in &self.roots {
             if self.can_split(root) {
-                listings.grant_cache(root, denied, &mut grants);
+                listings.grant_cache(root, &denied, &mut grants);
             } else {
                 grants.push(PathRule::new(root, PathAccess::Change));
             }
         }
-        listings.grant_siblings(Path::new("/"), denied, &mut grants);
+        listings.grant_siblings(Path::new("/"), &denied, &mut grants);
         for allowed in &self.secrets.allowed {
-            listings.grant_siblings(allowed, denied.below(allowed), &mut grants);
+            listings.grant_siblings(allowed, &denied, &mut grants);
         }
         grants.extend(device_grants(self.terminals));
         let is_open = |folder: &&PathBuf| {
@@ -507,12 +507,12 @@ mod tests {
     fn read_grants_exclude_denied_paths() {
         let ground = Ground::new();
         let mut grants = Vec::new();
-        let mut denied = [ground.at("home/.ssh"), ground.at("home/.netrc"), ground.at("home.x")];
-        let denied = DeniedInOrder::sort(&mut denied);
-        FolderListings::default().grant_siblings(&ground.at("home"), denied, &mut grants);
+        let denied = ["home/.ssh", "home/.netrc", "home.x"].map(|name| ground.at(name));
+        let denied = denied.iter().collect();
+        FolderListings::default().grant_siblings(&ground.at("home"), &denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
         grants.clear();
-        FolderListings::default().grant_siblings(&ground.at("beside"), denied, &mut grants);
+        FolderListings::default().grant_siblings(&ground.at("beside"), &denied, &mut grants);
         assert_eq!(grants, [PathRule::new(ground.at("beside"), PathAccess::Read)]);
     }
 
