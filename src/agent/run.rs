@@ -232,12 +232,8 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
     let output_limits = output_limits(&setup.endpoints, &resumed.learned_facts);
     drop_refused_fields(&setup.endpoints, &resumed.learned_facts);
-    let accounting = Accounting::new(
-        deps.ledger.clone(),
-        context.mark.as_ref().map(|mark| mark.id.clone()),
-        deps.stop_after,
-        resumed.tally,
-    );
+    let mark = context.mark.as_ref().map(|mark| mark.id.clone());
+    let accounting = Accounting::new(deps.ledger.clone(), mark, deps.stop_after, resumed.tally);
     RunWorld {
         conversation: Conversation {
             history: History::new(resumed.messages, fixed),

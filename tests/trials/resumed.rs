@@ -241,10 +241,10 @@ async fn a_session_goes_on_in_its_own_folder() {
     let ended = refused.again(&server.base_url()).args(&resume).args(mode);
     let ended = ended.in_shell(ELSEWHERE).run().await;
     let result = agrees(&ended);
-    assert_eq!((ended.code, &result["warnings"]), (Some(0), &json!([])), "{ended:?}");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!result["warnings"].to_string().contains("goes on in"), "{ended:?}");
     assert!(ended.work().join("here.txt").exists());
     assert!(server.requests().iter().all(|asked| !asked.body.to_string().contains(MOVED)));
-    assert!(result["cwd"].as_str().is_none_or(|cwd| !cwd.contains("elsewhere")), "{result}");
 }
 
 /// With `-C` the user says that it is to go on elsewhere; then the model is told, once.
