@@ -53,7 +53,7 @@ async fn a_nightly_job_prints_nothing_but_a_failure_and_keeps_the_last_success()
 async fn run_line_of_crontab(server: &RehearsalServer) -> FinishedProcess {
     let examples = section("man/outlast.1.md", "Examples");
     let table = blocks(&examples, "text").into_iter().next().expect("a table");
-    let command = table.trim_end().splitn(6, ' ').last().expect("a command");
+    let command = table.trim_end().splitn(6, ' ').nth(5).expect("a command");
     let run = RunBuilder::bare(&server.base_url());
     let home = run.work().parent().expect("a folder").to_owned();
     let work = run.work().display().to_string();
