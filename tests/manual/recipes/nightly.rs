@@ -6,7 +6,6 @@ use std::os::unix::fs::symlink;
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::json;
 
-use super::super::commands::blocks;
 use super::{Recipe, read_work, script, section, write_program};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
@@ -52,8 +51,8 @@ async fn a_nightly_job_prints_nothing_but_a_failure_and_keeps_the_last_success()
 /// Runs the line of crontab(5) in outlast(1), with the script that it starts.
 async fn run_line_of_crontab(server: &RehearsalServer) -> FinishedProcess {
     let examples = section("man/outlast.1.md", "Examples");
-    let table = blocks(&examples, "text").into_iter().next().expect("a table");
-    let command = table.trim_end().splitn(6, ' ').nth(5).expect("a command");
+    let line = examples.split('`').find(|quoted| quoted.starts_with("0 2 * * * "));
+    let command = line.and_then(|line| line.splitn(6, ' ').nth(5)).expect("a command");
     let run = RunBuilder::bare(&server.base_url());
     let home = run.work().parent().expect("a folder").to_owned();
     let work = run.work().display().to_string();
@@ -69,8 +68,8 @@ async fn run_line_of_crontab(server: &RehearsalServer) -> FinishedProcess {
 #[tokio::test]
 async fn a_line_of_crontab_may_edit_and_reports_what_is_denied() {
     let write = json!({ "file_path": "tidy", "content": "It is.\n" });
-    let ended = run_line_of_crontab(&serve(Scenario::new().tool("Write", write).reply("Done.")));
-    let ended = ended.await;
+    let server = serve(Scenario::new().tool("Write", write).reply("Done."));
+    let ended = run_line_of_crontab(&server).await;
     let printed = (ended.code, ended.stdout.as_str(), ended.stderr.as_str());
     assert_eq!(printed, (Some(0), "", ""));
     assert_eq!(read_work(&ended, "tidy"), "It is.\n");
