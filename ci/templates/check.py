@@ -195,6 +195,87 @@ def check(name):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def git(work, *words):
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+    done = subprocess.run(command, cwd=work, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def keeping(name):
+    """What the engine runs after outlast to keep the working tree, whatever the exit code."""
+    if name == "github":
+        return github(Path())["keep"]
+    if name == "gitlab":
+        return loaded("gitlab/outlast.gitlab-ci.yml")["outlast"]["after_script"][0]
+    if name == "circleci":
+        steps = [step["run"] for step in loaded("circleci/config.yml")["jobs"]["outlast"]["steps"]
+                 if isinstance(step, dict) and "run" in step]
+        (step,) = [step for step in steps if step["name"] == "keep the working tree"]
+        assert step["when"] == "always", step
+        return step["command"]
+    return (HERE / "buildkite/pre-exit").read_text()
+
+
+def check_working_tree(name):
+    """A second start in a fresh checkout finds what the first one changed."""
+    scratch = Path(tempfile.mkdtemp(prefix="outlast-template-"))
+    try:
+        kept = {each[0]: each[1:] for each in starts(scratch)}
+        command, variables, result = kept[name]
+        work = scratch / "work"
+        work.mkdir()
+        (work / "value").write_text("bad\n")
+        (work / "tasks.txt").write_text("Say hello.\nSay hello again.\n")
+        git(work, "init", "--quiet")
+        git(work, "add", "--all")
+        git(work, "commit", "--quiet", "-m", "Begin")
+        commit = git(work, "rev-parse", "HEAD")
+        variables = {**variables, "CI_COMMIT_SHA": commit, "CIRCLE_SHA1": commit,
+                     "BUILDKITE_COMMIT": commit}
+        if name == "github":
+            variables["FURTHER"] = "--permission-mode acceptEdits"
+        scenario = scratch / "edits.toml"
+        tool = lambda name, input: f"[[step]]\ntool = [{{ name = '{name}', input = {input} }}]\n"
+        head = 'name = "edits"\nsummary = "Two files"\nprompt = "Say hello."\n'
+        scenario.write_text(
+            head + tool("Read", '{ file_path = "value" }')
+            + tool("Edit", '{ file_path = "value", old_string = "bad", new_string = "good" }')
+            + tool("Write", '{ file_path = "new", content = "More." }')
+            + '[[step]]\nstatus = 429\nheaders = { "retry-after" = "18000" }\n')
+        run(name, command, variables, scratch, result, scenario, 75)
+        after = begin(["bash", "-e", "-c", keeping(name)], variables, scratch, "")
+        _, stderr = after.communicate(timeout=LIMIT)
+        assert after.returncode == 0, f"{name}: {stderr}"
+        git(work, "reset", "--quiet", "--hard", commit)
+        git(work, "clean", "-ffdx", "--quiet")
+        scenario.write_text(head + '[[step]]\ntext = "Hello."\n')
+        run(name, command, variables, scratch, result, scenario, 0)
+        found = [(work / file).read_text() for file in ["value", "new"]]
+        assert found == ["good\n", "More."], f"{name}: {found}"
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_names():
+    """A job without the variables of its engine is not started: it would have another one's session."""
+    for name in ["gitlab", "jenkins", "circleci", "buildkite"]:
+        scratch = Path(tempfile.mkdtemp(prefix="outlast-template-"))
+        try:
+            kept = {each[0]: each[1:] for each in starts(scratch)}
+            command, variables, result = kept[name]
+            for missing in variables.keys() - {"PROMPT"}:
+                others = {key: value for key, value in variables.items() if key != missing}
+                with Server("quota") as server:
+                    process = begin(command, others, scratch, server.address)
+                    _, stderr = process.communicate(timeout=LIMIT)
+                assert process.returncode != 0 and missing in stderr, f"{name}: {stderr}"
+                assert not (scratch / result).exists(), f"{name}: it was started"
+        finally:
+            shutil.rmtree(scratch)
+    done = subprocess.run([SCRIPTS, ""], capture_output=True, text=True)
+    assert done.returncode != 0 and not done.stdout, done
+
+
 def check_github_outputs():
     """The other steps of the action: the id of the session, and what the job gets to know."""
     scratch = Path(tempfile.mkdtemp(prefix="outlast-template-"))
@@ -234,6 +315,11 @@ def main():
     print("jenkins: parsed")
     check_github_outputs()
     print("github: outputs")
+    check_names()
+    print("names: needed")
+    for name in ["github", "gitlab", "circleci", "buildkite"]:
+        check_working_tree(name)
+        print(f"{name}: keeps the working tree")
     names = [each[0] for each in starts(Path("/nowhere"))]
     if "parallel" not in names:
         print("WARNING: no GNU parallel: its recipe was not run", file=sys.stderr)

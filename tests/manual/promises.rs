@@ -12,24 +12,29 @@ use outlast::recovery::{ErrorClass, StopReason};
 use super::pages::{documents, read};
 
 /// Flags of other programs, and one that `auth status` reads from its words.
-const FOREIGN: [&str; 17] = [
+const FOREIGN: [&str; 22] = [
     "--all",
     "--arg",
     "--bench",
+    "--binary",
     "--body-file",
+    "--cached",
     "--compact-output",
-    "--create",
+    "--fill",
+    "--force-create",
     "--from-env-file",
+    "--head",
+    "--include-untracked",
+    "--init",
     "--message",
     "--namespace",
     "--path",
+    "--porcelain",
     "--rm",
-    "--set-upstream",
+    "--short",
     "--show-toplevel",
     "--text",
     "--time",
-    "--title",
-    "--init",
 ];
 
 /// Variables that outlast sets, for hooks and in the files of commands.

@@ -10,7 +10,7 @@ task() {
   result=$PWD/results/$index.json
   cd "work-$index"
   exec outlast --resume-or-start "$session" --max-budget-usd 5 --max-duration 50m \
-    --result-file "$result" --no-stdin "$prompt"
+    --permission-mode acceptEdits --result-file "$result" --no-stdin "$prompt"
 }
 export -f task
 export OUTLAST_CONFIG_DIR=${OUTLAST_CONFIG_DIR:-$PWD/sessions}

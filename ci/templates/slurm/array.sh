@@ -21,4 +21,4 @@ session=$(printf %s "$PWD/$index" | sha1sum |
 result=$PWD/results/$index.json
 cd "work-$index"
 exec outlast --resume-or-start "$session" --max-budget-usd 5 --max-duration 50m \
-  --result-file "$result" --no-stdin "$prompt"
+  --permission-mode acceptEdits --result-file "$result" --no-stdin "$prompt"

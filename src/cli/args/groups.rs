@@ -79,7 +79,8 @@ pub struct OutputArgs {
     /// With stream-json: what sub-agents say and think too
     #[arg(long)]
     pub forward_subagent_text: bool,
-    /// Print nothing unless the run fails, read no standard input, and wait out outages: for cron
+    /// For cron: print nothing unless the run fails, read no standard input, and wait out overloads
+    /// and rate limits
     #[arg(long, conflicts_with_all = ["stdin", "log_detail", "input_format"])]
     pub unattended: bool,
     /// With json: only these fields of the result, in this order
