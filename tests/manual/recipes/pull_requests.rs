@@ -204,6 +204,8 @@ async fn a_commit_that_failed_is_not_taken_for_a_fix() {
     let ended = start_again(ended, &server).run("").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(gh_log(&ended).contains("pr create"), "{ended:?}");
+    let pushed = git(&ended.work(), &["log", "--remotes", "-1", "--format=%s"]);
+    assert_eq!(pushed, "Fix the failing test\n");
 }
 
 #[tokio::test]
