@@ -89,12 +89,18 @@ async fn a_batch_that_slurm_has_is_not_submitted_again() {
     let fixture = EngineFixture::new(2);
     let first = fixture.start(&["--engine", "slurm"]).await;
     assert_eq!(first.code, Some(0), "{first:?}");
-    assert!(first.stdout.starts_with("Submitted batch job 4242\noutlast batch status "), "{first:?}");
+    assert!(
+        first.stdout.starts_with("Submitted batch job 4242\noutlast batch status "),
+        "{first:?}"
+    );
     fixture.file("queue", "4242_[0-1] debug PD\n");
     let status = fixture.status(&[]).await;
     assert_eq!(status.code, Some(75), "{status:?}");
     assert!(status.stdout.contains(", 2 tasks: 0 done, 2 submitted, "), "{status:?}");
-    assert!(status.stdout.contains("\nsubmitted, job 4242: squeue -j 4242 shows it\n"), "{status:?}");
+    assert!(
+        status.stdout.contains("\nsubmitted, job 4242: squeue -j 4242 shows it\n"),
+        "{status:?}"
+    );
     assert!(!status.stdout.contains("to go on") && !status.stdout.contains("missing"));
     let object = fixture.status(&["--json"]).await.json();
     assert_eq!(object["counts"]["submitted"], 2, "{object}");
@@ -105,13 +111,19 @@ async fn a_batch_that_slurm_has_is_not_submitted_again() {
     for engine in [&["--engine", "slurm"][..], &[], &["--engine", "slurm", "--retry-failed"]] {
         let again = fixture.start(engine).await;
         assert_eq!(again.code, Some(0), "{again:?}");
-        assert!(again.stdout.contains("is submitted already, as job 4242; squeue -j 4242"), "{again:?}");
+        assert!(
+            again.stdout.contains("is submitted already, as job 4242; squeue -j 4242"),
+            "{again:?}"
+        );
     }
     // Where Slurm does not answer, a second job would be a guess.
     fixture.file("refusal", "slurm_load_jobs error: Unable to contact slurm controller\n");
     let unknown = fixture.start(&["--engine", "slurm"]).await;
     assert_eq!(unknown.code, Some(75), "{unknown:?}");
-    assert!(unknown.stderr.contains("is not known (Unable to contact slurm controller)"), "{unknown:?}");
+    assert!(
+        unknown.stderr.contains("is not known (Unable to contact slurm controller)"),
+        "{unknown:?}"
+    );
     let status = fixture.status(&[]).await;
     assert!(status.stdout.contains("2 submitted") && status.stdout.contains("is not known"));
     fixture.remove("refusal");
@@ -120,7 +132,10 @@ async fn a_batch_that_slurm_has_is_not_submitted_again() {
     // The job has ended, or was cancelled.
     fixture.remove("queue");
     let status = fixture.status(&[]).await;
-    assert!(status.stdout.contains("2 missing") && status.stdout.contains("to go on: "), "{status:?}");
+    assert!(
+        status.stdout.contains("2 missing") && status.stdout.contains("to go on: "),
+        "{status:?}"
+    );
     let again = fixture.start(&["--engine", "slurm", "--json"]).await;
     assert_eq!(again.json()["submission"]["job"], "4243", "{again:?}");
     assert_eq!(again.json()["exit_code"], 0, "{again:?}");
@@ -172,7 +187,10 @@ async fn a_batch_that_kubernetes_has_is_not_submitted_again() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("delete the job (kubectl delete job nightly -n=a)"));
     let status = fixture.status(&["--json"]).await.json();
-    assert_eq!((&status["submission"]["state"], &status["resume"]), (&"ended".into(), &Value::Null));
+    assert_eq!(
+        (&status["submission"]["state"], &status["resume"]),
+        (&"ended".into(), &Value::Null)
+    );
     assert_eq!(fixture.lines("submitted").len(), 1);
     fixture.remove("job.json");
     assert_eq!(fixture.start(&engine).await.code, Some(0));

@@ -29,14 +29,14 @@ pub(super) fn find(name: &str, cli: &Command) -> Option<String> {
         is_short || !is_short_only(name) && is_long
     };
     let mut text = String::new();
-    for (path, arg) in flags(cli).filter(|(_, arg)| is_it(&arg)) {
+    for (path, arg) in flags(cli).filter(|(_, arg)| is_it(arg)) {
         let of = if path.is_empty() { String::new() } else { format!(" (of outlast {path})") };
         let _ = writeln!(text, "{}{of}", spelling(arg));
         write_paragraph(&mut text, &meaning(arg));
     }
-    let of_flag = registry::settings().iter().find(|setting| {
-        !text.is_empty() && setting.flag.is_some_and(|flag| flag.long == long)
-    });
+    let of_flag = registry::settings()
+        .iter()
+        .find(|setting| !text.is_empty() && setting.flag.is_some_and(|flag| flag.long == long));
     let setting = setting.or(of_flag);
     if let Some(setting) = setting {
         write_setting(&mut text, setting);
@@ -44,13 +44,14 @@ pub(super) fn find(name: &str, cli: &Command) -> Option<String> {
     if text.is_empty() {
         return None;
     }
-    let names = [Some(format!("--{long}")), setting.map(|setting| setting.key.to_owned())];
-    let names: Vec<String> = names.into_iter().flatten().collect();
+    let words = [Some(format!("--{long}")), setting.map(|setting| setting.key.to_owned())];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    let own = cli.get_arguments().find(is_it).and_then(Arg::get_help_heading);
+    let section = own.map(|heading| heading.to_lowercase().replace(", ", "-").replace(' ', "-"));
     let table = if setting.is_some() { "settings" } else { "options" };
-    let mut pages = manual::pages_naming(&names);
-    pages.truncate(2);
-    pages.push(table);
-    let pages: Vec<String> = pages.iter().map(|page| format!("outlast help {page}")).collect();
+    let page = manual::pages_naming(&words).into_iter().take(1).map(str::to_owned);
+    let pages = section.into_iter().chain(page).chain([table.to_owned()]);
+    let pages: Vec<String> = pages.map(|page| format!("outlast help {page}")).collect();
     let _ = writeln!(text, "More: {}", pages.join(", "));
     Some(text)
 }
@@ -90,7 +91,8 @@ fn spelling(arg: &Arg) -> String {
     let short = arg.get_short().map(|short| format!("-{short}"));
     let long = arg.get_long().map(|long| format!("--{long}"));
     let mut text = short.into_iter().chain(long).collect::<Vec<_>>().join(", ");
-    for name in arg.get_value_names().filter(|_| arg.get_action().takes_values()).unwrap_or_default()
+    for name in
+        arg.get_value_names().filter(|_| arg.get_action().takes_values()).unwrap_or_default()
     {
         // A string accepts every write.
         let _ = write!(text, " <{name}>");
@@ -145,7 +147,9 @@ mod tests {
         for name in ["--max-turns", "maxTurns", "--maxTurns", "maxturns"] {
             assert_eq!(find(name, &cli).as_deref(), Some(&*entry), "{name}");
         }
-        for part in ["--max-turns <", "\nmaxTurns (in a settings file)\n", "\nMore: outlast help "] {
+        for part in
+            ["--max-turns <", "\nmaxTurns (in a settings file)\n", "More: outlast help limits, "]
+        {
             assert!(entry.contains(part), "{part}: {entry}");
         }
         assert!(find("-C", &cli).expect("a short flag").starts_with("-C"));
@@ -169,6 +173,10 @@ mod tests {
         let longs = cli.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long);
         for name in longs.map(|long| format!("--{long}")) {
             assert!(find(&name, &cli).is_some(), "{name}");
+        }
+        for heading in cli.get_arguments().filter_map(Arg::get_help_heading) {
+            let topic = heading.to_lowercase().replace(", ", "-").replace(' ', "-");
+            assert!(manual::find(&topic).is_some(), "{heading} is no section of the manual");
         }
         for setting in registry::settings() {
             assert!(find(setting.key, &cli).is_some(), "{}", setting.key);

@@ -78,14 +78,14 @@ const COMMANDS: [(&str, &str, &str); 9] = [
 /// First words that are no commands, and what is meant.
 const WORDS: [(&str, &str); 10] = [
     ("continue", "outlast --continue"),
-    ("credentials", "outlast auth status, which shows the credential of a run"),
+    ("credentials", "outlast auth status"),
     ("init", "outlast config init"),
-    ("login", "outlast help credentials; outlast auth status shows the credential of a run"),
-    ("logout", "outlast help credentials; outlast auth status shows the credential of a run"),
+    ("login", "outlast help credentials (there is no login) or outlast auth status"),
+    ("logout", "outlast help credentials (there is no login) or outlast auth status"),
     ("resume", "outlast --resume"),
     ("settings", "outlast config"),
-    ("signin", "outlast help credentials; outlast auth status shows the credential of a run"),
-    ("status", "outlast batch status, or outlast sessions"),
+    ("signin", "outlast help credentials (there is no login) or outlast auth status"),
+    ("status", "outlast batch status or outlast sessions"),
     ("whoami", "outlast auth status"),
 ];
 
@@ -100,11 +100,13 @@ pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
         return Some((*meant).to_owned());
     }
     let names = cli.get_subcommands().map(Command::get_name);
-    let is_near = |name: &&str| {
-        osa_distance(&lower, name) <= name.len().div_ceil(4).min(2) && !NOT_SUGGESTED.contains(name)
-    };
-    let near: Vec<&str> = names.filter(is_near).collect();
-    (!near.is_empty()).then(|| near.join(" or "))
+    let names = names.filter(|name| !NOT_SUGGESTED.contains(name));
+    let ranked = names.map(|name| (osa_distance(&lower, name), name));
+    let is_near = |(distance, name): &(usize, &str)| *distance <= name.len().div_ceil(4).min(2);
+    let near: Vec<(usize, &str)> = ranked.filter(is_near).collect();
+    let least = near.iter().map(|(distance, _)| *distance).min()?;
+    let nearest = near.iter().filter(|(distance, _)| *distance == least).map(|(_, name)| *name);
+    Some(nearest.collect::<Vec<_>>().join(" or "))
 }
 
 /// The suggestion for a flag of a format or a file, by its value: `--output json`, `-o text`.

@@ -250,5 +250,7 @@ pub(in crate::cli) fn unknown_topic(topic: &str, names: &[&str]) -> UsageError {
         [] => "outlast help lists the topics".to_owned(),
         _ => format!("did you mean {}? outlast help lists the topics", names.join(" or ")),
     };
-    UsageError::new(format!("no page, section, command, flag or setting is named {shown:?}; {hint}"))
+    UsageError::new(format!(
+        "no page, section, command, flag or setting is named {shown:?}; {hint}"
+    ))
 }
