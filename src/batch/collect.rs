@@ -10,7 +10,7 @@ use super::plan::{BatchPlan, PlannedTask};
 use super::task_state::{TaskOutcome, TaskState, read_state};
 
 /// The version of the format of summaries.
-const SCHEMA_VERSION: u64 = 1;
+pub const SUMMARY_VERSION: u64 = 1;
 
 /// How many tasks are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,7 @@ pub struct BatchCounts {
     pub failed: usize,
     pub running: usize,
     pub unfinished: usize,
+    pub submitted: usize,
     pub missing: usize,
 }
 
@@ -29,6 +30,7 @@ impl BatchCounts {
             TaskState::Failed => self.failed += 1,
             TaskState::Running => self.running += 1,
             TaskState::Unfinished => self.unfinished += 1,
+            TaskState::Submitted => self.submitted += 1,
             TaskState::Missing => self.missing += 1,
         }
     }
@@ -39,7 +41,7 @@ impl BatchCounts {
 
     /// How many are to be run still.
     pub fn open(&self) -> usize {
-        self.running + self.unfinished + self.missing
+        self.running + self.unfinished + self.submitted + self.missing
     }
 
     /// 0 if every task succeeded, 1 if one failed, 75 if some only have to be run still.
@@ -57,6 +59,7 @@ impl BatchCounts {
             TaskState::Failed => self.failed,
             TaskState::Running => self.running,
             TaskState::Unfinished => self.unfinished,
+            TaskState::Submitted => self.submitted,
             TaskState::Missing => self.missing,
         }
     }
@@ -76,6 +79,11 @@ impl TaskReport<'_> {
         self.outcome.as_ref()?.cost()
     }
 
+    /// How many of its calls were denied.
+    pub fn denied_calls(&self) -> usize {
+        self.outcome.as_ref().map_or(0, TaskOutcome::denied_calls)
+    }
+
     /// The task without its whole result.
     pub fn object(&self) -> Value {
         let outcome = self.outcome.as_ref();
@@ -88,6 +96,7 @@ impl TaskReport<'_> {
             "terminal_reason": outcome.and_then(TaskOutcome::reason),
             "error": outcome.and_then(TaskOutcome::error),
             "attempts": self.attempts,
+            "denied_calls": self.denied_calls(),
             "total_cost_usd": self.cost(),
             "session_id": self.task.session_id,
             "line": self.task.line,
@@ -124,7 +133,24 @@ impl<'a> BatchSummary<'a> {
         Self { batch: &plan.batch, tasks, counts }
     }
 
-    /// The sum of what the results report.
+    /// Marks the tasks that wait in the queue of an engine.
+    #[must_use]
+    pub fn with_queued(mut self, tasks: &[usize]) -> Self {
+        for report in &mut self.tasks {
+            if report.state == TaskState::Missing && tasks.contains(&report.task.index) {
+                report.state = TaskState::Submitted;
+                self.counts.missing -= 1;
+                self.counts.submitted += 1;
+            }
+        }
+        self
+    }
+
+    /// How many tasks had calls denied.
+    pub fn tasks_with_denied_calls(&self) -> usize {
+        self.tasks.iter().filter(|report| report.denied_calls() > 0).count()
+    }
+
     /// What the tasks cost, as far as prices are known.
     pub fn cost(&self) -> Spending {
         let mut sum = Spending::default();
@@ -142,14 +168,17 @@ impl<'a> BatchSummary<'a> {
             .collect();
         json!({
             "type": "batch",
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": SUMMARY_VERSION,
             "batch": self.batch,
             "folder": folder.path(),
             "exit_code": self.counts.exit_code(),
             "tasks": self.counts.total(),
             "counts": counts,
+            "tasks_with_denied_calls": self.tasks_with_denied_calls(),
             "total_cost_usd": self.cost().total().map(Money::as_dollars),
             "resume": resume,
+            "submission": null,
+            "error": null,
             "results": self.tasks.iter().map(TaskReport::object).collect::<Vec<_>>(),
         })
     }

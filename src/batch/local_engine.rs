@@ -44,6 +44,16 @@ pub struct LocalEngineEnd {
     pub given_up: usize,
 }
 
+/// When a task is begun again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextAttempt {
+    In(Duration),
+    /// It is final, or was begun as often as allowed.
+    Never,
+    /// The batch ends before that.
+    BatchEnds,
+}
+
 /// What happens in a batch.
 #[derive(Debug)]
 pub enum BatchEvent<'a> {
@@ -66,7 +76,7 @@ pub enum BatchEvent<'a> {
     Ended {
         index: usize,
         outcome: Option<&'a TaskOutcome>,
-        retry_in: Option<Duration>,
+        next: NextAttempt,
     },
     Tick {
         counts: TaskCounts,
@@ -147,7 +157,7 @@ impl LocalBatch<'_> {
                 interrupt = &mut interrupt => break Some(BatchStop::Interrupted(interrupt)),
                 () = wait_until(deadline) => break Some(BatchStop::Late),
                 Some(ended) = workers.join_next() => {
-                    self.ended(ended.ok(), &mut schedule, began, observer);
+                    self.ended(ended.ok(), &mut schedule, began, None, observer);
                 }
                 _ = ticks.tick() => observer.observe(&BatchEvent::Tick {
                     counts: schedule.counts(),
@@ -165,7 +175,7 @@ impl LocalBatch<'_> {
             };
             let end = Instant::now() + patience;
             while let Ok(Some(ended)) = timeout_at(end, workers.join_next()).await {
-                self.ended(ended.ok(), &mut schedule, began, observer);
+                self.ended(ended.ok(), &mut schedule, began, Some(stop), observer);
             }
         }
         // What is left has been asked to end, and does so by itself.
@@ -177,7 +187,10 @@ impl LocalBatch<'_> {
         let state = |index| read_state(&self.folder.task(index)).0;
         let is_open = |index| match state(index) {
             TaskState::Done | TaskState::Failed => false,
-            TaskState::Running | TaskState::Unfinished | TaskState::Missing => true,
+            TaskState::Running
+            | TaskState::Unfinished
+            | TaskState::Submitted
+            | TaskState::Missing => true,
         };
         (0..self.plan.tasks.len()).map(is_open).collect()
     }
@@ -218,6 +231,7 @@ impl LocalBatch<'_> {
         ended: Option<WorkerEnd>,
         schedule: &mut Schedule,
         began: Instant,
+        stop: Option<BatchStop>,
         observer: &mut dyn BatchObserver,
     ) {
         // The waiting itself does not panic.
@@ -234,8 +248,12 @@ impl LocalBatch<'_> {
             observer.observe(&BatchEvent::Busy { index, is_given_up: end != AttemptEnd::Busy });
             return;
         }
-        let retry_in = retry.map(|at| at.saturating_sub(began.elapsed()));
-        observer.observe(&BatchEvent::Ended { index, outcome: outcome.as_ref(), retry_in });
+        let next = match (stop, retry) {
+            (Some(_), _) => NextAttempt::BatchEnds,
+            (None, Some(at)) => NextAttempt::In(at.saturating_sub(began.elapsed())),
+            (None, None) => NextAttempt::Never,
+        };
+        observer.observe(&BatchEvent::Ended { index, outcome: outcome.as_ref(), next });
     }
 }
 
@@ -248,7 +266,7 @@ fn end_of(outcome: &TaskOutcome) -> AttemptEnd {
     let throttled = outcome.was_throttled();
     match outcome.state() {
         TaskState::Done | TaskState::Failed => AttemptEnd::Final { throttled },
-        TaskState::Running | TaskState::Unfinished | TaskState::Missing => {
+        TaskState::Running | TaskState::Unfinished | TaskState::Submitted | TaskState::Missing => {
             let wait = outcome.retry_at().map(|at| at.duration_since(Timestamp::now()));
             let not_before = wait.and_then(|wait| Duration::try_from(wait).ok());
             AttemptEnd::Temporary { not_before, throttled }

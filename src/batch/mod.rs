@@ -16,15 +16,16 @@ mod plan;
 mod render;
 mod schedule;
 mod shell_quote;
+mod submission;
 mod task_file;
 mod task_state;
 mod worker_index;
 
 pub use budget::{BudgetError, divide};
-pub use collect::{BatchCounts, BatchSummary, TaskReport};
+pub use collect::{BatchCounts, BatchSummary, SUMMARY_VERSION, TaskReport};
 pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, FileLock, TaskFolder};
 pub use local_engine::{
-    BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, WorkerCommand,
+    BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, NextAttempt, WorkerCommand,
 };
 pub use plan::{
     BatchPlan, GitSource, PLAN_VERSION, PlanError, PlanRequest, PlannedLimits, PlannedTask,
@@ -35,6 +36,7 @@ pub use render::{
 };
 pub use schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
 pub use shell_quote::{quoted_command, quoted_word};
+pub use submission::{ClusterEngine, Submission};
 pub use task_file::{TaskFileError, TaskLimits, TaskLine, read_tasks};
 pub use task_state::{
     SILENCE_MAX, TaskOutcome, TaskState, is_final_failure, is_temporary_code, read_state,

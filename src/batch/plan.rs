@@ -156,25 +156,23 @@ impl BatchPlan {
         serde_json::from_str(text).map_err(PlanError::Invalid)
     }
 
-    /// The first task that differs from the one of another plan in more than its share of the money,
-    /// or in that the other plan has none.
-    pub fn first_difference(&self, other: &Self) -> Option<usize> {
-        if self.flags != other.flags || self.cwd != other.cwd {
-            return Some(0);
-        }
-        let count = self.tasks.len().max(other.tasks.len());
-        (0..count).find(|&index| match (self.tasks.get(index), other.tasks.get(index)) {
-            (Some(one), Some(two)) => !one.is_same_work(two),
-            (Some(_) | None, _) => true,
-        })
+    /// The tasks of both plans that differ in more than their share of the money.
+    pub fn changed_tasks(&self, other: &Self) -> impl Iterator<Item = &PlannedTask> {
+        let pairs = self.tasks.iter().zip(&other.tasks);
+        pairs.filter(|(one, two)| !one.is_same_work(two)).map(|(one, _)| one)
     }
 }
 
 impl PlannedTask {
+    /// The id of its line. `None`: the line has none.
+    fn own_id(&self) -> Option<&str> {
+        (self.id != self.name).then_some(&*self.id)
+    }
+
     fn is_same_work(&self, other: &Self) -> bool {
         let limits = |task: &Self| (task.limits.max_turns, task.limits.max_duration.clone());
-        (&self.id, &self.prompt, &self.cwd, &self.git, &self.flags, limits(self))
-            == (&other.id, &other.prompt, &other.cwd, &other.git, &other.flags, limits(other))
+        (self.own_id(), &self.prompt, &self.cwd, &self.git, &self.flags, limits(self))
+            == (other.own_id(), &other.prompt, &other.cwd, &other.git, &other.flags, limits(other))
     }
 }
 
@@ -292,7 +290,7 @@ mod tests {
         dearer.max_budget = Money::from_dollars(2.0);
         let dearer = BatchPlan::new(dearer).expect("enough");
         assert_eq!(dearer.batch, first.batch);
-        assert_eq!(dearer.first_difference(&first), None);
+        assert_eq!(dearer.changed_tasks(&first).count(), 0);
         assert_eq!(dearer.tasks[0].limits.max_budget_usd.as_deref(), Some("2.000000"));
         assert!(is_batch_id(&plan("/_.jsonl", ONE).batch));
     }
@@ -318,14 +316,18 @@ mod tests {
     }
 
     #[test]
-    fn the_first_task_that_differs_is_found() {
-        let named = |tasks: &str| {
-            let request = PlanRequest { id: Some("b".to_owned()), ..request("t", tasks) };
-            BatchPlan::new(request).expect("no budget")
+    fn every_task_that_differs_is_found_also_under_another_id() {
+        let two = r#"{"prompt": "Two."}"#;
+        let plan = |tasks: &[&str]| plan("t", &tasks.join("\n"));
+        let (one, other) = (plan(&[ONE, two, ONE, two]), plan(&[ONE, ONE, ONE, ONE, ONE]));
+        assert_ne!(one.batch, other.batch);
+        let lines = |(one, two): (&BatchPlan, &BatchPlan)| {
+            one.changed_tasks(two).map(|task| task.line).collect::<Vec<_>>()
         };
-        let (one, two) = (named(ONE), named(&format!("{ONE}\n{ONE}")));
-        assert_eq!(two.first_difference(&one), Some(1));
-        assert_eq!(one.first_difference(&two), Some(1));
+        assert_eq!(lines((&one, &other)), [2, 4]);
+        assert_eq!(lines((&other, &one)), [2, 4]);
+        let named = plan(&[r#"{"id": "a", "prompt": "One."}"#]);
+        assert_eq!(lines((&named, &one)), [1], "an id is part of the work");
     }
 
     #[test]

@@ -32,13 +32,15 @@ pub enum TaskState {
     Running,
     /// It was begun, and can be resumed.
     Unfinished,
+    /// An engine has it in its queue, and did not begin it.
+    Submitted,
     /// It was never begun.
     Missing,
 }
 
 impl TaskState {
-    pub const ALL: [Self; 5] =
-        [Self::Done, Self::Failed, Self::Running, Self::Unfinished, Self::Missing];
+    pub const ALL: [Self; 6] =
+        [Self::Done, Self::Failed, Self::Running, Self::Unfinished, Self::Submitted, Self::Missing];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -46,6 +48,7 @@ impl TaskState {
             Self::Failed => "failed",
             Self::Running => "running",
             Self::Unfinished => "unfinished",
+            Self::Submitted => "submitted",
             Self::Missing => "missing",
         }
     }
@@ -91,6 +94,11 @@ impl TaskOutcome {
         self.result["errors"].get(0)?.as_str()
     }
 
+    /// How many calls of tools were denied.
+    pub fn denied_calls(&self) -> usize {
+        self.result["permission_denials"].as_array().map_or(0, Vec::len)
+    }
+
     /// When the same may work again, as far as the result says.
     pub fn retry_at(&self) -> Option<Timestamp> {
         self.result["retry_at"].as_str()?.parse().ok()
@@ -130,7 +138,10 @@ pub fn read_state(folder: &TaskFolder) -> (TaskState, Option<TaskOutcome>) {
     let state = outcome.as_ref().map(TaskOutcome::state);
     let state = match state {
         Some(state @ (TaskState::Done | TaskState::Failed)) => state,
-        Some(TaskState::Running | TaskState::Unfinished | TaskState::Missing) | None => {
+        Some(
+            TaskState::Running | TaskState::Unfinished | TaskState::Submitted | TaskState::Missing,
+        )
+        | None => {
             if folder.is_locked() || outcome.is_none() && is_beating(folder) {
                 TaskState::Running
             } else if outcome.is_some() || folder.attempts_begun() > 0 {

@@ -27,6 +27,29 @@ const PROGRAM: &str = "outlast";
 /// How many sessions are offered, the last used first.
 const SESSIONS_MAX: usize = 50;
 
+/// The variable in which bash and zsh give the position of the word that is completed.
+const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
+
+/// Lets bash quote what is completed where all of it is paths: it would insert blanks as they are. The
+/// word is taken without the backslashes that bash itself has put there.
+const BASH_PATHS: &str = r#"
+_outlast_complete() {
+    _clap_complete_outlast "$1" "${2//\\/}" "$3"
+    local candidate
+    [[ ${#COMPREPLY[@]} -gt 0 ]] || return 0
+    for candidate in "${COMPREPLY[@]}"; do
+        [[ -e ${candidate/#\~\//$HOME/} ]] || return 0
+    done
+    COMPREPLY=("${COMPREPLY[@]%/}")
+    compopt -o filenames +o nospace 2> /dev/null
+}
+if [[ ${BASH_VERSINFO[0]} -eq 4 && ${BASH_VERSINFO[1]} -ge 4 || ${BASH_VERSINFO[0]} -gt 4 ]]; then
+    complete -o nospace -o bashdefault -o nosort -F _outlast_complete outlast
+else
+    complete -o nospace -o bashdefault -F _outlast_complete outlast
+fi
+"#;
+
 /// The script for a shell.
 pub(super) fn script(shell: CompletionShell) -> String {
     let mut bytes = Vec::new();
@@ -35,7 +58,8 @@ pub(super) fn script(shell: CompletionShell) -> String {
     written.expect("a vector takes all that is written to it");
     let script = String::from_utf8_lossy(&bytes).into_owned();
     match shell {
-        CompletionShell::Bash | CompletionShell::Fish => script,
+        CompletionShell::Bash => script + BASH_PATHS,
+        CompletionShell::Fish => script,
         // As a file of $fpath, it is executed by the first completion, which must have its answer.
         CompletionShell::Zsh => {
             script + "[[ $funcstack[1] = _outlast ]] && _clap_dynamic_completer_outlast \"$@\"\n"
@@ -56,6 +80,7 @@ pub(super) fn answer() -> Option<io::Result<()>> {
 }
 
 fn write_answer(shell: CompletionShell, words: Vec<OsString>) -> io::Result<()> {
+    let words = as_words_of_run(words);
     let is_new = words.last().is_none_or(|word| word.is_empty());
     let mut cli = with_values(args::command());
     if is_new {
@@ -67,6 +92,26 @@ fn write_answer(shell: CompletionShell, words: Vec<OsString>) -> io::Result<()> 
         io::stdout().write_all(&answer)?;
     }
     Ok(())
+}
+
+/// Where the word is behind the `--` of a command that takes flags of a run there, the words as if they
+/// were those of a run. Their number stays, as the shells give the position of the word.
+fn as_words_of_run(mut words: Vec<OsString>) -> Vec<OsString> {
+    let index = env::var(INDEX_VARIABLE).ok().and_then(|text| text.parse().ok());
+    let index = index.unwrap_or(words.len().saturating_sub(1));
+    let before = words.get(1..index).unwrap_or_default();
+    let Some(end) = before.iter().position(|word| word == "--") else { return words };
+    let before: Vec<String> =
+        before[..end].iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if !args::takes_run_flags(&before) {
+        return words;
+    }
+    words[1] = "run".into();
+    for word in &mut words[2..=end + 1] {
+        // A switch that changes nothing.
+        *word = "--verbose".into();
+    }
+    words
 }
 
 fn completer(shell: CompletionShell) -> &'static dyn EnvCompleter {

@@ -2,6 +2,7 @@
 //! reference for it. What such a command would change elsewhere is answered with what to do here.
 
 use serde_json::{Value, json};
+use strsim::osa_distance;
 
 use crate::config::fold::EffectiveValue;
 use crate::secrets::{KnownSecrets, Redactor};
@@ -68,6 +69,9 @@ fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'
     let (is_json, is_text) = (has("--json"), has("--text"));
     let plain: Vec<&'a str> =
         words.iter().copied().filter(|word| !word.starts_with("--")).collect();
+    if let Some(mistake) = plain.first().and_then(|word| mistyped(subject, word)) {
+        return Err(mistake);
+    }
     match (subject, plain.as_slice()) {
         (InspectSubject::Mcp, [] | ["list"]) => Ok(Question::Servers),
         (InspectSubject::Mcp, ["get", name]) => Ok(Question::Server(name)),
@@ -94,6 +98,28 @@ fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'
             "outlast does not install or update itself; replace its program by that of the release",
         )),
     }
+}
+
+/// The error for a word that is nearly one of the commands about a subject.
+fn mistyped(subject: InspectSubject, word: &str) -> Option<UsageError> {
+    let (outer, names): (&str, &[&str]) = match subject {
+        InspectSubject::Mcp => ("mcp", &["list", "get"]),
+        InspectSubject::Plugin => ("plugin", &["list"]),
+        InspectSubject::Agents => ("agents", &["list"]),
+        InspectSubject::Auth => ("auth", &["status"]),
+        InspectSubject::Install | InspectSubject::Update | InspectSubject::SetupToken => {
+            return None;
+        }
+    };
+    let distance = |name: &&&str| osa_distance(&word.to_ascii_lowercase(), name);
+    let near = names.iter().min_by_key(distance)?;
+    let is_near = (1..=near.len().div_ceil(3)).contains(&distance(&near));
+    (is_near && !names.contains(&word)).then(|| {
+        let word: String = word.chars().take(60).collect();
+        UsageError::new(format!(
+            "{word:?} is no command of outlast {outer}; did you mean outlast {outer} {near}?"
+        ))
+    })
 }
 
 fn hint(text: &str) -> UsageError {

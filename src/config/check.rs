@@ -118,11 +118,31 @@ pub fn syntax_error(name: &str, text: &str, error: &serde_json::Error) -> String
     format!("{name}:{line}:{column}: not valid JSON: {why}")
 }
 
-/// An error of `serde_json` without the position at its end.
+/// An error of `serde_json` without the position at its end, in words for those that name parts of
+/// the parser.
 pub fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.split(" at line ").next().unwrap_or_default().to_owned()
+    let why = text.split(" at line ").next().unwrap_or_default();
+    let found = IN_WORDS.iter().find(|(beginning, _)| why.starts_with(beginning));
+    found.map_or(why, |(_, words)| words).to_owned()
 }
+
+/// How messages of the parser begin, and what they mean.
+const IN_WORDS: [(&str, &str); 7] = [
+    (
+        "expected ident",
+        "expected true, false, null, or a text in double quotes: this word is none of them",
+    ),
+    (
+        "expected value",
+        "expected a value: a text in double quotes, a number, true, false, null, [ or {",
+    ),
+    ("EOF while parsing a string", "the text ends before the closing double quote"),
+    ("EOF while parsing an object", "the text ends before the closing }"),
+    ("EOF while parsing a list", "the text ends before the closing ]"),
+    ("EOF while parsing a value", "the text ends where a value is expected"),
+    ("key must be a string", "expected a name in double quotes"),
+];
 
 /// Stands for the type of a value that matches neither of two allowed ones.
 pub(super) const NEITHER: &str = "something else";

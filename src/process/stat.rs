@@ -49,8 +49,8 @@ pub(super) fn parent(stat: &[u8]) -> Option<i32> {
 /// may trace it, is told.
 pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
     let mut fields = fields(stat)?.skip(45);
-    let [start, end] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];
-    (start < end).then_some(start..end)
+    let range = fields.next()?.parse().ok()?..fields.next()?.parse().ok()?;
+    (!range.is_empty()).then_some(range)
 }
 
 /// When a living process started, in clock ticks since the boot: with the pid, this identifies it.

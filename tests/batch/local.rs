@@ -186,6 +186,8 @@ async fn a_signal_ends_all_tasks_within_four_seconds_and_the_batch_can_be_contin
     kill(pid(&batch), Signal::SIGTERM).expect("it runs");
     let ended = end(batch).await;
     assert_eq!(ended.code, Some(143), "{ended:?}");
+    assert!(ended.stderr.contains("was cut off after") && !ended.stderr.contains("tried again"));
+    assert!(ended.stderr.contains("2 running tasks are asked to end"), "{ended:?}");
     let summary = ended.json();
     assert_eq!(summary["exit_code"], 143);
     assert_eq!(summary["counts"]["unfinished"], 2, "{summary}");
@@ -304,6 +306,31 @@ async fn results_are_collected_with_those_that_are_missing() {
     let summary = parse(&fs::read_to_string(file).expect("it was written"));
     assert_eq!(summary["counts"]["missing"], 1);
     assert_eq!(summary["exit_code"], 1);
+    let page = fixture.path().join("all.html");
+    let refused = fixture.path().join("all.pdf");
+    let collect = async |file: &Path| {
+        fixture.call(&["batch", "collect", &batch, "-o", &file.display().to_string()]).await
+    };
+    assert_eq!(collect(&page).await.code, Some(1));
+    assert!(fs::read_to_string(page).expect("it was written").contains("</html>"));
+    let ended = collect(&refused).await;
+    assert_eq!((ended.code, refused.exists()), (Some(2), false), "{ended:?}");
+}
+
+#[tokio::test]
+async fn denied_calls_are_counted_though_the_task_is_done() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "touch made" })).reply("Done.");
+    let fixture = BatchFixture::new(scenario).tasks(1, |_| Value::Null);
+    let ended = fixture.call(&["batch", "tasks.jsonl", "--dir", "batch"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for part in [", 1 task: 1 done, ", "\n1 task had calls denied\n", " 1 call denied\n"] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    for words in [&["batch", "status", "batch", "--json"][..], &["batch", "collect", "batch"]] {
+        let summary = fixture.call(words).await.json();
+        assert_eq!(summary["tasks_with_denied_calls"], 1, "{summary}");
+        assert_eq!(summary["results"][0]["denied_calls"], 1, "{summary}");
+    }
 }
 
 fn git(folder: &Path, words: &[&str]) {

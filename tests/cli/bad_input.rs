@@ -54,6 +54,19 @@ fn mistakes_in_flags() {
         (&["--resume-drops-turn", "x", "hi"], &["--resume-session-at", "add it"]),
         (&["--include-partial-messages", "hi"], &["--output-format stream-json"]),
         (&["fix", "the", "bug"], &["one argument too many", "quotes"]),
+        (&["session", "list"], &["\"session\" is no command", "did you mean sessions?", "quotes"]),
+        (&["login", "now"], &["\"login\" is no command", "outlast help credentials"]),
+        (
+            &["--profile", "untrusted", "hi"],
+            &["add --max-budget-usd and --max-duration, or set maxBudgetUsd and maxDuration in"],
+        ),
+        (
+            &["--profile", "untrusted", "--max-duration", "1h", "hi"],
+            &["add --max-budget-usd, or set maxBudgetUsd in"],
+        ),
+        (&["--output", "json", "hi"], &["did you mean --output-format json?"]),
+        (&["--output", "a.json", "hi"], &["did you mean --result-file?"]),
+        (&["-o", "json", "hi"], &["did you mean --output-format json?"]),
         (&["--continue", "--resume", id, "hi"], &["--continue", "--resume", "together"]),
         (&["--resume", "nonesuch", "hi"], &["--resume", "nonesuch", "neither an id", "name"]),
         (&["--budget", "3", "hi"], &["unknown flag --budget", "did you mean --max-budget-usd?"]),
@@ -123,6 +136,25 @@ fn mistakes_in_words_of_other_commands_lead_to_their_help() {
             &["sessions", "show", "a", "b"],
             "one argument too many: \"b\"; see outlast sessions show --help",
         ),
+        (
+            &["doctor", "--max-turns", "3"],
+            "unknown flag --max-turns; it is a flag of outlast run, and those stand after \"--\": \
+             outlast doctor ... -- --max-turns (see outlast doctor --help)",
+        ),
+        (
+            &["batch", "tasks.jsonl", "--permission-mod", "plan"],
+            "unknown flag --permission-mod; did you mean --permission-mode? It is a flag of outlast \
+             run, and those stand after \"--\": outlast batch ... -- --permission-mode (see outlast \
+             batch --help)",
+        ),
+        (
+            &["batch", "tasks.jsonl", "--job", "3"],
+            "unknown flag --job; did you mean --jobs? (see outlast batch --help)",
+        ),
+        (
+            &["auth", "statsu"],
+            "\"statsu\" is no command of outlast auth; did you mean outlast auth status?",
+        ),
         (&["completions"], "<SHELL> is missing; see outlast completions --help"),
     ] {
         let ended = BinaryFixture::new().run(args);
@@ -147,7 +179,10 @@ fn a_single_unknown_word_is_not_taken_as_a_prompt() {
             "history",
             &["run, rehearse, doctor, config, sessions, report, batch, completions", "quotes"],
         ),
-        ("login", &["\"login\" is no command", "outlast run login"]),
+        (
+            "login",
+            &["\"login\" is no command", "did you mean outlast help credentials", "run login"],
+        ),
         ("README.md", &["outlast run README.md"]),
     ];
     for (word, parts) in cases {

@@ -13,7 +13,7 @@ use super::binary_fixture::BinaryFixture;
 const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
 
 /// What is typed before the tab, and the last word after it.
-const LINES: [(&str, &str); 19] = [
+const LINES: [(&str, &str); 23] = [
     ("outlast doct", "doctor"),
     ("outlast sess", "sessions"),
     ("outlast sessions exp", "export"),
@@ -33,6 +33,10 @@ const LINES: [(&str, &str); 19] = [
     ("outlast run --add-dir my-fold", "my-folder/"),
     ("outlast rehearse my-sett", "my-settings.json"),
     ("outlast sessions export -o my-sett", "my-settings.json"),
+    ("outlast batch tasks.jsonl -- --permission-mo", "--permission-mode"),
+    ("outlast batch tasks.jsonl --jobs 2 -- --permission-mode acce", "acceptEdits"),
+    ("outlast doctor -- --max-tur", "--max-turns"),
+    ("outlast -C my-folder config get maxTurns -- --output-forma", "--output-format"),
 ];
 
 /// A user with a session, and outlast on PATH.
@@ -110,6 +114,28 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(complete("outlast d"), "doctor\n");
     assert_eq!(complete("outlast --output-fo"), "--output-format\n");
     assert_eq!(complete("outlast --resume-"), "--resume-or-start\n", "hidden options stay hidden");
+}
+
+/// `compopt` works in a real completion only, so that another command stands for it.
+#[test]
+fn bash_is_told_which_words_are_paths_so_that_it_quotes_them() {
+    let user = User::new();
+    fs::write(user.fixture.work().join("a file.json"), "{}").expect("a new file");
+    fs::create_dir(user.fixture.work().join("a dir")).expect("a new folder");
+    let script = user.script("bash", "outlast.bash").display().to_string();
+    let complete = |words: &str, last: &str| {
+        let program = format!(
+            "source {script}; compopt() {{ case $* in *filenames*) printf 'paths: ';; esac; }}
+             COMP_WORDS=(outlast {words} '{last}'); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+             COMP_TYPE=9; complete -p outlast | grep -q -- '-F _outlast_complete' || exit 1
+             _outlast_complete outlast '{last}' x; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        user.run("bash", &["--norc", "-c", &program]).expect("bash is there")
+    };
+    assert_eq!(complete("--json-schema", "a f"), "paths: a file.json\n");
+    assert_eq!(complete("--json-schema", "a\\ f"), "paths: a file.json\n");
+    assert_eq!(complete("--add-dir", "a d"), "paths: a dir\n");
+    assert_eq!(complete("--permission-mode", "acce"), "acceptEdits\n");
 }
 
 /// A real zsh on a pseudo-terminal: the keys are typed ahead, and read in their order.

@@ -124,6 +124,20 @@ fn help_knows_commands_too_and_suggests_topics_for_others() {
     assert!(error.contains("did you mean environment?"), "{error}");
     let error = help(&["doctro"]).expect_err("no such command");
     assert!(error.contains("did you mean doctor?"), "{error}");
+    let error = help(&["max-turn"]).expect_err("no such flag");
+    assert!(error.contains("did you mean max-turns"), "{error}");
+    for hidden in ["instal", "setup-toke", "updat"] {
+        let error = help(&[hidden]).expect_err("no such topic");
+        assert!(error.ends_with("; outlast help lists the topics"), "{error}");
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+    for name in ["max-turns", "--max-turns", "maxTurns"] {
+        assert!(help(&[name]).expect("a flag").starts_with("--max-turns <"), "{name}");
+    }
+    assert!(help(&["timeouts"]).expect("a section").starts_with("### Timers"));
+    let list = help(&[]).expect("the topics");
+    let commands = list.split("Commands, with their options:\n").nth(1).expect("a list");
+    assert!(!commands.contains("install") && commands.contains("batch"), "{commands}");
     let error = help(&["zzzzzz"]).expect_err("nothing like it");
     assert!(error.ends_with("\"zzzzzz\"; outlast help lists the topics"), "{error}");
     assert!(help(&["hooks", "mcp"]).is_err(), "one topic");

@@ -100,10 +100,11 @@ fn every_mistake_has_file_line_and_column() {
             "mean \"sandbox.filesystem.denyRead\"",
         ),
         ("{\"maxTurns\": 3,,}", "1:16: not valid JSON"),
+        ("{\"maxTurns\": three}", "not valid JSON: expected true, false, null, or a text"),
         ("{\n  // so many\n  \"maxTurns\": 0}", "3:15: \"maxTurns\" takes a whole number"),
         ("{\"env\": {}, /* so\n many */ \"maxTurns\": 0,}", "2:22: \"maxTurns\" takes a whole"),
         ("{\n  # so many\n  \"maxTurns\": 3}", "2:3: not valid JSON: there are no comments"),
-        ("{\"maxTurns\": 3 /* so many }", "1:27: not valid JSON: EOF"),
+        ("{\"maxTurns\": 3 /* so many }", "1:27: not valid JSON: the text ends"),
         ("{\"env\": {\"A\": \"1\",\n \"A\": \"2\"}}", "2:2: duplicate key \"env.A\", which line 1"),
         (
             "{\"env\": \"KEY=hush\"}",
@@ -113,7 +114,7 @@ fn every_mistake_has_file_line_and_column() {
             "{\"env\": {\"A\": 1, \"B\": [\"hush\"]}}",
             "1:23: \"env.B\": sequence, expected a text, a number",
         ),
-        ("{\"maxTurns\": 3", "1:14: not valid JSON: EOF"),
+        ("{\"maxTurns\": 3", "1:14: not valid JSON: the text ends"),
         ("[1]", "1:1: settings are a JSON object"),
         ("{\"permissions\": {\"allow\": [\"Read\", 7]}}", "1:36: \"permissions.allow.1\": integer"),
         (

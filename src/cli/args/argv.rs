@@ -307,7 +307,8 @@ fn long_form(word: &str) -> &str {
     }
 }
 
-fn kebab(flag: &str) -> String {
+/// Turns `--camelCase` into `--kebab-case`.
+pub(super) fn kebab(flag: &str) -> String {
     let mut kebab = String::with_capacity(flag.len() + 2);
     for letter in flag.chars() {
         if letter.is_ascii_uppercase() {

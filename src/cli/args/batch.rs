@@ -1,10 +1,11 @@
 //! The flags of `outlast batch`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::cli::usage::UsageError;
 use crate::config::values;
 use crate::recovery::Money;
 
@@ -119,18 +120,43 @@ pub struct CollectBatchArgs {
     /// The file of the tasks, the folder of the batch, or its id
     #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
-    /// What the results are merged to
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
-    pub format: CollectFormat,
+    /// What the results are merged to. Default: what the name of FILE says, or else json
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<CollectFormat>,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+impl CollectBatchArgs {
+    /// The format that was asked for, or that the name of the file says.
+    ///
+    /// # Errors
+    /// The name of the file says a format that results are not merged to.
+    pub fn format(&self) -> Result<CollectFormat, UsageError> {
+        if let Some(format) = self.format {
+            return Ok(format);
+        }
+        let ending = self.output.as_deref().and_then(Path::extension);
+        let ending = ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        match ending.as_deref() {
+            None | Some("" | "json") => Ok(CollectFormat::Json),
+            Some("jsonl" | "ndjson") => Ok(CollectFormat::Jsonl),
+            Some("txt" | "text" | "log") => Ok(CollectFormat::Table),
+            Some("md" | "markdown") => Ok(CollectFormat::Markdown),
+            Some("xml") => Ok(CollectFormat::Junit),
+            Some("html" | "htm") => Ok(CollectFormat::Html),
+            Some(other) => Err(UsageError::new(format!(
+                "--output: results are not merged to the format {other:?}; end the name in .json, \
+                 .jsonl, .txt, .md, .xml or .html, or name a --format"
+            ))),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CollectFormat {
     /// One object with a summary
-    #[default]
     Json,
     /// A line for each task with its whole result
     Jsonl,
@@ -166,4 +192,31 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn dollars(text: &str) -> Result<Money, String> {
     values::dollars(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_file_says_the_format_of_merged_results_unless_a_flag_does() {
+        let format = |name: &str, format| {
+            let (batch, output) = (PathBuf::from("b"), Some(PathBuf::from(name)));
+            CollectBatchArgs { batch, format, output }.format()
+        };
+        assert!(format("a.pdf", None).is_err(), "there is no such format");
+        assert_eq!(format("a.pdf", Some(CollectFormat::Html)), Ok(CollectFormat::Html));
+        for (name, expected) in [
+            ("a", CollectFormat::Json),
+            ("a.json", CollectFormat::Json),
+            ("a.JSONL", CollectFormat::Jsonl),
+            ("b/a.md", CollectFormat::Markdown),
+            ("a.xml", CollectFormat::Junit),
+            ("a.html", CollectFormat::Html),
+            ("a.txt", CollectFormat::Table),
+        ] {
+            assert_eq!(format(name, None), Ok(expected), "{name}");
+        }
+        assert_eq!(format("a.html", Some(CollectFormat::Json)), Ok(CollectFormat::Json));
+    }
 }

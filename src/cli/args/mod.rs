@@ -4,6 +4,7 @@ mod argv;
 mod batch;
 mod compatibility;
 mod config;
+mod entries;
 mod groups;
 pub mod help;
 mod inspect;
@@ -44,7 +45,7 @@ use super::manual;
 use super::usage::UsageError;
 use crate::config::environment::ColorChoice;
 use crate::config::flags::SettingFlags;
-use crate::config::values;
+use crate::config::{registry, values};
 
 /// Runs a task to its end with a tool-using model, unattended.
 #[derive(Debug, Parser)]
@@ -126,7 +127,7 @@ enum Command {
     Version,
     /// Print a page of the manual, or list the topics
     Help {
-        /// A page (hooks), a section (exit-codes) or a command (doctor)
+        /// A page (hooks), a section (exit-codes), a command, a flag or a setting (max-turns)
         #[arg(value_name = "TOPIC")]
         topic: Option<String>,
     },
@@ -322,6 +323,13 @@ pub fn parse_process(words: &[String], name: ProgramName) -> Result<CliRequest, 
 /// # Errors
 /// One line for the first mistake in it.
 pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
+    if let [command, flag] = words
+        && command == "help"
+        && flag.starts_with('-')
+        && !["--", "-h", "--help"].contains(&flag.as_str())
+    {
+        return help_on(Some(flag));
+    }
     let words = argv::normalise(words)?;
     let asks_summary = words.iter().take_while(|word| *word != "--").any(|word| word == "-h");
     let cli = if asks_summary { help::summary(command()) } else { command() };
@@ -376,22 +384,48 @@ fn inspect(words: InspectWords, subject: InspectSubject) -> Result<CliRequest, U
     Ok(CliRequest::Inspect(words.about(subject)))
 }
 
-/// Returns a page of the manual or a section of one, or else the flags of the command of this name.
-/// Without a topic, the list of topics.
+/// Returns a page of the manual or a section of one, or else the flags of the command of this name, or
+/// what is known of a flag or a setting. Without a topic, the list of topics.
 fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
     let mut cli = command();
-    let plain = Cli::command();
-    let names: Vec<&str> = plain.get_subcommands().map(clap::Command::get_name).collect();
     let Some(topic) = topic else {
-        return Ok(CliRequest::Print(manual::contents(&names)));
+        return Ok(CliRequest::Print(manual::contents(&visible_commands(&cli))));
     };
-    if let Some(page) = manual::find(topic) {
+    let is_flag = topic.starts_with('-');
+    if let Some(page) = manual::find(topic).filter(|_| !is_flag) {
         return Ok(CliRequest::Manual(page));
     }
     cli.build();
-    let command = cli.find_subcommand_mut(topic);
-    let command = command.ok_or_else(|| manual::unknown_topic(topic, &names))?;
-    Ok(CliRequest::Help(command.render_help()))
+    if let Some(command) = cli.find_subcommand_mut(topic).filter(|_| !is_flag) {
+        return Ok(CliRequest::Help(command.render_help()));
+    }
+    if let Some(entry) = entries::find(topic, &cli) {
+        return Ok(CliRequest::Print(entry));
+    }
+    let commands = visible_commands(&cli);
+    let flags = cli.get_arguments().filter(|arg| !arg.is_hide_set());
+    let flags = flags.filter_map(clap::Arg::get_long);
+    let settings = registry::settings().iter().map(|setting| setting.key);
+    let names: Vec<&str> = commands.iter().copied().chain(flags).chain(settings).collect();
+    Err(manual::unknown_topic(topic, &names))
+}
+
+/// Whether the command that these words name takes flags of a run behind `--`.
+pub(super) fn takes_run_flags(words: &[String]) -> bool {
+    let mut words = words;
+    while let [flag, _, rest @ ..] = words
+        && ["-C", "--color"].contains(&flag.as_str())
+    {
+        words = rest;
+    }
+    let cli = command();
+    synonyms::named_command(&cli, words).get_positionals().any(clap::Arg::is_last_set)
+}
+
+/// The commands that the help lists.
+fn visible_commands(cli: &clap::Command) -> Vec<&str> {
+    let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(clap::Command::get_name).collect()
 }
 
 /// The help of a run as a summary of one screen.

@@ -6,9 +6,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
-use super::synonyms::{command_for, flag_for, named_command};
+use super::synonyms::{
+    command_for, first_word_for, flag_for, format_flag_for, has_flag, named_command,
+};
 use crate::cli::usage::UsageError;
-use strsim::osa_distance;
 
 const SEE_HELP: &str = "see outlast --help";
 
@@ -61,14 +62,10 @@ pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageEr
     if is_other || names.contains(&word) {
         return Ok(());
     }
-    let lower = word.to_ascii_lowercase();
-    let is_near = |name: &&&str| osa_distance(&lower, name) <= name.len().div_ceil(4).min(2);
-    let near: Vec<&str> = names.iter().filter(is_near).copied().collect();
-    let hint = if near.is_empty() {
-        format!("the commands are {}.", names.join(", "))
-    } else {
-        format!("did you mean {}?", near.join(" or "))
-    };
+    let hint = first_word_for(word, cli).map_or_else(
+        || format!("the commands are {}.", super::visible_commands(cli).join(", ")),
+        |meant| format!("did you mean {meant}?"),
+    );
     let word = shortened(word);
     Err(UsageError::new(format!(
         "{word:?} is no command of outlast; {hint} Give a prompt of several words in quotes, and \
@@ -84,17 +81,52 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
         let is_below = command.get_name() != cli.get_name() && command.has_subcommands();
         return if is_below { unknown_command(&flag, words) } else { too_many(&flag, words) };
     }
-    let meant = flag_for(&flag, command);
+    let own = |meant: String| format!("did you mean {meant}?");
+    let meant = format_flag_for(&flag, value_of(&flag, words), command)
+        .map(own)
+        .or_else(|| flag_of_run(&flag, command, &cli, words))
+        .or_else(|| flag_for(&flag, command).map(own));
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
     let hint = if let Some(meant) = meant {
-        format!("; did you mean {meant}? ({SEE_HELP})")
+        format!("; {meant} ({})", see_help(words))
     } else if !is_name {
         format!("; a prompt that begins with \"-\" stands after \"--\" ({SEE_HELP})")
     } else {
-        format!("; {SEE_HELP}")
+        format!("; {}", see_help(words))
     };
     UsageError::new(format!("unknown flag {}{hint}", shortened(&flag)))
+}
+
+/// The word after a flag, or its value after `=`.
+fn value_of<'a>(flag: &str, words: &'a [String]) -> &'a str {
+    let value = words.iter().enumerate().find_map(|(index, word)| {
+        if word == flag {
+            return words.get(index + 1).map(String::as_str);
+        }
+        word.strip_prefix(flag)?.strip_prefix('=')
+    });
+    value.unwrap_or_default()
+}
+
+/// What to do with a flag of a run, also a mistyped one, that stands among those of a command that
+/// takes such flags after `--`.
+fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -> Option<String> {
+    command.get_positionals().find(|arg| arg.is_last_set())?;
+    let path = path_of(words);
+    if has_flag(cli, flag) {
+        return Some(format!(
+            "it is a flag of outlast run, and those stand after \"--\": outlast {path} ... -- {flag}"
+        ));
+    }
+    if flag_for(flag, command).is_some() {
+        return None;
+    }
+    let meant = flag_for(flag, cli)?;
+    Some(format!(
+        "did you mean {meant}? It is a flag of outlast run, and those stand after \"--\": outlast \
+         {path} ... -- {meant}"
+    ))
 }
 
 /// Rejects a word where a command may stand below the one that the words name.
@@ -127,7 +159,15 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
     let which = if word.is_empty() { String::new() } else { format!(": {:?}", shortened(word)) };
     let cli = super::command();
     let command = named_command(&cli, words).get_name();
-    let hint = if command == cli.get_name() || command == "run" {
+    let is_root = command == cli.get_name();
+    let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first, &cli));
+    let hint = if let (Some(meant), Some(first)) = (meant, words.first()) {
+        format!(
+            "{:?} is no command of outlast: did you mean {meant}? A prompt of several words stands in \
+             quotes",
+            shortened(first)
+        )
+    } else if is_root || command == "run" {
         "put the prompt in quotes, as one argument".to_owned()
     } else {
         see_help(words)
@@ -137,14 +177,22 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
 
 /// Refers to the help of the command that the words name.
 fn see_help(words: &[String]) -> String {
+    match path_of(words) {
+        path if path.is_empty() => SEE_HELP.to_owned(),
+        path => format!("see outlast {path} --help"),
+    }
+}
+
+/// The names of the commands that the words begin with.
+fn path_of(words: &[String]) -> String {
     let cli = super::command();
-    let (mut command, mut path) = (&cli, String::from("outlast"));
+    let (mut command, mut path) = (&cli, Vec::new());
     for word in words {
         let Some(inner) = command.find_subcommand(word) else { break };
         command = inner;
-        path = format!("{path} {}", inner.get_name());
+        path.push(inner.get_name());
     }
-    format!("see {path} --help")
+    path.join(" ")
 }
 
 fn wrong_choice(error: &Error) -> UsageError {

@@ -1,7 +1,9 @@
 //! Suggestions for flags and commands that do not exist: by meaning first, then by spelling.
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueEnum};
 use strsim::osa_distance;
+
+use super::OutputFormat;
 
 /// Flags of other tools, and what means the same here. Of several rows for one flag, the first one
 /// that the command has is suggested.
@@ -73,6 +75,48 @@ const COMMANDS: [(&str, &str, &str); 9] = [
     ("sessions", "view", "show"),
 ];
 
+/// First words that are no commands, and what is meant.
+const WORDS: [(&str, &str); 10] = [
+    ("continue", "outlast --continue"),
+    ("credentials", "outlast auth status"),
+    ("init", "outlast config init"),
+    ("login", "outlast help credentials (there is no login) or outlast auth status"),
+    ("logout", "outlast help credentials (there is no login) or outlast auth status"),
+    ("resume", "outlast --resume"),
+    ("settings", "outlast config"),
+    ("signin", "outlast help credentials (there is no login) or outlast auth status"),
+    ("status", "outlast batch status or outlast sessions"),
+    ("whoami", "outlast auth status"),
+];
+
+/// Commands that are there to answer callers of the reference, and are not suggested.
+const NOT_SUGGESTED: [&str; 3] = ["install", "setup-token", "update"];
+
+/// Suggestions for the first word of a command line that is no command: by meaning first, then by
+/// spelling.
+pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
+    let lower = word.to_ascii_lowercase();
+    if let Some((_, meant)) = WORDS.iter().find(|(other, _)| *other == lower) {
+        return Some((*meant).to_owned());
+    }
+    let names = cli.get_subcommands().map(Command::get_name);
+    let names = names.filter(|name| !NOT_SUGGESTED.contains(name));
+    let ranked = names.map(|name| (osa_distance(&lower, name), name));
+    let is_near = |(distance, name): &(usize, &str)| *distance <= name.len().div_ceil(4).min(2);
+    let near: Vec<(usize, &str)> = ranked.filter(is_near).collect();
+    let least = near.iter().map(|(distance, _)| *distance).min()?;
+    let nearest = near.iter().filter(|(distance, _)| *distance == least).map(|(_, name)| *name);
+    Some(nearest.collect::<Vec<_>>().join(" or "))
+}
+
+/// The suggestion for a flag of a format or a file, by its value: `--output json`, `-o text`.
+pub(super) fn format_flag_for(flag: &str, value: &str, command: &Command) -> Option<String> {
+    let is_output = ["-o", "--out", "--output", "--output-type", "--format"].contains(&flag);
+    let is_format = OutputFormat::from_str(value, false).is_ok();
+    let meant = format!("--output-format {value}");
+    (is_output && is_format && has_flag(command, &meant)).then_some(meant)
+}
+
 /// The command that the words name, as far as they do: `sessions` for `sessions lst`.
 pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Command {
     let mut command = cli;
@@ -103,7 +147,8 @@ pub(super) fn flag_for(flag: &str, command: &Command) -> Option<String> {
     ranked.min_by_key(|(begins, distance, _)| (*begins, *distance)).map(|(_, _, meant)| meant)
 }
 
-fn has_flag(command: &Command, meant: &str) -> bool {
+/// Whether a command has the flag that `meant` begins with.
+pub(super) fn has_flag(command: &Command, meant: &str) -> bool {
     let name = meant.split(' ').next().unwrap_or_default();
     let is_it = |arg: &Arg| {
         let long = arg.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long));
@@ -168,6 +213,35 @@ mod tests {
         for (flag, command, meant) in table {
             assert_eq!(flag_for(flag, command).as_deref(), meant, "{flag}");
         }
+    }
+
+    #[test]
+    fn the_first_word_is_answered_by_what_is_meant() {
+        let cli = args::command();
+        for (word, meant) in [
+            ("session", Some("sessions")),
+            ("docter", Some("doctor")),
+            ("init", Some("outlast config init")),
+            ("plugn", Some("plugin")),
+            ("updat", None),
+            ("banana", None),
+        ] {
+            assert_eq!(first_word_for(word, &cli).as_deref(), meant, "{word}");
+        }
+        assert!(first_word_for("login", &cli).is_some_and(|it| it.contains("help credentials")));
+        for (word, _) in WORDS {
+            assert!(cli.find_subcommand(word).is_none(), "{word} is a command");
+        }
+    }
+
+    #[test]
+    fn the_value_tells_a_format_from_a_file() {
+        let cli = args::command();
+        let meant = |flag, value| format_flag_for(flag, value, &cli);
+        assert_eq!(meant("--output", "json").as_deref(), Some("--output-format json"));
+        assert_eq!(meant("-o", "stream-json").as_deref(), Some("--output-format stream-json"));
+        assert_eq!(meant("--output", "out.json"), None);
+        assert_eq!(meant("--model", "json"), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `outlast batch`: many tasks, on this machine or on an engine that exists already.
 
+mod engine_program;
 mod open;
 mod progress;
 mod report;
@@ -8,8 +9,13 @@ mod submit;
 mod task_check;
 mod worker;
 
+use serde_json::json;
+
+use crate::batch::SUMMARY_VERSION;
+
 use super::args::{BatchAction, BatchArgs};
 use super::run::ProcessContext;
+use super::stdout::print_report;
 use super::usage::UsageError;
 
 /// Starts a batch, runs one task of it, or reports on it.
@@ -18,10 +24,25 @@ use super::usage::UsageError;
 /// A mistake in the tasks or the flags, before anything was started; a file of the batch that
 /// cannot be read or written; or a program of the engine that is missing.
 pub(super) async fn batch(args: &BatchArgs, world: ProcessContext) -> Result<u8, UsageError> {
-    match &args.action {
-        None => Box::pin(start::start(&args.start, world)).await,
-        Some(BatchAction::Worker(worker)) => Box::pin(worker::work(worker, world)).await,
-        Some(BatchAction::Status(status)) => report::status(status, &world),
-        Some(BatchAction::Collect(collect)) => report::collect(collect, &world),
+    let (is_json, ended) = match &args.action {
+        None => (args.start.json, Box::pin(start::start(&args.start, world)).await),
+        Some(BatchAction::Worker(worker)) => (false, Box::pin(worker::work(worker, world)).await),
+        Some(BatchAction::Status(status)) => (status.json, report::status(status, &world).await),
+        Some(BatchAction::Collect(collect)) => (false, report::collect(collect, &world).await),
+    };
+    if let (Err(error), true) = (&ended, is_json) {
+        print_report(&error_object(error))?;
     }
+    ended
+}
+
+/// Stands for the summary where there is none.
+fn error_object(error: &UsageError) -> String {
+    let object = json!({
+        "type": "batch",
+        "schema_version": SUMMARY_VERSION,
+        "exit_code": error.verdict().exit_code(),
+        "error": error.to_string(),
+    });
+    format!("{object}\n")
 }

@@ -1,9 +1,7 @@
 //! Finds a batch that exists, by its folder or its id.
 
-use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use crate::batch::{BatchFolder, BatchFolderError, BatchPlan, quoted_command};
 use crate::cli::run::ProcessContext;
@@ -27,7 +25,8 @@ fn find(named: &Path, world: &ProcessContext) -> BatchFolder {
     given
 }
 
-/// The batch that was planned last from a file of tasks, below the folder of batches.
+/// The batch that was started last from a file of tasks, below the folder of batches, or else the
+/// one that was planned last.
 pub(super) fn newest_of(source: &Path, world: &ProcessContext) -> Option<(BatchFolder, BatchPlan)> {
     let source = fs::canonicalize(source).ok()?;
     let folders = fs::read_dir(batches(world)).ok()?.filter_map(Result::ok);
@@ -36,9 +35,9 @@ pub(super) fn newest_of(source: &Path, world: &ProcessContext) -> Option<(BatchF
         let written = fs::metadata(folder.plan_path()).ok()?.modified().ok()?;
         Some((written, folder))
     });
-    let mut planned: Vec<(SystemTime, BatchFolder)> = planned.collect();
-    planned.sort_unstable_by_key(|(written, _)| Reverse(*written));
-    planned.into_iter().find_map(|(_, folder)| {
+    let mut planned: Vec<_> = planned.collect();
+    planned.sort_by_cached_key(|(written, folder)| (folder.was_started(), *written));
+    planned.into_iter().rev().find_map(|(_, folder)| {
         let plan = folder.read_plan().ok()?;
         let is_it = fs::canonicalize(&plan.source).is_ok_and(|path| path == source);
         is_it.then_some((folder, plan))

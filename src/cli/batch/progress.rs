@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::batch::{
-    BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, SILENCE_MAX,
-    TaskCounts, TaskOutcome, TaskReport, TaskState,
+    BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, NextAttempt,
+    SILENCE_MAX, TaskCounts, TaskOutcome, TaskReport, TaskState,
 };
 use crate::cli::output::{TerminalFilter, one_line, status_target};
 use crate::cli::timestamps::{format_duration, format_elapsed};
@@ -72,12 +72,16 @@ impl<'a> BatchProgress<'a> {
         let (all, ended) = (self.plan.tasks.len(), self.done + self.failed);
         let batch = &self.plan.batch;
         if ended == all {
+            let tasks = match all {
+                1 => "the task of".to_owned(),
+                all => format!("all {all} tasks of"),
+            };
+            let have = if all == 1 { "has" } else { "have" };
             self.say(&format!(
-                "all {all} tasks of batch {batch} have a result already; to run them anew, give \
-                 another --id"
+                "{tasks} batch {batch} {have} a result already; to run anew, give another --id"
             ));
         } else if ended > 0 && self.is_detailed {
-            self.say(&format!("batch {batch} goes on: {ended} of {all} tasks have a result"));
+            self.say(&format!("batch {batch} goes on: {ended} of {all} results are there"));
         }
     }
 
@@ -114,16 +118,17 @@ impl<'a> BatchProgress<'a> {
         }
     }
 
-    fn ended(&mut self, index: usize, outcome: Option<&TaskOutcome>, retry_in: Option<Duration>) {
+    fn ended(&mut self, index: usize, outcome: Option<&TaskOutcome>, next: NextAttempt) {
         let took = self.begun.remove(&index).map_or(Duration::ZERO, |begun| begun.elapsed());
         let took = format_elapsed(took);
         if let Some(outcome) = outcome {
             self.costs.insert(index, outcome.spending());
         }
         let name = self.name(index);
-        let next = match retry_in {
-            Some(wait) => format!("; it is tried again in {}", format_duration(wait)),
-            None => "; it is not tried again now".to_owned(),
+        let next = match next {
+            NextAttempt::In(wait) => format!("; it is tried again in {}", format_duration(wait)),
+            NextAttempt::Never => "; it is not tried again now".to_owned(),
+            NextAttempt::BatchEnds => String::new(),
         };
         let Some(outcome) = outcome else {
             return self.say(&format!("{name} ended without a result after {took}{next}"));
@@ -146,7 +151,10 @@ impl<'a> BatchProgress<'a> {
                 self.failed += 1;
                 self.say(&format!("{name} failed after {took}: {why}"));
             }
-            TaskState::Running | TaskState::Unfinished | TaskState::Missing => {
+            TaskState::Running
+            | TaskState::Unfinished
+            | TaskState::Submitted
+            | TaskState::Missing => {
                 self.say(&format!("{name} was cut off after {took}: {why}{next}"));
             }
         }
@@ -222,8 +230,8 @@ impl BatchObserver for BatchProgress<'_> {
                 let name = self.name(*index);
                 self.say(&format!("{name} could not be started: {error}"));
             }
-            BatchEvent::Ended { index, outcome, retry_in } => {
-                self.ended(*index, *outcome, *retry_in);
+            BatchEvent::Ended { index, outcome, next } => {
+                self.ended(*index, *outcome, *next);
             }
             BatchEvent::Tick { counts, parallelism, next_start } => {
                 self.tick(*counts, *parallelism, *next_start);
@@ -233,7 +241,11 @@ impl BatchObserver for BatchProgress<'_> {
                     BatchStop::Interrupted(interrupt) => interrupt.cause(),
                     BatchStop::Late => "the time of the batch is used up",
                 };
-                self.say(&format!("{why}; {running} running tasks are asked to end"));
+                let asked = match running {
+                    1 => "1 running task is asked to end".to_owned(),
+                    running => format!("{running} running tasks are asked to end"),
+                };
+                self.say(&format!("{why}; {asked}"));
             }
         }
     }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 use crate::batch::{
-    BatchFolder, BatchPlan, BatchSummary, PlannedTask, TaskOutcome, TaskReport, TaskState,
+    BatchFolder, BatchPlan, BatchSummary, PlannedTask, Submission, TaskReport, TaskState,
     quoted_command,
 };
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
@@ -11,46 +13,239 @@ use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};
 use crate::cli::report;
 use crate::cli::run::ProcessContext;
+use crate::cli::sessions::phrases::count;
 use crate::cli::sessions::{Column, SessionsContext, Table, terminal_width};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
 use crate::json::to_line;
 
+use super::engine_program::{JobState, job_state};
 use super::open::{open, resume_command};
 
 const HEADINGS: [&str; 7] = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"];
+
+/// A batch as it is now, with the job that an engine has of it.
+pub(super) struct BatchOverview<'a> {
+    folder: &'a BatchFolder,
+    plan: &'a BatchPlan,
+    pub(super) summary: BatchSummary<'a>,
+    /// The last submission, unless every task has a result.
+    job: Option<(Submission, JobState)>,
+}
+
+impl<'a> BatchOverview<'a> {
+    /// Reads the files of all tasks, and asks the engine for its job.
+    ///
+    /// # Errors
+    /// A signal came.
+    pub(super) async fn gather(
+        folder: &'a BatchFolder,
+        plan: &'a BatchPlan,
+        world: &ProcessContext,
+    ) -> Result<Self, UsageError> {
+        let local = Self::of_files(folder, plan);
+        let submission = folder.submission().filter(|_| local.summary.counts.open() > 0);
+        let Some(submission) = submission else { return Ok(local) };
+        let state = job_state(&submission, world).await?;
+        Ok(local.with_job(submission, state))
+    }
+
+    /// Reads the files of all tasks only.
+    pub(super) fn of_files(folder: &'a BatchFolder, plan: &'a BatchPlan) -> Self {
+        Self { folder, plan, summary: BatchSummary::gather(folder, plan), job: None }
+    }
+
+    pub(super) fn with_job(self, submission: Submission, state: JobState) -> Self {
+        let summary = match state {
+            JobState::Active | JobState::Ended | JobState::Unknown(_) => {
+                self.summary.with_queued(&submission.tasks)
+            }
+            JobState::Gone => self.summary,
+        };
+        Self { summary, job: Some((submission, state)), ..self }
+    }
+
+    /// The command that goes on with the batch, where that makes sense.
+    fn resume(&self) -> Option<String> {
+        let is_engine_first = match &self.job {
+            Some((_, JobState::Active | JobState::Ended)) => true,
+            Some((_, JobState::Gone | JobState::Unknown(_))) | None => false,
+        };
+        let is_open = self.summary.counts.open() > 0 && !is_engine_first;
+        is_open.then(|| resume_command(self.folder, self.plan))
+    }
+
+    /// The summary as JSON, with the exit code of this process.
+    pub(super) fn object(&self, exit_code: u8) -> Value {
+        let mut object = self.summary.object(self.folder, self.resume().as_deref());
+        object["exit_code"] = exit_code.into();
+        if let Some((submission, state)) = &self.job {
+            object["submission"] = json!({
+                "engine": submission.engine.name(),
+                "job": submission.job,
+                "at": submission.at,
+                "state": state.name(),
+            });
+        }
+        object
+    }
+
+    /// The state of the job in a line for people.
+    pub(super) fn job_line(&self) -> Option<String> {
+        let (submission, state) = self.job.as_ref()?;
+        let job = &submission.job;
+        let (look_up, removal) =
+            (quoted_command(submission.look_up()), quoted_command(submission.removal()));
+        match state {
+            JobState::Gone => None,
+            JobState::Active => Some(format!("submitted, job {job}: {look_up} shows it")),
+            JobState::Ended => Some(format!(
+                "submitted, job {job}: it has ended, and its results are on its volume; {removal} \
+                 makes room to go on"
+            )),
+            JobState::Unknown(why) => Some(format!(
+                "submitted, job {job}: whether it is queued or running is not known ({}); {look_up} \
+                 shows it",
+                one_line(why)
+            )),
+        }
+    }
+
+    /// The command that shows how far the batch is.
+    pub(super) fn status_command(&self) -> String {
+        let place = self.folder.path().display().to_string();
+        quoted_command(["outlast", "batch", "status", &place])
+    }
+
+    /// The end of a batch for people: the figures, what is not done, and how to go on.
+    pub(super) fn text(&self) -> String {
+        let needs_attention =
+            |report: &TaskReport<'_>| report.state != TaskState::Done || report.denied_calls() > 0;
+        let mut text = self.table(needs_attention);
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text + &self.footer()
+    }
+
+    fn footer(&self) -> String {
+        let counts = &self.summary.counts;
+        let shown = TaskState::ALL.into_iter().filter_map(|state| match counts.of(state) {
+            0 if state != TaskState::Done => None,
+            count => Some(format!("{count} {}", state.name())),
+        });
+        let shown: Vec<String> = shown.collect();
+        let place = self.folder.path().display().to_string();
+        let mut text = format!(
+            "batch {}, {}: {}, {}\n",
+            self.summary.batch,
+            count(counts.total(), "task"),
+            shown.join(", "),
+            self.summary.cost(),
+        );
+        // A string accepts every write.
+        let mut line = |line: &str| {
+            let _ = writeln!(text, "{line}");
+        };
+        match self.summary.tasks_with_denied_calls() {
+            0 => {}
+            tasks => line(&format!("{} had calls denied", count(tasks, "task"))),
+        }
+        line(&format!("results: {}", quoted_command(["outlast", "batch", "collect", &place])));
+        if let Some(job) = self.job_line() {
+            line(&job);
+        }
+        if let Some(resume) = self.resume() {
+            line(&format!("to go on: {resume}"));
+        }
+        if counts.failed > 0 {
+            let resume = resume_command(self.folder, self.plan);
+            line(&format!("to run what failed again: {resume} --retry-failed"));
+        }
+        text
+    }
+
+    /// Aligns the rows of some tasks. Empty if there is none.
+    fn table(&self, is_shown: impl Fn(&TaskReport<'_>) -> bool) -> String {
+        let shown = self.summary.tasks.iter().filter(|report| is_shown(report));
+        let rows: Vec<_> = shown.map(|report| self.row(report)).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let columns = HEADINGS.map(|name| (name.to_owned(), Column::Left));
+        Table { columns: columns.to_vec(), rows }.lay_out(terminal_width())
+    }
+
+    fn row(&self, report: &TaskReport<'_>) -> Vec<String> {
+        let outcome = report.outcome.as_ref();
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            report.task.index.to_string(),
+            one_line(&report.task.id),
+            report.state.name().to_owned(),
+            or_dash(outcome.map(|outcome| outcome.exit_code.to_string())),
+            report.attempts.to_string(),
+            or_dash(outcome.map(|outcome| outcome.spending().as_cost())),
+            one_line(&self.reason(report)),
+        ]
+    }
+
+    /// Why a task is not done, and that calls of it were denied.
+    fn reason(&self, report: &TaskReport<'_>) -> String {
+        let outcome = report.outcome.as_ref().filter(|_| report.state != TaskState::Done);
+        let why = outcome.map(|outcome| {
+            let reason = outcome.reason().unwrap_or("not started");
+            outcome.error().map_or(reason.to_owned(), |error| format!("{reason}: {error}"))
+        });
+        let job = self.job.as_ref().filter(|_| report.state == TaskState::Submitted);
+        let job = job.map(|(submission, _)| format!("job {}", submission.job));
+        let denied = match report.denied_calls() {
+            0 => None,
+            calls => Some(format!("{} denied", count(calls, "call"))),
+        };
+        let parts: Vec<String> = [why, job, denied].into_iter().flatten().collect();
+        parts.join("; ")
+    }
+}
 
 /// Lists every task with its state. The exit code is that of the batch.
 ///
 /// # Errors
 /// There is no such batch.
-pub(super) fn status(args: &BatchStatusArgs, world: &ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn status(
+    args: &BatchStatusArgs,
+    world: &ProcessContext,
+) -> Result<u8, UsageError> {
     let (folder, plan) = open(&args.batch, world)?;
-    let summary = BatchSummary::gather(&folder, &plan);
+    let overview = BatchOverview::gather(&folder, &plan, world).await?;
+    let code = overview.summary.counts.exit_code();
     let text = if args.json {
-        format!("{}\n", summary.object(&folder, resume(&summary, &folder, &plan).as_deref()))
+        format!("{}\n", overview.object(code))
     } else {
-        table(&summary.tasks, |_| true) + "\n" + &footer(&summary, &folder, &plan)
+        overview.table(|_| true) + "\n" + &overview.footer()
     };
     print_report(&text)?;
-    Ok(summary.counts.exit_code())
+    Ok(code)
 }
 
 /// Merges the results. The exit code is that of the batch.
 ///
 /// # Errors
 /// There is no such batch, or the file cannot be written.
-pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn collect(
+    args: &CollectBatchArgs,
+    world: &ProcessContext,
+) -> Result<u8, UsageError> {
+    let format = args.format()?;
     let (folder, plan) = open(&args.batch, world)?;
-    let summary = BatchSummary::gather(&folder, &plan);
-    let resume = resume(&summary, &folder, &plan);
-    let text = match args.format {
-        CollectFormat::Json => to_line(&summary.object(&folder, resume.as_deref())),
+    let overview = BatchOverview::gather(&folder, &plan, world).await?;
+    let code = overview.summary.counts.exit_code();
+    let text = match format {
+        CollectFormat::Json => to_line(&overview.object(code)),
         CollectFormat::Jsonl => {
-            let lines: Vec<String> =
-                summary.tasks.iter().map(|report| to_line(&report.line())).collect();
-            lines.join("\n")
+            let lines = overview.summary.tasks.iter().map(|report| to_line(&report.line()));
+            lines.collect::<Vec<_>>().join("\n")
         }
         CollectFormat::Table => sessions(&plan, world, ReportFormat::Table)?,
         CollectFormat::Markdown => sessions(&plan, world, ReportFormat::Markdown)?,
@@ -70,7 +265,7 @@ pub(super) fn collect(args: &CollectBatchArgs, world: &ProcessContext) -> Result
             })?;
         }
     }
-    Ok(summary.counts.exit_code())
+    Ok(code)
 }
 
 /// The report on the sessions of all tasks.
@@ -83,79 +278,4 @@ fn sessions(
     let session = |task: &PlannedTask| SessionId::parse(&task.session_id.to_string());
     let tasks = plan.tasks.iter().filter_map(|task| Some((&*task.id, session(task)?)));
     report::on_tasks(&context, &tasks.collect::<Vec<_>>(), format)
-}
-
-fn resume(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> Option<String> {
-    (summary.counts.open() > 0).then(|| resume_command(folder, plan))
-}
-
-/// The end of a batch for people: the figures, what is not done, and how to go on.
-pub(super) fn summary_text(
-    summary: &BatchSummary<'_>,
-    folder: &BatchFolder,
-    plan: &BatchPlan,
-) -> String {
-    let mut text = table(&summary.tasks, |state| state != TaskState::Done);
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text + &footer(summary, folder, plan)
-}
-
-fn footer(summary: &BatchSummary<'_>, folder: &BatchFolder, plan: &BatchPlan) -> String {
-    let counts = TaskState::ALL.into_iter().filter_map(|state| match summary.counts.of(state) {
-        0 if state != TaskState::Done => None,
-        count => Some(format!("{count} {}", state.name())),
-    });
-    let counts: Vec<String> = counts.collect();
-    let cost = summary.cost();
-    let place = folder.path().display().to_string();
-    let mut text = format!(
-        "batch {}, {} tasks: {}, {cost}\nresults: {}\n",
-        summary.batch,
-        summary.counts.total(),
-        counts.join(", "),
-        quoted_command(["outlast", "batch", "collect", &place]),
-    );
-    if summary.counts.open() > 0 {
-        let _ = writeln!(text, "to go on: {}", resume_command(folder, plan));
-    }
-    if summary.counts.failed > 0 {
-        let _ = writeln!(
-            text,
-            "to run what failed again: {} --retry-failed",
-            resume_command(folder, plan)
-        );
-    }
-    text
-}
-
-/// Aligns the rows of tasks in these states. Empty if there is none.
-fn table(tasks: &[TaskReport<'_>], is_shown: impl Fn(TaskState) -> bool) -> String {
-    let shown = tasks.iter().filter(|report| is_shown(report.state));
-    let rows: Vec<Vec<String>> = shown.map(row).collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let columns = HEADINGS.map(|name| (name.to_owned(), Column::Left));
-    Table { columns: columns.to_vec(), rows }.lay_out(terminal_width())
-}
-
-fn row(report: &TaskReport<'_>) -> Vec<String> {
-    let outcome = report.outcome.as_ref();
-    let is_failure = report.state != TaskState::Done;
-    let why = outcome.filter(|_| is_failure).map(|outcome| {
-        let reason = outcome.reason().unwrap_or("not started");
-        outcome.error().map_or(reason.to_owned(), |error| format!("{reason}: {error}"))
-    });
-    vec![
-        report.task.index.to_string(),
-        one_line(&report.task.id),
-        report.state.name().to_owned(),
-        outcome
-            .map_or_else(|| "-".to_owned(), |outcome: &TaskOutcome| outcome.exit_code.to_string()),
-        report.attempts.to_string(),
-        outcome.map_or_else(|| "-".to_owned(), |outcome| outcome.spending().as_cost()),
-        one_line(&why.unwrap_or_default()),
-    ]
 }

@@ -10,6 +10,7 @@ use crate::batch::{
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
+use crate::cli::sessions::phrases::count;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::recovery::Money;
@@ -17,7 +18,7 @@ use crate::types::exit_code;
 
 use super::open::{batches, folder_error, newest_of, open, resume_command};
 use super::progress::{BatchProgress, print_message};
-use super::report::summary_text;
+use super::report::BatchOverview;
 use super::submit;
 use super::task_check::{check_flags, check_folders, check_settings};
 
@@ -42,6 +43,12 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     check_flags(&plan, &place)?;
     check_folders(&plan, &place, args.engine)?;
     let lock = lock(&folder)?;
+    let is_printed = args.render || args.engine == BatchEngine::Matrix;
+    if !is_printed
+        && let Some(code) = submit::already_submitted(args, &world, &folder, &plan).await?
+    {
+        return Ok(code);
+    }
     let is_retried = |index: &usize| args.retry_failed && has_failed(&folder, *index);
     let retried: Vec<usize> = (0..plan.tasks.len()).filter(is_retried).collect();
     let mut open_tasks = open_tasks(&folder, &plan);
@@ -50,7 +57,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     if args.engine == BatchEngine::Local {
         check_settings(&plan, &place, &open_tasks, &world)?;
     }
-    folder.write_plan(&plan).map_err(|error| folder_error(&error))?;
+    write_plan(args, &folder, &plan)?;
     for index in retried {
         folder.task(index).remove_result().map_err(|error| folder_error(&error))?;
     }
@@ -64,6 +71,23 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
         }
         BatchEngine::Matrix => submit::print_matrix(&plan, &open_tasks),
     }
+}
+
+/// Writes the plan. What is only printed leaves that of a batch that exists, and its engine.
+fn write_plan(
+    args: &StartBatchArgs,
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> Result<(), UsageError> {
+    let earlier = args.render.then(|| folder.read_plan().ok()).flatten();
+    let plan = match earlier {
+        Some(earlier) => BatchPlan { engine: earlier.engine.clone(), ..plan.clone() },
+        None => plan.clone(),
+    };
+    if args.render && folder.read_plan().is_ok_and(|earlier| earlier == plan) {
+        return Ok(());
+    }
+    folder.write_plan(&plan).map_err(|error| folder_error(&error))
 }
 
 /// Refuses flags that the engine cannot heed.
@@ -89,6 +113,11 @@ fn check_engine_flags(args: &StartBatchArgs) -> Result<(), UsageError> {
     if args.render && args.engine == BatchEngine::Local {
         let why = "--render needs another engine than local; name one with --engine";
         return Err(UsageError::new(why));
+    }
+    if args.render && args.retry_failed {
+        return Err(UsageError::new(
+            "--retry-failed removes results, and --render changes nothing; leave one of them out",
+        ));
     }
     if let Some((flag, _, why)) = given.into_iter().find(|(_, is_wrong, _)| *is_wrong) {
         return Err(UsageError::new(format!("{flag} {why}")));
@@ -177,6 +206,9 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
     };
     let folder = BatchFolder::new(folder);
     let earlier = check_earlier_plan(&folder, &plan)?;
+    if args.retry_failed && (earlier.is_none() || !folder.was_started()) {
+        return Err(nothing_to_retry(&plan, named, world));
+    }
     if earlier.is_none() && args.id.is_none() && args.dir.is_none() {
         report_earlier_batch(&plan, world);
     }
@@ -242,24 +274,42 @@ fn check_earlier_plan(
     }
 }
 
-/// The difference of a plan from an earlier one in what is to be done. `None`: it does not.
+/// The differences of a plan from an earlier one in what is to be done. `None`: there are none.
 fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
+    let mut found = Vec::new();
     if plan.flags != earlier.flags {
-        let words = |flags: &[String]| match flags {
-            [] => "none".to_owned(),
-            flags => quoted_command(flags),
-        };
-        let (was, is) = (words(&earlier.flags), words(&plan.flags));
-        return Some(format!("the flags after -- were {was}, and are {is}"));
+        let (was, is) = (shown_flags(&earlier.flags), shown_flags(&plan.flags));
+        found.push(format!("the flags after -- were {was}, and are {is}"));
     }
     if plan.cwd != earlier.cwd {
         let was = earlier.cwd.as_ref().map(|path| path.display().to_string());
-        return Some(format!("it worked in {}", was.as_deref().unwrap_or("folders of its own")));
+        found.push(format!("it worked in {}", was.as_deref().unwrap_or("folders of its own")));
     }
-    plan.first_difference(earlier).map(|index| match plan.tasks.get(index) {
-        Some(task) => format!("line {} differs", task.line),
-        None => format!("it had {} tasks", earlier.tasks.len()),
-    })
+    let lines: Vec<String> =
+        plan.changed_tasks(earlier).map(|task| task.line.to_string()).collect();
+    match lines.as_slice() {
+        [] => {}
+        [line] => found.push(format!("line {line} differs")),
+        lines if lines.len() <= LINES_MAX => {
+            found.push(format!("lines {} differ", lines.join(", ")));
+        }
+        lines => {
+            let (shown, more) = lines.split_at(LINES_MAX);
+            found.push(format!("lines {} and {} more differ", shown.join(", "), more.len()));
+        }
+    }
+    let (is, was) = (plan.tasks.len(), earlier.tasks.len());
+    if is != was {
+        found.push(format!("it had {}, and there are {is}", count(was, "task")));
+    }
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
+/// How many lines a message names.
+const LINES_MAX: usize = 5;
+
+fn shown_flags(flags: &[String]) -> String {
+    if flags.is_empty() { "none".to_owned() } else { quoted_command(flags) }
 }
 
 /// Reports that a file of tasks makes a new batch although it was started before, and why: a user who
@@ -271,12 +321,32 @@ fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
     let with_result = summary.counts.done + summary.counts.failed;
     print_message(&format!(
         "this is a new batch, {}: batch {} of the same file differs ({what}) and has {with_result} of \
-         {} results; to go on with that one: {}",
+         {}; to go on with that one: {}",
         plan.batch,
         earlier.batch,
-        earlier.tasks.len(),
+        count(earlier.tasks.len(), "result"),
         resume_command(&folder, &earlier)
     ));
+}
+
+/// Refuses `--retry-failed` where nothing was started: all tasks would be run, and paid for.
+fn nothing_to_retry(plan: &BatchPlan, named: &Path, world: &ProcessContext) -> UsageError {
+    let named = named.display();
+    let earlier = newest_of(&plan.source, world).filter(|(folder, _)| folder.was_started());
+    let Some((folder, earlier)) = earlier else {
+        return UsageError::new(format!(
+            "--retry-failed is for a batch that was started, and none was from {named}; leave it out, \
+             or name the folder of the batch in place of TASKS"
+        ));
+    };
+    let what = difference(plan, &earlier).map_or_else(String::new, |what| format!(" ({what})"));
+    UsageError::new(format!(
+        "--retry-failed is for a batch that was started; batch {} of {named} was, with flags after \
+         --: {}, and this would be another one{what}; to run its failed tasks again: {} --retry-failed",
+        earlier.batch,
+        shown_flags(&earlier.flags),
+        resume_command(&folder, &earlier)
+    ))
 }
 
 fn lock(folder: &BatchFolder) -> Result<FileLock, UsageError> {
@@ -298,7 +368,9 @@ fn has_failed(folder: &BatchFolder, index: usize) -> bool {
 fn open_tasks(folder: &BatchFolder, plan: &BatchPlan) -> Vec<usize> {
     let is_open = |index: &usize| match read_state(&folder.task(*index)).0 {
         TaskState::Done | TaskState::Failed => false,
-        TaskState::Running | TaskState::Unfinished | TaskState::Missing => true,
+        TaskState::Running | TaskState::Unfinished | TaskState::Submitted | TaskState::Missing => {
+            true
+        }
     };
     (0..plan.tasks.len()).filter(is_open).collect()
 }
@@ -320,21 +392,15 @@ async fn run_here(
     let batch = LocalBatch { folder, plan, limits, max_duration: args.max_duration };
     let end = batch.run(&mut progress, world.signals.first()).await;
     progress.finish();
-    let summary = BatchSummary::gather(folder, plan);
+    let overview = BatchOverview::of_files(folder, plan);
+    let counts = &overview.summary.counts;
     let code = match end.stop {
         Some(BatchStop::Interrupted(interrupt)) => interrupt.exit_code(),
-        Some(BatchStop::Late) if summary.counts.open() > 0 => exit_code::DEADLINE,
-        Some(BatchStop::Late) | None => summary.counts.exit_code(),
+        Some(BatchStop::Late) if counts.open() > 0 => exit_code::DEADLINE,
+        Some(BatchStop::Late) | None => counts.exit_code(),
     };
     drop(lock);
-    let resume = (summary.counts.open() > 0).then(|| resume_command(folder, plan));
-    let text = if args.json {
-        let mut object = summary.object(folder, resume.as_deref());
-        object["exit_code"] = code.into();
-        format!("{object}\n")
-    } else {
-        summary_text(&summary, folder, plan)
-    };
+    let text = if args.json { format!("{}\n", overview.object(code)) } else { overview.text() };
     print_report(&text)?;
     Ok(code)
 }

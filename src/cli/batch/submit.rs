@@ -3,20 +3,27 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::Command;
-
 use crate::batch::{
-    BatchFolder, BatchPlan, ClusterOptions, RenderError, array_script, job_manifest, matrix,
-    quoted_command, render_yaml,
+    BatchFolder, BatchPlan, ClusterEngine, ClusterOptions, RenderError, Submission, array_script,
+    job_manifest, matrix, quoted_command, render_yaml,
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::ProcessContext;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::process::find_program;
+use crate::types::exit_code;
+
+use super::engine_program::{JobState, job_state, run_program};
+use super::open::folder_error;
+use super::progress::print_message;
+use super::report::BatchOverview;
+
+/// Flags of kubectl that name what it talks to.
+const TARGET_FLAGS: [&str; 7] =
+    ["-n", "--namespace", "--context", "--cluster", "--kubeconfig", "-s", "--server"];
 
 /// How long the engine's program may take to accept a batch.
 const SUBMIT_MAX: Duration = Duration::from_mins(2);
@@ -55,7 +62,7 @@ pub(super) async fn slurm(
     engine: Option<&Path>,
 ) -> Result<u8, UsageError> {
     if open.is_empty() {
-        return nothing_open(folder);
+        return nothing_open(args, folder, plan);
     }
     let program = match &args.program {
         Some(program) => program.clone(),
@@ -70,7 +77,9 @@ pub(super) async fn slurm(
         return Ok(0);
     };
     let file = write(folder, "job.sh", &script)?;
-    submit(engine, &args.submit_arg, &[file.into_os_string()], world, folder).await
+    let said = hand_over(engine, &args.submit_arg, &[file.into_os_string()], world).await?;
+    let submission = Submission::of_sbatch(&said, open);
+    report_submission(args, folder, plan, &said, submission)
 }
 
 /// Renders the manifest, and hands it to `engine`.
@@ -100,7 +109,78 @@ pub(super) async fn kubernetes(
     };
     let file = write(folder, "job.yaml", &manifest)?;
     let words = ["apply".into(), "--filename".into(), file.into_os_string()];
-    submit(engine, &args.submit_arg, &words, world, folder).await
+    let said = hand_over(engine, &args.submit_arg, &words, world).await?;
+    let submission = (!is_trial(&args.submit_arg)).then(|| {
+        let tasks: Vec<usize> = (0..plan.tasks.len()).collect();
+        let target = target_words(&args.submit_arg);
+        Submission::new(ClusterEngine::Kubernetes, plan.batch.clone(), target, &tasks)
+    });
+    report_submission(args, folder, plan, &said, submission)
+}
+
+/// Whether these words for kubectl only try what would be done.
+fn is_trial(words: &[String]) -> bool {
+    words.iter().any(|word| word.starts_with("--dry-run") && word != "--dry-run=none")
+}
+
+/// Those of the words for kubectl that name the cluster and the namespace.
+fn target_words(words: &[String]) -> Vec<String> {
+    let mut target = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let (flag, value) = word.split_once('=').map_or((&**word, None), |(f, v)| (f, Some(v)));
+        if TARGET_FLAGS.contains(&flag) {
+            target.push(word.clone());
+            if value.is_none() {
+                target.extend(words.next().cloned());
+            }
+        }
+    }
+    target
+}
+
+/// Answers the start of a batch that an engine has already. `None`: it has not.
+///
+/// # Errors
+/// It is not known whether the engine has it, or what it has must be deleted first.
+pub(super) async fn already_submitted(
+    args: &StartBatchArgs,
+    world: &ProcessContext,
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> Result<Option<u8>, UsageError> {
+    let Some(submission) = folder.submission() else { return Ok(None) };
+    let (batch, job, state) =
+        (&plan.batch, submission.job.clone(), job_state(&submission, world).await?);
+    let (look_up, removal) =
+        (quoted_command(submission.look_up()), quoted_command(submission.removal()));
+    match &state {
+        JobState::Gone => {
+            folder.remove_submission().map_err(|error| folder_error(&error))?;
+            Ok(None)
+        }
+        JobState::Ended => Err(UsageError::new(format!(
+            "job {job} of batch {batch} has ended, and its results are on its volume; to run what is \
+             open, delete the job ({removal}) and give the same command again"
+        ))),
+        JobState::Unknown(why) => Err(UsageError::of(
+            UsageErrorKind::Temporary,
+            format!(
+                "batch {batch} was submitted as job {job}, and whether that is queued or running is \
+                 not known ({why}); look with {look_up}, and try later or remove {}",
+                folder.submission_path().display()
+            ),
+        )),
+        JobState::Active => {
+            let overview = BatchOverview::of_files(folder, plan).with_job(submission, state);
+            let said = format!(
+                "batch {batch} is submitted already, as job {job}; {look_up} shows it.\nTo submit it \
+                 anew, give the same command after: {removal}\n"
+            );
+            print_overview(args, &overview, &said)?;
+            Ok(Some(exit_code::SUCCESS))
+        }
+    }
 }
 
 /// Prints the matrix of the open tasks.
@@ -114,12 +194,14 @@ fn render_error(error: &RenderError) -> UsageError {
     UsageError::new(error.to_string())
 }
 
-fn nothing_open(folder: &BatchFolder) -> Result<u8, UsageError> {
-    print_report(&format!(
-        "every task has a result; see outlast batch status {}\n",
-        folder.path().display()
-    ))?;
-    Ok(0)
+fn nothing_open(
+    args: &StartBatchArgs,
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+) -> Result<u8, UsageError> {
+    let overview = BatchOverview::of_files(folder, plan);
+    print_overview(args, &overview, "every task has a result.\n")?;
+    Ok(exit_code::SUCCESS)
 }
 
 fn create_engine_folder(folder: &BatchFolder) -> Result<PathBuf, UsageError> {
@@ -138,49 +220,78 @@ fn write(folder: &BatchFolder, name: &str, text: &str) -> Result<PathBuf, UsageE
     Ok(file)
 }
 
-/// Calls the engine's program, and prints what it says.
-async fn submit(
-    engine: &Path,
-    options: &[String],
-    words: &[OsString],
-    world: &ProcessContext,
+/// Records that the engine has the batch, and prints what it said.
+fn report_submission(
+    args: &StartBatchArgs,
     folder: &BatchFolder,
+    plan: &BatchPlan,
+    said: &str,
+    submission: Option<Submission>,
 ) -> Result<u8, UsageError> {
-    let said = call(engine, options, words, world).await?;
-    let place = folder.path().display().to_string();
-    let status = quoted_command(["outlast", "batch", "status", &place]);
-    print_report(&format!("{said}{status} shows how far it is.\n"))?;
-    Ok(0)
+    let mut overview = BatchOverview::of_files(folder, plan);
+    if let Some(submission) = submission {
+        folder.record_submission(&submission).map_err(|error| folder_error(&error))?;
+        overview = overview.with_job(submission, JobState::Active);
+    }
+    print_overview(args, &overview, said)?;
+    Ok(exit_code::SUCCESS)
 }
 
-async fn call(
+/// Prints a summary as JSON if that is asked for, or else `said` and how to see more.
+fn print_overview(
+    args: &StartBatchArgs,
+    overview: &BatchOverview<'_>,
+    said: &str,
+) -> Result<(), UsageError> {
+    if args.json {
+        return print_report(&format!("{}\n", overview.object(exit_code::SUCCESS)));
+    }
+    print_report(&format!("{said}{} shows how far it is.\n", overview.status_command()))
+}
+
+/// Hands a batch to the engine's program, and returns what it prints.
+///
+/// # Errors
+/// The engine refused it, cannot be reached, or could not be run.
+async fn hand_over(
     program: &Path,
     options: &[String],
     words: &[OsString],
     world: &ProcessContext,
 ) -> Result<String, UsageError> {
-    let mut command = Command::new(program);
-    command
-        .args(options)
-        .args(words)
-        .current_dir(&world.cwd)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let failed = |what: String| UsageError::of(UsageErrorKind::Internal, format!("{name} {what}"));
-    let ended = tokio::select! {
-        biased;
-        interrupt = world.signals.first() => return Err(UsageError::interrupted(interrupt)),
-        ended = tokio::time::timeout(SUBMIT_MAX, command.output()) => ended,
-    };
-    let output = match ended {
-        Err(_) => return Err(failed(format!("did not end within {} s", SUBMIT_MAX.as_secs()))),
-        Ok(Err(error)) => return Err(failed(format!("could not be run: {error}"))),
-        Ok(Ok(output)) => output,
-    };
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(failed(format!("refused the batch ({}): {why}", output.status)));
+    let all: Vec<OsString> =
+        options.iter().map(OsString::from).chain(words.iter().cloned()).collect();
+    let output = run_program(program, &all, world, SUBMIT_MAX).await?;
+    if output.status.success() {
+        return Ok(output.stdout);
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let (why, others) = output.error_lines();
+    for line in others {
+        print_message(line);
+    }
+    Err(if output.is_unreachable() {
+        let what = format!("{name} cannot submit the batch now: {why}; start it again later");
+        UsageError::of(UsageErrorKind::Temporary, what)
+    } else {
+        UsageError::new(format!("{name} refused the batch ({}): {why}", output.status))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_looked_up_in_the_namespace_that_it_was_submitted_to() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (given, target) in [
+            ("--namespace=agents --server-side", "--namespace=agents"),
+            ("-n agents --wait --context c", "-n agents --context c"),
+        ] {
+            assert_eq!(target_words(&words(given)), words(target), "{given}");
+        }
+        assert!(is_trial(&words("-n a --dry-run=server")));
+        assert!(!is_trial(&words("-n a --dry-run=none")));
+    }
 }

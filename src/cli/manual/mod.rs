@@ -6,7 +6,7 @@ mod topics;
 
 use std::ffi::OsStr;
 
-pub(super) use topics::{contents, find, topic_names, unknown_topic};
+pub(super) use topics::{contents, find, pages_naming, topic_names, unknown_topic};
 
 use pulldown_cmark::{Event, Parser, TagEnd};
 

@@ -9,7 +9,7 @@ use crate::cli::usage::UsageError;
 
 /// Other names of pages and sections, and the page of a section whose heading several pages have. Any
 /// section is found by its heading, too.
-const ALIASES: [(&str, &str); 31] = [
+const ALIASES: [(&str, &str); 33] = [
     ("actions", "ci"),
     ("aws", "clouds"),
     ("azure", "clouds"),
@@ -39,6 +39,8 @@ const ALIASES: [(&str, &str); 31] = [
     ("sandbox", "security#sandbox"),
     ("slurm", "batch#slurm"),
     ("stdin", "standard-input"),
+    ("timeout", "timers"),
+    ("timeouts", "timers"),
     ("variables", "environment"),
     ("vertex", "clouds"),
 ];
@@ -194,19 +196,48 @@ pub(in crate::cli) fn contents(commands: &[&str]) -> String {
     text
 }
 
+/// The pages that name a flag or a setting, those that do it most often first. The pages with the
+/// tables of all of them are left out.
+pub(in crate::cli) fn pages_naming(names: &[String]) -> Vec<&'static str> {
+    let is_part = |letter: Option<char>| {
+        letter.is_some_and(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter))
+    };
+    let mentions = |text: &str, name: &str| {
+        let found = text.match_indices(name);
+        let is_whole = found.filter(|(at, _)| {
+            let (mut before, mut after) = (text[..*at].chars(), text[at + name.len()..].chars());
+            let next = after.next();
+            // A full stop ends a sentence, unless a name goes on.
+            let goes_on = is_part(next) && (next != Some('.') || is_part(after.next()));
+            !is_part(before.next_back()) && !goes_on
+        });
+        is_whole.count()
+    };
+    let with_tables = ["outlast", "settings"];
+    let pages = pages().into_iter().filter(|page| !with_tables.contains(&page.topic()));
+    let counted = pages.map(|page| {
+        let count: usize = names.iter().map(|name| mentions(page.text, name)).sum();
+        (std::cmp::Reverse(count), page.topic())
+    });
+    let mut counted: Vec<_> = counted.filter(|(count, _)| count.0 > 0).collect();
+    counted.sort_unstable();
+    counted.into_iter().map(|(_, topic)| topic).collect()
+}
+
 /// The topics that are worth completing: pages and the listed sections.
 pub(in crate::cli) fn topic_names() -> Vec<&'static str> {
     let pages = pages().into_iter().map(|page| page.topic());
     pages.chain(LISTED.iter().map(|(topic, _)| *topic)).collect()
 }
 
-/// Returns the error for a topic that does not exist, with the topics that may be meant.
-pub(in crate::cli) fn unknown_topic(topic: &str, commands: &[&str]) -> UsageError {
+/// Returns the error for a topic that does not exist, with the topics that may be meant. `names` are
+/// those of commands, flags and settings.
+pub(in crate::cli) fn unknown_topic(topic: &str, names: &[&str]) -> UsageError {
     let shown: String = topic.chars().take(60).collect();
     let wanted = slug(topic);
     let sections = pages().iter().flat_map(ManualPage::sections).collect::<Vec<_>>();
     let known = topic_names().into_iter().chain(ALIASES.iter().map(|(alias, _)| *alias));
-    let known = known.chain(commands.iter().copied());
+    let known = known.chain(names.iter().copied());
     let known = known.chain(sections.iter().map(|section| section.slug.as_str()));
     let mut near: Vec<(usize, &str)> = known
         .map(|name| (osa_distance(&wanted, name), name))
@@ -219,5 +250,7 @@ pub(in crate::cli) fn unknown_topic(topic: &str, commands: &[&str]) -> UsageErro
         [] => "outlast help lists the topics".to_owned(),
         _ => format!("did you mean {}? outlast help lists the topics", names.join(" or ")),
     };
-    UsageError::new(format!("no page, section or command is named {shown:?}; {hint}"))
+    UsageError::new(format!(
+        "no page, section, command, flag or setting is named {shown:?}; {hint}"
+    ))
 }

@@ -34,9 +34,15 @@ pub(super) fn apply(
         ("--max-budget-usd", "maxBudgetUsd", config.max_budget_usd.is_some()),
         ("--max-duration", "maxDuration", config.max_duration.is_some()),
     ];
-    if let Some((flag, key, _)) = limits.into_iter().find(|(_, _, is_set)| !is_set) {
+    let missing: Vec<_> = limits.into_iter().filter(|(_, _, is_set)| !is_set).collect();
+    if !missing.is_empty() {
+        let flags: Vec<&str> = missing.iter().map(|(flag, _, _)| *flag).collect();
+        let keys: Vec<&str> = missing.iter().map(|(_, key, _)| *key).collect();
         return Err(UsageError::new(format!(
-            "--profile untrusted needs a limit: add {flag}, or set {key} in your own settings"
+            "--profile untrusted needs a budget and a time limit: add {}, or set {} in your own \
+             settings",
+            flags.join(" and "),
+            keys.join(" and ")
         )));
     }
     // The text of a search may carry what was read in the checkout.

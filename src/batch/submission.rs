@@ -1,0 +1,171 @@
+//! The record of a batch that was handed to an engine, so that it is not submitted twice.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::folder::{BatchFolder, BatchFolderError};
+
+const FILE: &str = "submission.json";
+
+/// An engine that takes a batch and runs it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterEngine {
+    Slurm,
+    Kubernetes,
+}
+
+impl ClusterEngine {
+    /// As a value of `--engine`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+/// The last submission of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    pub engine: ClusterEngine,
+    /// The number that Slurm gave, or the name of the Job in Kubernetes.
+    pub job: String,
+    /// The words for the engine's program that name the cluster: `-M NAME`, `--namespace=NAME`.
+    #[serde(default)]
+    pub target: Vec<String>,
+    /// RFC 3339.
+    pub at: String,
+    /// The tasks that were handed over.
+    pub tasks: Vec<usize>,
+}
+
+impl Submission {
+    pub fn new(engine: ClusterEngine, job: String, target: Vec<String>, tasks: &[usize]) -> Self {
+        Self { engine, job, target, at: Timestamp::now().to_string(), tasks: tasks.to_vec() }
+    }
+
+    /// Reads what `sbatch` prints: `Submitted batch job 4242 on cluster c2`, or with `--parsable`
+    /// `4242;c2`. `None`: it names no job, as with `--test-only`.
+    pub fn of_sbatch(printed: &str, tasks: &[usize]) -> Option<Self> {
+        let is_number =
+            |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+        let found = printed.lines().find_map(|line| {
+            if let Some(rest) = line.trim().strip_prefix("Submitted batch job ") {
+                let (job, cluster) = rest.split_once(" on cluster ").unwrap_or((rest, ""));
+                return is_number(job).then_some((job, cluster));
+            }
+            let (job, cluster) = line.trim().split_once(';').unwrap_or((line.trim(), ""));
+            is_number(job).then_some((job, cluster))
+        });
+        let (job, cluster) = found?;
+        let target = match cluster {
+            "" => Vec::new(),
+            cluster => vec!["-M".to_owned(), cluster.to_owned()],
+        };
+        Some(Self::new(ClusterEngine::Slurm, job.to_owned(), target, tasks))
+    }
+
+    /// The command that shows the job, without its program's path.
+    pub fn look_up(&self) -> Vec<String> {
+        let words: &[&str] = match self.engine {
+            ClusterEngine::Slurm => &["squeue", "-j", &self.job],
+            ClusterEngine::Kubernetes => &["kubectl", "get", "job", &self.job],
+        };
+        words.iter().map(|word| (*word).to_owned()).chain(self.target.iter().cloned()).collect()
+    }
+
+    /// The command that removes the job.
+    pub fn removal(&self) -> Vec<String> {
+        let words: &[&str] = match self.engine {
+            ClusterEngine::Slurm => &["scancel", &self.job],
+            ClusterEngine::Kubernetes => &["kubectl", "delete", "job", &self.job],
+        };
+        words.iter().map(|word| (*word).to_owned()).chain(self.target.iter().cloned()).collect()
+    }
+}
+
+impl BatchFolder {
+    /// The file of the last submission.
+    pub fn submission_path(&self) -> PathBuf {
+        self.path().join(FILE)
+    }
+
+    /// Reads the last submission. `None`: there was none, or its file is damaged.
+    pub fn submission(&self) -> Option<Submission> {
+        serde_json::from_str(&fs::read_to_string(self.submission_path()).ok()?).ok()
+    }
+
+    /// Records a submission.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn record_submission(&self, submission: &Submission) -> Result<(), BatchFolderError> {
+        let path = self.submission_path();
+        let text = serde_json::to_string(submission).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&path, text + "\n"))
+            .map_err(|cause| BatchFolderError::Unwritable { path, cause })
+    }
+
+    /// Forgets the last submission, whose job the engine does not have any more.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_submission(&self) -> Result<(), BatchFolderError> {
+        let path = self.submission_path();
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(BatchFolderError::Unwritable { path, cause })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether a worker began with a task, or an engine was given the batch. A batch that was only
+    /// printed was not started.
+    pub fn was_started(&self) -> bool {
+        self.path().join("tasks").is_dir() || self.submission_path().is_file()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_is_read_from_what_sbatch_prints() {
+        for (printed, job) in [
+            ("Submitted batch job 4242\n", Some(("4242", &[][..]))),
+            ("Submitted batch job 7 on cluster c2\n", Some(("7", &["-M", "c2"]))),
+            ("a note of the site\nSubmitted batch job 7\n", Some(("7", &[]))),
+            ("4242\n", Some(("4242", &[]))),
+            ("4242;c2\n", Some(("4242", &["-M", "c2"]))),
+            ("sbatch: Job 12 to start at 2026-01-01\n", None),
+            ("", None),
+        ] {
+            let read = Submission::of_sbatch(printed, &[0, 2]);
+            let words = read.as_ref().map(|it| (it.job.as_str(), it.target.clone()));
+            let wanted =
+                job.map(|(job, words)| (job, words.iter().map(ToString::to_string).collect()));
+            assert_eq!(words, wanted, "{printed}");
+            assert!(read.is_none_or(|it| it.tasks == [0, 2]), "{printed}");
+        }
+    }
+
+    #[test]
+    fn a_submission_is_read_as_it_was_recorded_and_makes_a_batch_a_started_one() {
+        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let folder = BatchFolder::new(scratch.path().to_owned());
+        assert!(!folder.was_started() && folder.submission().is_none());
+        let submission = Submission::of_sbatch("7;c2", &[1]).expect("a job");
+        folder.record_submission(&submission).expect("it can be written");
+        assert_eq!(folder.submission(), Some(submission.clone()));
+        assert!(folder.was_started());
+        assert_eq!(submission.look_up(), ["squeue", "-j", "7", "-M", "c2"]);
+        assert_eq!(submission.removal(), ["scancel", "7", "-M", "c2"]);
+    }
+}
