@@ -222,7 +222,7 @@ impl RunJob {
         for line in output {
             self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
         }
-        if self.holds_only_answer(report) {
+        if is_answer_lost(report) {
             self.shared.stderr.send("outlast: the answer:");
             for line in report.answer().lines() {
                 self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
@@ -245,13 +245,6 @@ impl RunJob {
             let prefix = if io::stderr().is_terminal() { "" } else { "outlast: " };
             self.shared.stderr.send(&styling.paint(tone, &format!("{prefix}{line}")));
         }
-    }
-
-    /// Whether the answer is lost if standard error does not have it: there is no session, and the
-    /// file that it was meant for could not be written.
-    fn holds_only_answer(&self, report: &ResultReport<'_>) -> bool {
-        report.ending.reason == StopReason::OutputFailed
-            && report.ending.journal != JournalHealth::Durable
     }
 
     /// Returns the result object for standard output, in the terms of its reader.
@@ -452,6 +445,13 @@ impl RunJob {
             format!("the result file {} could not be written: {error:#}", file.path().display())
         })
     }
+}
+
+/// Whether the answer is lost if standard error does not have it: there is no session, and the file
+/// that it was meant for could not be written.
+fn is_answer_lost(report: &ResultReport<'_>) -> bool {
+    report.ending.reason == StopReason::OutputFailed
+        && report.ending.journal != JournalHealth::Durable
 }
 
 /// The reason that a result did not reach the reader of standard output.

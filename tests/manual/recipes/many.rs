@@ -120,7 +120,7 @@ async fn a_batch_is_submitted_to_slurm_and_its_state_is_shown_by_its_tasks() {
     let ended = recipe.run("").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(read_work(&ended, "sbatch.log").contains("--time=60"), "{ended:?}");
-    for part in ["parser", "printer", "missing"] {
+    for part in ["parser", "printer", "submitted", "job 42"] {
         assert!(ended.stdout.contains(part), "{part}: {ended:?}");
     }
     // With other flags, the same file is another batch, and a message says why.

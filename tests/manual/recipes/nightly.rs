@@ -59,8 +59,8 @@ async fn run_line_of_crontab(server: &RehearsalServer) -> FinishedProcess {
     write_program(&home.join("nightly.sh"), &script(&examples).replace("/srv/app", &work));
     fs::write(home.join("task.md"), "Tidy up.").expect("the folder is ours");
     fs::create_dir_all(home.join(".cargo/bin")).expect("the folder is ours");
-    let link = home.join(".cargo/bin/outlast");
-    symlink(env!("CARGO_BIN_EXE_outlast"), link).expect("the folder is ours");
+    let program = home.join(".cargo/bin/outlast");
+    symlink(env!("CARGO_BIN_EXE_outlast"), program).expect("the folder is ours");
     let run = run.env("HOME", &home.display().to_string()).env("PATH", "/usr/bin:/bin");
     run.in_shell(&format!("cd /\n{command}")).run().await
 }
