@@ -1,6 +1,7 @@
 //! Collects the states and results of all tasks of a batch, those without any too.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::recovery::{Money, Spending};
 use crate::types::exit_code;
@@ -72,6 +73,7 @@ pub struct TaskReport<'a> {
     pub state: TaskState,
     pub attempts: usize,
     pub outcome: Option<TaskOutcome>,
+    pub session_id: Uuid,
 }
 
 impl TaskReport<'_> {
@@ -98,7 +100,7 @@ impl TaskReport<'_> {
             "attempts": self.attempts,
             "denied_calls": self.denied_calls(),
             "total_cost_usd": self.cost(),
-            "session_id": self.task.session_id,
+            "session_id": self.session_id,
             "line": self.task.line,
         })
     }
@@ -127,7 +129,8 @@ impl<'a> BatchSummary<'a> {
             let folder = folder.task(task.index);
             let (state, outcome) = read_state(&folder);
             counts.add(state);
-            TaskReport { task, state, attempts: folder.attempts_begun(), outcome }
+            let session_id = folder.session_id(task.session_id);
+            TaskReport { task, state, attempts: folder.attempts_begun(), outcome, session_id }
         };
         let tasks = plan.tasks.iter().map(report).collect();
         Self { batch: &plan.batch, tasks, counts }

@@ -284,6 +284,25 @@ impl TaskFolder {
         records.filter(|record: &AttemptRecord| record.exit_code.is_none()).count()
     }
 
+    fn session_path(&self) -> PathBuf {
+        self.path.join("session")
+    }
+
+    /// The session of the task: the planned one, unless another one was begun.
+    pub fn session_id(&self, planned: Uuid) -> Uuid {
+        let own = fs::read_to_string(self.session_path()).ok();
+        own.and_then(|id| id.trim().parse().ok()).unwrap_or(planned)
+    }
+
+    /// Lets the task be run in another session: a finished one only prints its result again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin_session(&self) -> Result<(), BatchFolderError> {
+        let id = format!("{}\n", Uuid::new_v4());
+        fs::write(self.session_path(), id).map_err(|cause| self.unwritable(cause))
+    }
+
     /// Removes the result, so that the task is run again.
     ///
     /// # Errors

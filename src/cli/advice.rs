@@ -37,6 +37,9 @@ fn session_command(reason: StopReason, session: &str) -> String {
     if reason == StopReason::Stalled {
         return format!(" The last steps: outlast sessions show {session} --last 10");
     }
+    if reason == StopReason::Refusal {
+        return format!(" Its words: outlast sessions show {session} --last 1 --full");
+    }
     if reason == StopReason::OutputFailed {
         return format!(" The answer: outlast sessions show {session} --last 1 --full");
     }
@@ -138,7 +141,11 @@ fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
             (format!("the turn limit was reached after {replies}"), hint)
         }
         StopReason::MaxBudgetUsd => (budget(ending), hint),
-        StopReason::Deadline => (deadline_message(ending), hint),
+        StopReason::Deadline => {
+            // A call that was failing used up the time, and not the work.
+            let cause = error_class(ending).filter(|_| ending.fault.is_some());
+            (deadline_message(ending), cause.map_or(hint, |class| call_advice(class, ending).1))
+        }
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", ending), hint),
@@ -230,8 +237,8 @@ fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
         let helper = code == KEY_HELPER_FAILED;
         let advice = if helper {
             "Run the command of --api-key-helper, or of the setting apiKeyHelper, as this job's \
-             user: it must print one key and end with exit code 0. If it does, it is kept in the \
-             sandbox of commands: see outlast doctor."
+             user: it must print one key and end with exit code 0. Where it does by itself and not \
+             here, the run starts it inside the sandbox of commands: see outlast doctor."
         } else {
             ""
         };

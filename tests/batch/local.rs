@@ -96,6 +96,24 @@ async fn fifty_tasks_with_faults_and_two_kills_of_the_batch_are_done_exactly_onc
     assert_eq!(fixture.server.violations(), Vec::<String>::new());
 }
 
+/// A session that the model declined is finished, and would only print its refusal again.
+#[tokio::test]
+async fn a_task_that_the_model_declined_is_tried_again_in_another_session() {
+    let declined = Scenario::new().reply("No.").stop_reason("refusal").when(of_task(0));
+    let fixture = BatchFixture::new(with_effects(declined.times(1))).tasks(2, |_| json!({}));
+    let session = |ended: &Value| ended["results"][0]["session_id"].clone();
+    let ended = fixture.run(&["--json"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let first = ended.json();
+    assert_eq!(first["results"][0]["terminal_reason"], "refusal", "{first}");
+    let retried = fixture.run(&["--retry-failed", "--json"]).await;
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let second = retried.json();
+    assert_eq!(second["results"][0]["state"], "done", "{second}");
+    assert_ne!(session(&first), session(&second));
+    assert_eq!(first["results"][1]["session_id"], second["results"][1]["session_id"]);
+}
+
 #[tokio::test]
 async fn temporary_failures_are_tried_again_and_final_ones_are_not() {
     let overload = |scenario: Scenario, number, times| {

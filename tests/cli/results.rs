@@ -330,6 +330,16 @@ fn a_lost_recovery_names_the_failure_that_ended_it() {
 }
 
 #[test]
+fn a_deadline_within_an_outage_advises_about_the_service() {
+    let refused = FaultKind::Connection { detail: "connection refused (os error 111)".to_owned() };
+    let outage = failed(ErrorClass::ConnectionError, Fault::new(refused, FailureStage::Unsent));
+    let object = object(&RunOutcome { reason: StopReason::Deadline, ..outage });
+    let error = object["errors"][0].as_str().expect("a line");
+    assert!(error.starts_with("time ran out: connection refused"), "{error}");
+    assert!(error.contains("Check ANTHROPIC_BASE_URL") && !error.contains("Raise"), "{error}");
+}
+
+#[test]
 fn partial_work_is_kept_when_a_limit_ends_the_run() {
     let object = object(&ending(StopReason::MaxTurns));
     assert_eq!(object["partial_result"], "Fixed the parser; all 12 tests pass.");

@@ -247,10 +247,10 @@ pub(super) async fn collect(
             let lines = overview.summary.tasks.iter().map(|report| to_line(&report.line()));
             lines.collect::<Vec<_>>().join("\n")
         }
-        CollectFormat::Table => sessions(&plan, world, ReportFormat::Table)?,
-        CollectFormat::Markdown => sessions(&plan, world, ReportFormat::Markdown)?,
-        CollectFormat::Junit => sessions(&plan, world, ReportFormat::Junit)?,
-        CollectFormat::Html => sessions(&plan, world, ReportFormat::Html)?,
+        CollectFormat::Table => sessions(&folder, &plan, world, ReportFormat::Table)?,
+        CollectFormat::Markdown => sessions(&folder, &plan, world, ReportFormat::Markdown)?,
+        CollectFormat::Junit => sessions(&folder, &plan, world, ReportFormat::Junit)?,
+        CollectFormat::Html => sessions(&folder, &plan, world, ReportFormat::Html)?,
     };
     let text = text.trim_end();
     match &args.output {
@@ -270,12 +270,16 @@ pub(super) async fn collect(
 
 /// The report on the sessions of all tasks.
 fn sessions(
+    folder: &BatchFolder,
     plan: &BatchPlan,
     world: &ProcessContext,
     format: ReportFormat,
 ) -> Result<String, UsageError> {
     let context = SessionsContext::new(&world.variables, &world.cwd);
-    let session = |task: &PlannedTask| SessionId::parse(&task.session_id.to_string());
+    let session = |task: &PlannedTask| {
+        let id = folder.task(task.index).session_id(task.session_id);
+        SessionId::parse(&id.to_string())
+    };
     let tasks = plan.tasks.iter().filter_map(|task| Some((&*task.id, session(task)?)));
     report::on_tasks(&context, &tasks.collect::<Vec<_>>(), format)
 }

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::thread;
 
 use crate::batch::{
-    BatchFolder, BatchPlan, BatchStop, BatchSummary, FileLock, LocalBatch, PlanRequest,
-    ScheduleLimits, TaskState, is_batch_id, quoted_command, read_state, read_tasks,
+    BatchFolder, BatchFolderError, BatchPlan, BatchStop, BatchSummary, FileLock, LocalBatch,
+    PlanRequest, ScheduleLimits, TaskFolder, TaskOutcome, TaskState, is_batch_id, quoted_command,
+    read_state, read_tasks,
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
 use crate::cli::sessions::phrases::count;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
-use crate::recovery::Money;
+use crate::recovery::{Money, StopReason};
 use crate::types::exit_code;
 
 use super::open::{batches, folder_error, newest_of, open, resume_command};
@@ -59,7 +60,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     }
     write_plan(args, &folder, &plan)?;
     for index in retried {
-        folder.task(index).remove_result().map_err(|error| folder_error(&error))?;
+        retry(&folder.task(index)).map_err(|error| folder_error(&error))?;
     }
     match args.engine {
         BatchEngine::Local => run_here(args, &world, &folder, &plan, lock).await,
@@ -71,6 +72,16 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
         }
         BatchEngine::Matrix => submit::print_matrix(&plan, &open_tasks),
     }
+}
+
+/// Lets a task that has failed be run again. What the model declined is finished, so that takes
+/// another session.
+fn retry(files: &TaskFolder) -> Result<(), BatchFolderError> {
+    let outcome = TaskOutcome::read(files);
+    if outcome.is_some_and(|it| it.reason() == Some(StopReason::Refusal.info().name)) {
+        files.begin_session()?;
+    }
+    files.remove_result()
 }
 
 /// Writes the plan. What is only printed leaves that of a batch that exists, and its engine.

@@ -152,7 +152,7 @@ async fn run_task(
 ) -> Result<u8, UsageError> {
     let mut run = args::run_flags(&run_words(plan, task))?;
     run.prompt = Some(task.prompt.clone());
-    run.session.resume_or_start = Some(task.session_id.to_string());
+    run.session.resume_or_start = Some(files.session_id(task.session_id).to_string());
     run.output.output_format = Some(OutputFormat::Json);
     run.output.result_file = Some(files.result());
     run.output.heartbeat_file = Some(files.heartbeat());
