@@ -335,7 +335,7 @@ fn a_deadline_within_an_outage_advises_about_the_service() {
     let outage = failed(ErrorClass::ConnectionError, Fault::new(refused, FailureStage::Unsent));
     let object = object(&RunOutcome { reason: StopReason::Deadline, ..outage });
     let error = object["errors"][0].as_str().expect("a line");
-    assert!(error.starts_with("time ran out: connection refused"), "{error}");
+    assert!(error.starts_with("time ran out (connection refused"), "{error}");
     assert!(error.contains("Check ANTHROPIC_BASE_URL") && !error.contains("Raise"), "{error}");
 }
 
