@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -24,6 +24,8 @@ pub(super) struct RulesetCache(Mutex<KeptRulesets>);
 struct KeptRulesets {
     /// Tells of changes in the mount table, which may put another file system over an inode.
     mounts: Option<File>,
+    /// How many such changes were seen.
+    remounts: u64,
     /// The newest first.
     all: VecDeque<KeptRuleset>,
 }
@@ -61,29 +63,48 @@ impl RulesetCache {
         let is_same = |kept: &KeptRuleset| {
             kept.network == policy.network && kept.found == found && kept.rules == policy.rules
         };
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.mounts_changed() {
-            kept.all.clear();
-        }
-        let all = &mut kept.all;
-        let kept = all.iter().position(is_same).and_then(|at| all.remove(at));
-        let kept = match kept {
-            Some(kept) => kept,
-            None => KeptRuleset {
-                ruleset: Arc::new(policy.open_ruleset()?),
-                rules: policy.rules.clone(),
-                network: policy.network,
-                found,
-            },
+        let (known, remounts) = {
+            let mut kept = self.lock();
+            kept.forget_if_remounted();
+            (kept.find(is_same), kept.remounts)
         };
-        let ruleset = Arc::clone(&kept.ruleset);
-        all.push_front(kept);
-        all.truncate(KEPT_MAX);
+        if let Some(ruleset) = known {
+            return Ok(ruleset);
+        }
+        // The lock is not held: a file system that hangs must not delay the jobs that it is not for.
+        let ruleset = Arc::new(policy.open_ruleset()?);
+        let mut kept = self.lock();
+        if kept.remounts == remounts {
+            let (rules, network) = (policy.rules.clone(), policy.network);
+            let opened = KeptRuleset { rules, network, found, ruleset: Arc::clone(&ruleset) };
+            kept.all.push_front(opened);
+            kept.all.truncate(KEPT_MAX);
+        }
         Ok(ruleset)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptRulesets> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl KeptRulesets {
+    /// The ruleset that this is true of, which becomes the newest.
+    fn find(&mut self, is_same: impl Fn(&KeptRuleset) -> bool) -> Option<Arc<OwnedFd>> {
+        let at = self.all.iter().position(is_same)?;
+        let kept = self.all.remove(at)?;
+        let ruleset = Arc::clone(&kept.ruleset);
+        self.all.push_front(kept);
+        Some(ruleset)
+    }
+
+    fn forget_if_remounted(&mut self) {
+        if self.mounts_changed() {
+            self.remounts += 1;
+            self.all.clear();
+        }
+    }
+
     /// Whether the mount table has changed since the last call, as far as is known.
     fn mounts_changed(&mut self) -> bool {
         let known = self.mounts.take().or_else(|| File::open("/proc/self/mountinfo").ok());

@@ -517,6 +517,18 @@ mod tests {
     }
 
     #[test]
+    fn denied_places_are_followed_where_their_ways_have_become_links() {
+        let ground = Ground::new();
+        let denied = ["home/.ssh/id", "home/.netrc", "repo/.git"].map(|name| ground.at(name));
+        let denied: DeniedTree = denied.iter().collect();
+        let behind = || FolderListings::default().behind_links(Path::new("/"), &denied);
+        assert!(behind().is_empty());
+        fs::remove_dir(ground.at("home/.ssh")).unwrap();
+        std::os::unix::fs::symlink("../beside", ground.at("home/.ssh")).unwrap();
+        assert_eq!(behind(), [ground.at("beside/id")]);
+    }
+
+    #[test]
     fn policy_rejects_patterns_and_a_missing_home_folder() {
         let ground = Ground::new();
         for path in ["~/*.txt", "", "a[b]", "x?"] {
