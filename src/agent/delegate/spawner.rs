@@ -235,7 +235,7 @@ impl ParentRun {
     /// Lets a sub-agent work until it ends by itself or is cancelled.
     async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
-        let _until_its_end = self.deps.registry.stops.add(&task.mark.id, &cancel);
+        let stoppable = self.deps.registry.stops.add(&task.mark.id, &cancel);
         let began = self.deps.clock.now();
         let mut work = run_boxed(child);
         let mut report = tokio::select! {
@@ -264,6 +264,8 @@ impl ParentRun {
         task.tool_calls = report.tally.tools.calls;
         task.requests = report.tally.recovery.totals().requests;
         task.took = began.until(self.deps.clock.now());
+        // Before the end is told: a host that knows of the end cannot stop the task any more.
+        drop(stoppable);
         self.deps.registry.record_end(&task, report.tally.denials.clone());
         self.emit_task(&task);
         SubagentOutcome { task, report }

@@ -278,13 +278,14 @@ impl BackgroundTasks {
         let index = table.add(task, live, stop);
         table.entries[index].keeper = Some(begin.keeper.clone());
         table.command_tasks.spawn(async move {
-            let _until_its_end = stoppable;
             let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
             let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
             if let Some(note) = sandbox.refusal_note(&refused) {
                 capture.push(OutputStream::Err, format!("{note}\n").as_bytes()).await;
             }
             let captured = capture.finish().await;
+            // Before the end is told: a host that knows of the end cannot stop the task any more.
+            drop(stoppable);
             if let Some(shells) = shells.upgrade() {
                 shells.record_command_end(index, &ended, captured);
             }
