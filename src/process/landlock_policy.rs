@@ -8,7 +8,7 @@ use std::ffi::c_ulong;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct LandlockPolicy {
     /// Paths that do not exist, and symbolic links, grant nothing. A process to which the policy is
     /// sent gets them as a ruleset.
     #[serde(skip)]
-    pub rules: Vec<PathRule>,
+    pub rules: Arc<[PathRule]>,
     pub network: NetworkAccess,
     /// How system calls are filtered, too. Without that, [`NetworkAccess::Off`] is not enforced.
     pub calls: CallFilter,

@@ -32,7 +32,7 @@ struct KeptRulesets {
 
 #[derive(Debug)]
 struct KeptRuleset {
-    rules: Vec<PathRule>,
+    rules: Arc<[PathRule]>,
     network: NetworkAccess,
     /// What the paths of the rules led to before the ruleset was opened.
     found: Vec<FileIdentity>,
@@ -138,9 +138,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let [known, other] = ["known", "other"].map(|name| folder.path().join(name));
         fs::create_dir(&known).expect("a folder");
-        let policy = |rules| LandlockPolicy { rules, ..LandlockPolicy::default() };
-        let narrow = policy(vec![PathRule::new(&known, PathAccess::Read)]);
-        let wide = policy(vec![
+        let policy = |rules: &[PathRule]| LandlockPolicy {
+            rules: rules.into(),
+            ..LandlockPolicy::default()
+        };
+        let narrow = policy(&[PathRule::new(&known, PathAccess::Read)]);
+        let wide = policy(&[
             PathRule::new(&known, PathAccess::Change),
             PathRule::new(&other, PathAccess::Read),
         ]);
@@ -175,7 +178,7 @@ mod tests {
         let cache = RulesetCache::default();
         for number in 0..KEPT_MAX + 2 {
             let path = format!("/missing-{number}");
-            let rules = vec![PathRule::new(path, PathAccess::Read)];
+            let rules = [PathRule::new(path, PathAccess::Read)].into();
             cache.ruleset(&LandlockPolicy { rules, ..LandlockPolicy::default() }).expect("opened");
         }
         let kept = &cache.0.lock().expect("it is not held").all;

@@ -168,15 +168,16 @@ impl Supervisor {
     }
 
     async fn try_start(&self, errand: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
-        let ruleset = match &job.landlock {
-            Some(policy) => Some(self.0.ruleset(policy).await?),
-            None => None,
-        };
         let (pipes, descriptors) = JobPipes::create(job.input)?;
         let (control, theirs) = UnixStream::pair()?;
         let control = JobControl(control);
         self.0.request_job_init(&theirs, job.memory)?;
         drop(theirs);
+        // While the job init process starts. Without a ruleset, it ends with the socket.
+        let ruleset = match &job.landlock {
+            Some(policy) => Some(self.0.ruleset(policy).await?),
+            None => None,
+        };
         control.0.set_nonblocking(true)?;
         let mut socket = Socket::from_std(control.0.try_clone()?)?;
         let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();

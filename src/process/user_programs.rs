@@ -379,7 +379,7 @@ fn program_name(text: &str) -> String {
 fn with_grants(policy: LandlockPolicy, grants: &[PathRule]) -> LandlockPolicy {
     let real =
         |grant: &PathRule| Some(PathRule::new(fs::canonicalize(&grant.path).ok()?, grant.access));
-    let rules = policy.rules.into_iter().chain(grants.iter().filter_map(real)).collect();
+    let rules = policy.rules.iter().cloned().chain(grants.iter().filter_map(real)).collect();
     LandlockPolicy { rules, ..policy }
 }
 

@@ -281,7 +281,8 @@ impl Sandbox {
         let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
         let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
         let egress = egress.map(|egress| egress.job(self.policy.writable())).transpose()?;
-        Ok(LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities })
+        let (rules, capabilities) = (rules.into(), self.capabilities);
+        Ok(LandlockPolicy { rules, network, calls, egress, capabilities })
     }
 
     /// Whether the kernel can restrict a command to reading. Independent of the mode, as a

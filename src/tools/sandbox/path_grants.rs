@@ -79,12 +79,12 @@ fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
 #[derive(Debug, Default)]
 pub(super) struct FolderListings(HashMap<OsString, Listing>);
 
-/// The entries of a folder by name. `None`: it cannot be listed, and may be open to those who know
-/// the way.
-type Listing = Option<Rc<BTreeMap<OsString, Entry>>>;
+/// The entries of a folder. `None`: it cannot be listed, and may be open to those who know the way.
+type Listing = Option<Rc<[Entry]>>;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Entry {
+    name: OsString,
     kind: FileType,
     inode: u64,
 }
@@ -95,11 +95,11 @@ impl FolderListings {
             return known.clone();
         }
         let entry = |found: DirEntry| {
-            let entry = Entry { kind: found.file_type().ok()?, inode: found.ino() };
-            Some((found.file_name(), entry))
+            let (kind, inode) = (found.file_type().ok()?, found.ino());
+            Some(Entry { name: found.file_name(), kind, inode })
         };
         let listing = fs::read_dir(folder).ok();
-        let listing = listing.map(|all| Rc::new(all.flatten().filter_map(entry).collect()));
+        let listing = listing.map(|all| all.flatten().filter_map(entry).collect());
         self.0.insert(folder.into(), listing.clone());
         listing
     }
@@ -111,13 +111,21 @@ impl FolderListings {
         denied: &'a DeniedTree,
         is_meant: impl Fn(FileType) -> bool,
     ) -> Vec<(PathBuf, &'a DeniedTree)> {
-        let listing = self.of(folder);
-        let kind = |name: &OsString| match &listing {
-            Some(entries) => entries.get(name).map(|entry| entry.kind),
-            None => Some(fs::symlink_metadata(folder.join(name)).ok()?.file_type()),
-        };
-        let ways = denied.below.iter().filter(|(name, _)| kind(name).is_some_and(&is_meant));
-        ways.map(|(name, within)| (folder.join(name), within)).collect()
+        let way = |name: &OsString, kind, within| is_meant(kind).then(|| (folder.join(name), within));
+        match self.of(folder) {
+            Some(entries) => entries
+                .iter()
+                .filter_map(|it| way(&it.name, it.kind, denied.below.get(&it.name)?))
+                .collect(),
+            None => denied
+                .below
+                .iter()
+                .filter_map(|(name, within)| {
+                    let found = fs::symlink_metadata(folder.join(name)).ok()?;
+                    way(name, found.file_type(), within)
+                })
+                .collect(),
+        }
     }
 
     /// The denied places whose ways lead through links by now, where they lead to.
@@ -161,9 +169,9 @@ impl FolderListings {
             return;
         }
         grants.push(PathRule::new(folder, PathAccess::AddFolders));
-        for (name, entry) in self.of(folder).iter().flat_map(|entries| entries.iter()) {
-            let path = folder.join(name);
-            match denied.below.get(name) {
+        for entry in self.of(folder).iter().flat_map(|entries| entries.iter()) {
+            let path = folder.join(&entry.name);
+            match denied.below.get(&entry.name) {
                 None => grants.push(PathRule::listed(path, PathAccess::Change, entry.inode)),
                 Some(within) if within.is_denied => {}
                 Some(within) => self.grant_cache_folder(&path, within, grants),
@@ -187,12 +195,11 @@ impl FolderListings {
 
     /// Grants reading what is in `folder` and not denied.
     fn grant_beside(&mut self, folder: &Path, denied: &DeniedTree, grants: &mut Vec<PathRule>) {
-        for (name, entry) in self.of(folder).iter().flat_map(|entries| entries.iter()) {
-            let Entry { kind, inode } = *entry;
+        for Entry { name, kind, inode } in self.of(folder).iter().flat_map(|all| all.iter()) {
             // What a link leads to is granted where it is, if it is. A disk holds every file.
             let is_itself = !kind.is_symlink() && !kind.is_block_device();
             if is_itself && !denied.below.contains_key(name) {
-                grants.push(PathRule::listed(folder.join(name), PathAccess::Read, inode));
+                grants.push(PathRule::listed(folder.join(name), PathAccess::Read, *inode));
             }
         }
         for (way, within) in self.ways(folder, denied, |kind| kind.is_dir()) {

@@ -43,8 +43,11 @@ pub(super) struct PolicyInputs<'a> {
 pub(super) struct SandboxPolicy {
     /// Where the run works and what else the user allowed.
     working_tree: Vec<PathBuf>,
-    /// Everything that may be written to.
+    /// Everything that may be written to: first the caches that are granted in parts where a
+    /// credential is in them, since programs have folders of their own there.
     roots: Vec<PathBuf>,
+    /// How many of these caches there are.
+    split_roots: usize,
     secrets: DeniedPlaces,
     /// The denied places that the kernel keeps from commands, whether or not they exist: a login may
     /// be made while a command runs. Below what is granted whole nothing can be taken out.
@@ -122,6 +125,11 @@ impl SandboxPolicy {
         policy.roots.push(scratch.clone());
         policy.roots.sort_unstable();
         policy.roots.dedup();
+        let is_split = |root: &PathBuf| {
+            policy.tool_caches.contains(root) && !tree.iter().any(|tree| root.starts_with(tree))
+        };
+        let (split, whole) = policy.roots.drain(..).partition::<Vec<_>, _>(is_split);
+        (policy.split_roots, policy.roots) = (split.len(), [split, whole].concat());
         let config_dir = settings.config_dir.as_ref().filter(|_| settings.makes_config_dir);
         policy.made = config_dir.map(|folder| around.real(&around.cwd.join(folder)));
         policy.logins = logins(around, &policy.denied_reads);
@@ -238,14 +246,7 @@ impl SandboxPolicy {
 
     /// The folders that commands write to, but for those that are granted in parts.
     fn granted_whole(&self) -> FolderSet<'_> {
-        self.roots.iter().filter(|root| !self.can_split(root)).map(PathBuf::as_path).collect()
-    }
-
-    /// Whether a folder that commands write to is granted in parts where a credential is in it: a
-    /// cache, in which programs have folders of their own.
-    fn can_split(&self, root: &Path) -> bool {
-        self.tool_caches.contains(root)
-            && !self.working_tree.iter().any(|tree| root.starts_with(tree))
+        self.roots[self.split_roots..].iter().map(PathBuf::as_path).collect()
     }
 
     /// Everything that is granted to a command with these logins, as the file system is now.
@@ -271,13 +272,11 @@ impl SandboxPolicy {
         for place in listings.behind_links(Path::new("/"), &denied) {
             denied.to_mut().insert(&place);
         }
-        for root in &self.roots {
-            if self.can_split(root) {
-                listings.grant_cache(root, &denied, &mut grants);
-            } else {
-                grants.push(PathRule::new(root, PathAccess::Change));
-            }
+        let (split, whole) = self.roots.split_at(self.split_roots);
+        for root in split {
+            listings.grant_cache(root, &denied, &mut grants);
         }
+        grants.extend(whole.iter().map(|root| PathRule::new(root, PathAccess::Change)));
         listings.grant_siblings(Path::new("/"), &denied, &mut grants);
         for allowed in &self.secrets.allowed {
             listings.grant_siblings(allowed, &denied, &mut grants);

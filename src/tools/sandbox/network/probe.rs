@@ -69,7 +69,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
             input: false,
             memory: None,
             landlock: Some(LandlockPolicy {
-                rules: all.to_vec(),
+                rules: all.into(),
                 network: NetworkAccess::Listed,
                 calls: CallFilter::Commands,
                 egress: Some(egress.job(&[])?),
