@@ -127,6 +127,9 @@ fn identity(rule: &PathRule) -> FileIdentity {
 
 #[cfg(test)]
 mod tests {
+    use nix::mount::{MsFlags, mount, umount};
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
     use crate::process::{LandlockSupport, PathAccess};
 
@@ -168,6 +171,42 @@ mod tests {
         fs::rename(&known, folder.path().join("real")).expect("renamed");
         std::os::unix::fs::symlink("real", &known).expect("a link");
         assert!(!again(&narrow, &narrow_first).0);
+    }
+
+    /// A mount over a listed entry leaves the inode in the listing as it was.
+    #[test]
+    fn a_changed_mount_table_renews_rulesets() {
+        if LandlockSupport::probe().abi == 0 {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let own_mounts = || {
+            if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+                eprintln!(
+                    "WARNING: no mount namespace may be made: the mount table is not changed"
+                );
+                return;
+            }
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).expect("private");
+            let mounts = File::open("/proc/thread-self/mountinfo").expect("the own mount table");
+            let kept = KeptRulesets { mounts: Some(mounts), ..KeptRulesets::default() };
+            let cache = RulesetCache(Mutex::new(kept));
+            let inode = fs::metadata(folder.path()).expect("it is there").ino();
+            let rule = PathRule::listed(folder.path().to_owned(), PathAccess::Read, inode);
+            let policy = LandlockPolicy { rules: [rule].into(), ..LandlockPolicy::default() };
+            let ruleset = || cache.ruleset(&policy).expect("a ruleset");
+            let first = ruleset();
+            assert!(Arc::ptr_eq(&ruleset(), &first));
+            mount(none, folder.path(), Some("tmpfs"), MsFlags::empty(), none).expect("mounted");
+            let second = ruleset();
+            assert!(!Arc::ptr_eq(&second, &first));
+            assert!(Arc::ptr_eq(&ruleset(), &second));
+            umount(folder.path()).expect("unmounted");
+            assert!(!Arc::ptr_eq(&ruleset(), &second));
+        };
+        // Only this thread has the namespace.
+        std::thread::scope(|scope| scope.spawn(own_mounts).join().expect("the thread succeeds"));
     }
 
     #[test]

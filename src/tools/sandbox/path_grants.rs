@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, FileType};
-use std::os::unix::fs::{DirEntryExt, FileTypeExt};
+use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::process::{PathAccess, PathRule};
 
@@ -75,12 +76,51 @@ fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
     path.iter().skip(1)
 }
 
-/// Folders as they are listed for the grants of one command: each is read once.
+/// How much older than a listing the last change of its folder must be, so that the next change has
+/// another time: file systems count in steps of up to a few hundredths of a second.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// How many entries a listing may have that is kept for the next command.
+const KEPT_ENTRIES_MAX: usize = 10_000;
+
+/// Folders as they are listed for the grants of commands. For one command, each is read once at
+/// most; for the next one, a folder that has not changed is not read again.
 #[derive(Debug, Default)]
-pub(super) struct FolderListings(HashMap<OsString, Listing>);
+pub(super) struct FolderListings {
+    known: HashMap<OsString, KnownListing>,
+    /// The number of the current command.
+    command: u64,
+    /// When the current command began.
+    now: Option<SystemTime>,
+}
+
+#[derive(Debug)]
+struct KnownListing {
+    listing: Listing,
+    /// The command that it was last looked at for.
+    command: u64,
+    /// `None`: it must be read again for the next command.
+    stamp: Option<FolderStamp>,
+}
+
+/// Device, inode, and the times of the last change of a folder's entries and of itself, in seconds
+/// and nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FolderStamp([i64; 4], [u64; 2]);
+
+impl FolderStamp {
+    /// The stamp of a folder that had not changed for a while by `now`.
+    fn settled(folder: &Path, now: SystemTime) -> Option<Self> {
+        let found = fs::metadata(folder).ok()?;
+        let changed = found.mtime().max(found.ctime());
+        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(changed).ok()? + 1);
+        let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+        (changed + SETTLED <= now).then_some(Self(times, [found.dev(), found.ino()]))
+    }
+}
 
 /// The entries of a folder. `None`: it cannot be listed, and may be open to those who know the way.
-type Listing = Option<Rc<[Entry]>>;
+type Listing = Option<Arc<[Entry]>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -90,17 +130,34 @@ struct Entry {
 }
 
 impl FolderListings {
+    /// Begins the grants of another command.
+    pub(super) fn begin(&mut self, now: SystemTime) {
+        self.command += 1;
+        self.now = Some(now);
+    }
+
     fn of(&mut self, folder: &Path) -> Listing {
-        if let Some(known) = self.0.get(folder.as_os_str()) {
-            return known.clone();
+        let command = self.command;
+        let mut known = self.known.get_mut(folder.as_os_str());
+        if let Some(known) = known.as_ref().filter(|known| known.command == command) {
+            return known.listing.clone();
+        }
+        // Before the folder is read: a change meanwhile gives it another stamp.
+        let stamp = self.now.and_then(|now| FolderStamp::settled(folder, now));
+        if let Some(known) = known.as_mut().filter(|it| stamp.is_some() && it.stamp == stamp) {
+            known.command = command;
+            return known.listing.clone();
         }
         let entry = |found: DirEntry| {
             let (kind, inode) = (found.file_type().ok()?, found.ino());
             Some(Entry { name: found.file_name(), kind, inode })
         };
         let listing = fs::read_dir(folder).ok();
-        let listing = listing.map(|all| all.flatten().filter_map(entry).collect());
-        self.0.insert(folder.into(), listing.clone());
+        let listing: Listing = listing.map(|all| all.flatten().filter_map(entry).collect());
+        let stamp =
+            stamp.filter(|_| listing.as_ref().is_some_and(|all| all.len() <= KEPT_ENTRIES_MAX));
+        let known = KnownListing { listing: listing.clone(), command, stamp };
+        self.known.insert(folder.into(), known);
         listing
     }
 
@@ -111,7 +168,8 @@ impl FolderListings {
         denied: &'a DeniedTree,
         is_meant: impl Fn(FileType) -> bool,
     ) -> Vec<(PathBuf, &'a DeniedTree)> {
-        let way = |name: &OsString, kind, within| is_meant(kind).then(|| (folder.join(name), within));
+        let way =
+            |name: &OsString, kind, within| is_meant(kind).then(|| (folder.join(name), within));
         match self.of(folder) {
             Some(entries) => entries
                 .iter()
@@ -221,4 +279,42 @@ pub(super) fn device_grants(terminals: TerminalAccess) -> impl Iterator<Item = P
     };
     let known = DEVICES.iter().chain(terminals).map(PathBuf::from);
     known.chain(further).map(|path| PathRule::new(path, PathAccess::Use))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_has_not_changed_is_not_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path();
+        // So that a change has another time, however fast the test is.
+        let long_ago = UNIX_EPOCH + Duration::from_hours(24);
+        let set_old = || fs::File::open(at).and_then(|file| file.set_modified(long_ago));
+        fs::write(at.join("one"), "").expect("a file");
+        set_old().expect("it is ours");
+        let (now, later) = (SystemTime::now(), SystemTime::now() + Duration::from_hours(1));
+        let mut listings = FolderListings::default();
+        let mut listed = |time| {
+            listings.begin(time);
+            let listing = listings.of(at).expect("it can be listed");
+            assert!(Arc::ptr_eq(&listings.of(at).expect("listed"), &listing), "read twice");
+            listing
+        };
+        // What was changed just now could change once more at the same time.
+        let fresh = listed(now);
+        assert!(!Arc::ptr_eq(&listed(now), &fresh));
+        let settled = listed(later);
+        assert!(Arc::ptr_eq(&listed(later), &settled));
+        fs::write(at.join("two"), "").expect("a file");
+        let changed = listed(later);
+        assert_eq!((settled.len(), changed.len()), (1, 2));
+        // Another folder has its name and its times.
+        let other = tempfile::tempdir_in(at.parent().expect("a parent")).expect("a folder");
+        fs::rename(at, other.path().join("away")).expect("renamed");
+        fs::create_dir(at).expect("a folder");
+        set_old().expect("it is ours");
+        assert_eq!(listed(later).len(), 0);
+    }
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use nix::unistd::geteuid;
 
@@ -70,6 +72,8 @@ pub(super) struct SandboxPolicy {
     /// downloads as another user.
     apt_config: Option<PathBuf>,
     terminals: TerminalAccess,
+    /// Those of the last command.
+    listings: Mutex<FolderListings>,
 }
 
 impl SandboxPolicy {
@@ -267,7 +271,9 @@ impl SandboxPolicy {
             let closed = self.closed.places(Path::new("/"));
             denied = Cow::Owned(closed.iter().filter(|place| !is_passed(place)).collect());
         }
-        let mut listings = FolderListings::default();
+        // Taken out, so that no command waits for the file systems of another one.
+        let mut listings = std::mem::take(&mut *self.listings());
+        listings.begin(SystemTime::now());
         // One of them may have become a link since the run began.
         for place in listings.behind_links(Path::new("/"), &denied) {
             denied.to_mut().insert(&place);
@@ -289,7 +295,12 @@ impl SandboxPolicy {
         };
         let state = passed.iter().flat_map(|login| &login.state).filter(is_open);
         grants.extend(state.map(|folder| PathRule::new(folder, PathAccess::Change)));
+        *self.listings() = listings;
         grants
+    }
+
+    fn listings(&self) -> MutexGuard<'_, FolderListings> {
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The login files of a program that exist and are closed.
