@@ -186,7 +186,7 @@ impl SandboxContext<'_> {
             .collect();
         places.extend(config_dir.map(|folder| self.cwd.join(folder)));
         places.extend(places.iter().map(|place| self.real(place)).collect::<Vec<_>>());
-        places.sort_unstable();
+        places.sort_unstable_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
         places.dedup();
         places
     }

@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use super::super::paths::is_within;
+
 /// A line of `/proc/self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
@@ -27,7 +29,7 @@ fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for place in places {
         // Of two mounts at one point the later one is seen.
-        let around = mounts.iter().filter(|mount| place.starts_with(&mount.point));
+        let around = mounts.iter().filter(|mount| is_within(place, &mount.point));
         let Some(own) = around.max_by_key(|mount| mount.point.components().count()) else {
             continue;
         };

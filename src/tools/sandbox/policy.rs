@@ -195,10 +195,10 @@ impl SandboxPolicy {
         let there = |place: &&PathBuf| {
             fs::symlink_metadata(place).is_ok() || self.made.as_ref() == Some(*place)
         };
-        let read = self.secrets.denied.iter().filter(|place| self.secrets.hides(place));
+        let is_hidden = |place: &&PathBuf| self.secrets.hides(place);
+        let read = self.secrets.denied.iter().filter(within).filter(is_hidden);
         let mut exposed: Vec<PathBuf> = read
-            .chain(&self.secrets.write_protected)
-            .filter(within)
+            .chain(self.secrets.write_protected.iter().filter(within))
             .filter(there)
             .cloned()
             .collect();
