@@ -21,12 +21,13 @@ use super::environment::ServerEnvironment;
 use super::headers_helper::HeadersHelper;
 use super::host::{self, HostInbox, HostTransport};
 use super::http::{self, HttpTransport};
+use super::oauth::AccessTokens;
 use super::peer::{Peer, PendingRequest};
 use super::rpc::{
     HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
 };
 use super::sanitize::sanitize_start;
-use super::server_client::ServerClient;
+use super::server_client::{HeaderRenewal, ServerClient};
 use super::sse_transport::SseTransport;
 use super::state::{ConnectionLoss, ServerIdentity};
 use super::stdio::{self, ServerOutput, ServerProcess};
@@ -276,14 +277,23 @@ fn http_transport(
     around: &Arc<ServerEnvironment>,
     inbox: Inbox,
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
-    let HttpAddress { url, headers, helper, kind } = address;
+    let HttpAddress { url, headers, helper, oauth, kind } = address;
     let permanent = |why: String| ConnectionLoss::Permanent(why);
     let client = (around.http)(url).map_err(|error| permanent(error.to_string()))?;
     let helper = helper.as_ref().map(|command| {
         HeadersHelper::new(HeadersHelper::job(command, (&config.name, url), around), around)
     });
     let url = Url::parse(url).map_err(|error| permanent(error.to_string()))?;
-    let server = ServerClient::new(client, url, headers, helper, around.mask.clone());
+    let renewal = match helper {
+        Some(helper) => HeaderRenewal::Helper(helper),
+        None if address.takes_login() => {
+            let (settings, around) =
+                (oauth.clone().unwrap_or_default(), around.login_environment());
+            HeaderRenewal::Login(AccessTokens::new(&config.name, url.clone(), settings, &around))
+        }
+        None => HeaderRenewal::None,
+    };
+    let server = ServerClient::new(client, url, headers, renewal, around.mask.clone());
     let server = server.map_err(|error| permanent(error.to_string()))?;
     Ok(match kind {
         HttpKind::Streamable => Box::new(HttpTransport::new(server, inbox)),

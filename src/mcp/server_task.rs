@@ -391,7 +391,7 @@ impl ServerTask {
             }
             (ServerStatus::NeedsAuth, _) => format!(
                 "{why}, and an unattended run cannot log in: {}; its tools cannot be used",
-                self.config.place.login_advice()
+                self.config.place.login_advice(&self.config.name)
             ),
             (_, _) => format!("{why}; it is given up, and the run goes on without it"),
         });
