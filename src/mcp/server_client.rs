@@ -1,6 +1,8 @@
 //! HTTP requests to a server: with the configured headers and those of its helper or its login, which
 //! are renewed when the server refuses them, and along redirects within the same origin.
 
+use std::sync::Arc;
+
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
     WWW_AUTHENTICATE,
@@ -48,7 +50,7 @@ pub(super) struct ServerClient {
     pub(super) url: Url,
     /// The configured headers.
     headers: HeaderMap,
-    renewal: HeaderRenewal,
+    renewal: Arc<HeaderRenewal>,
     pub(super) mask: Redactor,
 }
 
@@ -81,7 +83,7 @@ impl ServerClient {
         client: Client,
         url: Url,
         headers: &[(String, String)],
-        renewal: HeaderRenewal,
+        renewal: Arc<HeaderRenewal>,
         mask: Redactor,
     ) -> Result<Self, HeaderError> {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));

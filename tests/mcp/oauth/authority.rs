@@ -40,6 +40,8 @@ pub(super) struct Grants {
     pub(super) demanded: Option<&'static str>,
     /// The scopes of the newest token.
     scope: String,
+    /// Whether the server offers the protocol without a handshake.
+    pub(super) is_stateless: bool,
 }
 
 struct Shared {
@@ -273,6 +275,13 @@ impl Shared {
                     {
                         let error = format!(", error=\"insufficient_scope\", scope=\"{scope}\"");
                         (403, challenge(&error), String::new())
+                    }
+                    _ if grants.is_stateless && message["method"] == "server/discover" => {
+                        let result = json!({
+                            "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
+                        });
+                        let id = &message["id"];
+                        plain(200, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))
                     }
                     _ => answer_message(&message, token.unwrap_or_default()),
                 }
