@@ -345,7 +345,7 @@ fn header_renewal(
     let url = &address.url;
     let renewal = if let Some(command) = &address.helper {
         let job = HeadersHelper::job(command, (&config.name, url), around);
-        HeaderRenewal::Helper(HeadersHelper::new(job, around))
+        HeaderRenewal::Helper(Box::new(HeadersHelper::new(job, around)))
     } else if address.takes_login() {
         let url = Url::parse(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
         let settings = address.oauth.clone().unwrap_or_default();

@@ -57,7 +57,7 @@ pub(super) struct ServerClient {
 /// Where the headers come from that end.
 pub(super) enum HeaderRenewal {
     None,
-    Helper(HeadersHelper),
+    Helper(Box<HeadersHelper>),
     Login(AccessTokens),
 }
 

@@ -40,7 +40,7 @@ const MARGIN: Duration = Duration::from_mins(1);
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// The time limit of one renewal, all its requests included.
-const RENEWAL_TIMEOUT: Duration = Duration::from_secs(60);
+const RENEWAL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long to wait while another process renews: longer than it may take, to use what it got.
 const LOCK_PATIENCE: Duration = Duration::from_secs(70);
@@ -99,7 +99,7 @@ impl AccessTokens {
         if !held.is_read {
             held.adopt(self.source.usable_login()?, &self.source);
         }
-        let held = match self.source.renewal_need(&held, SystemTime::now()) {
+        let held = match held.renewal_need(SystemTime::now()) {
             RenewalNeed::None => held,
             // If another process holds the lock, it is renewing; the next request uses its result.
             RenewalNeed::Soon => {
@@ -181,6 +181,26 @@ impl HeldLogin {
             source.hide(login);
         }
         (self.login, self.is_read, self.no_early_renewal_before) = (login, true, None);
+    }
+
+    fn renewal_need(&self, now: SystemTime) -> RenewalNeed {
+        let Some(login) = &self.login else { return RenewalNeed::None };
+        let is_renewable =
+            login.grant == GrantKind::ClientCredentials || login.refresh_token().is_some();
+        // A token that cannot be renewed is sent, and the server decides.
+        if !is_renewable {
+            return RenewalNeed::None;
+        }
+        // One that lives shorter than the margin must not be renewed with every request.
+        let margin = login.lifetime().map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
+        let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+        if !login.is_valid_for(now, Duration::ZERO) {
+            RenewalNeed::Now
+        } else if login.is_valid_for(now, margin) || rests {
+            RenewalNeed::None
+        } else {
+            RenewalNeed::Soon
+        }
     }
 
     fn token(&self) -> Option<BearerToken> {
@@ -292,26 +312,6 @@ impl TokenSource {
             GrantKind::Login => true,
             GrantKind::ClientCredentials => own == Some(&login.credentials.client_id),
         }))
-    }
-
-    fn renewal_need(&self, held: &HeldLogin, now: SystemTime) -> RenewalNeed {
-        let Some(login) = &held.login else { return RenewalNeed::None };
-        let is_renewable =
-            login.grant == GrantKind::ClientCredentials || login.refresh_token().is_some();
-        // A token that cannot be renewed is sent, and the server decides.
-        if !is_renewable {
-            return RenewalNeed::None;
-        }
-        // One that lives shorter than the margin must not be renewed with every request.
-        let margin = login.lifetime().map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
-        let rests = held.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
-        if !login.is_valid_for(now, Duration::ZERO) {
-            RenewalNeed::Now
-        } else if login.is_valid_for(now, margin) || rests {
-            RenewalNeed::None
-        } else {
-            RenewalNeed::Soon
-        }
     }
 
     fn prepare(&self) -> Result<NamedTempFile, OAuthFault> {

@@ -73,12 +73,11 @@ impl TokenSource {
         let manager = AuthorizationManager::new_with_oauth_http_client(self.url.clone(), http);
         let failed = |error: AuthError| self.fault("its authorization server is not found", &error);
         let mut manager = manager.await.map_err(failed)?;
-        let metadata = match &self.settings.metadata_url {
-            Some(address) => self.metadata_at(address).await?,
-            None => {
-                let found = manager.resolve_metadata_from_challenge(challenge).await;
-                found.map_err(failed)?.metadata
-            }
+        let metadata = if let Some(address) = &self.settings.metadata_url {
+            self.metadata_at(address).await?
+        } else {
+            let found = manager.resolve_metadata_from_challenge(challenge).await;
+            found.map_err(failed)?.metadata
         };
         manager.set_metadata(metadata.clone());
         Ok(KnownAuthority { manager, metadata })

@@ -93,11 +93,11 @@ impl LoginFolder {
         let mut url = url.clone();
         url.set_fragment(None);
         let digest = Sha256::digest(url.as_str().as_bytes());
-        let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let beginning = digest.iter().take(8).fold(0_u64, |all, byte| all << 8 | u64::from(*byte));
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
         let name = server.chars().take(NAME_CHARS_MAX);
         let name: String = name.map(|it| if is_plain(it) { it } else { '_' }).collect();
-        let path = self.0.join(format!("{name}-{digest}.json"));
+        let path = self.0.join(format!("{name}-{beginning:016x}.json"));
         TokenFile { path, server: server.to_owned(), url: url.into() }
     }
 
@@ -195,7 +195,7 @@ impl TokenFile {
         self.make_folder()?;
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let mut file = NamedTempFile::with_prefix_in(".login-", folder)?;
-        file.write_all(&[b' '; ROOM])?;
+        file.write_all(&vec![b' '; ROOM])?;
         file.as_file().sync_all()?;
         Ok(file)
     }

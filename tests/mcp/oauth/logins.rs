@@ -61,7 +61,7 @@ async fn log_in(mut command: Command, browse: impl AsyncFn(Url)) -> EndedLogin {
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut printed = String::new();
     while let Some(line) = with_time_limit("a line", lines.next_line()).await.expect("text") {
-        printed += &format!("{line}\n");
+        printed.extend([&*line, "\n"]);
         if let Some(page) = line.strip_prefix("  http") {
             browse(Url::parse(&format!("http{page}")).expect("an address")).await;
         }
