@@ -435,7 +435,8 @@ pub(super) fn servers(
         supervisor: supervisor.clone(),
         mask: Redactor::new(toolbox.secrets().clone()),
         secrets: toolbox.secrets().clone(),
-        http: Box::new(http),
+        http: Arc::new(http),
+        config_dir: settings.config_dir.clone(),
         host,
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)

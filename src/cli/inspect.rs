@@ -1,10 +1,12 @@
 //! `outlast mcp`, `plugin`, `agents` and `auth`: what a run would have, for scripts that ask the
-//! reference for it. What such a command would change elsewhere is answered with what to do here.
+//! reference for it, and logins at MCP servers. What such a command would change elsewhere is answered
+//! with what to do here.
 
 use serde_json::{Value, json};
 use strsim::osa_distance;
 
 use crate::config::fold::EffectiveValue;
+use crate::mcp::LoginWay;
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{InspectArgs, InspectSubject};
@@ -12,7 +14,9 @@ use super::config::read_survey;
 use super::output::one_line;
 use super::plugins::Plugin;
 use super::run::ProcessContext;
+use super::server_login::{self, LoginTerms};
 use super::settings::SettingsSurvey;
+use super::signals::SignalState;
 use super::stdout;
 use super::usage::UsageError;
 
@@ -20,6 +24,8 @@ use super::usage::UsageError;
 enum Question<'a> {
     Servers,
     Server(&'a str),
+    Login { name: &'a str, terms: LoginTerms },
+    Logout(&'a str),
     Plugins { is_json: bool },
     Agents { is_json: bool },
     Credential { is_text: bool },
@@ -30,13 +36,16 @@ enum Question<'a> {
 /// # Errors
 /// The command is one that outlast does not have, or the settings cannot be read.
 pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Result<u8, UsageError> {
-    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
-    let question = question(args.subject, &words)?;
-    let survey = read_survey(&[], process).await?;
+    let mut words = args.words.split(|word| word == "--");
+    let (own, flags) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let question = question(args.subject, &own)?;
+    let signals = process.signals.clone();
+    let survey = read_survey(flags, process).await?;
     if let Some(mistakes) = UsageError::all(&survey.mistakes) {
         return Err(mistakes);
     }
-    let (text, code) = answer(&question, &survey);
+    let (text, code) = answer(&question, &survey, &signals).await?;
     stdout::print(&Redactor::new(KnownSecrets::new(survey.secrets())).redact(&text))?;
     Ok(code)
 }
@@ -45,7 +54,8 @@ impl Question<'_> {
     /// The options that it takes.
     fn options(&self) -> &'static [&'static str] {
         match self {
-            Self::Servers | Self::Server(_) => &[],
+            Self::Servers | Self::Server(_) | Self::Logout(_) => &[],
+            Self::Login { .. } => &["--device", "--wait"],
             Self::Plugins { .. } | Self::Agents { .. } => &["--json"],
             Self::Credential { .. } => &["--json", "--text"],
         }
@@ -75,8 +85,21 @@ fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'
     match (subject, plain.as_slice()) {
         (InspectSubject::Mcp, [] | ["list"]) => Ok(Question::Servers),
         (InspectSubject::Mcp, ["get", name]) => Ok(Question::Server(name)),
+        (InspectSubject::Mcp, ["login", name, wait @ ..])
+            if wait.len() == usize::from(has("--wait")) =>
+        {
+            let way = if has("--device") { LoginWay::Device } else { LoginWay::Browser };
+            let wait = wait.first().map(|wait| {
+                humantime::parse_duration(wait).map_err(|error| {
+                    UsageError::new(format!("--wait {wait}: {error}; write 15m, for example"))
+                })
+            });
+            let terms = LoginTerms { way, wait: wait.transpose()? };
+            Ok(Question::Login { name, terms })
+        }
+        (InspectSubject::Mcp, ["logout", name]) => Ok(Question::Logout(name)),
         (InspectSubject::Mcp, _) => Err(hint(
-            "outlast has mcp list and mcp get NAME; add a server to .mcp.json, to \"mcpServers\" of a \
+            "outlast has mcp list, get NAME, login NAME and logout NAME; add a server to .mcp.json, to \"mcpServers\" of a \
              settings file or with --mcp-config, see outlast-mcp(7)",
         )),
         (InspectSubject::Plugin, [] | ["list"]) => Ok(Question::Plugins { is_json }),
@@ -103,7 +126,7 @@ fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'
 /// The error for a word that is nearly one of the commands about a subject.
 fn mistyped(subject: InspectSubject, word: &str) -> Option<UsageError> {
     let (outer, names): (&str, &[&str]) = match subject {
-        InspectSubject::Mcp => ("mcp", &["list", "get"]),
+        InspectSubject::Mcp => ("mcp", &["list", "get", "login", "logout"]),
         InspectSubject::Plugin => ("plugin", &["list"]),
         InspectSubject::Agents => ("agents", &["list"]),
         InspectSubject::Auth => ("auth", &["status"]),
@@ -127,10 +150,19 @@ fn hint(text: &str) -> UsageError {
 }
 
 /// The answer, and the exit code.
-fn answer(question: &Question<'_>, survey: &SettingsSurvey) -> (String, u8) {
-    match question {
+async fn answer(
+    question: &Question<'_>,
+    survey: &SettingsSurvey,
+    signals: &SignalState,
+) -> Result<(String, u8), UsageError> {
+    Ok(match question {
+        Question::Login { name, terms } => {
+            (String::new(), server_login::login(name, *terms, survey, signals).await?)
+        }
+        Question::Logout(name) => return server_login::logout(name, survey),
         Question::Servers => {
-            let lines: Vec<String> = servers(survey).map(|(name, it)| line(name, it)).collect();
+            let line = |(name, it)| line(name, it, survey);
+            let lines: Vec<String> = servers(survey).map(line).collect();
             (or_none(&lines, "no MCP servers are set; see outlast-mcp(7)"), 0)
         }
         Question::Server(wanted) => match servers(survey).find(|(name, _)| name == wanted) {
@@ -166,7 +198,7 @@ fn answer(question: &Question<'_>, survey: &SettingsSurvey) -> (String, u8) {
             )
         }
         Question::Credential { is_text } => credential(survey, *is_text),
-    }
+    })
 }
 
 /// The servers of a run, with what is shown of each.
@@ -175,8 +207,10 @@ fn servers(survey: &SettingsSurvey) -> impl Iterator<Item = (&str, &EffectiveVal
     shown.filter_map(|one| Some((one.name.strip_prefix("mcpServers.")?, one)))
 }
 
-fn line(name: &str, server: &EffectiveValue) -> String {
-    format!("{name}: {} ({})", summary(&server.value), server.origin)
+fn line(name: &str, server: &EffectiveValue, survey: &SettingsSurvey) -> String {
+    let state = server_login::state(name, survey);
+    let state = state.map_or_else(String::new, |state| format!(" [{state}]"));
+    format!("{name}: {} ({}){state}", summary(&server.value), server.origin)
 }
 
 /// The command or the address of a server.

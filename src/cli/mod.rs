@@ -46,6 +46,7 @@ mod report;
 pub mod result_fields;
 mod result_writer;
 mod run;
+mod server_login;
 mod server_waits;
 mod session;
 mod session_name;

@@ -74,6 +74,18 @@ pub(super) enum ExchangeFault {
     ConnectionLost(String),
 }
 
+impl ExchangeFault {
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::NeedsAuth(why)
+            | Self::Expired(why)
+            | Self::Status(_, why)
+            | Self::InvalidAnswer(why)
+            | Self::ConnectionLost(why) => why,
+        }
+    }
+}
+
 /// Classifies why a connection over HTTP could not be made.
 pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> ConnectionLoss {
     match fault {

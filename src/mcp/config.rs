@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::oauth::{OAuthSettings, is_metadata_address};
+
 /// The longest server name, in characters: it is part of every name of its tools.
 const LONGEST_NAME: usize = 64;
 
@@ -43,7 +45,18 @@ pub struct HttpAddress {
     pub headers: Vec<(String, String)>,
     /// The command of the user that prints further headers.
     pub helper: Option<String>,
+    /// How a run gets a token, if the entry says something about it.
+    pub oauth: Option<OAuthSettings>,
     pub kind: HttpKind,
+}
+
+impl HttpAddress {
+    /// Whether requests get a token of a login: not beside headers that have another one.
+    pub fn takes_login(&self) -> bool {
+        let has_token =
+            self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        !has_token && self.helper.is_none()
+    }
 }
 
 /// The form of the exchange of messages over HTTP.
@@ -53,6 +66,16 @@ pub enum HttpKind {
     Streamable,
     /// Answers arrive in one stream of events, as in the first version of the protocol.
     Sse,
+}
+
+impl HttpKind {
+    /// Its name in entries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Streamable => "http",
+            Self::Sse => "sse",
+        }
+    }
 }
 
 impl fmt::Debug for ServerAddress {
@@ -70,22 +93,19 @@ impl fmt::Debug for ServerAddress {
 }
 
 impl ServerAddress {
-    /// Advice for a server that requires a login, which is impossible in an unattended run.
-    pub(super) fn login_advice(&self) -> &'static str {
-        let has_token = match self {
-            Self::Program { .. } => return "give it its key in its \"env\"",
-            Self::Host => return "log in where the host runs it",
+    /// Advice for a server of this name that requires a login.
+    pub(super) fn login_advice(&self, name: &str) -> String {
+        match self {
+            Self::Program { .. } => "give it its key in its \"env\"".to_owned(),
+            Self::Host => "log in where the host runs it".to_owned(),
             Self::Http(HttpAddress { helper: Some(_), .. }) => {
-                return "see what its \"headersHelper\" prints";
+                "see what its \"headersHelper\" prints".to_owned()
             }
-            Self::Http(HttpAddress { headers, .. }) => {
-                headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
-            }
-        };
-        if has_token {
-            "renew the token in its \"headers\""
-        } else {
-            "put a token into its \"headers\", as in \"Authorization\": \"Bearer ${TOKEN}\""
+            Self::Http(address) if address.takes_login() => format!(
+                "run `outlast mcp login {name}` in a terminal, or put a token into its \"headers\", \
+                 as in \"Authorization\": \"Bearer ${{TOKEN}}\""
+            ),
+            Self::Http(_) => "renew the token in its \"headers\"".to_owned(),
         }
     }
 }
@@ -122,6 +142,16 @@ pub enum ServerConfigError {
     NoPairs { key: &'static str },
     #[error("its \"{key}\" has a name that cannot be one")]
     PairName { key: &'static str },
+    #[error("its \"{key}\" is no object")]
+    NoMembers { key: &'static str },
+    #[error("its \"scopes\" are neither a text nor a list of texts")]
+    Scopes,
+    #[error("its \"callbackPort\" is no port")]
+    CallbackPort,
+    #[error("its \"clientSecret\" needs a \"clientId\" beside it")]
+    SecretWithoutClient,
+    #[error("its \"authServerMetadataUrl\" is no https:// address")]
+    MetadataUrl,
     #[error("it has no \"url\"")]
     NoUrl,
     #[error("its \"url\" is no http:// or https:// address")]
@@ -270,8 +300,41 @@ impl ConfigReader<'_> {
             url: self.address()?,
             headers: self.pairs("headers")?.into_iter().collect(),
             helper: self.command("headersHelper")?,
+            oauth: self.oauth()?,
             kind,
         })
+    }
+
+    fn oauth(&mut self) -> Result<Option<OAuthSettings>, ServerConfigError> {
+        let entry = match self.entry.get("oauth") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(members)) => members,
+            Some(_) => return Err(ServerConfigError::NoMembers { key: "oauth" }),
+        };
+        let mut reader = ConfigReader { entry, lookup: self.lookup, unset: Vec::new() };
+        let mut text = |key| reader.text(key).map(|text| text.filter(|it| !it.trim().is_empty()));
+        let (client_id, client_secret) = (text("clientId")?, text("clientSecret")?);
+        let metadata_url = text("authServerMetadataUrl")?;
+        if client_secret.is_some() && client_id.is_none() {
+            return Err(ServerConfigError::SecretWithoutClient);
+        }
+        if metadata_url.as_ref().is_some_and(|address| !is_metadata_address(address)) {
+            return Err(ServerConfigError::MetadataUrl);
+        }
+        let callback_port = match entry.get("callbackPort") {
+            None | Some(Value::Null) => None,
+            Some(port) => {
+                let port = port.as_u64().and_then(|port| u16::try_from(port).ok());
+                Some(port.filter(|port| *port > 0).ok_or(ServerConfigError::CallbackPort)?)
+            }
+        };
+        let scopes = match entry.get("scopes") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::String(text)) => text.split_whitespace().map(ToOwned::to_owned).collect(),
+            Some(_) => reader.texts("scopes").map_err(|_| ServerConfigError::Scopes)?,
+        };
+        self.unset.append(&mut reader.unset);
+        Ok(Some(OAuthSettings { client_id, client_secret, callback_port, scopes, metadata_url }))
     }
 
     fn address(&mut self) -> Result<String, ServerConfigError> {

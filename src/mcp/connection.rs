@@ -14,19 +14,21 @@ use crate::secrets::Redactor;
 use crate::types::HostError;
 
 use super::call_error::{
-    CallError, RequestFault, classify_call_error, classify_connect_loss, describe_handshake_fault,
+    CallError, ExchangeFault, RequestFault, classify_call_error, classify_connect_loss,
+    describe_handshake_fault,
 };
 use super::config::{HttpAddress, HttpKind, ServerAddress, ServerConfig};
 use super::environment::ServerEnvironment;
 use super::headers_helper::HeadersHelper;
 use super::host::{self, HostInbox, HostTransport};
 use super::http::{self, HttpTransport};
+use super::oauth::AccessTokens;
 use super::peer::{Peer, PendingRequest};
 use super::rpc::{
     HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
 };
 use super::sanitize::sanitize_start;
-use super::server_client::ServerClient;
+use super::server_client::{HeaderRenewal, ServerClient};
 use super::sse_transport::SseTransport;
 use super::state::{ConnectionLoss, ServerIdentity};
 use super::stdio::{self, ServerOutput, ServerProcess};
@@ -37,6 +39,9 @@ const HANDSHAKE_VERSION: &str = "2025-11-25";
 
 /// The version of the protocol without a handshake.
 const STATELESS_VERSION: &str = "2026-07-28";
+
+/// How long an HTTP server has to say whether it offers the protocol without a handshake.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most pages of a list.
 const MOST_PAGES: usize = 50;
@@ -90,11 +95,13 @@ enum Lifecycle {
 /// Why a connection could not be made.
 enum ConnectError {
     Lost(ConnectionLoss),
-    /// The server answers, but rejects the handshake.
-    HandshakeRejected(ConnectionLoss),
+    /// The server answers, but rejects this way to begin.
+    LifecycleRejected(ConnectionLoss),
 }
 
-/// Connects to a server. If it rejects the handshake, tries again without one.
+/// Connects to a server. Over HTTP, where a question costs little, the protocol without a handshake is
+/// tried first; programs may end at a request that they do not know. If the server rejects one way to
+/// begin, the other one is tried.
 ///
 /// # Errors
 /// Why there is no connection.
@@ -103,12 +110,30 @@ pub(super) async fn connect(
     around: &Arc<ServerEnvironment>,
     patience: Duration,
 ) -> Result<Connection, ConnectionLoss> {
-    match open_connection(config, around, patience, Lifecycle::Handshake).await {
+    let first = match &config.place {
+        ServerAddress::Http(HttpAddress { kind: HttpKind::Streamable, .. }) => Lifecycle::Stateless,
+        ServerAddress::Http(_) | ServerAddress::Program { .. } | ServerAddress::Host => {
+            Lifecycle::Handshake
+        }
+    };
+    let renewal = header_renewal(config, around)?;
+    let (second, limit) = match first {
+        Lifecycle::Stateless => (Lifecycle::Handshake, patience.min(DISCOVERY_TIMEOUT)),
+        Lifecycle::Handshake => (Lifecycle::Stateless, patience),
+    };
+    let of_first = match open_connection(config, around, &renewal, (limit, first)).await {
+        Ok(link) => return Ok(link),
+        Err(ConnectError::Lost(loss)) => return Err(loss),
+        Err(ConnectError::LifecycleRejected(loss)) => loss,
+    };
+    match open_connection(config, around, &renewal, (patience, second)).await {
         Ok(link) => Ok(link),
-        Err(ConnectError::Lost(loss)) => Err(loss),
-        // The handshake error is more informative than the second one.
-        Err(ConnectError::HandshakeRejected(loss)) => {
-            open_connection(config, around, patience, Lifecycle::Stateless).await.map_err(|_| loss)
+        Err(ConnectError::Lost(loss) | ConnectError::LifecycleRejected(loss)) => {
+            Err(match second {
+                // The error of the handshake says more.
+                Lifecycle::Handshake => loss,
+                Lifecycle::Stateless => of_first,
+            })
         }
     }
 }
@@ -116,8 +141,8 @@ pub(super) async fn connect(
 async fn open_connection(
     config: &ServerConfig,
     around: &Arc<ServerEnvironment>,
-    patience: Duration,
-    lifecycle: Lifecycle,
+    renewal: &Arc<HeaderRenewal>,
+    (patience, lifecycle): (Duration, Lifecycle),
 ) -> Result<Connection, ConnectError> {
     let waiting_max = match config.place {
         ServerAddress::Program { .. } => stdio::WAITING_MAX,
@@ -128,7 +153,7 @@ async fn open_connection(
     let end = inbox.closed.clone().drop_guard();
     let (transport, program) = match &config.place {
         ServerAddress::Program { .. } => start_program(config, around, inbox.clone()).await,
-        ServerAddress::Http(address) => http_transport(config, address, around, inbox.clone())
+        ServerAddress::Http(address) => http_transport(address, around, renewal, inbox.clone())
             .map(|transport| (transport, None)),
         ServerAddress::Host => {
             host_transport(&config.name, around, inbox.clone()).map(|transport| (transport, None))
@@ -151,7 +176,11 @@ async fn open_connection(
                 Some(program) => with_server_output(&why, "", &program.output, &mask),
                 None => why,
             };
-            return Err(ConnectError::Lost(ConnectionLoss::Transient(why)));
+            let loss = ConnectionLoss::Transient(why);
+            return Err(match lifecycle {
+                Lifecycle::Stateless => ConnectError::LifecycleRejected(loss),
+                Lifecycle::Handshake => ConnectError::Lost(loss),
+            });
         }
     };
     let loss = match (&config.place, &program) {
@@ -170,21 +199,49 @@ async fn open_connection(
             ConnectionLoss::Transient(format!("it did not start up: {why}"))
         }
     };
-    Err(match fault {
-        RequestFault::Refused(RpcError {
-            code:
-                METHOD_NOT_FOUND
-                | INVALID_REQUEST
-                | UNSUPPORTED_PROTOCOL_VERSION
-                // Over HTTP, requests without a handshake carry the version in a header.
-                | HEADER_MISMATCH,
-            ..
-        }) => ConnectError::HandshakeRejected(loss),
-        RequestFault::Refused(_)
-        | RequestFault::Mismatch
-        | RequestFault::Exchange(_)
-        | RequestFault::Closed => ConnectError::Lost(loss),
+    Err(if rejects(lifecycle, &fault) {
+        ConnectError::LifecycleRejected(loss)
+    } else {
+        ConnectError::Lost(loss)
     })
+}
+
+/// Whether a fault of the first request may be about the way to begin.
+fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
+    match (lifecycle, fault) {
+        (
+            Lifecycle::Handshake,
+            RequestFault::Refused(RpcError {
+                code:
+                    METHOD_NOT_FOUND
+                    | INVALID_REQUEST
+                    | UNSUPPORTED_PROTOCOL_VERSION
+                    // Over HTTP, requests without a handshake carry the version in a header.
+                    | HEADER_MISMATCH,
+                ..
+            }),
+        ) => true,
+        (
+            Lifecycle::Handshake,
+            RequestFault::Refused(_)
+            | RequestFault::Mismatch
+            | RequestFault::Exchange(_)
+            | RequestFault::Closed,
+        ) => false,
+        (
+            Lifecycle::Stateless,
+            RequestFault::Exchange(
+                ExchangeFault::NeedsAuth(_) | ExchangeFault::ConnectionLost(_),
+            ),
+        ) => false,
+        (
+            Lifecycle::Stateless,
+            RequestFault::Refused(_)
+            | RequestFault::Mismatch
+            | RequestFault::Exchange(_)
+            | RequestFault::Closed,
+        ) => true,
+    }
 }
 
 /// Makes the first requests. Returns what the server declares about itself.
@@ -222,7 +279,14 @@ async fn handshake(
             state("clientInfo", client);
             state("clientCapabilities", abilities);
             peer.set_context(context);
-            let answer = peer.request("server/discover", json!({})).answer().await?;
+            let discover = || peer.request("server/discover", json!({}));
+            let answer = match discover().answer().await {
+                // It may name this very version as one that it supports.
+                Err(RequestFault::Refused(RpcError {
+                    code: UNSUPPORTED_PROTOCOL_VERSION, ..
+                })) => discover().answer().await?,
+                answer => answer?,
+            };
             let versions = answer["supportedVersions"].as_array();
             if !versions.is_some_and(|versions| versions.contains(&json!(STATELESS_VERSION))) {
                 return Err(RequestFault::Mismatch);
@@ -270,22 +334,42 @@ async fn start_program(
     Ok((Box::new(pipes), Some(program)))
 }
 
-fn http_transport(
+/// Where the headers of a server come from that end: one source for all attempts to begin.
+fn header_renewal(
     config: &ServerConfig,
-    address: &HttpAddress,
     around: &Arc<ServerEnvironment>,
+) -> Result<Arc<HeaderRenewal>, ConnectionLoss> {
+    let ServerAddress::Http(address) = &config.place else {
+        return Ok(Arc::new(HeaderRenewal::None));
+    };
+    let url = &address.url;
+    let renewal = if let Some(command) = &address.helper {
+        let job = HeadersHelper::job(command, (&config.name, url), around);
+        HeaderRenewal::Helper(Box::new(HeadersHelper::new(job, around)))
+    } else if address.takes_login() {
+        let url = Url::parse(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
+        let settings = address.oauth.clone().unwrap_or_default();
+        let around = around.login_environment();
+        HeaderRenewal::Login(AccessTokens::new(&config.name, url, settings, &around))
+    } else {
+        HeaderRenewal::None
+    };
+    Ok(Arc::new(renewal))
+}
+
+fn http_transport(
+    address: &HttpAddress,
+    around: &ServerEnvironment,
+    renewal: &Arc<HeaderRenewal>,
     inbox: Inbox,
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
-    let HttpAddress { url, headers, helper, kind } = address;
     let permanent = |why: String| ConnectionLoss::Permanent(why);
-    let client = (around.http)(url).map_err(|error| permanent(error.to_string()))?;
-    let helper = helper.as_ref().map(|command| {
-        HeadersHelper::new(HeadersHelper::job(command, (&config.name, url), around), around)
-    });
-    let url = Url::parse(url).map_err(|error| permanent(error.to_string()))?;
-    let server = ServerClient::new(client, url, headers, helper, around.mask.clone());
+    let client = (around.http)(&address.url).map_err(|error| permanent(error.to_string()))?;
+    let url = Url::parse(&address.url).map_err(|error| permanent(error.to_string()))?;
+    let (renewal, mask) = (Arc::clone(renewal), around.mask.clone());
+    let server = ServerClient::new(client, url, &address.headers, renewal, mask);
     let server = server.map_err(|error| permanent(error.to_string()))?;
-    Ok(match kind {
+    Ok(match address.kind {
         HttpKind::Streamable => Box::new(HttpTransport::new(server, inbox)),
         HttpKind::Sse => Box::new(SseTransport::start(server, inbox)),
     })

@@ -16,6 +16,16 @@ pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
 pub type HttpClientFactory =
     dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
 
+/// What logins at servers are made and kept with.
+pub struct LoginEnvironment {
+    /// The folder of settings and sessions, where logins are kept.
+    pub config_dir: PathBuf,
+    pub http: Arc<HttpClientFactory>,
+    /// Where tokens are added, to be kept out of all output.
+    pub secrets: KnownSecrets,
+    pub mask: Redactor,
+}
+
 /// The environment that servers are started in.
 pub struct ServerEnvironment {
     /// The working folder of programs.
@@ -30,12 +40,23 @@ pub struct ServerEnvironment {
     /// Where secrets are added that are known during the run only.
     pub secrets: KnownSecrets,
     /// Creates the HTTP client for an address.
-    pub http: Box<HttpClientFactory>,
+    pub http: Arc<HttpClientFactory>,
+    /// The folder of settings and sessions, where logins are kept.
+    pub config_dir: PathBuf,
     /// The host that drives the run, if there is one: it may run servers.
     pub host: Option<Arc<dyn HostChannel>>,
 }
 
 impl ServerEnvironment {
+    pub(super) fn login_environment(&self) -> LoginEnvironment {
+        LoginEnvironment {
+            config_dir: self.config_dir.clone(),
+            http: Arc::clone(&self.http),
+            secrets: self.secrets.clone(),
+            mask: self.mask.clone(),
+        }
+    }
+
     /// The environment of a program of a server, without the server's own variables.
     pub(super) fn program_environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
         let project = ("CLAUDE_PROJECT_DIR".into(), self.cwd.clone().into());

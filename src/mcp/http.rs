@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::sse::SseParser;
 
@@ -34,6 +34,12 @@ const FAILED_CONTINUATIONS_MAX: u32 = 5;
 /// The wait before a stream is continued, unless the server says how long; each further one is twice
 /// as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// A listening stream that lasts this long is not given up by the server at once, even if it is empty.
+const HELD_STREAM: Duration = Duration::from_secs(10);
+
+/// How often the wait after an empty listening stream is doubled, to a minute at most.
+const EMPTY_STREAMS_MAX: u32 = 7;
 
 /// The shortest wait before the stream of an answer is continued, whatever the server says.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
@@ -66,8 +72,8 @@ struct HttpSession {
 enum StreamEnd {
     /// The awaited answer came.
     Answered,
-    /// The stream ended before, or broke.
-    Broken,
+    /// The stream ended before, or broke, after so many messages.
+    Broken { messages: usize },
 }
 
 impl HttpTransport {
@@ -304,7 +310,7 @@ impl HttpSession {
             if let Some(response) = response.take() {
                 match self.read_events(response, &mut parser, Some(id)).await? {
                     StreamEnd::Answered => return Ok(()),
-                    StreamEnd::Broken => {}
+                    StreamEnd::Broken { .. } => {}
                 }
             }
             if parser.last_id().is_none() || failures > FAILED_CONTINUATIONS_MAX {
@@ -326,21 +332,27 @@ impl HttpSession {
     /// Takes in what the server sends on its own, as long as it keeps a stream for it.
     async fn listen(&self) {
         let mut parser = SseParser::with_limit(ANSWER_BYTES_MAX);
-        let mut failures = 0;
+        let (mut failures, mut empty) = (0, 0);
         while failures <= FAILED_CONTINUATIONS_MAX {
             match self.open_stream(parser.last_id()).await {
                 Ok(Some(response)) => {
                     failures = 0;
                     parser.restart();
-                    if self.read_events(response, &mut parser, None).await.is_err() {
-                        return;
-                    }
+                    let begun = Instant::now();
+                    empty = match self.read_events(response, &mut parser, None).await {
+                        Err(_) => return,
+                        Ok(StreamEnd::Broken { messages: 0 }) if begun.elapsed() < HELD_STREAM => {
+                            EMPTY_STREAMS_MAX.min(empty + 1)
+                        }
+                        Ok(StreamEnd::Broken { .. } | StreamEnd::Answered) => 0,
+                    };
                 }
                 Err(ExchangeFault::ConnectionLost(_)) => failures += 1,
                 // It has no such stream; it may need a login for it, and then for calls, too.
                 Ok(None) | Err(_) => return,
             }
-            sleep(continuation_wait(&parser, failures).max(FIRST_WAIT)).await;
+            let shortest = FIRST_WAIT * 2_u32.pow(empty.max(1) - 1);
+            sleep(continuation_wait(&parser, failures).max(shortest)).await;
         }
     }
 
@@ -368,9 +380,11 @@ impl HttpSession {
         parser: &mut SseParser,
         id: Option<u64>,
     ) -> Result<StreamEnd, ExchangeFault> {
-        let mut events = Vec::new();
+        let (mut events, mut messages) = (Vec::new(), 0);
         loop {
-            let Ok(Some(bytes)) = response.chunk().await else { return Ok(StreamEnd::Broken) };
+            let Ok(Some(bytes)) = response.chunk().await else {
+                return Ok(StreamEnd::Broken { messages });
+            };
             parser.push(&bytes, &mut events).map_err(|_| too_large())?;
             let mut is_answered = false;
             for event in events.drain(..) {
@@ -391,6 +405,7 @@ impl HttpSession {
                     }
                 }
                 self.inbox.put(message, permit).await;
+                messages += 1;
             }
             if is_answered {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };

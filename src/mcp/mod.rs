@@ -19,6 +19,7 @@ mod environment;
 mod headers_helper;
 mod host;
 mod http;
+mod oauth;
 mod peer;
 mod prompts;
 mod remote_tool;
@@ -40,7 +41,13 @@ mod transport;
 
 pub use config::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand};
 pub use content::{CallReply, ContentPart};
-pub use environment::{HttpClientFactory, HttpClientFailure, McpTimers, ServerEnvironment};
+pub use environment::{
+    HttpClientFactory, HttpClientFailure, LoginEnvironment, McpTimers, ServerEnvironment,
+};
+pub use oauth::{
+    LoginError, LoginFolder, LoginState, LoginWay, OAuthSettings, PendingLogin, begin_login,
+    unknown_oauth_keys,
+};
 pub use prompts::PromptError;
 pub use remote_tool::tool_name_prefix;
 pub use required::RequiredServerError;

@@ -1,7 +1,7 @@
 //! The HTTP headers that repeat what a message says, for gateways that do not read bodies. Versions
 //! of the protocol without a handshake require them; to others they mean nothing. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -61,6 +61,28 @@ impl ArgumentHeaders {
     }
 }
 
+/// Whether the annotations of a tool are such as the protocol allows. A tool with others must not be
+/// used over HTTP: a gateway may read its headers otherwise than the server.
+pub(super) fn has_valid_headers(tool: &Value) -> bool {
+    are_valid(&tool["inputSchema"], &mut HashSet::new())
+}
+
+fn are_valid(schema: &Value, names: &mut HashSet<String>) -> bool {
+    schema["properties"].as_object().into_iter().flatten().all(|(_, field)| {
+        let is_valid = match &field[ANNOTATION] {
+            Value::Null => true,
+            Value::String(name) => {
+                !name.is_empty()
+                    && HeaderName::try_from(format!("mcp-param-{name}")).is_ok()
+                    && matches!(field["type"].as_str(), Some("string" | "integer" | "boolean"))
+                    && names.insert(name.to_ascii_lowercase())
+            }
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
+        };
+        is_valid && are_valid(field, names)
+    })
+}
+
 /// Collects the annotations of a schema's fields, which are reached through `properties` only.
 fn collect(schema: &Value, path: &mut Vec<String>, headers: &mut Vec<ArgumentHeader>) {
     let none = Map::new();
@@ -118,6 +140,31 @@ mod tests {
         ];
         let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(headers(&listed, &request), wanted);
+    }
+
+    #[test]
+    fn a_tool_with_a_header_that_cannot_be_one_is_invalid() {
+        let tool = |fields: Value| json!({ "inputSchema": { "properties": fields } });
+        let field = |kind: &str, name: Value| json!({ "type": kind, "x-mcp-header": name });
+        let inner = json!({ "type": "object", "properties": { "b": field("string", "X".into()) } });
+        for fields in [
+            json!({}),
+            json!({ "a": field("string", "X".into()), "b": field("boolean", "Y".into()) }),
+            json!({ "a": { "type": "number" }, "b": inner }),
+        ] {
+            assert!(has_valid_headers(&tool(fields.clone())), "{fields}");
+        }
+        for fields in [
+            json!({ "a": field("string", "".into()) }),
+            json!({ "a": field("string", "a b".into()) }),
+            json!({ "a": field("string", 7.into()) }),
+            json!({ "a": field("number", "X".into()) }),
+            json!({ "a": field("object", "X".into()) }),
+            json!({ "a": field("string", "X".into()), "b": field("string", "x".into()) }),
+            json!({ "a": field("string", "x".into()), "b": inner }),
+        ] {
+            assert!(!has_valid_headers(&tool(fields.clone())), "{fields}");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! HTTP requests to a server: with the configured headers and those of its helper, which is run again
-//! when the server refuses them, and along redirects within the same origin.
+//! HTTP requests to a server: with the configured headers and those of its helper or its login, which
+//! are renewed when the server refuses them, and along redirects within the same origin.
+
+use std::sync::Arc;
 
 use reqwest::header::{
-    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
     WWW_AUTHENTICATE,
 };
 use reqwest::{Client, Method, Response, StatusCode, Url};
@@ -13,6 +15,7 @@ use super::call_error::{
     ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
 };
 use super::headers_helper::{HeadersHelper, HelperHeaders};
+use super::oauth::{AccessTokens, BearerToken, OAuthFault};
 
 /// The largest answer, and the largest event, in bytes.
 pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -47,8 +50,22 @@ pub(super) struct ServerClient {
     pub(super) url: Url,
     /// The configured headers.
     headers: HeaderMap,
-    helper: Option<HeadersHelper>,
+    renewal: Arc<HeaderRenewal>,
     pub(super) mask: Redactor,
+}
+
+/// Where the headers come from that end.
+pub(super) enum HeaderRenewal {
+    None,
+    Helper(Box<HeadersHelper>),
+    Login(AccessTokens),
+}
+
+/// The headers that end, as of one request.
+enum LatestHeaders {
+    None,
+    Helper(HelperHeaders),
+    Login(Option<BearerToken>),
 }
 
 /// An answer that is no success.
@@ -66,7 +83,7 @@ impl ServerClient {
         client: Client,
         url: Url,
         headers: &[(String, String)],
-        helper: Option<HeadersHelper>,
+        renewal: Arc<HeaderRenewal>,
         mask: Redactor,
     ) -> Result<Self, HeaderError> {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -75,12 +92,12 @@ impl ServerClient {
         if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
             return Err(HeaderError::OfProtocol(name.as_str().to_owned()));
         }
-        Ok(Self { client, url, headers, helper, mask })
+        Ok(Self { client, url, headers, renewal, mask })
     }
 
     /// Sends a request with the headers of the protocol beside the user's. A request that a server
     /// redirects or refuses for its credentials has not begun, so it is sent again: at most once with
-    /// new headers of the helper.
+    /// new headers.
     ///
     /// # Errors
     /// There is no response.
@@ -91,11 +108,11 @@ impl ServerClient {
         own: &HeaderMap,
         body: Option<&str>,
     ) -> Result<Response, ExchangeFault> {
-        let mut latest = self.helper_headers().await?;
+        let mut latest = self.renewal.latest().await?;
         let (mut url, mut redirects, mut renewed) = (url.clone(), 0, false);
         loop {
             let request = self.client.request(method.clone(), url.clone());
-            let request = request.headers(self.headers.clone()).headers(latest.headers.clone());
+            let request = request.headers(self.headers.clone()).headers(latest.headers()?);
             let request = request.headers(own.clone());
             let request = match body {
                 Some(body) => request.body(body.to_owned()),
@@ -109,24 +126,13 @@ impl ServerClient {
                 (url, redirects) = (next, redirects + 1);
                 continue;
             }
-            let Some(helper) = self.helper.as_ref().filter(|_| !renewed && needs_login(&response))
-            else {
+            if renewed || !needs_login(&response) {
                 return Ok(response);
-            };
-            match helper.renew(latest.version).await {
-                Ok(headers) => (latest, renewed) = (headers, true),
-                Err(error) => return Err(ExchangeFault::NeedsAuth(error.to_string())),
             }
-        }
-    }
-
-    async fn helper_headers(&self) -> Result<HelperHeaders, ExchangeFault> {
-        match &self.helper {
-            None => Ok(HelperHeaders::default()),
-            Some(helper) => helper
-                .headers()
-                .await
-                .map_err(|error| ExchangeFault::ConnectionLost(error.to_string())),
+            match self.renewal.renew(&latest, &response).await? {
+                Some(headers) => (latest, renewed) = (headers, true),
+                None => return Ok(response),
+            }
         }
     }
 
@@ -138,7 +144,7 @@ impl ServerClient {
         let status = response.status();
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         if needs_login(&response) {
-            let challenge = header(WWW_AUTHENTICATE).unwrap_or_default();
+            let challenge = challenge(&response).unwrap_or_default();
             return Err(ExchangeFault::NeedsAuth(describe_challenge(status, challenge)));
         }
         let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
@@ -167,6 +173,82 @@ impl ServerClient {
             | ExchangeFault::ConnectionLost(_)) => other,
         }
     }
+}
+
+impl HeaderRenewal {
+    async fn latest(&self) -> Result<LatestHeaders, ExchangeFault> {
+        Ok(match self {
+            Self::None => LatestHeaders::None,
+            Self::Helper(helper) => {
+                let headers = helper.headers().await;
+                LatestHeaders::Helper(
+                    headers.map_err(|error| ExchangeFault::ConnectionLost(error.to_string()))?,
+                )
+            }
+            Self::Login(tokens) => {
+                LatestHeaders::Login(tokens.token().await.map_err(classify_oauth_fault)?)
+            }
+        })
+    }
+
+    /// Other headers than those that a server refused. `None`: there are none.
+    async fn renew(
+        &self,
+        refused: &LatestHeaders,
+        response: &Response,
+    ) -> Result<Option<LatestHeaders>, ExchangeFault> {
+        match (self, refused) {
+            (Self::Helper(helper), LatestHeaders::Helper(refused)) => {
+                let headers = helper.renew(refused.version).await;
+                let headers =
+                    headers.map_err(|error| ExchangeFault::NeedsAuth(error.to_string()))?;
+                Ok(Some(LatestHeaders::Helper(headers)))
+            }
+            (Self::Login(tokens), LatestHeaders::Login(refused)) => {
+                let challenge = challenge(response);
+                // Another token helps only where the challenge is about this one.
+                if response.status() == StatusCode::FORBIDDEN
+                    && !challenge.is_some_and(|text| text.contains("insufficient_scope"))
+                {
+                    return Ok(None);
+                }
+                let renewed = tokens.renew(refused.as_ref(), challenge).await;
+                let renewed = renewed.map_err(classify_oauth_fault)?;
+                Ok(renewed.map(|token| LatestHeaders::Login(Some(token))))
+            }
+            (Self::None | Self::Helper(_) | Self::Login(_), _) => Ok(None),
+        }
+    }
+}
+
+impl LatestHeaders {
+    fn headers(&self) -> Result<HeaderMap, ExchangeFault> {
+        Ok(match self {
+            Self::None | Self::Login(None) => HeaderMap::new(),
+            Self::Helper(helper) => helper.headers.clone(),
+            Self::Login(Some(token)) => {
+                let value = token.header().ok_or_else(|| {
+                    let why = "its authorization server gave a token that no header can hold";
+                    ExchangeFault::NeedsAuth(why.to_owned())
+                })?;
+                HeaderMap::from_iter([(AUTHORIZATION, value)])
+            }
+        })
+    }
+}
+
+fn classify_oauth_fault(fault: OAuthFault) -> ExchangeFault {
+    match fault {
+        OAuthFault::Temporary(why) => ExchangeFault::ConnectionLost(why),
+        OAuthFault::Permanent(why) => ExchangeFault::NeedsAuth(why),
+    }
+}
+
+/// The challenge of a refusal that is about bearer tokens, or the first one.
+pub(super) fn challenge(response: &Response) -> Option<&str> {
+    let all = response.headers().get_all(WWW_AUTHENTICATE);
+    let all = || all.iter().filter_map(|value| value.to_str().ok());
+    all().find(|text| text.to_lowercase().starts_with("bearer")).or_else(|| all().next())
 }
 
 impl Refusal {
@@ -210,7 +292,7 @@ fn needs_login(response: &Response) -> bool {
 
 /// Where a redirect leads that keeps the method and the body, if that is the same server: another one
 /// must not get the credentials.
-fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
+pub(super) fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
     let status = response.status();
     if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
         return None;

@@ -16,6 +16,7 @@ use super::connection::{self, Connection, ConnectionHandle, ServerInfo};
 use super::environment::{McpTimers, ServerEnvironment};
 use super::prompts::{RemotePrompt, convert_prompts};
 use super::remote_tool::{RemoteTool, convert_tools};
+use super::request_headers::has_valid_headers;
 use super::sanitize::sanitize_start;
 use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus};
 
@@ -295,7 +296,16 @@ impl ServerTask {
     }
 
     fn set_tools(&self, listed: &[Value]) {
-        let (offers, complaints) = convert_tools(&self.config.name, listed);
+        let has_headers = matches!(self.config.place, ServerAddress::Http(_));
+        let (listed, invalid): (Vec<Value>, Vec<Value>) =
+            listed.iter().cloned().partition(|tool| !has_headers || has_valid_headers(tool));
+        let (offers, complaints) = convert_tools(&self.config.name, &listed);
+        for tool in invalid {
+            let name = &tool["name"];
+            self.warn_once(&format!(
+                "the tool {name} is left out: its schema names an invalid header"
+            ));
+        }
         for complaint in complaints {
             self.warn_once(&format!("the tool {complaint}"));
         }
@@ -391,7 +401,7 @@ impl ServerTask {
             }
             (ServerStatus::NeedsAuth, _) => format!(
                 "{why}, and an unattended run cannot log in: {}; its tools cannot be used",
-                self.config.place.login_advice()
+                self.config.place.login_advice(&self.config.name)
             ),
             (_, _) => format!("{why}; it is given up, and the run goes on without it"),
         });

@@ -192,6 +192,15 @@ impl Servers {
             let standing = member.report();
             if standing.status != ServerStatus::Connected {
                 let ServerReport { name, status, why, .. } = standing;
+                let why = why.map(|why| match status {
+                    ServerStatus::NeedsAuth => {
+                        format!("{why}; {}", member.config.place.login_advice(&name))
+                    }
+                    ServerStatus::Pending
+                    | ServerStatus::Connected
+                    | ServerStatus::Failed
+                    | ServerStatus::Disabled => why,
+                });
                 return Err(RequiredServerError::NotConnected { name, status, why });
             }
         }

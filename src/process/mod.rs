@@ -28,6 +28,7 @@
 
 mod egress;
 mod env_tag;
+mod file_lock;
 pub mod file_reads;
 mod held_folder;
 mod incoming_signals;
@@ -66,6 +67,7 @@ pub use egress::{
     Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,
     UnixSocketTerms,
 };
+pub use file_lock::{FileLock, LockError};
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};

@@ -12,7 +12,10 @@ use outlast::recovery::{ErrorClass, StopReason};
 use super::pages::{documents, read};
 
 /// Flags of other programs, and one that `auth status` reads from its words.
-const FOREIGN: [&str; 22] = [
+const FOREIGN: [&str; 24] = [
+    // Of `outlast mcp login`, which reads its words itself.
+    "--device",
+    "--wait",
     "--all",
     "--arg",
     "--bench",
@@ -38,7 +41,9 @@ const FOREIGN: [&str; 22] = [
 ];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
-const GIVEN: [&str; 8] = [
+const GIVEN: [&str; 9] = [
+    // Read by `outlast mcp login` only.
+    "MCP_CLIENT_SECRET",
     "CLAUDE_EFFORT",
     "CLAUDE_CODE_MCP_SERVER_NAME",
     "CLAUDE_CODE_MCP_SERVER_URL",

@@ -45,6 +45,7 @@ fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
             url,
             headers: headers.iter().map(text).collect(),
             helper: None,
+            oauth: None,
             kind: HttpKind::Streamable,
         }),
         timeout: None,

@@ -5,6 +5,7 @@ mod configs;
 mod faults;
 pub(crate) mod host;
 mod http;
+mod oauth;
 mod offers;
 mod runs;
 mod server_messages;
@@ -12,7 +13,7 @@ mod shutdown;
 mod starts;
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outlast::mcp::{
@@ -84,11 +85,12 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         supervisor: supervisor(),
         mask: Redactor::new(secrets.clone()),
         secrets,
-        http: Box::new(|url| {
+        http: Arc::new(|url| {
             let timers = outlast::model::RequestTimers::default();
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
                 .map_err(Into::into)
         }),
+        config_dir: folder.to_path_buf(),
         host: None,
     }
 }

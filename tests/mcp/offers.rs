@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outlast::rehearsal::Scenario;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::runs::{calls, config, status, succeeded, trial};
 use crate::support::stopwatch::Stopwatch;
@@ -84,10 +84,30 @@ async fn a_required_server_that_is_left_out_is_named_with_the_cause() {
 }
 
 #[tokio::test]
-async fn a_login_that_an_entry_describes_is_named_as_not_supported() {
-    let server = serve(Scenario::new().reply("Done."));
-    let config = config(&["well"], &json!({ "oauth": { "clientId": "x" } }));
-    let ended = RunBuilder::against(&server).args(["go", "--mcp-config", &config]).run().await;
-    let warnings = succeeded(&ended)["warnings"].to_string().replace('\\', "");
-    assert!(warnings.contains("\"oauth\" of the MCP server \"test\" has no effect"), "{warnings}");
+async fn what_an_entry_says_of_logins_is_obeyed_or_named() {
+    let http =
+        |oauth: Value| json!({ "type": "http", "url": "http://127.0.0.1:9", "oauth": oauth });
+    let client = json!({ "clientId": "x" });
+    let mut with_token = http(client.clone());
+    with_token["headers"] = json!({ "Authorization": "Bearer x" });
+    let table = [
+        (
+            json!({ "command": "true", "oauth": client }),
+            "has no effect: only servers with a \"url\"",
+        ),
+        (with_token, "has no effect: its \"headers\" or \"headersHelper\" give the token"),
+        (http(json!({ "clientID": "x" })), "\"clientID\" in \"oauth\" of the MCP server \"test\""),
+        (http(json!("x")), "its \"oauth\" is no object"),
+        (http(json!({ "clientSecret": "x" })), "its \"clientSecret\" needs a \"clientId\""),
+        (http(json!({ "callbackPort": 0 })), "its \"callbackPort\" is no port"),
+        (http(json!({ "scopes": 1 })), "its \"scopes\" are neither"),
+        (http(json!({ "authServerMetadataUrl": "http://x.example" })), "is no https:// address"),
+    ];
+    for (entry, wanted) in table {
+        let server = serve(Scenario::new().reply("Done."));
+        let config = json!({ "mcpServers": { "test": entry } }).to_string();
+        let ended = RunBuilder::against(&server).args(["go", "--mcp-config", &config]).run().await;
+        let warnings = succeeded(&ended)["warnings"].to_string().replace('\\', "");
+        assert!(warnings.contains(wanted), "{wanted}: {warnings}");
+    }
 }

@@ -424,6 +424,9 @@ def serve_http():
                 return self.fault(ARGUMENT.split(":")[1])
             if ARGUMENT == "login":
                 return self.reply(401, {"error": "unauthorized"})
+            if method == "server/discover" and ARGUMENT != "headers":
+                return self.reply(200, {"jsonrpc": "2.0", "id": ident, "error": {
+                    "code": -32601, "message": "there is a handshake"}})
             if ARGUMENT == "headers" and method == "initialize":
                 return self.reply(400, {"jsonrpc": "2.0", "id": ident, "error": {
                     "code": -32022, "message": "there is no handshake"}})

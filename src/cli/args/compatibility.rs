@@ -147,7 +147,8 @@ pub(super) fn has_optional_value(flag: &str) -> bool {
 pub(super) fn help_line() -> String {
     let flags = IGNORED.map(|ignored| ignored.flag).join(", ");
     format!(
-        "Commands of the reference: mcp list, mcp get NAME, plugin list, agents, auth status\n\n\
+        "Commands of the reference: mcp list, mcp get NAME, mcp login NAME, mcp logout NAME,\n\
+         plugin list, agents, auth status\n\n\
          Accepted without an effect: {flags}"
     )
 }

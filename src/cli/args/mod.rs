@@ -100,7 +100,7 @@ enum Command {
     Report(ReportArgs),
     /// Run many tasks, here or on an engine such as Slurm
     Batch(Box<BatchArgs>),
-    /// List the MCP servers of a run (list), or show one (get NAME)
+    /// List the MCP servers of a run (list), show one (get NAME), log in (login NAME) and out (logout NAME)
     #[command(hide = true)]
     Mcp(InspectWords),
     /// List the plugins of a run

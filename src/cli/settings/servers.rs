@@ -43,11 +43,12 @@ impl McpServers {
                 let pair = |(name, value): (&String, &String)| (name.into(), value.into());
                 secret_values(&variables.iter().map(pair).collect::<Variables>(), &[])
             }
-            ServerAddress::Http(HttpAddress { url, headers, .. }) => {
+            ServerAddress::Http(HttpAddress { url, headers, oauth, .. }) => {
+                let client = oauth.iter().filter_map(|oauth| oauth.client_secret.as_deref());
                 let values = headers.iter().map(|(_, value)| value);
                 let words = values.flat_map(|value| value.split_whitespace());
                 let words = words.filter(|word| word.len() >= SECRET_BYTES_MIN);
-                words.chain(secret_parts(url)).map(ToOwned::to_owned).collect()
+                words.chain(secret_parts(url)).chain(client).map(ToOwned::to_owned).collect()
             }
             ServerAddress::Host => Vec::new(),
         })
@@ -226,13 +227,8 @@ pub(super) fn resolve(
     for NamedServer { name, entry, author, place, column } in named {
         match ServerConfig::parse(&name, &entry, &lookup) {
             Ok((mut config, unset)) => {
-                if entry.get("oauth").is_some_and(|oauth| !oauth.is_null()) {
-                    warnings.push(format!(
-                        "{place}:{column}: \"oauth\" of the MCP server {name:?} has no effect: an \
-                         unattended run cannot log in; put a token into its \"headers\", or a \
-                         command that prints one into its \"headersHelper\""
-                    ));
-                }
+                let at = format!("{place}:{column}");
+                warnings.extend(oauth_warnings(&at, &config, &entry));
                 config.disabled |= author.is_repository() && !approval.admits(&name);
                 config.trusted = !author.is_repository();
                 for variable in unset {
@@ -273,6 +269,34 @@ pub(super) fn resolve(
     servers.extend(others);
     let required = required(args);
     McpServers { servers, required, skipped, timers, places, warnings, shown }
+}
+
+/// What the `oauth` of an entry has no effect on.
+fn oauth_warnings(at: &str, server: &ServerConfig, entry: &Value) -> Vec<String> {
+    if entry.get("oauth").is_none_or(Value::is_null) {
+        return Vec::new();
+    }
+    let name = &server.name;
+    let useless = |why: &str| {
+        vec![format!("{at}: \"oauth\" of the MCP server {name:?} has no effect: {why}")]
+    };
+    match &server.place {
+        ServerAddress::Program { .. } | ServerAddress::Host => {
+            useless("only servers with a \"url\" have logins; remove it")
+        }
+        ServerAddress::Http(address) if !address.takes_login() => {
+            useless("its \"headers\" or \"headersHelper\" give the token; remove one of the two")
+        }
+        ServerAddress::Http(_) => {
+            let unknown = mcp::unknown_oauth_keys(entry).into_iter();
+            let told = unknown.map(|key| {
+                format!(
+                    "{at}: {key:?} in \"oauth\" of the MCP server {name:?} is not known: remove it"
+                )
+            });
+            told.collect()
+        }
+    }
 }
 
 /// Checks that the required servers exist.

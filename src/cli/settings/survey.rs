@@ -19,6 +19,7 @@ use crate::config::kinds::Span;
 use crate::config::managed;
 use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
+use crate::mcp::ServerConfig;
 use crate::model::BaseUrl;
 use crate::recovery::Limits;
 
@@ -52,6 +53,8 @@ pub struct SettingsSurvey {
     /// Agents, commands and skills.
     pub library: PromptLibrary,
     pub plugins: Vec<Plugin>,
+    /// The MCP servers. They may hold secrets.
+    pub servers: Vec<ServerConfig>,
     /// Unknown variables with a prefix of ours.
     pub unknown_variables: Vec<String>,
 }
@@ -102,6 +105,7 @@ pub fn survey_with_managed(
         limits,
         warnings,
         server_warnings: mcp.warnings,
+        servers: mcp.servers,
         credentials: found,
         model,
         pass_env: inputs.config.pass_env.0.clone(),

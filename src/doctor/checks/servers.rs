@@ -108,8 +108,8 @@ fn check_server(
             about(&format!("it requires a login (needs auth): {why}")),
             TOOLS_MISSING,
             format!(
-                "a run cannot log in: put a token into the \"headers\" of {name} in {source}, \
-                 for example \"Authorization\": \"Bearer ${{TOKEN}}\""
+                "a run cannot log in: run `outlast mcp login {name}`, or put a token into its \
+                 \"headers\" in {source}, for example \"Authorization\": \"Bearer ${{TOKEN}}\""
             ),
         ),
         ServerStatus::Pending if run_wait > START_MAX && standing.why.is_none() => {

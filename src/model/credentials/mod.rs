@@ -14,7 +14,6 @@ mod credential;
 mod fault;
 mod grant;
 mod helper;
-mod lock;
 mod login;
 mod oauth;
 mod provider;

@@ -26,6 +26,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
+use crate::process::{FileLock, LockError};
 use crate::recovery::{Fault, FaultKind};
 use crate::secrets::KnownSecrets;
 
@@ -34,7 +35,6 @@ use super::super::proxies::Proxies;
 use super::credential::Renewal;
 use super::fault::{issuer_unreachable, missing_credential};
 use super::grant::TokenRequest;
-use super::lock::{FileLock, LockError};
 use super::login::{Login, LoginError, LoginFile, append_suffix};
 use super::secret::Secret;
 use super::store::{ReplacementFile, complete_replacement};

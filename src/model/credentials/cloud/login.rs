@@ -13,7 +13,6 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::credential::Renewal;
-use super::super::lock::FileLock;
 use super::super::secret::Secret;
 use super::aws_exchange;
 use super::aws_identity::AwsIdentity;
@@ -24,6 +23,7 @@ use super::token::{CloudToken, hex};
 use super::token_http::{TokenSurroundings, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
+use crate::process::FileLock;
 use crate::process::file_reads;
 use crate::recovery::{Fault, FaultKind};
 

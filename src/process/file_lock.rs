@@ -17,13 +17,13 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The file is never removed: otherwise one process could lock the old file and another the new
 /// one.
 #[derive(Debug)]
-pub(super) struct FileLock {
+pub struct FileLock {
     _file: File,
 }
 
 /// Why a lock could not be acquired.
 #[derive(Debug)]
-pub(super) enum LockError {
+pub enum LockError {
     /// Another process holds it; its process id, if the file names it.
     Held(Option<u32>),
     Unusable(io::Error),
@@ -31,7 +31,7 @@ pub(super) enum LockError {
 
 impl FileLock {
     /// Acquires the lock, waiting no longer than `patience`.
-    pub(super) async fn take(path: &Path, patience: Duration) -> Result<Self, LockError> {
+    pub async fn take(path: &Path, patience: Duration) -> Result<Self, LockError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -1,0 +1,355 @@
+//! The token of a server in a run: renewed before it ends and when the server rejects it, by one
+//! process at a time, once for all that share the login.
+//!
+//! ```text
+//!          ends soon, or 401
+//!                 │
+//!          take the lock ──── timeout ──► temporary fault
+//!                 │
+//!         read the file again ── another token ──► use it
+//!                 │ the same
+//!         make the new file, ask for a token ──── refused ──► a person must log in
+//!                 │
+//!         write, sync, rename ──► use it
+//! ```
+//!
+//! Cancelling the caller does not cancel a renewal: the old refresh token may already be spent.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+use tempfile::NamedTempFile;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::{Instant, timeout};
+
+use crate::process::{FileLock, LockError};
+
+use super::exchange::{TokenSource, demanded_scope};
+use super::fault::OAuthFault;
+use super::settings::OAuthSettings;
+use super::token_file::{GrantKind, SavedLogin};
+use crate::mcp::environment::LoginEnvironment;
+
+/// How long before its end a token is renewed: clocks differ, and requests take time.
+const MARGIN: Duration = Duration::from_mins(1);
+
+/// How long a failed early renewal is not tried again, while the token is good.
+const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
+
+/// The time limit of one renewal, all its requests included.
+const RENEWAL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How long to wait while another process renews: longer than it may take, to use what it got.
+const LOCK_PATIENCE: Duration = Duration::from_secs(70);
+
+/// The tokens of a server.
+pub(in crate::mcp) struct AccessTokens {
+    source: Arc<TokenSource>,
+    held: Arc<Mutex<HeldLogin>>,
+}
+
+/// A token as it is sent. It is never displayed.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::mcp) struct BearerToken(String);
+
+/// What this process knows of the login.
+#[derive(Default)]
+struct HeldLogin {
+    is_read: bool,
+    login: Option<SavedLogin>,
+    /// The token that the server rejected last.
+    rejected: Option<String>,
+    /// The refresh token that was refused, and why.
+    refused: Option<(String, OAuthFault)>,
+    no_early_renewal_before: Option<Instant>,
+}
+
+type HeldGuard = OwnedMutexGuard<HeldLogin>;
+
+/// Whether a token must be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RenewalNeed {
+    None,
+    /// It is good, but ends soon.
+    Soon,
+    Now,
+}
+
+impl AccessTokens {
+    pub(in crate::mcp) fn new(
+        server: &str,
+        url: Url,
+        settings: OAuthSettings,
+        around: &LoginEnvironment,
+    ) -> Self {
+        let source = Arc::new(TokenSource::new(server, url, settings, around));
+        Self { source, held: Arc::default() }
+    }
+
+    /// The token for a request, renewed if it ends. `None`: there is no login yet, and the server may
+    /// need none.
+    ///
+    /// # Errors
+    /// There is a login that cannot be used.
+    pub(in crate::mcp) async fn token(&self) -> Result<Option<BearerToken>, OAuthFault> {
+        let mut held = Arc::clone(&self.held).lock_owned().await;
+        if !held.is_read {
+            held.adopt(self.source.usable_login()?, &self.source);
+        }
+        let held = match held.renewal_need(SystemTime::now()) {
+            RenewalNeed::None => held,
+            // If another process holds the lock, it is renewing; the next request uses its result.
+            RenewalNeed::Soon => {
+                let (mut held, renewed) = self.renew_held(held, Duration::ZERO, None).await;
+                if renewed.is_err() {
+                    held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
+                }
+                held
+            }
+            RenewalNeed::Now => {
+                let (held, renewed) = self.renew_held(held, LOCK_PATIENCE, None).await;
+                renewed?;
+                held
+            }
+        };
+        Ok(held.token())
+    }
+
+    /// Another token than one that the server rejected, or than none. `None`: there can be none
+    /// without a person.
+    ///
+    /// # Errors
+    /// The authorization server gives none.
+    pub(in crate::mcp) async fn renew(
+        &self,
+        rejected: Option<&BearerToken>,
+        challenge: Option<&str>,
+    ) -> Result<Option<BearerToken>, OAuthFault> {
+        let mut held = Arc::clone(&self.held).lock_owned().await;
+        let in_hand = held.token();
+        if in_hand.is_some() && in_hand.as_ref() != rejected {
+            // Another request has renewed it meanwhile.
+            return Ok(in_hand);
+        }
+        held.rejected = rejected.map(|token| token.0.clone());
+        if self.source.client().is_none() && self.source.usable_login()?.is_none() {
+            return Ok(None);
+        }
+        let challenge = challenge.map(ToOwned::to_owned);
+        let (held, renewed) = self.renew_held(held, LOCK_PATIENCE, challenge).await;
+        renewed?;
+        Ok(held.token())
+    }
+
+    async fn renew_held(
+        &self,
+        held: HeldGuard,
+        patience: Duration,
+        challenge: Option<String>,
+    ) -> (HeldGuard, Result<(), OAuthFault>) {
+        let lock = match self.source.file.lock(patience).await {
+            Ok(lock) => Some(lock),
+            // A client that identifies itself needs no file: it only asks more often without.
+            Err(LockError::Unusable(_)) if self.source.client().is_some() => None,
+            Err(error) => return (held, Err(self.source.lock_fault(&error, patience))),
+        };
+        let renewal = Renewal { source: Arc::clone(&self.source), challenge, lock };
+        let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
+            let held = Arc::clone(&self.held).lock_owned().await;
+            let why = "the renewal of the login was aborted".to_owned();
+            return (held, Err(OAuthFault::Temporary(why)));
+        };
+        ended
+    }
+}
+
+impl BearerToken {
+    /// The value of the header that has it. `None`: it cannot be in one.
+    pub(in crate::mcp) fn header(&self) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+impl HeldLogin {
+    fn adopt(&mut self, login: Option<SavedLogin>, source: &TokenSource) {
+        if let Some(login) = &login {
+            source.hide(login);
+        }
+        (self.login, self.is_read, self.no_early_renewal_before) = (login, true, None);
+    }
+
+    fn renewal_need(&self, now: SystemTime) -> RenewalNeed {
+        let Some(login) = &self.login else { return RenewalNeed::None };
+        let is_renewable =
+            login.grant == GrantKind::ClientCredentials || login.refresh_token().is_some();
+        // A token that cannot be renewed is sent, and the server decides.
+        if !is_renewable {
+            return RenewalNeed::None;
+        }
+        // One that lives shorter than the margin must not be renewed with every request.
+        let margin = login.lifetime().map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
+        let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+        if !login.is_valid_for(now, Duration::ZERO) {
+            RenewalNeed::Now
+        } else if login.is_valid_for(now, margin) || rests {
+            RenewalNeed::None
+        } else {
+            RenewalNeed::Soon
+        }
+    }
+
+    fn token(&self) -> Option<BearerToken> {
+        let token = self.login.as_ref()?.access_token()?;
+        Some(BearerToken(token.to_owned()))
+    }
+}
+
+/// A renewal that runs under the lock.
+struct Renewal {
+    source: Arc<TokenSource>,
+    challenge: Option<String>,
+    lock: Option<FileLock>,
+}
+
+impl Renewal {
+    async fn run(self, mut held: HeldGuard) -> (HeldGuard, Result<(), OAuthFault>) {
+        let late = || {
+            let seconds = RENEWAL_TIMEOUT.as_secs();
+            let why = format!("its authorization server gave no token within {seconds} s");
+            Err(OAuthFault::Temporary(why))
+        };
+        let renewed = timeout(RENEWAL_TIMEOUT, self.renew(&mut held)).await;
+        let result = renewed.unwrap_or_else(|_| late());
+        // Released only now: what was saved must be seen by the next process.
+        drop(self.lock);
+        (held, result)
+    }
+
+    async fn renew(&self, held: &mut HeldLogin) -> Result<(), OAuthFault> {
+        let source = &self.source;
+        let there = source.usable_login()?;
+        let in_hand = held.login.as_ref().and_then(SavedLogin::access_token);
+        if let Some(there) = &there
+            && there.access_token() != in_hand
+            && there.access_token() != held.rejected.as_deref()
+            && there.is_valid_for(SystemTime::now(), Duration::ZERO)
+        {
+            held.adopt(Some(there.clone()), source);
+            return Ok(());
+        }
+        let login = match (there, source.client()) {
+            (Some(there), _) if there.grant == GrantKind::Login => {
+                self.renew_login(held, there).await?
+            }
+            (before, Some(client)) => {
+                let challenge = self.challenge.as_deref();
+                let login = source.client_token(client, before.as_ref(), challenge).await?;
+                source.hide(&login);
+                // Without the file each run asks by itself.
+                let _ = source.file.prepare().and_then(|new| source.file.commit(new, &login));
+                login
+            }
+            (Some(_) | None, None) => return Err(source.gone()),
+        };
+        held.adopt(Some(login), source);
+        Ok(())
+    }
+
+    async fn renew_login(
+        &self,
+        held: &mut HeldLogin,
+        there: SavedLogin,
+    ) -> Result<SavedLogin, OAuthFault> {
+        let source = &self.source;
+        let challenge = self.challenge.as_deref();
+        if let Some(scope) = challenge.and_then(|it| demanded_scope(it, &source.url)) {
+            let mut wanted = there;
+            wanted.wanted_scope = Some(scope.clone());
+            source.save(source.prepare()?, &wanted)?;
+            return Err(OAuthFault::Permanent(format!(
+                "it demands the scope {scope:?}, which the login does not have"
+            )));
+        }
+        let Some(refresh) = there.refresh_token().map(ToOwned::to_owned) else {
+            let why = "the login has ended, and came without a refresh token";
+            return Err(OAuthFault::Permanent(why.to_owned()));
+        };
+        if let Some((refused, fault)) = &held.refused
+            && *refused == refresh
+        {
+            return Err(fault.clone());
+        }
+        let new = source.prepare()?;
+        match source.refresh(&there, challenge).await {
+            Ok(login) => {
+                source.hide(&login);
+                source.save(new, &login)?;
+                Ok(login)
+            }
+            Err(fault @ OAuthFault::Permanent(_)) => {
+                held.refused = Some((refresh, fault.clone()));
+                Err(fault)
+            }
+            Err(fault @ OAuthFault::Temporary(_)) => Err(fault),
+        }
+    }
+}
+
+impl TokenSource {
+    /// The saved login, unless its client is not configured any more.
+    fn usable_login(&self) -> Result<Option<SavedLogin>, OAuthFault> {
+        let path = self.file.path().display();
+        let login = self.file.load().map_err(|error| {
+            OAuthFault::Permanent(format!("the login in {path} cannot be read: {error}"))
+        })?;
+        let own = self.client().map(|(id, _)| id);
+        Ok(login.filter(|login| match login.grant {
+            GrantKind::Login => true,
+            GrantKind::ClientCredentials => own == Some(&login.credentials.client_id),
+        }))
+    }
+
+    fn prepare(&self) -> Result<NamedTempFile, OAuthFault> {
+        self.file.prepare().map_err(|error| self.unsaved(&error))
+    }
+
+    fn save(&self, new: NamedTempFile, login: &SavedLogin) -> Result<(), OAuthFault> {
+        self.file.commit(new, login).map_err(|error| self.unsaved(&error))
+    }
+
+    fn unsaved(&self, error: &io::Error) -> OAuthFault {
+        let path = self.file.path().display();
+        OAuthFault::Permanent(format!(
+            "the login is not renewed, since {path} cannot be written: {error}"
+        ))
+    }
+
+    fn gone(&self) -> OAuthFault {
+        OAuthFault::Permanent(format!(
+            "there is no login in {} any more",
+            self.file.path().display()
+        ))
+    }
+
+    fn lock_fault(&self, error: &LockError, patience: Duration) -> OAuthFault {
+        let path = self.file.path().display();
+        match error {
+            LockError::Held(by) => {
+                let by = by.map_or_else(String::new, |id| format!(" {id}"));
+                let seconds = patience.as_secs();
+                OAuthFault::Temporary(format!(
+                    "the login in {path} is being renewed by another process{by}, for more than \
+                     {seconds} s"
+                ))
+            }
+            LockError::Unusable(error) => OAuthFault::Permanent(format!(
+                "the login in {path} cannot be renewed, since it cannot be locked: {error}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Access to servers that want an OAuth login. The protocol is that of the crate `rmcp`; what is here
+//! gives it our HTTP client, keeps its tokens in files of the user, and renews them: by one process
+//! at a time, once for all processes.
+//!
+//! ```text
+//! entry: clientId, clientSecret ─┐
+//! outlast mcp login NAME ────────┴► TokenFile ─► AccessTokens ─► headers of a request
+//!                                       ▲              │ expired, or 401
+//!                                       └── save ── lock, read again, exchange (rmcp)
+//! ```
+
+mod access_tokens;
+mod device;
+mod exchange;
+mod fault;
+mod login;
+mod redirect;
+mod settings;
+mod token_file;
+mod token_http;
+
+pub(super) use access_tokens::{AccessTokens, BearerToken};
+pub(super) use exchange::is_metadata_address;
+pub(super) use fault::OAuthFault;
+pub use login::{LoginError, LoginWay, PendingLogin, begin_login};
+pub use settings::{OAuthSettings, unknown_oauth_keys};
+pub use token_file::{LoginFolder, LoginState};

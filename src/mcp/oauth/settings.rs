@@ -1,0 +1,29 @@
+//! The `oauth` of an entry of `mcpServers`.
+
+use serde_json::Value;
+
+/// How a run gets its access to a server. It may hold a secret, and is not shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OAuthSettings {
+    /// The identifier of a client that was registered beforehand, or the address of its metadata.
+    pub client_id: Option<String>,
+    /// Its secret. With it, a run needs no login: it asks for a token as the client itself.
+    pub client_secret: Option<String>,
+    /// The port of the address that the authorization server sends the user's browser back to.
+    pub callback_port: Option<u16>,
+    /// The scopes to ask for, instead of those that the server names.
+    pub scopes: Vec<String>,
+    /// The address of the authorization server's metadata, instead of the one that is discovered.
+    pub metadata_url: Option<String>,
+}
+
+/// The keys of `oauth` that have a meaning.
+const KEYS: [&str; 5] =
+    ["clientId", "clientSecret", "callbackPort", "scopes", "authServerMetadataUrl"];
+
+/// The keys in the `oauth` of an entry that have no meaning.
+pub fn unknown_oauth_keys(entry: &Value) -> Vec<&str> {
+    let members = entry["oauth"].as_object();
+    let keys = members.into_iter().flatten().map(|(key, _)| key.as_str());
+    keys.filter(|key| !KEYS.contains(key)).collect()
+}

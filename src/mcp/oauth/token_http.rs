@@ -1,0 +1,158 @@
+//! The HTTP client of the login protocol: the run's own one, with its proxies and certificates.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use oauth2::{HttpRequest, HttpResponse};
+use reqwest::{Request, Response, Url};
+use rmcp::transport::auth::{
+    OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy,
+    OAuthHttpRequest,
+};
+
+use crate::secrets::Redactor;
+
+use super::super::call_error::classify_client_error;
+use super::super::environment::HttpClientFactory;
+use super::super::server_client::{EVENTS, content_type, read, redirect_target};
+
+/// The time limit of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The largest answer, in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The most redirects of a request that may follow them.
+const REDIRECTS_MAX: usize = 3;
+
+/// Sends the requests of the login protocol.
+pub(super) struct TokenHttp {
+    http: Arc<HttpClientFactory>,
+    mask: Redactor,
+    /// Whether the last request failed in a way that may pass.
+    is_temporary: AtomicBool,
+    /// Why the last request had no answer: errors of the protocol do not repeat it.
+    failure: Mutex<Option<String>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct TokenHttpError(String);
+
+impl TokenHttp {
+    pub(super) fn new(http: Arc<HttpClientFactory>, mask: Redactor) -> Self {
+        let (is_temporary, failure) = (AtomicBool::new(false), Mutex::default());
+        Self { http, mask, is_temporary, failure }
+    }
+
+    /// Why the last request failed, if it did in a way that may pass.
+    pub(super) fn temporary_failure(&self) -> Option<String> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().filter(|_| self.is_temporary.load(Ordering::Relaxed))
+    }
+
+    fn record(&self, failure: Option<String>, is_temporary: bool) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        self.is_temporary.store(is_temporary, Ordering::Relaxed);
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) async fn read_document(&self, url: &Url) -> Result<Vec<u8>, OAuthHttpClientError> {
+        let request = Request::new(reqwest::Method::GET, url.clone());
+        let response = self.send(request, OAuthHttpRedirectPolicy::Follow).await?;
+        if !response.status().is_success() {
+            return Err(TokenHttpError(format!("it answered HTTP {}", response.status())).into());
+        }
+        self.body(response).await
+    }
+
+    /// Sends a request; its answer may say anything.
+    pub(super) async fn send(
+        &self,
+        mut request: Request,
+        redirects: OAuthHttpRedirectPolicy,
+    ) -> Result<Response, OAuthHttpClientError> {
+        let mut followed = 0;
+        loop {
+            let url = request.url().clone();
+            if request.body().is_some() && !is_protected(&url) {
+                let why = "its authorization server has no https:// address, and tokens are not \
+                           sent over a network unencrypted";
+                self.record(Some(why.to_owned()), false);
+                return Err(TokenHttpError(why.to_owned()).into());
+            }
+            let client = (self.http)(url.as_str())?;
+            let again = request.try_clone();
+            *request.timeout_mut() = Some(REQUEST_TIMEOUT);
+            let response = client.execute(request).await.map_err(|error| {
+                let why = classify_client_error(&error, &self.mask).into_text();
+                let host = url.host_str().unwrap_or_default();
+                let why = format!("its authorization server ({host}): {why}");
+                self.record(Some(why.clone()), true);
+                TokenHttpError(why)
+            })?;
+            // Any other policy must not lead a secret elsewhere.
+            let follows = redirects == OAuthHttpRedirectPolicy::Follow;
+            let next = redirect_target(&response, &url).filter(|_| follows);
+            match (next, again) {
+                (Some(next), Some(mut again)) if followed < REDIRECTS_MAX => {
+                    *again.url_mut() = next;
+                    (request, followed) = (again, followed + 1);
+                }
+                _ => {
+                    self.record_status(&response);
+                    return Ok(response);
+                }
+            }
+        }
+    }
+
+    /// The whole answer to a request of the protocol.
+    pub(super) async fn answer(
+        &self,
+        request: HttpRequest,
+        redirects: OAuthHttpRedirectPolicy,
+    ) -> Result<HttpResponse, OAuthHttpClientError> {
+        let request = Request::try_from(request.map(reqwest::Body::from))?;
+        let response = self.send(request, redirects).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut answer = HttpResponse::new(self.body(response).await?);
+        (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
+        Ok(answer)
+    }
+
+    fn record_status(&self, response: &Response) {
+        let (status, host) = (response.status(), response.url().host_str().unwrap_or_default());
+        let is_temporary = status.is_server_error() || matches!(status.as_u16(), 408 | 429);
+        let failure = format!("its authorization server ({host}) answered HTTP {status}");
+        self.record((!status.is_success()).then_some(failure), is_temporary);
+    }
+
+    async fn body(&self, response: Response) -> Result<Vec<u8>, OAuthHttpClientError> {
+        // What a server sends on its own does not end.
+        if content_type(&response) == EVENTS {
+            return Ok(Vec::new());
+        }
+        let read = read(response, ANSWER_BYTES_MAX).await;
+        read.map_err(|_| TokenHttpError("its answer broke off, or is too large".to_owned()).into())
+    }
+}
+
+impl OAuthHttpClient for TokenHttp {
+    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        Box::pin(self.answer(request.request, request.redirect_policy))
+    }
+}
+
+/// Whether an address may get secrets: https, or on this machine.
+pub(super) fn is_protected(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let is_loopback = host == "localhost"
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|it: std::net::IpAddr| it.is_loopback());
+    url.scheme() == "https" || url.scheme() == "http" && is_loopback
+}
