@@ -171,10 +171,10 @@ impl CloudSources<'_> {
                 AwsIdentity::bedrock_url(region, self.variables, home(self.variables).as_deref())
                     .map_err(|error| format!("the address of {}: {error}", service.name()))?
             }
-            (None, ServiceKind::Messages)
-            | (None, ServiceKind::Vertex { .. } | ServiceKind::Foundry { .. }) => {
-                service.base_url()
-            }
+            (
+                None,
+                ServiceKind::Messages | ServiceKind::Vertex { .. } | ServiceKind::Foundry { .. },
+            ) => service.base_url(),
         };
         BaseUrl::parse(&base_url)
             .map_err(|error| format!("the address of {}: {error}", service.name()))?;

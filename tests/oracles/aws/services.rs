@@ -124,7 +124,7 @@ fn sso(id: &str) -> (u16, String) {
     (200, body)
 }
 
-/// The id of the key names the role, and whoever assumed it.
+/// The id of the key names the role, and the identity that assumed it.
 fn sts(request: &str) -> (u16, String) {
     let field = |name: &str| {
         let (_, rest) = request.split_once(&format!("{name}="))?;

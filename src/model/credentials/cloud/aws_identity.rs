@@ -344,7 +344,7 @@ mod tests {
         ] {
             let name = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
             let identity = AwsIdentity {
-                variables: Variables::from([(name.into(), path.into())]),
+                variables: [(name.into(), path.into())].into_iter().collect(),
                 home: None,
                 region: "us-east-1".to_owned(),
                 auth_refresh: None,

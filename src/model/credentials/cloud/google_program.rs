@@ -38,15 +38,14 @@ pub(super) async fn token(
              {ALLOW_PROGRAMS}=1; set it if the file is your own"
         )));
     }
-    let millis = match &program["timeout_millis"] {
-        Value::Null => None,
-        value => Some(value.as_u64().filter(|millis| TIMEOUT_MILLIS.contains(millis)).ok_or_else(
-            || {
-                invalid(
-                    "timeout_millis must be from 5000 to 120000; correct the Google credentials",
-                )
-            },
-        )?),
+    let millis = &program["timeout_millis"];
+    let limit = match millis.as_u64().filter(|millis| TIMEOUT_MILLIS.contains(millis)) {
+        Some(millis) => Duration::from_millis(millis),
+        None if millis.is_null() => TIMEOUT,
+        None => {
+            let wrong = "timeout_millis must be from 5000 to 120000; correct the credentials";
+            return Err(invalid(wrong));
+        }
     };
     let output_file = program["output_file"].as_str().filter(|file| !file.is_empty());
     if let Some(file) = output_file
@@ -56,7 +55,7 @@ pub(super) async fn token(
         return Ok(token);
     }
     let helper = HelperCommand {
-        limit: millis.map_or(TIMEOUT, Duration::from_millis),
+        limit,
         variables: variables(credentials, output_file),
         ..HelperCommand::new(command)
     };
