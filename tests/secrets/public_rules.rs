@@ -79,7 +79,7 @@ const RULES: &[(&str, &str)] = &[
     ("shopify-access-token", "shp(at|ca|pa|ss)_[a-fA-F0-9]{32}"),
     ("slack-app-token", "xapp-[0-9]-[A-Z0-9]{9,11}-[0-9]{13}-[a-z0-9]{64}"),
     ("slack-bot-token", "xoxb-[0-9]{10,13}-[0-9]{10,13}[a-zA-Z0-9-]{20,40}"),
-    ("slack-config-access-token", "xoxe.xox[bp]-[0-9]-[A-Z0-9]{163,166}"),
+    ("slack-config-access-token", "xoxe\\.xox[bp]-[0-9]-[A-Z0-9]{163,166}"),
     ("slack-user-token", "xox[pe](-[0-9]{10,13}){3}-[a-zA-Z0-9-]{28,34}"),
     (
         "slack-webhook-url",
