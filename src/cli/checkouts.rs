@@ -5,6 +5,7 @@ use std::env;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::time::{Instant, sleep};
 
 use crate::checkout::{GitError, GitStep, Worktree, WorktreeName};
@@ -39,8 +40,7 @@ pub(super) async fn enter_worktree(
     let opening = Worktree::open(&name, &context.cwd, &context.variables);
     let Worktree { path, new_branch } =
         wait_for_git("adding the worktree", &context, opening).await?;
-    env::set_current_dir(&path)
-        .map_err(|error| UsageError::new(format!("{}: {error}", path.display())))?;
+    env::set_current_dir(&path).with_context(|| path.display().to_string())?;
     if !args.output.quiet && !is_stderr_stdout() {
         let branch =
             new_branch.map_or_else(String::new, |name| format!(", on the new branch {name}"));

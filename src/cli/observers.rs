@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
+use anyhow::Context;
+
 use crate::agent::{Observer, RunEvent};
 
 use super::args::Verbosity;
@@ -30,9 +32,8 @@ impl RunJob {
             log_libraries(self.shared.stderr.clone(), filter);
             return Ok(None);
         };
-        let file = place.append().map_err(|error| {
-            UsageError::new(format!("--debug-file {}: {error}", place.path().display()))
-        })?;
+        let name = || format!("--debug-file {}", place.path().display());
+        let file = place.append().with_context(name)?;
         let clock = self.clock;
         let limits = RunLimits { budget: self.settings.budget, time: self.limit };
         let now = move || WallTime::from_clock(&clock);

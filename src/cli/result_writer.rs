@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -147,7 +148,7 @@ impl RunJob {
             Ok(()) => self.write_last_message(&report).await,
             Err(why) => Err(why),
         };
-        let ending = match written {
+        let ending = match written.map_err(|error| format!("{error:#}")) {
             Ok(()) => ending,
             Err(why) if report.verdict().is_error() => {
                 self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&why)));
@@ -371,17 +372,16 @@ impl RunJob {
     }
 
     /// Writes the result file, unless it is that of the process which has taken the session over.
-    async fn write_own_result(&self, ending: &RunOutcome, object: Value) -> Result<(), String> {
+    async fn write_own_result(&self, ending: &RunOutcome, object: Value) -> anyhow::Result<()> {
         let is_foreign = matches!(ending.journal, JournalHealth::TakenOver(_));
         if is_foreign && self.settings.output.result_file.is_some() {
-            let why = "the result file was left to the process that took the session over";
-            return Err(why.to_owned());
+            anyhow::bail!("the result file was left to the process that took the session over");
         }
         self.write_result_in_time(object, ResultRetention::Synced).await
     }
 
     /// Writes the answer to the file of `--last-message-file`, within a time limit for slow disks.
-    async fn write_last_message(&self, report: &ResultReport<'_>) -> Result<(), String> {
+    async fn write_last_message(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
         let Some(file) = self.settings.output.last_message_file.clone() else { return Ok(()) };
         let path = file.path().display().to_string();
         let text = self.shared.mask.redact(&report.answer());
@@ -389,11 +389,11 @@ impl RunJob {
         let writing =
             tokio::task::spawn_blocking(move || file.write(&text, ResultRetention::Synced));
         let written = match tokio::time::timeout(SLOW_DISK, writing).await {
-            Ok(Ok(written)) => written.map_err(|error| format!("{error:#}")),
-            Ok(Err(_panic)) => Err(last_panic().to_string()),
-            Err(_late) => Err("its disk hangs".to_owned()),
+            Ok(Ok(written)) => written,
+            Ok(Err(_panic)) => Err(anyhow!("{}", last_panic())),
+            Err(_late) => Err(anyhow!("its disk hangs")),
         };
-        written.map_err(|why| format!("--last-message-file {path} could not be written: {why}"))
+        written.with_context(|| format!("--last-message-file {path} could not be written"))
     }
 
     /// Writes the result file, within a time limit for slow disks.
@@ -401,7 +401,7 @@ impl RunJob {
         &self,
         object: Value,
         how: ResultRetention,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         if self.settings.output.result_file.is_none() {
             return Ok(());
         }
@@ -417,13 +417,13 @@ impl RunJob {
         };
         tokio::select! {
             biased;
-            kept = keeping => return kept.unwrap_or_else(|_| Err(last_panic().to_string())),
+            kept = keeping => return kept.unwrap_or_else(|_| Err(anyhow!("{}", last_panic()))),
             () = hurry => {}
             () = tokio::time::sleep(SLOW_DISK) => {}
         }
         // From here on the result reports that there is no file.
         claim.take();
-        Err(RESULT_FILE_TIMEOUT.to_owned())
+        Err(anyhow!(RESULT_FILE_TIMEOUT))
     }
 
     /// Writes the result file, unless its place was claimed meanwhile.
@@ -432,7 +432,7 @@ impl RunJob {
         object: &Value,
         how: ResultRetention,
         claim: &Claim,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         let Some(file) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.redact_json(&mut object);
@@ -441,9 +441,8 @@ impl RunJob {
             anyhow::ensure!(claim.take(), RESULT_FILE_TIMEOUT);
             staged.publish(how)
         });
-        written.map_err(|error| {
-            format!("the result file {} could not be written: {error:#}", file.path().display())
-        })
+        let place = || format!("the result file {} could not be written", file.path().display());
+        written.with_context(place)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context;
 use tokio::time::Instant;
 
 use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
@@ -458,10 +459,8 @@ impl RunJob {
             })?;
         }
         let create = |file: &OutputFile| {
-            HeartbeatFile::create(file).map_err(|error| {
-                let path = file.path().display();
-                UsageError::new(format!("--heartbeat-file {path}: {error}"))
-            })
+            let place = || format!("--heartbeat-file {}", file.path().display());
+            HeartbeatFile::create(file).with_context(place)
         };
         let probe = settings.output.heartbeat_file.as_ref().map(create).transpose()?;
         Ok((setup, resumption, probe))

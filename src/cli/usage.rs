@@ -40,6 +40,13 @@ pub(super) enum UsageErrorKind {
     Internal,
 }
 
+impl From<anyhow::Error> for UsageError {
+    /// A mistake in what we were given: the places that were added as context, and the cause.
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(format!("{error:#}"))
+    }
+}
+
 impl UsageError {
     /// A mistake in what we were given. `message` becomes one line, whatever it holds.
     pub fn new(message: impl Into<String>) -> Self {

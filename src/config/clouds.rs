@@ -165,7 +165,17 @@ impl CloudSources<'_> {
             }
         };
         let base_url = base_url.map(str::to_owned).or(own_url);
-        let base_url = base_url.unwrap_or_else(|| service.base_url());
+        let base_url = match (base_url, &service) {
+            (Some(url), _) => url,
+            (None, ServiceKind::Bedrock { region }) => {
+                AwsIdentity::bedrock_url(region, self.variables, home(self.variables).as_deref())
+                    .map_err(|error| format!("the address of {}: {error}", service.name()))?
+            }
+            (
+                None,
+                ServiceKind::Messages | ServiceKind::Vertex { .. } | ServiceKind::Foundry { .. },
+            ) => service.base_url(),
+        };
         BaseUrl::parse(&base_url)
             .map_err(|error| format!("the address of {}: {error}", service.name()))?;
         let credential = if is_enabled(self.variables, skipped) {

@@ -32,12 +32,18 @@ const OTHERS: &[(&str, &str)] = &[
         of the AWS credential chain count, too."),
     ("AWS_BEARER_TOKEN_BEDROCK", "An API key of Bedrock; outranks AWS credentials."),
     ("ANTHROPIC_BEDROCK_BASE_URL", "Where Bedrock is, instead of its public address."),
+    ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME, AWS_ENDPOINT_URL", "The same for all programs that use AWS; \
+        outranked by ANTHROPIC_BEDROCK_BASE_URL."),
+    ("AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT", "true: the hosts of AWS with validated \
+        cryptography, or those with IPv6, are asked."),
     ("CLOUD_ML_REGION", "The region of Vertex AI: global, us, eu, or one like europe-west1."),
     ("ANTHROPIC_VERTEX_PROJECT_ID, GOOGLE_CLOUD_PROJECT, GCLOUD_PROJECT", "The project of Vertex \
         AI; without them, that of the credentials."),
     ("ANTHROPIC_VERTEX_BASE_URL", "Where Vertex AI is, with /v1, instead of its public address."),
     ("GOOGLE_APPLICATION_CREDENTIALS", "The file of Google credentials; without it, those of \
         gcloud, or the metadata server."),
+    ("GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES", "1: a file of Google credentials may name a \
+        program that is run."),
     ("ANTHROPIC_FOUNDRY_RESOURCE", "The resource of Foundry."),
     ("ANTHROPIC_FOUNDRY_BASE_URL", "Where Foundry is, instead of the address of a resource."),
     ("ANTHROPIC_FOUNDRY_API_KEY", "The key of the Foundry resource; without it, a Microsoft Entra \

@@ -34,8 +34,8 @@ pub use base_url::{BaseUrl, EndpointError};
 pub use client::ModelClient;
 pub use client::probe::{ProbeAnswer, ProbeRefusal};
 pub use credentials::{
-    AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity, HelperCommand, Login,
-    LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
+    AwsEndpointError, AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity,
+    HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
 pub use endpoint::{ModelService, RequestTimers};
 pub use headers::RateLimits;

@@ -9,9 +9,10 @@ use reqwest::{Client, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::agent::Clock;
+use crate::model::headers::parse_retry_after;
 use crate::secrets::Redactor;
 
 use super::metrics::RunMetrics;
@@ -28,6 +29,15 @@ const QUEUE: usize = 2048;
 
 /// How many spans one request has (OpenTelemetry SDK, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
 const BATCH: usize = 512;
+
+/// Statuses that ask for another attempt (OTLP over HTTP).
+const RETRIED: [u16; 4] = [429, 502, 503, 504];
+
+/// The pause before the second attempt; it doubles. A `retry-after` is not shortened.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long all pauses of a request may take, so that the end of a run has time for it.
+const PAUSES_MAX: Duration = Duration::from_millis(1500);
 
 /// Why telemetry was not exported.
 #[derive(Debug, thiserror::Error)]
@@ -65,19 +75,36 @@ struct CollectorLink {
 }
 
 impl CollectorLink {
+    /// Sends one request, and again while the collector is overloaded.
     async fn post(&self, collector: &Collector, mut body: Value) -> Result<(), ExportError> {
         self.mask.redact_json(&mut body);
         let url = || self.mask.redact(&collector.url);
-        let mut request = self.client.post(&collector.url).timeout(collector.timeout).json(&body);
-        for (name, value) in &collector.headers {
-            request = request.header(name, value);
+        let begun = Instant::now();
+        let (mut pause, mut paused) = (FIRST_PAUSE, Duration::ZERO);
+        loop {
+            let left = collector.timeout.saturating_sub(begun.elapsed());
+            let mut request = self.client.post(&collector.url).timeout(left).json(&body);
+            for (name, value) in &collector.headers {
+                request = request.header(name, value);
+            }
+            let answer = request.send().await.map_err(|error| ExportError::Unreachable {
+                url: url(),
+                why: self.mask.redact(&error.without_url().to_string()),
+            })?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(());
+            }
+            let asked = parse_retry_after(answer.headers(), status.as_u16(), "", SystemTime::now());
+            let wait = asked.map_or(pause, |asked| asked.wait.max(pause));
+            paused += wait;
+            let is_late = paused > PAUSES_MAX || begun.elapsed() + wait > collector.timeout;
+            if is_late || !RETRIED.contains(&status.as_u16()) {
+                return Err(ExportError::Refused { url: url(), status });
+            }
+            sleep(wait).await;
+            pause *= 2;
         }
-        let answer = request.send().await.map_err(|error| ExportError::Unreachable {
-            url: url(),
-            why: self.mask.redact(&error.without_url().to_string()),
-        })?;
-        let status = answer.status();
-        if status.is_success() { Ok(()) } else { Err(ExportError::Refused { url: url(), status }) }
     }
 }
 

@@ -46,6 +46,34 @@ fn block(kind: &str) -> Example {
     within("private key", &before, &body, &after)
 }
 
+/// Keys of services that have one form each.
+fn further_examples() -> Vec<Example> {
+    let (a, h) = (alnum, hex);
+    vec![
+        key("Bedrock key", &["AB", "SK", &a(132)]),
+        within("Terraform token", "abc123.atlasv1.", &a(67), "\n"),
+        key("Fly.io token", &["fm", "2_", &a(140)]),
+        key("Heroku key", &["HRK", "U-AA", &a(58)]),
+        key("OpenShift token", &["sha", "256~", &a(43)]),
+        key("Scalingo token", &["tk", "-us-", &a(48)]),
+        key("PlanetScale token", &["psc", "ale_tkn_", &a(43)]),
+        key("Cloudflare origin key", &["v1", ".0-", &h(24), "-", &h(146)]),
+        key("Artifactory key", &["AK", "Cp", &a(69)]),
+        key("Artifactory token", &["cm", "Vmd", &a(59)]),
+        key("Shippo token", &["shi", "ppo_live_", &h(40)]),
+        key("EasyPost key", &["EZ", "AK", &a(54)]),
+        key("Duffel token", &["duf", "fel_live_", &a(43)]),
+        key("Brevo key", &["xke", "ysib-", &h(64), "-", &a(16)]),
+        key("1Password token", &["op", "s_eyJ", &a(209)]),
+        key("Airtable token", &["pa", "t", &a(14), ".", &h(64)]),
+        key("Dynatrace token", &["dt0", "c01.", &a(24), ".", &a(64)]),
+        key("Harness key", &["pa", "t.", &a(22), ".", &a(24), ".", &a(20)]),
+        key("Prefect key", &["pn", "u_", &a(36)]),
+        key("ReadMe key", &["rd", "me_", &a(70)]),
+        key("Sourcegraph token", &["sg", "p_", &h(40)]),
+    ]
+}
+
 /// At least one for each shape.
 pub(crate) fn examples() -> Vec<Example> {
     let (a, h, u) = (alnum, hex, upper);
@@ -135,6 +163,7 @@ pub(crate) fn examples() -> Vec<Example> {
             "\n---- END SSH2",
         ),
     ];
+    all.extend(further_examples());
     all.push(Example { name: "JSON web token", text: jwt.clone(), secret: jwt });
     for kind in ["", "ENCRYPTED ", "RSA ", "EC ", "DSA ", "OPENSSH "] {
         all.push(block(&[kind, "PRIVATE KEY"].concat()));

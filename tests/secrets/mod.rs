@@ -4,6 +4,7 @@ mod examples;
 mod false_positives;
 mod json;
 mod patterns;
+mod public_rules;
 mod streams;
 
 pub(crate) use examples::examples;

@@ -20,13 +20,21 @@ struct Collector {
     url: String,
     /// The requests: head and body.
     got: Arc<Mutex<Vec<String>>>,
+    /// Answers to the first requests; later ones are accepted.
+    refusals: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Collector {
     async fn start() -> Self {
+        Self::refusing(&[]).await
+    }
+
+    /// A collector that gives these answers first.
+    async fn refusing(refusals: &[&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let collector = Self { url, got: Arc::default() };
+        let collector =
+            Self { url, got: Arc::default(), refusals: Arc::new(Mutex::new(refusals.to_vec())) };
         let own = collector.clone();
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -39,8 +47,10 @@ impl Collector {
     async fn serve(self, mut socket: TcpStream) {
         while let Some(request) = read_request(&mut socket).await {
             self.got.lock().expect("no thread panics").push(request);
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-            if socket.write_all(answer).await.is_err() {
+            let refusal = self.refusals.lock().expect("no thread panics").pop();
+            let status = refusal.unwrap_or("200 OK");
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
+            if socket.write_all(answer.as_bytes()).await.is_err() {
                 return;
             }
         }
@@ -146,6 +156,34 @@ async fn a_collector_that_cannot_be_reached_or_hangs_changes_nothing_but_a_warni
         assert_eq!(ended.result()["result"], "Done.");
         assert!(ended.stderr.contains("telemetry was not exported"), "{}", ended.stderr);
         assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn an_overloaded_collector_is_asked_again_and_one_that_refuses_is_not() {
+    const BUSY: &str = "503 Service Unavailable";
+    let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+    for (refusals, attempts, warned) in [
+        (&[BUSY][..], 2..=2, None),
+        (&["429 Too Many Requests\r\nretry-after: 1"], 2..=2, None),
+        (&["503 Service Unavailable\r\nretry-after: 3600"], 1..=1, Some("status 503")),
+        (&["400 Bad Request"], 1..=1, Some("status 400")),
+        (&[BUSY; 9], 2..=4, Some("telemetry was not exported")),
+    ] {
+        let collector = Collector::refusing(refusals).await;
+        let server = serve(Scenario::new().reply("Done."));
+        let ended = RunBuilder::against(&server)
+            .args(["go now"])
+            .env(traces, &format!("{}/v1/traces", collector.url))
+            .env("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))
+            .run()
+            .await;
+        assert_eq!(ended.result()["result"], "Done.");
+        let sent = collector.bodies("/v1/traces").len();
+        assert!(attempts.contains(&sent), "{sent}: {refusals:?}");
+        let told = ended.stderr.contains("telemetry was not exported");
+        assert_eq!(told, warned.is_some(), "{refusals:?}: {}", ended.stderr);
+        assert!(warned.is_none_or(|why| ended.stderr.contains(why)), "{}", ended.stderr);
     }
 }
 

@@ -18,22 +18,22 @@ use super::{STREAMING, ask, endpoint, recorded};
 use crate::support::responder::Responder;
 use crate::support::supervisor;
 
-const KEYS: &str = r#"{"AccessKeyId": "ASIAEXAMPLE", "SecretAccessKey": "secret-key-83017",
+pub(super) const KEYS: &str = r#"{"AccessKeyId": "ASIAEXAMPLE", "SecretAccessKey": "secret-key-83017",
     "Token": "session-83017", "Expiration": "2099-01-01T00:00:00Z"}"#;
 
-fn variables(pairs: &[(&str, &str)]) -> Variables {
+pub(super) fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
 }
 
 /// A home folder with a file of AWS profiles.
-fn home(config: &str) -> TempDir {
+pub(super) fn home(config: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir_all(folder.path().join(".aws/sso/cache")).expect("writable");
     fs::write(folder.path().join(".aws/config"), config).expect("writable");
     folder
 }
 
-fn aws(home: &Path, pairs: &[(&str, &str)]) -> AwsIdentity {
+pub(super) fn aws(home: &Path, pairs: &[(&str, &str)]) -> AwsIdentity {
     AwsIdentity {
         variables: variables(pairs),
         home: Some(home.to_owned()),
@@ -65,12 +65,12 @@ async fn asked(identity: CloudIdentity, kind: ServiceKind) -> Result<String, (Er
     }
 }
 
-async fn at_bedrock(identity: AwsIdentity) -> Result<String, (ErrorClass, String)> {
+pub(super) async fn at_bedrock(identity: AwsIdentity) -> Result<String, (ErrorClass, String)> {
     let kind = ServiceKind::Bedrock { region: "us-east-1".to_owned() };
     asked(CloudIdentity::Aws(identity), kind).await
 }
 
-async fn at_vertex(identity: GoogleIdentity) -> Result<String, (ErrorClass, String)> {
+pub(super) async fn at_vertex(identity: GoogleIdentity) -> Result<String, (ErrorClass, String)> {
     let kind = ServiceKind::Vertex { region: "global".to_owned(), project: "p".to_owned() };
     asked(CloudIdentity::Google(identity), kind).await
 }
@@ -156,13 +156,13 @@ async fn a_login_of_the_identity_center_is_exchanged_and_its_end_names_the_comma
 }
 
 /// The name of the file that the AWS CLI writes: the SHA-1 of the session's name.
-const CACHE_FILE: &str = "ee0bfd2552fbd840c02cc48b6e823320543c450f.json";
+pub(super) const CACHE_FILE: &str = "ee0bfd2552fbd840c02cc48b6e823320543c450f.json";
 
 #[tokio::test]
 async fn commands_containers_and_instances_give_keys() {
     let home = home("");
     let printed = home.path().join("keys.json");
-    fs::write(&printed, KEYS).expect("writable");
+    fs::write(&printed, KEYS.replacen('{', r#"{"Version": 1, "#, 1)).expect("writable");
     let print = format!("cat {}", printed.display());
     let config = format!("[profile p]\ncredential_process = {print}\n");
     fs::write(home.path().join(".aws/config"), config).expect("writable");

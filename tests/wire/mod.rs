@@ -3,6 +3,7 @@
 mod bodies;
 mod certificates;
 mod cloud_identities;
+mod cloud_protocols;
 mod clouds;
 mod connections;
 mod credentials;

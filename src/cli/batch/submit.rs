@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
+
 use crate::batch::{
     BatchFolder, BatchPlan, ClusterEngine, ClusterOptions, RenderError, Submission, array_script,
     job_manifest, matrix, quoted_command, render_yaml,
@@ -66,8 +68,7 @@ pub(super) async fn slurm(
     }
     let program = match &args.program {
         Some(program) => program.clone(),
-        None => std::env::current_exe()
-            .map_err(|error| UsageError::new(format!("--program is needed: {error}")))?,
+        None => std::env::current_exe().context("--program is needed")?,
     };
     let script = array_script(plan, folder, open, &program, args.jobs, args.attempts);
     let Some(engine) = engine else {
@@ -206,17 +207,13 @@ fn nothing_open(
 
 fn create_engine_folder(folder: &BatchFolder) -> Result<PathBuf, UsageError> {
     let engine = folder.engine();
-    fs::create_dir_all(&engine).map_err(|error| {
-        UsageError::new(format!("{} cannot be made: {error}", engine.display()))
-    })?;
+    fs::create_dir_all(&engine).with_context(|| format!("{} cannot be made", engine.display()))?;
     Ok(engine)
 }
 
 fn write(folder: &BatchFolder, name: &str, text: &str) -> Result<PathBuf, UsageError> {
     let file = create_engine_folder(folder)?.join(name);
-    fs::write(&file, text).map_err(|error| {
-        UsageError::new(format!("{} cannot be written: {error}", file.display()))
-    })?;
+    fs::write(&file, text).with_context(|| format!("{} cannot be written", file.display()))?;
     Ok(file)
 }
 

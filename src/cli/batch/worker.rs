@@ -4,6 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
@@ -182,7 +183,6 @@ async fn prepare_folder(
     if let Some(cwd) = task.cwd.as_ref().or(plan.cwd.as_ref()) {
         return Ok(cwd.clone());
     }
-    std::fs::create_dir_all(&work)
-        .map_err(|error| UsageError::new(format!("{}: {error}", work.display())))?;
+    std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     Ok(work)
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
+use anyhow::Context;
 use strsim::osa_distance;
 
 use super::super::args::RehearseArgs;
@@ -78,8 +79,7 @@ fn named(name: &str) -> Result<ChosenScenario, UsageError> {
              --list"
         )));
     }
-    let text = fs::read_to_string(path)
-        .map_err(|error| UsageError::new(format!("cannot read scenario {name}: {error}")))?;
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read scenario {name}"))?;
     ChosenScenario::parse(text.into(), name)
 }
 

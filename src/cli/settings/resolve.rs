@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use uuid::Uuid;
 
 use super::chain::{ChainSources, ModelChain};
@@ -312,11 +313,8 @@ fn output(
 
 /// Opens the folder of a file for output, and checks what is there.
 fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, UsageError> {
-    let opened = path.map(|path| {
-        OutputFile::open(path)
-            .map_err(|error| UsageError::new(format!("{flag} {}: {error}", path.display())))
-    });
-    opened.transpose()
+    let Some(path) = path else { return Ok(None) };
+    Ok(Some(OutputFile::open(path).with_context(|| format!("{flag} {}", path.display()))?))
 }
 
 /// Returns the variables that commands see: with `bypassPermissions` all but the model's credentials,

@@ -128,7 +128,19 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     KeyPattern::token("GitHub fine-grained token", &["github_pat_"], &[Run(word, 40, ANY)]),
     KeyPattern::token(
         "GitLab token",
-        &["glpat-", "gldt-", "glrt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-"],
+        &[
+            "glpat-",
+            "gldt-",
+            "glrt-",
+            "glptt-",
+            "glft-",
+            "glsoat-",
+            "glimt-",
+            "glagent-",
+            "glffct-",
+            "gloas-",
+            "GR1348941",
+        ],
         &[Run(dotted, 20, ANY)],
     ),
     KeyPattern::token("GitLab job token", &["glcbt-"], &[Run(dotted, 20, ANY)]).in_checkouts(),
@@ -152,6 +164,7 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         &[Run(separator, 1, 16), Run(base64, 100, ANY)],
         1,
     ),
+    KeyPattern::token("Bedrock key", &["ABSK", "bedrock-api-key-"], &[Run(base64, 100, ANY)]),
     KeyPattern::token("Google API key", &["AIza"], &[Run(url_safe, 35, 35)]),
     KeyPattern::token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
     KeyPattern::token("Google OAuth secret", &["GOCSPX-"], &[Run(url_safe, 28, 28)]),
@@ -173,6 +186,23 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         &[Run(dotted, 40, ANY)],
     ),
     KeyPattern::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
+    KeyPattern::value("Terraform token", &[".atlasv1."], &[Run(base64ish, 60, ANY)], 0)
+        .after(LeftContext::Anything),
+    KeyPattern::token("Fly.io token", &["fm1a_", "fm1r_", "fm2_"], &[Run(base64, 100, ANY)]),
+    KeyPattern::token("Fly.io token", &["fo1_"], &[Run(url_safe, 43, 43)]),
+    KeyPattern::token("Heroku key", &["HRKU-AA"], &[Run(url_safe, 58, 58)]),
+    KeyPattern::token("OpenShift token", &["sha256~"], &[Run(url_safe, 43, 43)]),
+    KeyPattern::token("Scalingo token", &["tk-us-"], &[Run(url_safe, 48, 48)]),
+    KeyPattern::token(
+        "PlanetScale token",
+        &["pscale_tkn_", "pscale_oauth_", "pscale_pw_"],
+        &[Run(base64ish, 32, ANY)],
+    ),
+    KeyPattern::token(
+        "Cloudflare origin key",
+        &["v1.0-"],
+        &[Run(hex, 24, 24), Word("-"), Run(hex, 146, 146)],
+    ),
     // Packages.
     KeyPattern::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
     KeyPattern::token("PyPI token", &["pypi-"], &[Run(url_safe, 50, ANY)]),
@@ -183,6 +213,8 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         0,
     )
     .after(LeftContext::Anything),
+    KeyPattern::token("Artifactory key", &["AKCp"], &[Run(alnum, 69, 69)]),
+    KeyPattern::token("Artifactory token", &["cmVmd"], &[Run(alnum, 59, 59)]),
     KeyPattern::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
     KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(url_safe, 27, ANY)]),
     KeyPattern::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
@@ -195,7 +227,7 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     .only_if(any_digit),
     KeyPattern::value(
         "Slack webhook",
-        &["hooks.slack.com/services/", "hooks.slack.com/workflows/"],
+        &["hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/"],
         &[Run(path, 20, ANY)],
         0,
     ),
@@ -209,8 +241,8 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         .after(LeftContext::Digit),
     KeyPattern::token(
         "Stripe key",
-        &["sk_live_", "rk_live_", "sk_test_", "rk_test_"],
-        &[Run(alnum, 16, ANY)],
+        &["sk_live_", "rk_live_", "sk_test_", "rk_test_", "sk_prod_", "rk_prod_"],
+        &[Run(alnum, 10, ANY)],
     ),
     KeyPattern::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
     KeyPattern::token(
@@ -225,10 +257,37 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     KeyPattern::token(
         "Shopify token",
         &["shpat_", "shpca_", "shppa_", "shpss_"],
-        &[Run(hex, 32, 32)],
+        &[Run(any_hex, 32, 32)],
+    ),
+    KeyPattern::token("Shippo token", &["shippo_live_", "shippo_test_"], &[Run(any_hex, 40, 40)]),
+    KeyPattern::token("EasyPost key", &["EZAK", "EZTK"], &[Run(alnum, 54, 54)]),
+    KeyPattern::token("Duffel token", &["duffel_live_", "duffel_test_"], &[Run(base64ish, 43, 43)]),
+    KeyPattern::token(
+        "Brevo key",
+        &["xkeysib-"],
+        &[Run(hex, 64, 64), Word("-"), Run(alnum, 16, 16)],
     ),
     KeyPattern::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(url_safe, 22, ANY)]),
     // Tools.
+    KeyPattern::token("1Password token", &["ops_eyJ"], &[Run(base64, 100, ANY)]),
+    KeyPattern::token(
+        "Airtable token",
+        &["pat"],
+        &[Run(alnum, 14, 14), Word("."), Run(hex, 64, 64)],
+    ),
+    KeyPattern::token(
+        "Dynatrace token",
+        &["dt0c01."],
+        &[Run(alnum, 24, 24), Word("."), Run(alnum, 64, 64)],
+    ),
+    KeyPattern::token(
+        "Harness key",
+        &["pat.", "sat."],
+        &[Run(url_safe, 22, 22), Word("."), Run(alnum, 24, 24), Word("."), Run(alnum, 20, 20)],
+    ),
+    KeyPattern::token("Prefect key", &["pnu_"], &[Run(alnum, 36, 36)]),
+    KeyPattern::token("ReadMe key", &["rdme_"], &[Run(alnum, 70, 70)]),
+    KeyPattern::token("Sourcegraph token", &["sgp_"], &[Run(word, 40, ANY)]),
     KeyPattern::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
     KeyPattern::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
     KeyPattern::token("Figma token", &["figd_"], &[Run(url_safe, 40, ANY)]),
@@ -351,6 +410,10 @@ fn upper(byte: u8) -> bool {
 
 fn hex(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
+}
+
+fn any_hex(byte: u8) -> bool {
+    byte.is_ascii_hexdigit()
 }
 
 fn word(byte: u8) -> bool {

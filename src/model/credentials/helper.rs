@@ -48,6 +48,8 @@ pub struct HelperCommand {
     pub ttl: Duration,
     /// Timeout of the command.
     pub limit: Duration,
+    /// Variables beside those of the process.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 impl HelperCommand {
@@ -57,6 +59,7 @@ impl HelperCommand {
             command: command.into(),
             ttl: Duration::from_mins(5),
             limit: Duration::from_secs(30),
+            variables: Vec::new(),
         }
     }
 
@@ -132,7 +135,10 @@ impl HelperCommand {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), self.command.clone().into()],
             cwd: env::current_dir().unwrap_or_else(|_| "/".into()),
-            environment: env::vars_os().chain([("PATH".into(), path)]).collect(),
+            environment: env::vars_os()
+                .chain([("PATH".into(), path)])
+                .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
+                .collect(),
             input: false,
             memory: None,
             landlock: None,

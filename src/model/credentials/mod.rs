@@ -20,7 +20,7 @@ mod provider;
 mod secret;
 mod store;
 
-pub use cloud::{AwsIdentity, CloudIdentity, EntraIdentity, GoogleIdentity};
+pub use cloud::{AwsEndpointError, AwsIdentity, CloudIdentity, EntraIdentity, GoogleIdentity};
 pub use credential::{Credential, Renewal};
 pub use grant::is_token_endpoint;
 pub use helper::HelperCommand;

@@ -42,7 +42,7 @@ impl ReplacementFile {
     }
 
     /// Writes the login with the tokens of `grant`, keeping all other content of the file.
-    pub(super) fn commit(mut self, grant: &TokenGrant, now: SystemTime) -> io::Result<()> {
+    pub(super) fn commit(self, grant: &TokenGrant, now: SystemTime) -> io::Result<()> {
         // Read again: other programs store other data in the file and ignore our lock.
         let mut document = read_document(&self.target).ok().flatten().unwrap_or_default();
         let mut section = match document.remove(SECTION) {
@@ -53,11 +53,16 @@ impl ReplacementFile {
         document.insert(SECTION.to_owned(), Value::Object(section));
         let mut text = serde_json::to_vec_pretty(&document)?;
         text.push(b'\n');
+        self.commit_text(&text)
+    }
+
+    /// Writes a whole file.
+    pub(super) fn commit_text(mut self, text: &[u8]) -> io::Result<()> {
         self.file.rewind()?;
-        self.file.write_all(&text)?;
+        self.file.write_all(text)?;
         self.file.set_len(text.len() as u64)?;
         self.file.sync_all()?;
-        replace_file(&self.path, &self.target, &text)
+        replace_file(&self.path, &self.target, text)
     }
 
     /// Removes the replacement file and keeps the login unchanged.

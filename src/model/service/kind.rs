@@ -30,15 +30,10 @@ impl ServiceKind {
         *self != Self::Messages
     }
 
-    /// The public address.
+    /// The public address. Empty where settings name it.
     pub fn base_url(&self) -> String {
         match self {
-            Self::Messages => String::new(),
-            Self::Bedrock { region } => {
-                // The partition in China has a domain of its own.
-                let end = if region.starts_with("cn-") { ".cn" } else { "" };
-                format!("https://bedrock-runtime.{region}.amazonaws.com{end}")
-            }
+            Self::Messages | Self::Bedrock { .. } => String::new(),
             Self::Vertex { region, .. } => {
                 let host = match region.as_str() {
                     "global" => "aiplatform.googleapis.com".to_owned(),

@@ -1,23 +1,25 @@
 //! Fetches AWS credentials from their source.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
-use std::time::SystemTime;
 
-use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderValue};
-use serde_json::Value;
+use reqwest::{Method, Url};
 use tokio::time::timeout;
 
 use super::super::secret::Secret;
-use super::aws_identity::{AwsIdentity, AwsRole, AwsSource, SsoProfile, no_credentials};
-use super::command::printed_json;
+use super::aws_endpoint::AwsService;
+use super::aws_identity::{AwsIdentity, AwsRole, AwsSource, no_credentials};
+use super::aws_sso;
+use super::command::{printed_json, printing};
 use super::signer::{are_usable, sign_request};
 use super::token::{AwsKeys, CloudToken, TokenKind, parse_expiry};
 use super::token_http::{
     METADATA_TIMEOUT, TokenCall, TokenSurroundings, has_answered, invalid_answer, xml_text,
 };
-use crate::json;
+use crate::model::endpoint::host;
 use crate::model::headers::wall_clock;
+use crate::model::proxies::is_loopback;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 
@@ -35,12 +37,19 @@ pub(super) async fn fetch(
             CloudToken { kind: TokenKind::Aws(keys.clone()), expires: None, quota_project: None }
         }
         AwsSource::Export { command } => {
-            let printed = printed_json("awsCredentialExport", command, &around.supervisor).await?;
-            of_json(&printed["Credentials"], "awsCredentialExport")?
+            let printed =
+                printed_json("awsCredentialExport", printing(command), &around.supervisor).await?;
+            CloudToken::of_aws(&printed["Credentials"], "awsCredentialExport")?
         }
         AwsSource::Process { command, profile } => {
             let name = format!("credential_process in the profile {profile:?}");
-            of_json(&printed_json(&name, command, &around.supervisor).await?, &name)?
+            let printed = printed_json(&name, printing(command), &around.supervisor).await?;
+            if printed["Version"] != 1 {
+                return Err(no_credentials(format!(
+                    "{name} printed no \"Version\": 1; correct it"
+                )));
+            }
+            CloudToken::of_aws(&printed, &name)?
         }
         AwsSource::WebIdentity { token_file, role } => {
             let token = read_token(token_file)?;
@@ -53,7 +62,7 @@ pub(super) async fn fetch(
             let fields: Vec<_> = external.map(|id| ("ExternalId", id)).into_iter().collect();
             assume(identity, role, "AssumeRole", &fields, Some(&keys), around).await?
         }
-        AwsSource::Sso(sso) => of_sso(identity, sso, around).await?,
+        AwsSource::Sso(sso) => aws_sso::fetch(identity, sso, around).await?,
         AwsSource::Container { url, token, token_file } => {
             let fresh = token_file.as_deref().map(read_token).transpose()?;
             let token = fresh.as_ref().map(Secret::reveal).or(token.as_deref());
@@ -140,7 +149,7 @@ async fn call_sts<'a>(
     remedy: &str,
     around: &TokenSurroundings,
 ) -> Result<String, Box<Fault>> {
-    let url = identity.service_url("STS", &format!("sts.{}", identity.region));
+    let url = identity.service_url(AwsService::Sts, &identity.region)?;
     let mut call = TokenCall::new(STS, Method::POST, &url, remedy)?.form(fields);
     call.request.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
     if let Some(CloudToken { kind: TokenKind::Aws(keys), .. }) = keys {
@@ -153,53 +162,17 @@ async fn call_sts<'a>(
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// The keys in an answer or in the output of a command.
-fn of_json(value: &Value, from: &str) -> Result<CloudToken, Box<Fault>> {
-    let text = |names: [&str; 2]| {
-        let found = names.iter().find_map(|name| value[*name].as_str());
-        found.filter(|text| !text.is_empty())
-    };
-    let id = text(["AccessKeyId", "accessKeyId"]);
-    let secret = text(["SecretAccessKey", "secretAccessKey"]);
-    let (Some(id), Some(secret)) = (id, secret) else {
-        return Err(no_credentials(format!("{from} gave no AccessKeyId and SecretAccessKey")));
-    };
-    let session = text(["SessionToken", "sessionToken"]).or_else(|| text(["Token", "token"]));
-    let keys = AwsKeys {
-        id: id.to_owned(),
-        secret: Secret::new(secret),
-        session: session.map(Secret::new),
-    };
-    let expires = parse_expiry(&value["Expiration"]).or_else(|| parse_expiry(&value["expiration"]));
-    Ok(CloudToken { kind: TokenKind::Aws(keys), expires, quota_project: None })
-}
+/// Whether keys can be fetched from an address without encryption (AWS SDKs).
+fn is_container_service(url: &Url) -> bool {
+    const SERVICES: [IpAddr; 3] = [
+        IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
+        IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
+    ];
 
-async fn of_sso(
-    identity: &AwsIdentity,
-    sso: &SsoProfile,
-    around: &TokenSurroundings,
-) -> Result<CloudToken, Box<Fault>> {
-    let remedy = format!("run aws sso login --profile {}", sso.profile);
-    let expired = || {
-        no_credentials(format!(
-            "the SSO login of the profile {:?} is missing or has expired; {remedy}",
-            sso.profile
-        ))
-    };
-    let cached = file_reads::read(&sso.cache_file).map_err(|_| expired())?;
-    let cached: Value = json::read(&cached).map_err(|_| expired())?;
-    let ends = parse_expiry(&cached["expiresAt"]);
-    let token = cached["accessToken"].as_str();
-    let token = token.filter(|_| ends.is_none_or(|end: SystemTime| end > wall_clock()));
-    let token = Secret::new(token.ok_or_else(expired)?);
-    let base = identity.service_url("SSO", &format!("portal.sso.{}", sso.region));
-    let url = format!("{}/federation/credentials", base.trim_end_matches('/'));
-    let mut call = TokenCall::new("AWS IAM Identity Center", Method::GET, &url, &remedy)?
-        .header("x-amz-sso_bearer_token", token.reveal());
-    let fields = [("account_id", &sso.account), ("role_name", &sso.role)];
-    call.request.url_mut().query_pairs_mut().extend_pairs(fields);
-    let answer = around.http.send_for_json(call).await?;
-    of_json(&answer["roleCredentials"], "AWS IAM Identity Center")
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    url.scheme() == "http"
+        && (is_loopback(url) || host.parse().is_ok_and(|ip| SERVICES.contains(&ip)))
 }
 
 async fn of_container(
@@ -209,11 +182,22 @@ async fn of_container(
 ) -> Result<CloudToken, Box<Fault>> {
     let remedy = "check the role of the task or pod";
     let mut call = TokenCall::local("the container's credentials", Method::GET, url, remedy)?;
+    let url = call.request.url();
+    if url.scheme() == "https" {
+        call = call.patient();
+    } else if !is_container_service(url) {
+        let host = host(url);
+        return Err(no_credentials(format!(
+            "the address of the container's credentials is at {host}, which is neither https nor \
+             on this host nor the service of ECS or EKS; correct AWS_CONTAINER_CREDENTIALS_FULL_URI \
+             or AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+        )));
+    }
     if let Some(token) = token {
         call = call.header("authorization", token);
     }
     let answer = around.http.send_for_json(call).await?;
-    of_json(&answer, "the container")
+    CloudToken::of_aws(&answer, "the container")
 }
 
 /// Fetches the keys of the instance's role, all requests within one timeout.
@@ -235,7 +219,7 @@ async fn of_instance(base: &str, around: &TokenSurroundings) -> Result<CloudToke
         let roles = String::from_utf8_lossy(&roles).into_owned();
         let role = roles.lines().next().unwrap_or_default().trim();
         let keys = call(Method::GET, &format!("{ROLES}{role}"))?.header(header, &token);
-        of_json(&around.http.send_for_json(keys).await?, "the EC2 metadata server")
+        CloudToken::of_aws(&around.http.send_for_json(keys).await?, "the EC2 metadata server")
     };
     match timeout(METADATA_TIMEOUT, asking).await {
         Ok(Ok(token)) => Ok(token),

@@ -11,13 +11,15 @@ use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
 
-type Section = BTreeMap<String, String>;
+/// The keys and values of a section. A nested value has the key `name.nested`.
+pub(super) type Section = BTreeMap<String, String>;
 
 /// The profiles and SSO sessions of both files.
 #[derive(Debug, Default)]
 pub(super) struct AwsFiles {
     profiles: BTreeMap<String, Section>,
     sso_sessions: BTreeMap<String, Section>,
+    services: BTreeMap<String, Section>,
 }
 
 /// The value of a variable that is set and not blank.
@@ -39,20 +41,31 @@ impl AwsFiles {
     /// A file cannot be read.
     pub(super) fn read(variables: &Variables, home: Option<&Path>) -> Result<Self, Box<Fault>> {
         let place = |name: &str, usual: &str| -> Option<PathBuf> {
-            let named = variable(variables, name).map(PathBuf::from);
-            named.or_else(|| home.map(|home| home.join(".aws").join(usual)))
+            match (variable(variables, name), home) {
+                (Some(named), Some(home)) if named.starts_with("~/") => {
+                    Some(home.join(&named[2..]))
+                }
+                (Some(named), _) => Some(named.into()),
+                (None, home) => Some(home?.join(".aws").join(usual)),
+            }
         };
         let mut files = Self::default();
         if let Some(path) = place("AWS_CONFIG_FILE", "config") {
-            for (title, section) in sections(&read_text(&path)?) {
-                match title.split_once(char::is_whitespace).map(|(kind, name)| (kind, name.trim()))
-                {
-                    Some(("profile", name)) => files.add(name, section),
-                    Some(("sso-session", name)) => {
+            let sections = sections(&read_text(&path)?);
+            let is_long = |title: &str| words(title) == ("profile", Some("default"));
+            let has_long = sections.iter().any(|(title, _)| is_long(title));
+            for (title, section) in sections {
+                match words(&title) {
+                    ("profile", Some(name)) => files.add(name, section),
+                    ("sso-session", Some(name)) => {
                         files.sso_sessions.insert(name.to_owned(), section);
                     }
-                    Some(_) => {}
-                    None => files.add(&title, section),
+                    ("services", Some(name)) => {
+                        files.services.insert(name.to_owned(), section);
+                    }
+                    ("default", None) if !has_long => files.add("default", section),
+                    // Sections of other programs, and profiles that AWS does not read either.
+                    _ => {}
                 }
             }
         }
@@ -72,6 +85,16 @@ impl AwsFiles {
         self.sso_sessions.get(name)
     }
 
+    /// A value of a service in a `services` section. `id` is the name in variables.
+    pub(super) fn service_value(&self, section: &str, id: &str, key: &str) -> Option<&str> {
+        let section = self.services.get(section)?;
+        let id = id.to_ascii_lowercase();
+        // AWS documents underscores, and the SDK for Rust reads hyphens.
+        let names = [id.clone(), id.replace('_', "-")];
+        let values = names.iter().filter_map(|name| section.get(&format!("{name}.{key}")));
+        values.map(String::as_str).find(|value| !value.is_empty())
+    }
+
     fn add(&mut self, name: &str, section: Section) {
         self.profiles.entry(name.to_owned()).or_default().extend(section);
     }
@@ -88,9 +111,19 @@ fn read_text(path: &Path) -> Result<String, Box<Fault>> {
     }
 }
 
-/// The sections of an INI file, in order. Nested values, which are indented, are skipped.
+/// The kind of a section and its name, which follows the kind if there is one.
+fn words(title: &str) -> (&str, Option<&str>) {
+    match title.split_once(char::is_whitespace) {
+        Some((kind, name)) => (kind, Some(name.trim())),
+        None => (title, None),
+    }
+}
+
+/// The sections of an INI file, in order.
 fn sections(text: &str) -> Vec<(String, Section)> {
     let mut sections: Vec<(String, Section)> = Vec::new();
+    // The name whose nested values, which are indented, may follow.
+    let mut outer = None;
     for line in text.lines() {
         let whole = line.trim();
         if whole.is_empty() || whole.starts_with(['#', ';']) {
@@ -99,12 +132,23 @@ fn sections(text: &str) -> Vec<(String, Section)> {
         if let Some(title) = whole.strip_prefix('[') {
             let title = title.split(']').next().unwrap_or_default().trim();
             sections.push((title.to_owned(), Section::new()));
-        } else if !line.starts_with(char::is_whitespace)
-            && let Some((name, value)) = whole.split_once('=')
+            outer = None;
+        } else if let Some((name, value)) = whole.split_once('=')
             && let Some((_, section)) = sections.last_mut()
         {
-            let value = value.split(" #").next().unwrap_or_default().trim();
-            section.insert(name.trim().to_ascii_lowercase(), value.to_owned());
+            let comment =
+                [" #", " ;", "\t#", "\t;"].iter().filter_map(|mark| value.find(mark)).min();
+            let value = value[..comment.unwrap_or(value.len())].trim();
+            let name = name.trim().to_ascii_lowercase();
+            let name = match &outer {
+                _ if !line.starts_with(char::is_whitespace) => {
+                    outer = value.is_empty().then(|| name.clone());
+                    name
+                }
+                Some(outer) => format!("{outer}.{name}"),
+                None => continue,
+            };
+            section.insert(name, value.to_owned());
         }
     }
     sections
@@ -123,6 +167,7 @@ mod tests {
         assert_eq!(names, ["default", "profile ci", "sso-session corp"]);
         assert_eq!(found[0].1["region"], "eu-west-1");
         assert_eq!(found[0].1.get("max"), None);
+        assert_eq!(found[0].1["s3.max"], "3");
         assert_eq!(found[1].1["role_arn"], "arn:aws:iam::1:role/ci");
         assert_eq!(found[2].1["a"], "b=c");
     }

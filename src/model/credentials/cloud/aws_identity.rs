@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::fault::missing_credential;
 use super::super::secret::Secret;
+use super::aws_endpoint::{AwsEndpointError, AwsService, service_url};
 use super::aws_files::{AwsFiles, profile_name, variable};
 use super::token::{AwsKeys, hex};
 use crate::recovery::Fault;
@@ -26,7 +27,8 @@ pub struct AwsIdentity {
     pub auth_refresh: Option<String>,
     /// A command that prints credentials.
     pub credential_export: Option<String>,
-    /// The folder for credentials that the runs of a host share.
+    /// The folder for credentials that the runs of a host share. `None`: nothing is stored, and no
+    /// login is renewed.
     pub cache: Option<PathBuf>,
 }
 
@@ -79,6 +81,8 @@ pub(super) struct SsoProfile {
     pub(super) region: String,
     pub(super) account: String,
     pub(super) role: String,
+    /// Whether the login is of an `sso-session`, which can be renewed.
+    pub(super) has_session: bool,
     /// The file with the token of the login.
     pub(super) cache_file: PathBuf,
 }
@@ -88,6 +92,18 @@ impl AwsIdentity {
     pub fn profile_region(variables: &Variables, home: Option<&Path>) -> Option<String> {
         let files = AwsFiles::read(variables, home).ok()?;
         files.profile(&profile_name(variables))?.get("region").cloned()
+    }
+
+    /// The address of Bedrock in a region.
+    ///
+    /// # Errors
+    /// A configured value is invalid or contradicts another.
+    pub fn bedrock_url(
+        region: &str,
+        variables: &Variables,
+        home: Option<&Path>,
+    ) -> Result<String, AwsEndpointError> {
+        service_url(AwsService::BedrockRuntime, region, variables, home)
     }
 
     /// Determines the source. Reads files, and contacts no service.
@@ -142,15 +158,19 @@ impl AwsIdentity {
             if let Some(token_file) = value("web_identity_token_file") {
                 return Ok(Some(AwsSource::WebIdentity { token_file: token_file.into(), role }));
             }
-            let source = match (value("source_profile"), value("credential_source").as_deref()) {
-                (Some(source), _) if source == name => Self::keys_of(files, name),
-                (Some(source), _) => self.of_profile(files, &source, depth)?,
-                (None, Some("Ec2InstanceMetadata")) => Some(self.instance()),
-                (None, Some("EcsContainer")) => self.container(),
-                (None, Some("Environment")) => {
-                    let plain = Self { credential_export: None, ..self.clone() };
-                    Some(plain.of_environment())
+            let named = value("credential_source").map(|named| named.to_ascii_lowercase());
+            let source = match (value("source_profile"), named.as_deref()) {
+                (Some(_), Some(_)) => {
+                    return Err(incomplete("names both a source_profile and a credential_source"));
                 }
+                (Some(source), None) if source == name => Self::keys_of(files, name),
+                (Some(source), None) => match Self::keys_of(files, &source) {
+                    Some(keys) => Some(keys),
+                    None => self.of_profile(files, &source, depth)?,
+                },
+                (None, Some("ec2instancemetadata")) => Some(self.instance()),
+                (None, Some("ecscontainer")) => self.container(),
+                // Keys in variables are used before any profile is read.
                 (None, Some(_) | None) => None,
             };
             let Some(source) = source else {
@@ -158,9 +178,22 @@ impl AwsIdentity {
             };
             return Ok(Some(AwsSource::Role { role, source: Box::new(source) }));
         }
+        if value("web_identity_token_file").is_some() {
+            return Err(incomplete("names a web_identity_token_file and no role_arn"));
+        }
         if let Some(account) = value("sso_account_id") {
             let session = value("sso_session");
             let section = session.as_ref().and_then(|session| files.sso_session(session));
+            let differs = |key: &str| {
+                let of_session = section.and_then(|section| section.get(key));
+                value(key).is_some_and(|own| of_session.is_some_and(|other| *other != own))
+            };
+            if differs("sso_region") || differs("sso_start_url") {
+                return Err(incomplete("contradicts its sso-session"));
+            }
+            if session.is_some() && section.is_none() {
+                return Err(incomplete("names an sso-session that does not exist"));
+            }
             let of_sso = |key: &str| value(key).or_else(|| section?.get(key).cloned());
             let (Some(role), Some(region), Some(start)) =
                 (value("sso_role_name"), of_sso("sso_region"), of_sso("sso_start_url"))
@@ -169,8 +202,15 @@ impl AwsIdentity {
             };
             let cache_file = self.sso_cache(session.as_deref().unwrap_or(&start));
             let profile = name.to_owned();
-            let sso = SsoProfile { profile, region, account, role, cache_file };
+            let has_session = session.is_some();
+            let sso = SsoProfile { profile, region, account, role, has_session, cache_file };
             return Ok(Some(AwsSource::Sso(sso)));
+        }
+        if value("login_session").is_some() {
+            return Err(incomplete(
+                "has a login_session (aws login), which is not supported; use the profile of a \
+                 credential_process = aws configure export-credentials",
+            ));
         }
         if let Some(command) = value("credential_process") {
             return Ok(Some(AwsSource::Process { command, profile: name.to_owned() }));
@@ -203,7 +243,9 @@ impl AwsIdentity {
     fn container(&self) -> Option<AwsSource> {
         let set = |name: &str| variable(&self.variables, name);
         let relative = set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-        let relative = relative.map(|path| format!("http://169.254.170.2{path}"));
+        // Without the slash, a path with an `@` would name another host.
+        let relative =
+            relative.map(|path| format!("http://169.254.170.2/{}", path.trim_start_matches('/')));
         let url = relative.or_else(|| set("AWS_CONTAINER_CREDENTIALS_FULL_URI"))?;
         let token = set("AWS_CONTAINER_AUTHORIZATION_TOKEN");
         let token_file = set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").map(PathBuf::from);
@@ -211,8 +253,12 @@ impl AwsIdentity {
     }
 
     fn instance(&self) -> AwsSource {
-        let url = variable(&self.variables, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
-        AwsSource::Instance { url: url.unwrap_or_else(|| "http://169.254.169.254".to_owned()) }
+        let set = |name: &str| variable(&self.variables, name);
+        let mode = set("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+        let is_ipv6 = mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ipv6"));
+        let usual = if is_ipv6 { "http://[fd00:ec2::254]" } else { "http://169.254.169.254" };
+        let url = set("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+        AwsSource::Instance { url: url.unwrap_or_else(|| usual.to_owned()) }
     }
 
     /// The file in which the AWS CLI keeps the token of a login.
@@ -222,13 +268,14 @@ impl AwsIdentity {
         home.join(".aws/sso/cache").join(hex(digest.as_ref()) + ".json")
     }
 
-    /// The endpoint of a service, unless a variable names another one.
-    pub(super) fn service_url(&self, service: &str, host: &str) -> String {
-        let own = format!("AWS_ENDPOINT_URL_{service}");
-        variable(&self.variables, &own).unwrap_or_else(|| {
-            let end = if self.region.starts_with("cn-") { ".cn" } else { "" };
-            format!("https://{host}.amazonaws.com{end}")
-        })
+    /// The address of a service in a region.
+    pub(super) fn service_url(
+        &self,
+        service: AwsService,
+        region: &str,
+    ) -> Result<String, Box<Fault>> {
+        service_url(service, region, &self.variables, self.home.as_deref())
+            .map_err(|error| missing_credential("invalid_aws_endpoint", error.to_string()))
     }
 
     pub(super) fn has_no_metadata(&self) -> bool {
@@ -283,4 +330,30 @@ fn session_name() -> String {
 
 pub(super) fn no_credentials(message: String) -> Box<Fault> {
     missing_credential("aws_no_credentials", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_address_of_a_container_is_at_the_host_of_ecs() {
+        for (path, url) in [
+            ("/v2/keys", "http://169.254.170.2/v2/keys"),
+            ("@evil.example/keys", "http://169.254.170.2/@evil.example/keys"),
+        ] {
+            let name = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+            let identity = AwsIdentity {
+                variables: [(name.into(), path.into())].into_iter().collect(),
+                home: None,
+                region: "us-east-1".to_owned(),
+                auth_refresh: None,
+                credential_export: None,
+                cache: None,
+            };
+            let source =
+                AwsSource::Container { url: url.to_owned(), token: None, token_file: None };
+            assert_eq!(identity.plan(), Ok(source));
+        }
+    }
 }

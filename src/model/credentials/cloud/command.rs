@@ -15,13 +15,17 @@ const PRINT_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout of a command that logs in, perhaps with the help of a user.
 const LOGIN_TIMEOUT: Duration = Duration::from_mins(3);
 
+/// A command that prints credentials.
+pub(super) fn printing(command: &str) -> HelperCommand {
+    HelperCommand { limit: PRINT_TIMEOUT, ..HelperCommand::new(command) }
+}
+
 /// Runs a command that prints JSON. `name` is what configures it.
 pub(super) async fn printed_json(
     name: &str,
-    command: &str,
+    helper: HelperCommand,
     supervisor: &Supervisor,
 ) -> Result<Value, Box<Fault>> {
-    let helper = HelperCommand { limit: PRINT_TIMEOUT, ..HelperCommand::new(command) };
     let printed = helper.output(supervisor).await.map_err(|error| {
         missing_credential("cloud_command_failed", format!("the command of {name} {error}"))
     })?;

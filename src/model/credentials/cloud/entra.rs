@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::fault::missing_credential;
 use super::aws_files::variable;
-use super::command::printed_json;
+use super::command::{printed_json, printing};
 use super::token::{CloudToken, parse_expiry};
 use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
 use crate::json;
@@ -142,7 +142,7 @@ impl EntraIdentity {
             Err(fault) => fault,
         };
         let command = format!("az account get-access-token --output json --resource {RESOURCE}");
-        let printed = printed_json("the Azure CLI", &command, &around.supervisor).await;
+        let printed = printed_json("the Azure CLI", printing(&command), &around.supervisor).await;
         let printed = printed.map_err(|_| {
             if has_answered(&refused) {
                 return refused;

@@ -18,6 +18,9 @@ use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
 
+/// The variable with which a user allows that a file of credentials names a program.
+pub(super) const ALLOW_PROGRAMS: &str = "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES";
+
 /// An identity of Google Cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoogleIdentity {
@@ -67,6 +70,11 @@ impl GoogleIdentity {
         let folder = variable(&self.variables, "CLOUDSDK_CONFIG").map(PathBuf::from);
         let folder = folder.or_else(|| Some(self.home.as_ref()?.join(".config/gcloud")))?;
         Some(folder.join("application_default_credentials.json"))
+    }
+
+    /// Whether a file of credentials may name a program that is run.
+    pub(super) fn allows_programs(&self) -> bool {
+        variable(&self.variables, ALLOW_PROGRAMS).as_deref() == Some("1")
     }
 
     /// The project that the credentials are of.

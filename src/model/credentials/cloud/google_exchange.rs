@@ -9,8 +9,8 @@ use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde_json::{Value, json};
 
-use super::command::printed_json;
-use super::google::{GoogleSource, no_credentials};
+use super::google::{GoogleIdentity, GoogleSource, no_credentials};
+use super::google_program;
 use super::token::{CloudToken, TokenKind, parse_expiry};
 use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
 use crate::json;
@@ -25,14 +25,14 @@ const ASSERTION_LIFETIME: Duration = Duration::from_hours(1);
 /// Most credentials within others.
 const DEPTH_MAX: u8 = 3;
 
-/// Fetches a token from a source.
+/// Fetches a token of an identity from its source.
 pub(super) async fn fetch(
-    source: &GoogleSource,
+    identity: &GoogleIdentity,
     around: &TokenSurroundings,
 ) -> Result<CloudToken, Box<Fault>> {
-    match source {
+    match &identity.plan()? {
         GoogleSource::File { value, .. } => {
-            let token = of_file(value, around, DEPTH_MAX).await?;
+            let token = of_file(identity, value, around, DEPTH_MAX).await?;
             let project = value["quota_project_id"].as_str().map(str::to_owned);
             Ok(CloudToken { quota_project: project, ..token })
         }
@@ -41,6 +41,7 @@ pub(super) async fn fetch(
 }
 
 async fn of_file(
+    identity: &GoogleIdentity,
     value: &Value,
     around: &TokenSurroundings,
     depth: u8,
@@ -51,9 +52,10 @@ async fn of_file(
     match value["type"].as_str().unwrap_or_default() {
         "service_account" => of_service_account(value, around).await,
         "authorized_user" => of_user(value, around).await,
-        "external_account" => of_external_account(value, around).await,
+        "external_account" => of_external_account(identity, value, around).await,
         "impersonated_service_account" => {
-            let source = Box::pin(of_file(&value["source_credentials"], around, depth)).await?;
+            let source = &value["source_credentials"];
+            let source = Box::pin(of_file(identity, source, around, depth)).await?;
             let url = text(value, "service_account_impersonation_url")?;
             impersonate(url, value, &source, around).await
         }
@@ -137,10 +139,16 @@ async fn of_user(value: &Value, around: &TokenSurroundings) -> Result<CloudToken
 /// Workload identity federation: a token of another issuer is exchanged at Google's STS (RFC 8693),
 /// and the result perhaps for the token of a service account.
 async fn of_external_account(
+    identity: &GoogleIdentity,
     value: &Value,
     around: &TokenSurroundings,
 ) -> Result<CloudToken, Box<Fault>> {
-    let subject = subject_token(&value["credential_source"], around).await?;
+    let subject = match &value["credential_source"] {
+        source if source["executable"]["command"].is_string() => {
+            google_program::token(identity, value, around).await?
+        }
+        source => subject_token(source, around).await?,
+    };
     let remedy = "check the provider of the workload identity pool, and whether the token expired";
     let url = text(value, "token_url")?;
     let call = TokenCall::new("Google's STS", Method::POST, url, remedy)?.form([
@@ -158,7 +166,7 @@ async fn of_external_account(
     }
 }
 
-/// The token of the other issuer, from a file, an address or a program.
+/// The token of the other issuer, from a file or an address.
 async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<String, Box<Fault>> {
     let raw = if let Some(path) = source["file"].as_str() {
         file_reads::read(path.as_ref()).map_err(|error| {
@@ -172,14 +180,6 @@ async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<Str
             call = call.named_header(name, value);
         }
         around.http.send(call.patient()).await?
-    } else if let Some(command) = source["executable"]["command"].as_str() {
-        let printed = printed_json("credential_source", command, &around.supervisor).await?;
-        let fields = ["id_token", "access_token", "saml_response"];
-        let token = fields.iter().find_map(|field| printed[*field].as_str());
-        let token = token.filter(|_| printed["success"] != false);
-        return token.map(str::to_owned).ok_or_else(|| {
-            no_credentials("the command of credential_source printed no token".to_owned())
-        });
     } else {
         return Err(no_credentials(
             "the credential_source of the Google credentials has no file, no url and no \

@@ -167,7 +167,7 @@ impl CloudLogin {
         let aws = match &self.identity {
             CloudIdentity::Aws(aws) => aws,
             CloudIdentity::Google(google) => {
-                return google_exchange::fetch(&google.plan()?, &self.around).await;
+                return google_exchange::fetch(google, &self.around).await;
             }
             CloudIdentity::Entra(entra) => return entra.fetch(&self.around).await,
         };

@@ -8,19 +8,23 @@
 //!                                                        cache of the host, by turns by a lock
 //! ```
 
+mod aws_endpoint;
 mod aws_exchange;
 mod aws_files;
 mod aws_identity;
+mod aws_sso;
 mod command;
 mod entra;
 mod google;
 mod google_exchange;
+mod google_program;
 mod identity;
 mod login;
 mod signer;
 mod token;
 mod token_http;
 
+pub use aws_endpoint::AwsEndpointError;
 pub use aws_identity::AwsIdentity;
 pub use entra::EntraIdentity;
 pub use google::GoogleIdentity;

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::super::fault::missing_credential;
 use super::super::secret::Secret;
+use crate::recovery::Fault;
 
 /// A credential for requests to a cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,29 @@ pub(in super::super) struct AwsKeys {
 impl CloudToken {
     pub(super) fn bearer(token: &str, expires: Option<SystemTime>) -> Self {
         Self { kind: TokenKind::Bearer(Secret::new(token)), expires, quota_project: None }
+    }
+
+    /// The keys in an answer of AWS or in the output of a command.
+    pub(super) fn of_aws(value: &Value, from: &str) -> Result<Self, Box<Fault>> {
+        let text = |names: [&str; 2]| {
+            let found = names.iter().find_map(|name| value[*name].as_str());
+            found.filter(|text| !text.is_empty())
+        };
+        let id = text(["AccessKeyId", "accessKeyId"]);
+        let secret = text(["SecretAccessKey", "secretAccessKey"]);
+        let (Some(id), Some(secret)) = (id, secret) else {
+            let message = format!("{from} gave no AccessKeyId and SecretAccessKey");
+            return Err(missing_credential("aws_no_credentials", message));
+        };
+        let session = text(["SessionToken", "sessionToken"]).or_else(|| text(["Token", "token"]));
+        let keys = AwsKeys {
+            id: id.to_owned(),
+            secret: Secret::new(secret),
+            session: session.map(Secret::new),
+        };
+        let expires =
+            parse_expiry(&value["Expiration"]).or_else(|| parse_expiry(&value["expiration"]));
+        Ok(Self { kind: TokenKind::Aws(keys), expires, quota_project: None })
     }
 
     /// The part that identifies the token and is never shown.

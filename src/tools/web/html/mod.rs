@@ -3,6 +3,8 @@
 mod converter;
 mod escape;
 mod flow;
+#[cfg(test)]
+mod reference;
 mod table;
 mod tags;
 #[cfg(test)]

@@ -1,0 +1,169 @@
+//! Exchanges a login of IAM Identity Center (`aws sso login`) for keys, and renews it before its
+//! end by its refresh token, as the AWS CLI does.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::super::secret::Secret;
+use super::super::store::ReplacementFile;
+use super::aws_endpoint::AwsService;
+use super::aws_identity::{AwsIdentity, SsoProfile, no_credentials};
+use super::token::{CloudToken, parse_expiry};
+use super::token_http::{TokenCall, TokenSurroundings, invalid_answer};
+use crate::json;
+use crate::model::headers::wall_clock;
+use crate::process::{FileLock, file_reads};
+use crate::recovery::Fault;
+
+const SERVICE: &str = "AWS IAM Identity Center";
+/// How long before its end a login is renewed (AWS SDKs).
+const RENEWAL_MARGIN: Duration = Duration::from_mins(5);
+/// How long another run may hold the lock of a login.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The content of the file that the AWS CLI writes at a login.
+struct SsoLogin(Value);
+
+impl SsoLogin {
+    fn read(file: &Path) -> Option<Self> {
+        let value: Value = json::read(&file_reads::read(file).ok()?).ok()?;
+        (value["accessToken"].is_string() && parse_expiry(&value["expiresAt"]).is_some())
+            .then_some(Self(value))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0[name].as_str().filter(|text| !text.is_empty())
+    }
+
+    fn is_valid_until(&self, at: SystemTime) -> bool {
+        parse_expiry(&self.0["expiresAt"]).is_some_and(|end| end > at)
+    }
+
+    /// The request that renews it. `None`: it cannot be renewed.
+    fn renewal(&self, now: SystemTime) -> Option<Value> {
+        let registered = parse_expiry(&self.0["registrationExpiresAt"])?;
+        (registered > now).then_some(())?;
+        Some(json!({
+            "clientId": self.text("clientId")?,
+            "clientSecret": self.text("clientSecret")?,
+            "grantType": "refresh_token",
+            "refreshToken": self.text("refreshToken")?,
+        }))
+    }
+}
+
+/// Fetches keys for the login of a profile.
+pub(super) async fn fetch(
+    identity: &AwsIdentity,
+    sso: &SsoProfile,
+    around: &TokenSurroundings,
+) -> Result<CloudToken, Box<Fault>> {
+    let remedy = format!("run aws sso login --profile {}", sso.profile);
+    let login = valid_login(identity, sso, &remedy, around).await?;
+    let token = Secret::new(login.text("accessToken").unwrap_or_default());
+    let base = identity.service_url(AwsService::Sso, &sso.region)?;
+    let url = format!("{}/federation/credentials", base.trim_end_matches('/'));
+    let mut call = TokenCall::new(SERVICE, Method::GET, &url, &remedy)?
+        .header("x-amz-sso_bearer_token", token.reveal());
+    let fields = [("account_id", &sso.account), ("role_name", &sso.role)];
+    call.request.url_mut().query_pairs_mut().extend_pairs(fields);
+    let answer = around.http.send_for_json(call).await?;
+    CloudToken::of_aws(&answer["roleCredentials"], SERVICE)
+}
+
+/// The login, renewed if it ends soon.
+async fn valid_login(
+    identity: &AwsIdentity,
+    sso: &SsoProfile,
+    remedy: &str,
+    around: &TokenSurroundings,
+) -> Result<SsoLogin, Box<Fault>> {
+    let ended = |what: &str| {
+        no_credentials(format!("the SSO login of the profile {:?} {what}", sso.profile))
+    };
+    let expired = || ended(&format!("is missing or has expired; {remedy}"));
+    let login = SsoLogin::read(&sso.cache_file).ok_or_else(expired)?;
+    let now = wall_clock();
+    if login.is_valid_until(now + RENEWAL_MARGIN) {
+        return Ok(login);
+    }
+    let is_valid = login.is_valid_until(now);
+    let can_renew = sso.has_session && login.renewal(now).is_some();
+    let Some(folder) = identity.cache.as_deref().filter(|_| can_renew) else {
+        return match (is_valid, can_renew) {
+            (true, _) => Ok(login),
+            (false, true) => Err(ended(&format!("has ended, and a run renews it; or {remedy}"))),
+            (false, false) => Err(expired()),
+        };
+    };
+    match renewed(identity, sso, folder, remedy, around).await {
+        Ok(renewed) => Ok(renewed),
+        Err(_) if is_valid => Ok(login),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Renews the login, unless another run of this host just did, and stores it for all programs.
+async fn renewed(
+    identity: &AwsIdentity,
+    sso: &SsoProfile,
+    folder: &Path,
+    remedy: &str,
+    around: &TokenSurroundings,
+) -> Result<SsoLogin, Box<Fault>> {
+    let name = sso.cache_file.file_stem().unwrap_or_default().to_string_lossy();
+    // Without the lock, two runs may both renew: the second is refused and asks for a login.
+    let _lock = FileLock::take(&folder.join(format!("sso-{name}.lock")), PATIENCE).await.ok();
+    let missing =
+        || no_credentials(format!("the SSO login of {:?} is gone; {remedy}", sso.profile));
+    let mut login = SsoLogin::read(&sso.cache_file).ok_or_else(missing)?;
+    let now = wall_clock();
+    if login.is_valid_until(now + RENEWAL_MARGIN) {
+        return Ok(login);
+    }
+    let request = login.renewal(now).ok_or_else(missing)?;
+    let base = identity.service_url(AwsService::SsoOidc, &sso.region)?;
+    let url = format!("{}/token", base.trim_end_matches('/'));
+    let call = TokenCall::new(SERVICE, Method::POST, &url, remedy)?.json(&request);
+    let unwritable = |error: io::Error| {
+        let file = sso.cache_file.display();
+        no_credentials(format!(
+            "the SSO login in {file} cannot be renewed: writing it failed: {error}; make it \
+             writable, or {remedy} elsewhere"
+        ))
+    };
+    // Created first: the answer ends the old refresh token.
+    let file = ReplacementFile::prepare(&sso.cache_file).map_err(unwritable)?;
+    let answer = match around.http.send_for_json(call).await {
+        Ok(answer) => answer,
+        Err(fault) => {
+            file.abandon();
+            return Err(fault);
+        }
+    };
+    let lifetime = answer["expiresIn"].as_u64().map(Duration::from_secs);
+    let end = lifetime.and_then(|lifetime| wall_clock().checked_add(lifetime));
+    let (Some(access), Some(end)) = (answer["accessToken"].as_str(), end) else {
+        return Err(invalid_answer(SERVICE));
+    };
+    login.0["accessToken"] = json!(access);
+    login.0["expiresAt"] = json!(rfc3339(end));
+    if let Some(refresh) = answer["refreshToken"].as_str() {
+        login.0["refreshToken"] = json!(refresh);
+        around.known.add(refresh);
+    }
+    around.known.add(access);
+    file.commit_text(login.0.to_string().as_bytes()).map_err(unwritable)?;
+    Ok(login)
+}
+
+/// The form that the AWS CLI reads: whole seconds in UTC.
+fn rfc3339(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX).to_string()
+}
