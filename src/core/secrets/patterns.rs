@@ -186,8 +186,7 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         &[Run(dotted, 40, ANY)],
     ),
     KeyPattern::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
-    KeyPattern::value("Terraform token", &[".atlasv1."], &[Run(base64ish, 60, ANY)], 0)
-        .after(LeftContext::Anything),
+    KeyPattern::value("Terraform token", &["atlasv1."], &[Run(base64ish, 60, ANY)], 0),
     KeyPattern::token("Fly.io token", &["fm1a_", "fm1r_", "fm2_"], &[Run(base64, 100, ANY)]),
     KeyPattern::token("Fly.io token", &["fo1_"], &[Run(url_safe, 43, 43)]),
     KeyPattern::token("Heroku key", &["HRKU-AA"], &[Run(url_safe, 58, 58)]),

@@ -274,15 +274,14 @@ impl Sandbox {
 
     fn with_grants(
         &self,
-        rules: Vec<PathRule>,
+        rules: Arc<[PathRule]>,
         network: NetworkAccess,
         calls: CallFilter,
     ) -> io::Result<LandlockPolicy> {
         let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
         let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
         let egress = egress.map(|egress| egress.job(self.policy.writable())).transpose()?;
-        let (rules, capabilities) = (rules.into(), self.capabilities);
-        Ok(LandlockPolicy { rules, network, calls, egress, capabilities })
+        Ok(LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities })
     }
 
     /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
@@ -298,7 +297,7 @@ impl Sandbox {
         }
         let is_on = self.is_on();
         let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
-        self.with_grants(grants, self.network, CallFilter::Readers).map(Some)
+        self.with_grants(grants.into(), self.network, CallFilter::Readers).map(Some)
     }
 
     /// The rules for a command that needs no permission rule. `None` if the kernel cannot enforce
@@ -306,7 +305,8 @@ impl Sandbox {
     fn plain_rules(&self, scope: &PlainScope) -> io::Result<Option<LandlockPolicy>> {
         let is_reader = scope.changed.is_empty();
         let calls = if is_reader { CallFilter::Readers } else { CallFilter::Isolated };
-        let rules = || self.with_grants(plain::grants(scope), self.kernel.least_network(), calls);
+        let rules =
+            || self.with_grants(plain::grants(scope).into(), self.kernel.least_network(), calls);
         self.can_hold_readers().then(rules).transpose()
     }
 

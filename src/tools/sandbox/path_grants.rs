@@ -26,7 +26,8 @@ pub enum TerminalAccess {
 /// off.
 pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
-    all.into_iter().chain(device_grants(TerminalAccess::Closed)).collect()
+    let devices = FolderListings::default().device_grants(TerminalAccess::Closed);
+    all.into_iter().chain(devices).collect()
 }
 
 /// Denied places by the folders that lead to them.
@@ -83,6 +84,16 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// How many entries a listing may have that is kept for the next command.
 const KEPT_ENTRIES_MAX: usize = 10_000;
 
+/// The grants of the last command, which are those of the next one if nothing changed that they were
+/// made from.
+#[derive(Debug, Default)]
+pub(super) struct LastGrants {
+    pub(super) listings: FolderListings,
+    /// Which logins were passed to the command. `None`: its grants must be made anew.
+    pub(super) logins: Option<Vec<bool>>,
+    pub(super) rules: Arc<[PathRule]>,
+}
+
 /// Folders as they are listed for the grants of commands. For one command, each is read once at
 /// most; for the next one, a folder that has not changed is not read again.
 #[derive(Debug, Default)]
@@ -130,6 +141,15 @@ struct Entry {
 }
 
 impl FolderListings {
+    /// Whether all that was read for the last command would be the same now.
+    pub(super) fn are_current(&self, now: SystemTime) -> bool {
+        let last = self.known.iter().filter(|(_, known)| known.command == self.command);
+        self.command > 0
+            && last.into_iter().all(|(folder, known)| {
+                known.stamp.is_some() && FolderStamp::settled(Path::new(folder), now) == known.stamp
+            })
+    }
+
     /// Begins the grants of another command.
     pub(super) fn begin(&mut self, now: SystemTime) {
         self.command += 1;
@@ -266,19 +286,22 @@ impl FolderListings {
             }
         }
     }
-}
 
-pub(super) fn device_grants(terminals: TerminalAccess) -> impl Iterator<Item = PathRule> {
-    let further = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let further = further
-        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(DEVICE_PREFIX.as_bytes()))
-        .map(|entry| entry.path());
-    let terminals = match terminals {
-        TerminalAccess::Closed => &[][..],
-        TerminalAccess::Open => TERMINALS,
-    };
-    let known = DEVICES.iter().chain(terminals).map(PathBuf::from);
-    known.chain(further).map(|path| PathRule::new(path, PathAccess::Use))
+    /// Grants the use of devices.
+    pub(super) fn device_grants(&mut self, terminals: TerminalAccess) -> Vec<PathRule> {
+        let terminals = match terminals {
+            TerminalAccess::Closed => &[][..],
+            TerminalAccess::Open => TERMINALS,
+        };
+        let known = DEVICES.iter().chain(terminals).map(PathBuf::from);
+        let folder = Path::new("/dev");
+        let is_further =
+            |name: &OsStr| name.as_encoded_bytes().starts_with(DEVICE_PREFIX.as_bytes());
+        let listing = self.of(folder);
+        let further = listing.iter().flat_map(|entries| entries.iter().map(|entry| &entry.name));
+        let further = further.filter(|name| is_further(name)).map(|name| folder.join(name));
+        known.chain(further).map(|path| PathRule::new(path, PathAccess::Use)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -297,24 +320,30 @@ mod tests {
         let (now, later) = (SystemTime::now(), SystemTime::now() + Duration::from_hours(1));
         let mut listings = FolderListings::default();
         let mut listed = |time| {
+            let is_current = listings.are_current(time);
             listings.begin(time);
             let listing = listings.of(at).expect("it can be listed");
             assert!(Arc::ptr_eq(&listings.of(at).expect("listed"), &listing), "read twice");
-            listing
+            (listing, is_current)
         };
+        assert!(!listed(now).1, "nothing was read before");
         // What was changed just now could change once more at the same time.
-        let fresh = listed(now);
-        assert!(!Arc::ptr_eq(&listed(now), &fresh));
-        let settled = listed(later);
-        assert!(Arc::ptr_eq(&listed(later), &settled));
+        let (fresh, _) = listed(now);
+        let (again, is_current) = listed(now);
+        assert!(!Arc::ptr_eq(&again, &fresh) && !is_current);
+        let (settled, is_current) = listed(later);
+        assert!(!is_current, "it was not settled when it was read");
+        let (again, is_current) = listed(later);
+        assert!(Arc::ptr_eq(&again, &settled) && is_current);
         fs::write(at.join("two"), "").expect("a file");
-        let changed = listed(later);
-        assert_eq!((settled.len(), changed.len()), (1, 2));
+        let (changed, is_current) = listed(later);
+        assert_eq!((settled.len(), changed.len(), is_current), (1, 2, false));
         // Another folder has its name and its times.
         let other = tempfile::tempdir_in(at.parent().expect("a parent")).expect("a folder");
         fs::rename(at, other.path().join("away")).expect("renamed");
         fs::create_dir(at).expect("a folder");
         set_old().expect("it is ours");
-        assert_eq!(listed(later).len(), 0);
+        let (replaced, is_current) = listed(later);
+        assert_eq!((replaced.len(), is_current), (0, false));
     }
 }

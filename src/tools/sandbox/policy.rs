@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use nix::unistd::geteuid;
@@ -21,7 +21,7 @@ use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
 use super::logins::{LoginPlaces, logins};
 use super::mounts;
-use super::path_grants::{DeniedTree, FolderListings, TerminalAccess, device_grants};
+use super::path_grants::{DeniedTree, FolderListings, LastGrants, TerminalAccess};
 use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
@@ -72,8 +72,7 @@ pub(super) struct SandboxPolicy {
     /// downloads as another user.
     apt_config: Option<PathBuf>,
     terminals: TerminalAccess,
-    /// Those of the last command.
-    listings: Mutex<FolderListings>,
+    last: Mutex<LastGrants>,
 }
 
 impl SandboxPolicy {
@@ -254,13 +253,32 @@ impl SandboxPolicy {
     }
 
     /// Everything that is granted to a command with these logins, as the file system is now.
-    pub(super) fn grants(&self, logins: &[&CredentialSet]) -> Vec<PathRule> {
+    pub(super) fn grants(&self, logins: &[&CredentialSet]) -> Arc<[PathRule]> {
+        let is_passed =
+            |login: &LoginPlaces| logins.iter().any(|set| std::ptr::eq(*set, login.set));
+        let passed: Vec<bool> = self.logins.iter().map(is_passed).collect();
+        let now = SystemTime::now();
+        // Taken out, so that no command waits for the file systems of another one.
+        let mut last = std::mem::take(&mut *self.last());
+        if last.logins.as_ref() != Some(&passed) || !last.listings.are_current(now) {
+            last.listings.begin(now);
+            let (rules, can_keep) = self.new_grants(&passed, &mut last.listings);
+            (last.rules, last.logins) = (rules.into(), can_keep.then_some(passed));
+        }
+        let rules = Arc::clone(&last.rules);
+        *self.last() = last;
+        rules
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastGrants> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The grants, and whether they depend on nothing but the listings.
+    fn new_grants(&self, passed: &[bool], listings: &mut FolderListings) -> (Vec<PathRule>, bool) {
         let mut grants = vec![PathRule::new("/", PathAccess::List)];
-        let passed: Vec<&LoginPlaces> = self
-            .logins
-            .iter()
-            .filter(|login| logins.iter().any(|set| std::ptr::eq(*set, login.set)))
-            .collect();
+        let passed = self.logins.iter().zip(passed).filter(|(_, is_passed)| **is_passed);
+        let passed: Vec<&LoginPlaces> = passed.map(|(login, _)| login).collect();
         // What the user denies stays closed, also within a login folder.
         let is_passed = |place: &PathBuf| {
             passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
@@ -271,12 +289,10 @@ impl SandboxPolicy {
             let closed = self.closed.places(Path::new("/"));
             denied = Cow::Owned(closed.iter().filter(|place| !is_passed(place)).collect());
         }
-        // Taken out, so that no command waits for the file systems of another one.
-        let mut listings = std::mem::take(&mut *self.listings());
-        listings.begin(SystemTime::now());
         // One of them may have become a link since the run began.
-        for place in listings.behind_links(Path::new("/"), &denied) {
-            denied.to_mut().insert(&place);
+        let behind_links = listings.behind_links(Path::new("/"), &denied);
+        for place in &behind_links {
+            denied.to_mut().insert(place);
         }
         let (split, whole) = self.roots.split_at(self.split_roots);
         for root in split {
@@ -287,7 +303,7 @@ impl SandboxPolicy {
         for allowed in &self.secrets.allowed {
             listings.grant_siblings(allowed, &denied, &mut grants);
         }
-        grants.extend(device_grants(self.terminals));
+        grants.extend(listings.device_grants(self.terminals));
         let is_open = |folder: &&PathBuf| {
             let overlaps =
                 |denied: &PathBuf| denied.starts_with(folder) || folder.starts_with(denied);
@@ -295,12 +311,7 @@ impl SandboxPolicy {
         };
         let state = passed.iter().flat_map(|login| &login.state).filter(is_open);
         grants.extend(state.map(|folder| PathRule::new(folder, PathAccess::Change)));
-        *self.listings() = listings;
-        grants
-    }
-
-    fn listings(&self) -> MutexGuard<'_, FolderListings> {
-        self.listings.lock().unwrap_or_else(PoisonError::into_inner)
+        (grants, behind_links.is_empty())
     }
 
     /// The login files of a program that exist and are closed.
@@ -314,7 +325,7 @@ impl SandboxPolicy {
 
     /// The grants of a command that only reads: nothing may be written, temporary files included.
     pub(super) fn reading_grants(&self) -> Vec<PathRule> {
-        let mut grants = self.grants(&[]);
+        let mut grants = self.grants(&[]).to_vec();
         for grant in &mut grants {
             match grant.access {
                 PathAccess::Change => grant.access = PathAccess::Read,
@@ -570,15 +581,16 @@ mod tests {
             fs::write(root.join(name), "").unwrap();
         }
         let keys = [root.join("keys")];
-        let mut policy = SandboxPolicy { roots: vec![root.clone()], ..SandboxPolicy::default() };
-        policy.closed = policy.closable(keys.to_vec());
-        let grants = policy.grants(&[]);
+        let granted = |roots: &[PathBuf]| {
+            let mut policy = SandboxPolicy { roots: roots.to_vec(), ..SandboxPolicy::default() };
+            policy.closed = policy.closable(keys.to_vec());
+            policy.grants(&[])
+        };
+        let grants = granted(std::slice::from_ref(&root));
         assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
         assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
         // The same folder, merely read, is granted but for the key.
-        policy.roots = Vec::new();
-        policy.closed = policy.closable(keys.to_vec());
-        let grants = policy.grants(&[]);
+        let grants = granted(&[]);
         assert!(grants.contains(&PathRule::new(root.join("one"), PathAccess::Read)));
         assert!(
             grants.iter().all(|grant| !root.join("keys").starts_with(&grant.path)
