@@ -45,8 +45,15 @@ pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Resul
     if let Some(mistakes) = UsageError::all(&survey.mistakes) {
         return Err(mistakes);
     }
+    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
+    if args.subject == InspectSubject::Mcp {
+        // Why a server that a file describes is missing.
+        for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
+            server_login::say(&mask.redact(&format!("warning: {warning}")));
+        }
+    }
     let (text, code) = answer(&question, &survey, &signals).await?;
-    stdout::print(&Redactor::new(KnownSecrets::new(survey.secrets())).redact(&text))?;
+    stdout::print(&mask.redact(&text))?;
     Ok(code)
 }
 

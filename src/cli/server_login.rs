@@ -234,7 +234,7 @@ fn http_clients(survey: &SettingsSurvey) -> Arc<crate::mcp::HttpClientFactory> {
     })
 }
 
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
     // A terminal that is gone needs no words.
     let _ = writeln!(stderr, "outlast: {}", one_line(text));

@@ -46,3 +46,18 @@ fn unknown_options_of_lists_are_refused() {
     let status = world.run(&["auth", "status", "--json"]);
     assert!(status.code == 0 && status.stdout.contains("\"loggedIn\":true"), "{status:?}");
 }
+
+#[test]
+fn a_server_that_does_not_count_is_named_with_the_reason() {
+    let servers = r#"{"mcpServers": {"files": {"command": "files"}}}"#;
+    let world = BinaryFixture::new().file("work/.mcp.json", servers);
+    for (args, code) in [(&["mcp", "list"][..], 0), (&["mcp", "login", "files"], 2)] {
+        let ended = world.run(args);
+        assert_eq!(ended.code, code, "{args:?}: {ended:?}");
+        let reason = "warning: ignored settings of this repository: .mcp.json (mcpServers.files); \
+                      --trust-project lets them count";
+        assert!(ended.stderr.contains(reason), "{args:?}: {}", ended.stderr);
+    }
+    let trusted = world.run(&["mcp", "list", "--", "--trust-project"]);
+    assert!(trusted.stdout.starts_with("files:") && trusted.stderr.is_empty(), "{trusted:?}");
+}
