@@ -102,8 +102,9 @@ impl ServerAddress {
                 "see what its \"headersHelper\" prints".to_owned()
             }
             Self::Http(address) if address.takes_login() => format!(
-                "run `outlast mcp login {name}` in a terminal, or put a token into its \"headers\", \
-                 as in \"Authorization\": \"Bearer ${{TOKEN}}\""
+                "run `outlast mcp login {name}` in a terminal, give \"oauth\" in its entry a \
+                 \"clientId\" and a \"clientSecret\", or put a token into its \"headers\", as in \
+                 \"Authorization\": \"Bearer ${{TOKEN}}\""
             ),
             Self::Http(_) => "renew the token in its \"headers\"".to_owned(),
         }
