@@ -21,7 +21,7 @@ use super::signals::SignalState;
 use super::stdout;
 use super::usage::UsageError;
 
-/// How long a login waits for the user, unless `--wait` says so.
+/// The time limit of a login without `--wait`.
 const WAIT_MAX: Duration = Duration::from_mins(5);
 
 /// The time between two lines that say that it still waits.
@@ -30,11 +30,11 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// The variable with the secret of a client whose entry has only its identifier.
 const CLIENT_SECRET: &str = "MCP_CLIENT_SECRET";
 
-/// How a login is made.
+/// The terms of a login.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoginTerms {
     pub(super) way: LoginWay,
-    /// How long it waits for the user, if that is said.
+    /// The time limit of `--wait`.
     pub(super) wait: Option<Duration>,
 }
 

@@ -65,6 +65,8 @@ const OTHERS: &[(&str, &str)] = &[
         in milliseconds; 300000 when not set, and never less than MCP_TIMEOUT."),
     ("MCP_TOOL_TIMEOUT", "How long a call of an MCP server's tool may go without progress, in \
         milliseconds; 600000 when not set. A server's own timeout outranks it."),
+    ("MCP_CLIENT_SECRET", "For `outlast mcp login`: the secret of a client whose entry has only its \
+        clientId."),
     ("MAX_MCP_OUTPUT_TOKENS", "How much of such a call's result the model sees, in tokens of four \
         characters; without it, as much as of other results."),
     ("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "At which objection in a row of Stop hooks the run ends as \

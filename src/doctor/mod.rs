@@ -139,6 +139,8 @@ pub struct ConfiguredServer {
     pub source: String,
     pub how: ServerTransport,
     pub disabled: bool,
+    /// The advice where it requires a login.
+    pub login_advice: String,
 }
 
 /// The transport of an MCP server.

@@ -45,7 +45,7 @@ pub struct HttpAddress {
     pub headers: Vec<(String, String)>,
     /// The command of the user that prints further headers.
     pub helper: Option<String>,
-    /// How a run gets a token, if the entry says something about it.
+    /// The `oauth` of the entry.
     pub oauth: Option<OAuthSettings>,
     pub kind: HttpKind,
 }
@@ -94,7 +94,7 @@ impl fmt::Debug for ServerAddress {
 
 impl ServerAddress {
     /// Advice for a server of this name that requires a login.
-    pub(super) fn login_advice(&self, name: &str) -> String {
+    pub fn login_advice(&self, name: &str) -> String {
         match self {
             Self::Program { .. } => "give it its key in its \"env\"".to_owned(),
             Self::Host => "log in where the host runs it".to_owned(),

@@ -40,7 +40,7 @@ const HANDSHAKE_VERSION: &str = "2025-11-25";
 /// The version of the protocol without a handshake.
 const STATELESS_VERSION: &str = "2026-07-28";
 
-/// How long an HTTP server has to say whether it offers the protocol without a handshake.
+/// The time limit of the question whether an HTTP server offers the protocol without a handshake.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most pages of a list.
@@ -334,7 +334,7 @@ async fn start_program(
     Ok((Box::new(pipes), Some(program)))
 }
 
-/// Where the headers of a server come from that end: one source for all attempts to begin.
+/// The source of headers that expire: one for all attempts to begin.
 fn header_renewal(
     config: &ServerConfig,
     around: &Arc<ServerEnvironment>,

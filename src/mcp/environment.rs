@@ -16,12 +16,12 @@ pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
 pub type HttpClientFactory =
     dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
 
-/// What logins at servers are made and kept with.
+/// The surroundings of logins at servers.
 pub struct LoginEnvironment {
     /// The folder of settings and sessions, where logins are kept.
     pub config_dir: PathBuf,
     pub http: Arc<HttpClientFactory>,
-    /// Where tokens are added, to be kept out of all output.
+    /// Tokens are added here, and so kept out of all output.
     pub secrets: KnownSecrets,
     pub mask: Redactor,
 }

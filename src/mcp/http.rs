@@ -38,7 +38,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// A listening stream that lasts this long is not given up by the server at once, even if it is empty.
 const HELD_STREAM: Duration = Duration::from_secs(10);
 
-/// How often the wait after an empty listening stream is doubled, to a minute at most.
+/// The most doublings of the wait after an empty listening stream: to a minute.
 const EMPTY_STREAMS_MAX: u32 = 7;
 
 /// The shortest wait before the stream of an answer is continued, whatever the server says.

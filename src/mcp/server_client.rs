@@ -54,7 +54,7 @@ pub(super) struct ServerClient {
     pub(super) mask: Redactor,
 }
 
-/// Where the headers come from that end.
+/// The source of headers that expire.
 pub(super) enum HeaderRenewal {
     None,
     Helper(Box<HeadersHelper>),

@@ -36,7 +36,7 @@ const RETRIED: [u16; 4] = [429, 502, 503, 504];
 /// The pause before the second attempt; it doubles. A `retry-after` is not shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long all pauses of a request may take, so that the end of a run has time for it.
+/// The limit of all pauses of a request together, so that the end of a run has time for it.
 const PAUSES_MAX: Duration = Duration::from_millis(1500);
 
 /// Why telemetry was not exported.

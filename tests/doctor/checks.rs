@@ -395,6 +395,7 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
         source: "F".into(),
         how,
         disabled: false,
+        login_advice: "run `outlast mcp login files`".to_owned(),
     };
     let judge = |how: ServerTransport, tried: Option<(ServerStatus, Option<&str>)>| {
         let known = ResolvedConfig {
@@ -426,7 +427,10 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
             &["boom", "sh by hand", "F"],
         ),
         (judge(program("sh"), Some((ServerStatus::Pending, None))), &["not answer within 8 s"]),
-        (judge(far(), Some((ServerStatus::NeedsAuth, Some("401")))), &["login", "headers", "F"]),
+        (
+            judge(far(), Some((ServerStatus::NeedsAuth, Some("401")))),
+            &["401", "outlast mcp login files", "F"],
+        ),
         (judge(far(), Some((ServerStatus::Failed, Some("404")))), &["404", "https://h", "\"url\""]),
     ];
     for (findings, words) in rows {

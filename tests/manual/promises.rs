@@ -41,9 +41,7 @@ const FOREIGN: [&str; 24] = [
 ];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
-const GIVEN: [&str; 9] = [
-    // Read by `outlast mcp login` only.
-    "MCP_CLIENT_SECRET",
+const GIVEN: [&str; 8] = [
     "CLAUDE_EFFORT",
     "CLAUDE_CODE_MCP_SERVER_NAME",
     "CLAUDE_CODE_MCP_SERVER_URL",

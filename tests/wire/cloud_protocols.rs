@@ -1,5 +1,5 @@
 //! Protocols of the vendors of clouds: renewal of logins, addresses of keys, programs of others.
-//! What AWS does with the same files is asked by `tests/oracles/aws`.
+//! `tests/oracles/aws` compares the same files with the SDK of AWS.
 
 use std::fs;
 use std::path::Path;

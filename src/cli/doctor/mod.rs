@@ -308,7 +308,13 @@ fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
             ),
         };
         let source = settings.mcp.places.get(&config.name).cloned().unwrap_or_default();
-        ConfiguredServer { name: config.name.clone(), source, how, disabled: config.disabled }
+        ConfiguredServer {
+            name: config.name.clone(),
+            source,
+            how,
+            disabled: config.disabled,
+            login_advice: config.place.login_advice(&config.name),
+        }
     };
     settings.mcp.servers.iter().map(server).collect()
 }

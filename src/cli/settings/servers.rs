@@ -271,7 +271,7 @@ pub(super) fn resolve(
     McpServers { servers, required, skipped, timers, places, warnings, shown }
 }
 
-/// What the `oauth` of an entry has no effect on.
+/// Warnings about an `oauth` that has no effect, and its unknown keys.
 fn oauth_warnings(at: &str, server: &ServerConfig, entry: &Value) -> Vec<String> {
     if entry.get("oauth").is_none_or(Value::is_null) {
         return Vec::new();

@@ -64,7 +64,7 @@ fn check_server(
     there: bool,
     run_wait: Duration,
 ) -> Finding {
-    let ConfiguredServer { name, source, how, disabled } = server;
+    let ConfiguredServer { name, source, how, disabled, login_advice } = server;
     let about = |what: &str| format!("{name} ({source}): {what}");
     if *disabled {
         return Finding::ok("mcp", about("disabled"));
@@ -107,10 +107,7 @@ fn check_server(
             "mcp",
             about(&format!("it requires a login (needs auth): {why}")),
             TOOLS_MISSING,
-            format!(
-                "a run cannot log in: run `outlast mcp login {name}`, or put a token into its \
-                 \"headers\" in {source}, for example \"Authorization\": \"Bearer ${{TOKEN}}\""
-            ),
+            format!("a run cannot log in: {login_advice}; it is in {source}"),
         ),
         ServerStatus::Pending if run_wait > START_MAX && standing.why.is_none() => {
             Finding::warning(

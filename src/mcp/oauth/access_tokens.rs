@@ -33,16 +33,16 @@ use super::settings::OAuthSettings;
 use super::token_file::{GrantKind, SavedLogin};
 use crate::mcp::environment::LoginEnvironment;
 
-/// How long before its end a token is renewed: clocks differ, and requests take time.
+/// A token is renewed this long before its end: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// How long a failed early renewal is not tried again, while the token is good.
+/// The pause after a failed early renewal, while the token is good.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// The time limit of one renewal, all its requests included.
 const RENEWAL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long to wait while another process renews: longer than it may take, to use what it got.
+/// The time limit for the lock: longer than a renewal of another process may take, to use its token.
 const LOCK_PATIENCE: Duration = Duration::from_secs(70);
 
 /// The tokens of a server.
@@ -55,7 +55,7 @@ pub(in crate::mcp) struct AccessTokens {
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::mcp) struct BearerToken(String);
 
-/// What this process knows of the login.
+/// The login as this process knows it.
 #[derive(Default)]
 struct HeldLogin {
     is_read: bool,

@@ -18,7 +18,7 @@ use super::token_file::{GrantKind, LoginFolder, SavedLogin, TokenFile};
 use super::token_http::{TokenHttp, is_protected};
 use crate::mcp::environment::LoginEnvironment;
 
-/// Where the tokens for a server come from.
+/// The source of tokens for a server.
 pub(super) struct TokenSource {
     pub(super) url: Url,
     pub(super) settings: OAuthSettings,
@@ -103,7 +103,7 @@ impl TokenSource {
     /// Renews a login.
     ///
     /// # Errors
-    /// Why there is no new token.
+    /// There is no new token.
     pub(super) async fn refresh(
         &self,
         login: &SavedLogin,
@@ -151,7 +151,7 @@ impl TokenSource {
     /// Asks for a token in the client's own name.
     ///
     /// # Errors
-    /// Why there is none.
+    /// There is none.
     pub(super) async fn client_token(
         &self,
         (client_id, client_secret): (&str, &str),
@@ -185,7 +185,7 @@ impl TokenSource {
         Ok(self.file.login(GrantKind::ClientCredentials, credentials))
     }
 
-    /// What the protocol stored.
+    /// The credentials that the protocol stored.
     pub(super) async fn stored(
         &self,
         store: &InMemoryCredentialStore,

@@ -1,4 +1,4 @@
-//! Why there is no token for a server.
+//! The reasons for which there is no token for a server.
 
 use std::error::Error;
 use std::iter::successors;

@@ -21,13 +21,13 @@ use super::fault::OAuthFault;
 use super::redirect::{RedirectListener, Redirected};
 use super::token_file::{GrantKind, SavedLogin};
 
-/// How long to wait for another process that renews the login that is replaced.
+/// The time limit for the lock of another process, which renews the login that is replaced.
 const LOCK_PATIENCE: Duration = Duration::from_secs(70);
 
 /// The time limit of the question whether the server demands a login.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why there is no login.
+/// The reason for which there is no login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoginError(String);
@@ -44,7 +44,7 @@ impl From<OAuthFault> for LoginError {
     }
 }
 
-/// How the user logs in.
+/// The way of the user's login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginWay {
     /// In a browser that comes back to this machine.
@@ -60,7 +60,7 @@ pub struct PendingLogin {
     exchange: PendingExchange,
 }
 
-/// What is left to do when the user has logged in.
+/// The exchange that is left when the user has logged in.
 enum PendingExchange {
     Browser(Box<BrowserLogin>),
     Device(Box<DeviceLogin>),

@@ -18,7 +18,7 @@ pub(super) struct RedirectListener {
     pub(super) address: Url,
 }
 
-/// What the browser brings back.
+/// The outcome that the browser brings back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirected {
     /// The whole address, with the code.
@@ -36,7 +36,7 @@ impl RedirectListener {
         let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
         let port = listener.local_addr()?.port();
         let address = Url::parse(&format!("http://localhost:{port}{PATH}"));
-        Ok(Self { listener, address: address.expect("it is an address") })
+        Ok(Self { listener, address: address.map_err(io::Error::other)? })
     }
 
     /// Waits for the browser. Requests without the `state` of this login change nothing.

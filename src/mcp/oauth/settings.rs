@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// How a run gets its access to a server. It may hold a secret, and is not shown.
+/// The `oauth` of a server's entry. It may hold a secret, and is not shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OAuthSettings {
     /// The identifier of a client that was registered beforehand, or the address of its metadata.

@@ -43,7 +43,7 @@ pub(super) struct TokenFile {
     url: String,
 }
 
-/// How a token was obtained, which is how another one is.
+/// The way in which a token was obtained; another one is obtained in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GrantKind {
@@ -53,7 +53,7 @@ pub(super) enum GrantKind {
     ClientCredentials,
 }
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct SavedLogin {
     version: u32,
@@ -69,7 +69,7 @@ pub(super) struct SavedLogin {
     pub(super) credentials: StoredCredentials,
 }
 
-/// What is known of the login at a server, without asking the server.
+/// The login at a server, as known without a request to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginState {
     None,
@@ -101,12 +101,12 @@ impl LoginFolder {
         TokenFile { path, server: server.to_owned(), url: url.into() }
     }
 
-    /// Where the login at a server is, or would be.
+    /// The file of the login at a server, whether or not it exists.
     pub fn path(&self, server: &str, url: &str) -> Option<PathBuf> {
         Url::parse(url).ok().map(|url| self.file(server, &url).path)
     }
 
-    /// What is known of the login at a server.
+    /// The state of the login at a server.
     pub fn state(&self, server: &str, url: &str) -> LoginState {
         let Ok(url) = Url::parse(url) else { return LoginState::None };
         match self.file(server, &url).load() {
@@ -227,12 +227,12 @@ impl SavedLogin {
         Some(tokens.refresh_token()?.secret())
     }
 
-    /// How long the token lives in all, if the authorization server said so.
+    /// The lifetime of the token, if the authorization server gave one.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.credentials.token_response.as_ref()?.expires_in()
     }
 
-    /// When the token ends, if that is known.
+    /// The end of the token, if it is known.
     pub(super) fn ends(&self) -> Option<SystemTime> {
         let begun = UNIX_EPOCH + Duration::from_secs(self.credentials.token_received_at?);
         begun.checked_add(self.lifetime()?)

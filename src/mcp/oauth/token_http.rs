@@ -32,11 +32,11 @@ pub(super) struct TokenHttp {
     mask: Redactor,
     /// Whether the last request failed in a way that may pass.
     is_temporary: AtomicBool,
-    /// Why the last request had no answer: errors of the protocol do not repeat it.
+    /// The reason for which the last request had no answer: errors of the protocol do not repeat it.
     failure: Mutex<Option<String>>,
 }
 
-/// Why there is no answer.
+/// The reason for which there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct TokenHttpError(String);
@@ -47,7 +47,7 @@ impl TokenHttp {
         Self { http, mask, is_temporary, failure }
     }
 
-    /// Why the last request failed, if it did in a way that may pass.
+    /// The reason of the last request's failure, if a retry may succeed.
     pub(super) fn temporary_failure(&self) -> Option<String> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.clone().filter(|_| self.is_temporary.load(Ordering::Relaxed))

@@ -77,11 +77,11 @@ fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
     path.iter().skip(1)
 }
 
-/// How much older than a listing the last change of its folder must be, so that the next change has
+/// The last change of a folder must be this much older than its listing, so that the next change has
 /// another time: file systems count in steps of up to a few hundredths of a second.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// How many entries a listing may have that is kept for the next command.
+/// The most entries of a listing that is kept for the next command.
 const KEPT_ENTRIES_MAX: usize = 10_000;
 
 /// The grants of the last command, which are those of the next one if nothing changed that they were
@@ -101,7 +101,7 @@ pub(super) struct FolderListings {
     known: HashMap<OsString, KnownListing>,
     /// The number of the current command.
     command: u64,
-    /// When the current command began.
+    /// The begin of the current command.
     now: Option<SystemTime>,
 }
 

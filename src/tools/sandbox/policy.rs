@@ -48,7 +48,7 @@ pub(super) struct SandboxPolicy {
     /// Everything that may be written to: first the caches that are granted in parts where a
     /// credential is in them, since programs have folders of their own there.
     roots: Vec<PathBuf>,
-    /// How many of these caches there are.
+    /// The number of these caches.
     split_roots: usize,
     secrets: DeniedPlaces,
     /// The denied places that the kernel keeps from commands, whether or not they exist: a login may

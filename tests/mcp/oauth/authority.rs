@@ -23,7 +23,7 @@ pub(super) struct Authority {
     accepting: JoinHandle<()>,
 }
 
-/// What the authority has given, and how it misbehaves.
+/// The grants of the authority, and its faults.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     /// The number of the newest tokens.

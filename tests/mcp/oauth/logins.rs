@@ -19,7 +19,7 @@ use super::authority::{Authority, CLIENT_ID, CLIENT_SECRET, access_token, refres
 use super::{entry, login_path, saved, servers, temporary};
 use crate::support::with_time_limit;
 
-/// What a login printed, and how it ended.
+/// The output of a login, and its exit code.
 #[derive(Debug)]
 struct EndedLogin {
     code: Option<i32>,

@@ -12,7 +12,7 @@ use std::process::Stdio;
 use cases::{CASES, Case};
 use services::Services;
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     /// The key and the session with which Bedrock was asked on loopback.

@@ -1,4 +1,4 @@
-//! What the SDK does with the same variables and files.
+//! The SDK, with the same variables and files.
 
 use std::sync::{Arc, Mutex};
 

@@ -19,7 +19,7 @@ pub(super) enum AwsService {
     SsoOidc,
 }
 
-/// Why a service of AWS has no address.
+/// The reason for which a service of AWS has no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AwsEndpointError {
     #[error("{0} is no http:// or https:// address; correct it")]

@@ -20,9 +20,9 @@ use crate::process::{FileLock, file_reads};
 use crate::recovery::Fault;
 
 const SERVICE: &str = "AWS IAM Identity Center";
-/// How long before its end a login is renewed (AWS SDKs).
+/// A login is renewed this long before its end (AWS SDKs).
 const RENEWAL_MARGIN: Duration = Duration::from_mins(5);
-/// How long another run may hold the lock of a login.
+/// The time limit for the lock of a login that another run holds.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The content of the file that the AWS CLI writes at a login.

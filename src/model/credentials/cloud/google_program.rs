@@ -70,7 +70,7 @@ fn kept_answer(file: &Path) -> Option<Value> {
     json::read(&file_reads::read(file).ok()?).ok()
 }
 
-/// What the program is told.
+/// The variables of the program.
 fn variables(credentials: &Value, output_file: Option<&str>) -> Vec<(&'static str, String)> {
     let text = |name: &str| credentials[name].as_str().map(str::to_owned);
     // .../serviceAccounts/EMAIL:generateAccessToken
