@@ -7,22 +7,22 @@ use std::process::Command;
 fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let commit = commit(&root).unwrap_or_else(|| "unknown".to_owned());
-    tell(&format!("rustc-env=OUTLAST_COMMIT={commit}"));
+    print_instruction(&format!("rustc-env=OUTLAST_COMMIT={commit}"));
     // Tests start the binary hundreds of times, and it need not be relocated each time.
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|it| it == value);
     if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
-        tell("rustc-link-arg-bins=-no-pie");
+        print_instruction("rustc-link-arg-bins=-no-pie");
     }
     // The inputs of the binary, and the files that git changes with each commit.
     for path in ["src", "man", "Cargo.toml", "Cargo.lock"] {
-        tell(&format!("rerun-if-changed={root}/{path}"));
+        print_instruction(&format!("rerun-if-changed={root}/{path}"));
     }
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
         let path = git(&root, &["rev-parse", "--git-path", name]).unwrap_or_default();
         let path = Path::new(&root).join(path);
         // Cargo treats a missing file as changed, which would rebuild every time.
         if path.is_file() {
-            tell(&format!("rerun-if-changed={}", path.display()));
+            print_instruction(&format!("rerun-if-changed={}", path.display()));
         }
     }
 }
@@ -50,6 +50,6 @@ fn git(root: &str, args: &[&str]) -> Option<String> {
 }
 
 /// Prints an instruction to cargo.
-fn tell(what: &str) {
+fn print_instruction(what: &str) {
     println!("cargo::{what}");
 }

@@ -10,7 +10,7 @@ use super::shared_ledger::{ReservationTurn, SharedLedger, bill};
 pub(super) struct Accounting {
     /// Shared with sub-agents.
     pub(super) ledger: SharedLedger,
-    pub(super) tally: RunStats,
+    pub(super) stats: RunStats,
     /// Held from estimating a call until its reservation.
     pub(super) turn: Option<ReservationTurn>,
     /// The sub-agent whose accounts these are. `None`: the run itself.
@@ -18,7 +18,7 @@ pub(super) struct Accounting {
     /// `--budget-mode after`: stop once this much is spent, without reserving.
     stop_after: Option<Money>,
     reserved: Option<Reserved>,
-    told: Told,
+    reported: ReportedWarnings,
 }
 
 /// The most that a call can cost.
@@ -45,7 +45,7 @@ struct Reserved {
 
 /// Warnings about costs that were already given: each is given once.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedWarnings {
     uncounted: bool,
     impossible: bool,
     unpriced: bool,
@@ -67,16 +67,16 @@ impl Accounting {
         ledger: SharedLedger,
         agent: Option<String>,
         after: Option<Money>,
-        tally: RunStats,
+        stats: RunStats,
     ) -> Self {
         Self {
             ledger,
-            tally,
+            stats,
             turn: None,
             agent,
             stop_after: after,
             reserved: None,
-            told: Told::default(),
+            reported: ReportedWarnings::default(),
         }
     }
 
@@ -100,7 +100,7 @@ impl Accounting {
 
     /// What is known to have been spent, when `endpoint` answers next.
     pub(super) fn spending(&self, endpoint: &ModelEndpoint) -> Spending {
-        let used = &self.tally.by_model;
+        let used = &self.stats.by_model;
         let next = used.is_empty() && endpoint.facts.prices_at(false).is_none();
         Spending {
             amount: self.ledger.ledger().spent(),
@@ -141,7 +141,7 @@ impl Accounting {
         let Some(received) = received else {
             // Without a price, nothing is known of the cost of an attempt either.
             let nothing = Spending { amount: Money::ZERO, is_partial: worst.prices.is_none() };
-            self.tally.recovery.record_cost(nothing, 0);
+            self.stats.recovery.record_cost(nothing, 0);
             self.ledger.settle(reservation, Money::ZERO, Money::ZERO);
             return CallCost::Nothing;
         };
@@ -149,13 +149,13 @@ impl Accounting {
         let cost = end(settled);
         let (certain, upper_bound) = cost.parts();
         self.ledger.settle(reservation, certain, upper_bound);
-        self.tally.usage += settled.usage;
-        self.tally.clamped += u32::from(settled.counts == Counts::Impossible);
+        self.stats.usage += settled.usage;
+        self.stats.clamped += u32::from(settled.counts == Counts::Impossible);
         let tokens = settled.usage.input() + settled.usage.output_tokens;
         let amount = certain + upper_bound;
         let spending = Spending { amount, is_partial: settled.total().is_none() };
-        self.tally.recovery.record_cost(spending, tokens);
-        bill(&mut self.tally.by_model, &worst.endpoint, settled.usage, settled.total());
+        self.stats.recovery.record_cost(spending, tokens);
+        bill(&mut self.stats.by_model, &worst.endpoint, settled.usage, settled.total());
         if let Some(agent) = &self.agent {
             self.ledger.bill_agent(agent, &worst.endpoint, &settled, (certain, upper_bound));
         }
@@ -163,18 +163,18 @@ impl Accounting {
     }
 
     /// Warnings about the cost of a call, each given once.
-    pub(super) fn remarks(&mut self, cost: &CallCost, label: &str) -> Vec<String> {
+    pub(super) fn notes(&mut self, cost: &CallCost, label: &str) -> Vec<String> {
         let settled = match cost {
             CallCost::Nothing => return Vec::new(),
             CallCost::Whole(settled) | CallCost::Broken(settled) => settled,
         };
-        let mut remarks = Vec::new();
-        let mut once = |told: &mut bool, applies: bool, remark: String| {
-            if applies && !std::mem::replace(told, true) {
-                remarks.push(remark);
+        let mut notes = Vec::new();
+        let mut once = |reported: &mut bool, applies: bool, note: String| {
+            if applies && !std::mem::replace(reported, true) {
+                notes.push(note);
             }
         };
-        let Told { uncounted, impossible, unpriced } = &mut self.told;
+        let ReportedWarnings { uncounted, impossible, unpriced } = &mut self.reported;
         once(
             unpriced,
             settled.counted.is_none(),
@@ -200,7 +200,7 @@ impl Accounting {
                  charged at the most that it can cost"
             ),
         );
-        remarks
+        notes
     }
 }
 

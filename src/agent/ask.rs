@@ -17,7 +17,7 @@ use crate::recovery::{
 use crate::transcript::{History, Message};
 
 use super::accounting::Accounting;
-use super::emitted_blocks::ToldBlocks;
+use super::emitted_blocks::EmittedBlocks;
 use super::model_caller::{ClassifiedFault, accepted};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
@@ -53,13 +53,13 @@ impl RunWorld<'_> {
             Err(cut) => return cut.into(),
         }
         let repairs = self.conversation.repair_history(&mut self.monitor);
-        self.caller.accounting.tally.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);
+        self.caller.accounting.stats.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);
         let worst_case = self.context_view().worst_case(&ask);
         if !self.caller.accounting.reserve(worst_case) {
             return self.internal_error("the budget changed between weighing a call and making it");
         }
-        if let CallPurpose::Summary(occasion) = ask.purpose
-            && let Err(event) = self.before_compaction(occasion).await
+        if let CallPurpose::Summary(trigger) = ask.purpose
+            && let Err(event) = self.before_compaction(trigger).await
         {
             self.caller.accounting.settle_broken();
             return event;
@@ -67,7 +67,7 @@ impl RunWorld<'_> {
         let began = self.monitor.clock.now();
         let end = self.call(ask).await;
         self.conversation.redact_new_secrets();
-        self.caller.accounting.tally.api_duration += began.until(self.monitor.clock.now());
+        self.caller.accounting.stats.api_duration += began.until(self.monitor.clock.now());
         match end {
             AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
             AttemptOutcome::Failed(fault) => self.handle_fault(*fault, &ask).await,
@@ -82,13 +82,15 @@ impl RunWorld<'_> {
 
     async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
         let progress = self.caller.progress();
-        let rung = self.caller.endpoint_at(ask.rung).clone();
+        let endpoint = self.caller.endpoint_at(ask.model_index).clone();
         let summary =
             (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
-        let (reasoning, model) =
-            (self.caller.reasoning_for(&rung, &self.conversation), rung.facts.name.as_str());
+        let (reasoning, model) = (
+            self.caller.reasoning_for(&endpoint, &self.conversation),
+            endpoint.facts.name.as_str(),
+        );
         // Not every model of the chain has fast mode.
-        let fast = ask.fast && rung.facts.fast.is_some();
+        let fast = ask.fast && endpoint.facts.fast.is_some();
         let prompt = if let Some(messages) = &summary {
             summary_prompt(model, messages, fast)
         } else {
@@ -101,7 +103,7 @@ impl RunWorld<'_> {
         let (sender, mut steps) = mpsc::unbounded_channel();
         // The receiver is gone once the call was cut; the step is not needed then.
         let mut send = move |step| drop(sender.send(step));
-        let call = rung.client.attempt(&prompt, &ask, &mut send);
+        let call = endpoint.client.attempt(&prompt, &ask, &mut send);
         tokio::pin!(call);
         let mut timer = self.monitor.begin();
         let mut last_byte: Option<Moment> = None;
@@ -112,7 +114,7 @@ impl RunWorld<'_> {
         let end = loop {
             let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
                 let silence = last_byte.map(|then| then.until(monitor.clock.now()));
-                let model = WaitingFor::Model(rung.label.clone());
+                let model = WaitingFor::Model(endpoint.label.clone());
                 monitor.emit_heartbeat(timer, model, progress, silence);
             };
             let next = next_step(&mut steps, call.as_mut());
@@ -167,8 +169,8 @@ impl RunWorld<'_> {
         let label = self.caller.endpoint().label.clone();
         self.caller.settle_call(&label, &mut answer, &mut self.conversation, &mut self.monitor);
         let first_token = answer.first_token.map(|real| self.monitor.clock.scaled(real));
-        self.caller.accounting.tally.first_token =
-            self.caller.accounting.tally.first_token.or(first_token);
+        self.caller.accounting.stats.first_token =
+            self.caller.accounting.stats.first_token.or(first_token);
         if StopKind::classify(&answer.stop_reason) == StopKind::ContextLimit {
             let message = "the context window was full before the reply ended".to_owned();
             let kind = FaultKind::Refused {
@@ -214,8 +216,8 @@ impl RunWorld<'_> {
         }
         view.learn_output_limit(&fault.fault, ask);
         let mitigations = view.mitigations(&fault.fault, ask);
-        let standing = self.caller.endpoint().client.standing();
-        let failure = Failure { mitigations, standing, contradicted, ..fault.failure };
+        let endpoint_status = self.caller.endpoint().client.endpoint_status();
+        let failure = Failure { mitigations, endpoint_status, contradicted, ..fault.failure };
         self.caller.keep_fault(fault, self.monitor.clock);
         self.caller.share_rate_limit(failure, &mut self.monitor).await;
         Event::Failed(failure)
@@ -282,14 +284,14 @@ fn forward_progress(
     streams: bool,
     accounting: &mut Accounting,
     shared: &mut Option<SharedLimits>,
-    told: &mut ToldBlocks,
+    emitted: &mut EmittedBlocks,
     history: &History,
     monitor: &mut RunMonitor<'_>,
 ) {
     match step {
         StreamProgress::Received(received) => accounting.receive(received),
         StreamProgress::Block { block, .. } if streams => {
-            if let Some((block, id)) = told.add(&block, history.messages()) {
+            if let Some((block, id)) = emitted.add(&block, history.messages()) {
                 monitor.emit(&RunEvent::Block { block, id });
             }
         }

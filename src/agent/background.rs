@@ -23,7 +23,7 @@ impl RunWorld<'_> {
     pub(super) async fn await_work(&mut self, until: Moment) -> Event {
         self.report_outcome_so_far();
         self.release_permit();
-        let event = self.await_news(until).await;
+        let event = self.await_background_work(until).await;
         match self.acquire_permit().await {
             Ok(()) => event,
             Err(cut) => cut.into(),
@@ -33,7 +33,7 @@ impl RunWorld<'_> {
     /// Reports the outcome so far, once for each answer, if sub-agents go on in the background. An
     /// answer that a command has yet to accept is none.
     fn report_outcome_so_far(&mut self) {
-        let turn = Some(self.caller.accounting.tally.turns);
+        let turn = Some(self.caller.accounting.stats.turns);
         let is_answer = self.context.mark.is_none()
             && self.tools.toolbox.has_unreported_agents()
             && self.tools.toolbox.acceptance().requirement.is_none();
@@ -43,15 +43,15 @@ impl RunWorld<'_> {
         }
     }
 
-    async fn await_news(&mut self, until: Moment) -> Event {
+    async fn await_background_work(&mut self, until: Moment) -> Event {
         let toolbox = Arc::clone(&self.tools.toolbox);
-        let news = toolbox.wait_for_background_news();
+        let update = toolbox.wait_for_background_work();
         let over = self.monitor.clock;
         let over = async move { over.sleep_until(until).await };
-        let news = async {
+        let update = async {
             tokio::select! {
                 biased;
-                work = news => work,
+                work = update => work,
                 () = over => WorkStatus::StillRunning,
             }
         };
@@ -62,7 +62,7 @@ impl RunWorld<'_> {
             let left = monitor.clock.now().until(until);
             monitor.emit_heartbeat_until(timer, WaitingFor::Work { running }, progress, left);
         };
-        match self.monitor.wait_for(&mut timer, show, news).await {
+        match self.monitor.wait_for(&mut timer, show, update).await {
             Ok(work) => Event::BackgroundWaited(work),
             Err(cut) => {
                 self.start_shutdown(cut);
@@ -123,14 +123,14 @@ impl RunWorld<'_> {
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
             && !self.tools.toolbox.keeps_commands()
-            && let Some(news) = self.tools.toolbox.take_background_news()
+            && let Some(update) = self.tools.toolbox.take_ended_work()
         {
             self.conversation.add_user_message(
-                vec![Block::text(join_list(WORK_GONE, &news))],
+                vec![Block::text(join_list(WORK_GONE, &update))],
                 Vec::new(),
                 &mut self.monitor,
             );
-            self.record_told_ends();
+            self.record_reported_ends();
         }
     }
 
@@ -138,25 +138,25 @@ impl RunWorld<'_> {
     pub(super) fn record_started_work(&mut self) {
         let (commands, started) = self.tools.toolbox.take_started_tasks();
         let started = started.into_iter().map(work_of).collect();
-        let changes = BackgroundChanges { commands, started, told: Vec::new() };
+        let changes = BackgroundChanges { commands, started, reported: Vec::new() };
         self.conversation.journal.background(changes);
     }
 
     /// Writes to the journal of whose end the model was told.
-    pub(super) fn record_told_ends(&mut self) {
-        let told = self.tools.toolbox.take_told_ends();
-        self.conversation.journal.background(BackgroundChanges { told, ..Default::default() });
+    pub(super) fn record_reported_ends(&mut self) {
+        let reported = self.tools.toolbox.take_reported_ends();
+        self.conversation.journal.background(BackgroundChanges { reported, ..Default::default() });
     }
 
     /// Tells the model which background commands of earlier runs have ended since.
     pub(super) fn report_ended_work(&mut self) {
-        if let Some(ended) = self.tools.toolbox.take_background_news() {
+        if let Some(ended) = self.tools.toolbox.take_ended_work() {
             self.conversation.add_user_message(
                 vec![Block::text(join_list(WORK_ENDED_SINCE, &ended))],
                 Vec::new(),
                 &mut self.monitor,
             );
-            self.record_told_ends();
+            self.record_reported_ends();
         }
     }
 
@@ -184,18 +184,20 @@ impl RunWorld<'_> {
         let PastBackground { commands, mut lost } = std::mem::take(&mut self.tools.past_background);
         self.tools.toolbox.count_tasks_from(commands);
         lost.retain(|work| !self.tools.toolbox.knows_command(work.id()));
-        let is_told = !lost.is_empty();
-        if is_told {
+        let is_reported = !lost.is_empty();
+        if is_reported {
             let list = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
             self.conversation.add_user_message(
                 vec![Block::text(join_list(WORK_GONE, &list))],
                 Vec::new(),
                 &mut self.monitor,
             );
-            let told = lost.iter().map(|work| work.id().to_owned()).collect();
-            self.conversation.journal.background(BackgroundChanges { told, ..Default::default() });
+            let reported = lost.iter().map(|work| work.id().to_owned()).collect();
+            self.conversation
+                .journal
+                .background(BackgroundChanges { reported, ..Default::default() });
         }
-        is_told
+        is_reported
     }
 }
 

@@ -33,12 +33,12 @@ impl ModelCaller {
     /// Probes the service, unless another run on this host does.
     pub(super) async fn probe(
         &mut self,
-        rung: u8,
+        model_index: u8,
         limits: &Limits,
         conversation: &mut Conversation,
         monitor: &mut RunMonitor<'_>,
     ) -> Event {
-        match self.try_probe(rung, limits, conversation, monitor).await {
+        match self.try_probe(model_index, limits, conversation, monitor).await {
             Ok(probed) => Event::Probed(probed),
             Err(cut) => cut.into(),
         }
@@ -46,17 +46,17 @@ impl ModelCaller {
 
     pub(super) async fn try_probe(
         &mut self,
-        rung: u8,
+        model_index: u8,
         limits: &Limits,
         conversation: &mut Conversation,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
-        let at = self.endpoint_at(rung);
+        let at = self.endpoint_at(model_index);
         let name = at.client.limit_of(&at.facts.name);
         if let Some(instead) = self.shared_probe(&name, limits, monitor).await? {
             return Ok(instead);
         }
-        let probed = self.pay_and_probe(rung, conversation, monitor).await;
+        let probed = self.pay_and_probe(model_index, conversation, monitor).await;
         let end = match probed {
             Ok(Probed::Answered) => ProbeEnd::Answered,
             Ok(Probed::Failed(Failure {
@@ -103,7 +103,7 @@ impl ModelCaller {
 
     pub(super) async fn pay_and_probe(
         &mut self,
-        rung: u8,
+        model_index: u8,
         conversation: &mut Conversation,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
@@ -113,19 +113,19 @@ impl ModelCaller {
             let turn = monitor.wait_for_part(progress, async move { ledger.turn().await }).await?;
             self.accounting.turn = Some(turn);
         }
-        let worst = self.worst_of_a_probe(rung);
+        let worst = self.worst_of_a_probe(model_index);
         let fits = self.accounting.left().is_none_or(|left| worst.sum() <= left);
         if !fits || !self.accounting.reserve(worst) {
             self.accounting.turn = None;
             return Ok(Probed::Unaffordable);
         }
         let began = monitor.clock.now();
-        let result = self.send_probe(rung, monitor).await;
+        let result = self.send_probe(model_index, monitor).await;
         conversation.redact_new_secrets();
-        self.accounting.tally.api_duration += began.until(monitor.clock.now());
+        self.accounting.stats.api_duration += began.until(monitor.clock.now());
         match result {
             Ok(Ok(mut answer)) => {
-                let label = self.endpoint_at(rung).label.clone();
+                let label = self.endpoint_at(model_index).label.clone();
                 self.settle_call(&label, &mut answer, conversation, monitor);
                 Ok(Probed::Answered)
             }
@@ -147,21 +147,25 @@ impl ModelCaller {
     }
 
     /// The most that a probe can cost.
-    pub(super) fn worst_of_a_probe(&self, rung: u8) -> WorstCaseCost {
-        let rung = self.endpoint_at(rung).clone();
-        let input = BYTES + rung.facts.name.len() as u64;
-        let bounds =
-            Bounds { input, window: rung.facts.context_window, cap: request(0).cap, searches: 0 };
-        WorstCaseCost { bounds, prices: rung.facts.prices_at(false), endpoint: rung }
+    pub(super) fn worst_of_a_probe(&self, model_index: u8) -> WorstCaseCost {
+        let model_index = self.endpoint_at(model_index).clone();
+        let input = BYTES + model_index.facts.name.len() as u64;
+        let bounds = Bounds {
+            input,
+            window: model_index.facts.context_window,
+            cap: request(0).cap,
+            searches: 0,
+        };
+        WorstCaseCost { bounds, prices: model_index.facts.prices_at(false), endpoint: model_index }
     }
 
     pub(super) async fn send_probe(
         &mut self,
-        rung: u8,
+        model_index: u8,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Result<ModelReply, Box<Fault>>, CancelReason> {
         let progress = self.progress();
-        let at = self.endpoint_at(rung);
+        let at = self.endpoint_at(model_index);
         let (client, model) = (Arc::clone(&at.client), at.facts.name.clone());
         monitor
             .wait_for_part(progress, async move {
@@ -177,7 +181,7 @@ impl ModelCaller {
                     source: Some(SOURCE),
                 };
                 let mut ignore = |_| {};
-                let ask = request(rung);
+                let ask = request(model_index);
                 let asking = client.attempt(&prompt, &ask, &mut ignore);
                 timeout(PROBE_LIMIT, asking).await.unwrap_or_else(|_| {
                     let kind = FaultKind::Timeout { timer: Timer::Whole };
@@ -189,10 +193,10 @@ impl ModelCaller {
 }
 
 /// A request for one token.
-fn request(rung: u8) -> ModelCall {
+fn request(model_index: u8) -> ModelCall {
     ModelCall {
         purpose: CallPurpose::Reply,
-        rung,
+        model_index,
         cap: 1,
         mode: ReplyMode::Whole,
         // What a broken connection said of the service would be out of date.

@@ -305,11 +305,11 @@ impl ContextView<'_> {
         }
         let size = self.size_of(purpose);
         let known = self.caller.window();
-        let rung = usize::from(self.caller.model_index).min(self.caller.windows.len() - 1);
+        let model_index = usize::from(self.caller.model_index).min(self.caller.windows.len() - 1);
         let named = fault.fault.named_window().filter(|&window| !self.contradicts_window(window));
-        let told = named.unwrap_or(size / 10 * 9);
-        let learned = told.min(known).max(1);
-        self.caller.windows[rung] = learned;
+        let reported = named.unwrap_or(size / 10 * 9);
+        let learned = reported.min(known).max(1);
+        self.caller.windows[model_index] = learned;
         let label = self.caller.endpoint().label.clone();
         self.conversation.journal.window(&label, learned);
     }
@@ -331,8 +331,9 @@ impl ContextView<'_> {
             RefusedCap::Unnamed if ask.cap > first => first,
             RefusedCap::Unnamed => ask.cap / 2,
         };
-        let rung = usize::from(self.caller.model_index).min(self.caller.output_limits.len() - 1);
-        self.caller.output_limits[rung] = learned.max(1);
+        let model_index =
+            usize::from(self.caller.model_index).min(self.caller.output_limits.len() - 1);
+        self.caller.output_limits[model_index] = learned.max(1);
         let label = self.caller.endpoint().label.clone();
         self.conversation.journal.output_limit(&label, learned);
     }

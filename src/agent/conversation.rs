@@ -15,7 +15,7 @@ use crate::transcript::{
 
 use super::context_gauge::ContextGauge;
 use super::early_tools::EarlyTools;
-use super::emitted_blocks::ToldBlocks;
+use super::emitted_blocks::EmittedBlocks;
 use super::messages::knows_call;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
@@ -31,7 +31,7 @@ pub(super) struct Conversation {
     /// The last reply, until the machine has decided about it.
     pub(super) pending: Option<ModelReply>,
     /// The blocks of the streaming reply that were reported already.
-    pub(super) emitted_blocks: ToldBlocks,
+    pub(super) emitted_blocks: EmittedBlocks,
     /// Whether the last reply was a `pause_turn`, which is sent back as the last message.
     pub(super) paused: bool,
     /// Whether thinking was removed from the history, here or in an earlier process.

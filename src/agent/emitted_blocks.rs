@@ -10,13 +10,13 @@ use super::messages::{is_unsigned_thinking, knows_call};
 
 /// The blocks of the streaming reply that were reported.
 #[derive(Debug, Default)]
-pub(super) struct ToldBlocks {
+pub(super) struct EmittedBlocks {
     blocks: Vec<(Arc<Block>, Uuid)>,
     /// Calls that were given another id: the old one and the new one.
     renamed: Vec<(String, String)>,
 }
 
-impl ToldBlocks {
+impl EmittedBlocks {
     /// Records a block as it will enter the history, with its id. `None`: it will not enter it.
     pub(super) fn add(&mut self, block: &Block, history: &[Message]) -> Option<(Arc<Block>, Uuid)> {
         if is_unsigned_thinking(block) {
@@ -36,16 +36,16 @@ impl ToldBlocks {
 
     /// The new id of a call whose own id was used before.
     pub(super) fn new_name(&self, call: &str) -> String {
-        let told = self.renamed.iter().find(|(old, _)| old == call);
-        told.map_or_else(fresh_call_id, |(_, new)| new.clone())
+        let known = self.renamed.iter().find(|(old, _)| old == call);
+        known.map_or_else(fresh_call_id, |(_, new)| new.clone())
     }
 
     /// The ids of a reply's blocks: those that were reported, and new ones for the rest. Reported
     /// blocks that are not in the reply stay recorded.
     pub(super) fn ids_of(&mut self, reply: &[Block]) -> Vec<Uuid> {
         let mut id = |block: &Block| {
-            let told = self.blocks.iter().position(|(told, _)| **told == *block);
-            told.map_or_else(Uuid::new_v4, |at| self.blocks.remove(at).1)
+            let known = self.blocks.iter().position(|(known, _)| **known == *block);
+            known.map_or_else(Uuid::new_v4, |at| self.blocks.remove(at).1)
         };
         reply.iter().map(&mut id).collect()
     }

@@ -37,8 +37,8 @@ impl FailedChecks {
 
 /// The tool calls that succeeded since the report of the check before.
 fn tried(messages: &[Message]) -> String {
-    let told = messages.iter().rposition(is_failed_check_report);
-    let calls = succeeded_calls(&messages[told.map_or(0, |at| at + 1)..]);
+    let reported_at = messages.iter().rposition(is_failed_check_report);
+    let calls = succeeded_calls(&messages[reported_at.map_or(0, |at| at + 1)..]);
     if calls.is_empty() {
         return FINISHED_NOTHING.to_owned();
     }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_announces_a_next_step_is_told_from_an_answer() {
+    fn a_text_that_announces_a_next_step_is_distinguished_from_an_answer() {
         for text in [
             "The parser is fixed. Now let me run the tests:",
             "Done so far:\n\n**Next steps:**",

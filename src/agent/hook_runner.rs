@@ -25,7 +25,7 @@ use super::tool_runner::ToolRunner;
 #[derive(Debug, Default)]
 pub(super) struct HookRunner {
     pub(super) hooks: Option<Arc<Hooks>>,
-    pub(super) tally: HookStats,
+    pub(super) stats: HookStats,
     /// Hooks whose failure was already reported, by command line.
     reported_failures: BTreeSet<String>,
     /// Whether a Stop hook has objected to the end and no later stop was agreed to.
@@ -41,7 +41,7 @@ pub(super) struct HookRunner {
     /// The stage of a compaction, for the hooks.
     pub(super) compaction: CompactionStage,
     /// Events of single hooks that are still to be reported.
-    news: Option<UnboundedReceiver<HookProgress>>,
+    hook_progress: Option<UnboundedReceiver<HookProgress>>,
 }
 
 /// The objection of a Stop hook to the end of the run.
@@ -54,7 +54,7 @@ pub(super) struct StopObjection {
 
 impl StopObjection {
     /// Compares an objection with the one before.
-    fn counsel(&self, before: Option<&Self>) -> StopHookDecision {
+    fn decide(&self, before: Option<&Self>) -> StopHookDecision {
         if before == Some(self) { StopHookDecision::BlockAgain } else { StopHookDecision::Block }
     }
 }
@@ -81,17 +81,17 @@ pub(super) struct HookPeers<'a, 'm> {
 
 /// The input of a hook: an event, and the tool call that it is about.
 pub(super) struct HookInput {
-    pub(super) occasion: hooks::HookOccasion,
+    pub(super) context: hooks::HookContext,
     call: Option<ToolCall>,
 }
 
 impl HookRunner {
     /// `pressing` says whether an earlier process ended with an objection of a Stop hook.
     pub(super) fn new(hooks: Option<Hooks>, has_objection: bool) -> Self {
-        let (witness, news) = unbounded_channel();
-        let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(witness)));
-        let news = hooks.is_some().then_some(news);
-        Self { hooks, has_objection, news, ..Self::default() }
+        let (sender, hook_progress) = unbounded_channel();
+        let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(sender)));
+        let hook_progress = hooks.is_some().then_some(hook_progress);
+        Self { hooks, has_objection, hook_progress, ..Self::default() }
     }
 
     pub(super) fn listen_to(&self, event: HookEvent) -> bool {
@@ -105,10 +105,10 @@ impl HookRunner {
         tool_calls: u32,
     ) -> StopHookDecision {
         self.has_objection = words.is_some();
-        self.tally.why.clone_from(&words);
+        self.stats.why.clone_from(&words);
         let objection = words.map(|words| StopObjection { words, tool_calls });
         let before = std::mem::replace(&mut self.objection, objection);
-        self.objection.as_ref().map_or(StopHookDecision::Pass, |now| now.counsel(before.as_ref()))
+        self.objection.as_ref().map_or(StopHookDecision::Pass, |now| now.decide(before.as_ref()))
     }
 
     /// Tells the hooks that all processes are about to be killed, detached hooks included.
@@ -144,11 +144,11 @@ impl HookRunner {
     }
 
     /// The statistics of hooks for the result.
-    pub(super) fn tally(&self) -> HookStats {
+    pub(super) fn stats(&self) -> HookStats {
         let log = self.hooks.as_ref().map(|hooks| hooks.log().path().to_path_buf());
         let past = self.hooks.as_ref().map_or(0, |hooks| hooks.past_failures());
-        let tells: Option<PathBuf> = log.filter(|_| past > 0 || self.tally.failed > 0);
-        HookStats { log: tells, ..self.tally.clone() }
+        let log_of_failures: Option<PathBuf> = log.filter(|_| past > 0 || self.stats.failed > 0);
+        HookStats { log: log_of_failures, ..self.stats.clone() }
     }
 }
 
@@ -156,7 +156,7 @@ impl HookInput {
     pub(super) fn of(event: HookEvent, subject: &str, fields: Value) -> Self {
         let Value::Object(fields) = fields else { return Self::of(event, subject, json!({})) };
         let subject = subject.to_owned();
-        Self { occasion: hooks::HookOccasion { event, subject, fields }, call: None }
+        Self { context: hooks::HookContext { event, subject, fields }, call: None }
     }
 
     /// The input for an event about a tool call. `more` holds additional fields.
@@ -167,7 +167,7 @@ impl HookInput {
             "tool_use_id": call.id,
         });
         let mut input = Self::of(event, &call.name, fields);
-        input.occasion.fields.extend(more);
+        input.context.fields.extend(more);
         input.call = Some(call.clone());
         input
     }
@@ -177,7 +177,7 @@ impl HookRunner {
     /// Records that a hook was ended with the run.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str, conversation: &Conversation) {
         let line = format!("{}: {}", event.name(), conversation.hook_words(which));
-        self.tally.cut.push(line);
+        self.stats.cut.push(line);
     }
 
     pub(super) fn spawn_all(
@@ -188,13 +188,13 @@ impl HookRunner {
     ) -> JoinSet<(usize, HookDecision)> {
         let mut running = JoinSet::new();
         let Some(hooks) = &self.hooks else { return running };
-        for (index, HookInput { occasion, call }) in inputs.into_iter().enumerate() {
+        for (index, HookInput { context, call }) in inputs.into_iter().enumerate() {
             let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(toolbox));
             let cancel = cancel.clone();
             running.spawn(async move {
                 let covers =
                     |rule: &str| call.as_ref().is_none_or(|call| toolbox.rule_covers(rule, call));
-                (index, hooks.run(&occasion, &covers, &cancel).await)
+                (index, hooks.run(&context, &covers, &cancel).await)
             });
         }
         running
@@ -202,8 +202,10 @@ impl HookRunner {
 
     /// Reports the pending events of single hooks.
     pub(super) fn emit_hook_events(&mut self, monitor: &mut RunMonitor<'_>) {
-        while let Some(news) = self.news.as_mut().and_then(|news| news.try_recv().ok()) {
-            monitor.emit(&RunEvent::Hook(Box::new(news)));
+        while let Some(hook_progress) =
+            self.hook_progress.as_mut().and_then(|hook_progress| hook_progress.try_recv().ok())
+        {
+            monitor.emit(&RunEvent::Hook(Box::new(hook_progress)));
         }
     }
 
@@ -216,16 +218,16 @@ impl HookRunner {
         monitor: &mut RunMonitor<'_>,
     ) {
         self.emit_hook_events(monitor);
-        let tally = &mut self.tally;
-        tally.ran += verdict.ran;
-        tally.failed += u32::try_from(verdict.failures.len()).unwrap_or(u32::MAX);
-        tally.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
-        for (command, mishap) in &verdict.failures {
+        let stats = &mut self.stats;
+        stats.ran += verdict.ran;
+        stats.failed += u32::try_from(verdict.failures.len()).unwrap_or(u32::MAX);
+        stats.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
+        for (command, failure) in &verdict.failures {
             if self.reported_failures.insert(command.clone()) {
                 let warning = format!(
                     "the hook `{command}` ({}) failed: {}; see the crash log",
                     event.name(),
-                    mishap.detail
+                    failure.detail
                 );
                 monitor.emit(&RunEvent::Warning(warning));
             }
@@ -246,7 +248,7 @@ impl HookRunner {
             conversation.hook_words(why)
         };
         self.halt.get_or_insert(why.clone());
-        self.tally.why.get_or_insert(why);
+        self.stats.why.get_or_insert(why);
     }
 }
 
@@ -273,10 +275,12 @@ impl HookRunner {
             monitor.emit_heartbeat(timer, WaitingFor::Hook { event }, progress, None);
         };
         loop {
-            let next = next_signal(&mut self.news, &mut running);
+            let next = next_signal(&mut self.hook_progress, &mut running);
             match monitor.wait_for(&mut timer, show, next).await {
-                Ok(HookSignal::News(news)) => monitor.emit(&RunEvent::Hook(Box::new(news))),
-                Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
+                Ok(HookSignal::Progress(hook_progress)) => {
+                    monitor.emit(&RunEvent::Hook(Box::new(hook_progress)))
+                }
+                Ok(HookSignal::Decided(decided)) => verdicts[decided.0] = Some(decided.1),
                 Ok(HookSignal::Lost) => {}
                 Ok(HookSignal::Silence) => break,
                 Err(cut) => {
@@ -284,13 +288,13 @@ impl HookRunner {
                     self.prepare_kill();
                     tools.start_shutdown(cut, monitor);
                     let ended = async {
-                        while let Some(told) = running.join_next().await {
-                            verdicts.extend(told.ok().map(|(_, verdict)| Some(verdict)));
+                        while let Some(decided) = running.join_next().await {
+                            verdicts.extend(decided.ok().map(|(_, verdict)| Some(verdict)));
                         }
                     };
                     // Hooks that do not end in time are killed when they are dropped.
                     let in_time = timeout(cut.grace(), ended).await.is_ok();
-                    self.tally.waited += began.until(monitor.clock.now());
+                    self.stats.waited += began.until(monitor.clock.now());
                     self.emit_hook_events(monitor);
                     for verdict in verdicts.iter().flatten() {
                         self.record_verdict(event, verdict, conversation, monitor);
@@ -302,7 +306,7 @@ impl HookRunner {
                 }
             }
         }
-        self.tally.waited += began.until(monitor.clock.now());
+        self.stats.waited += began.until(monitor.clock.now());
         let hooks = self.hooks.clone();
         let after_crash =
             || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
@@ -321,7 +325,7 @@ impl HookRunner {
         end: Instant,
         peers: HookPeers<'_, '_>,
     ) {
-        let event = input.occasion.event;
+        let event = input.context.event;
         if !self.listen_to(event) || Instant::now() >= end {
             return;
         }
@@ -347,9 +351,9 @@ impl HookRunner {
 
 /// What can arrive while hooks run.
 enum HookSignal {
-    News(HookProgress),
+    Progress(HookProgress),
     /// A verdict for one of the inputs.
-    Told(Box<(usize, HookDecision)>),
+    Decided(Box<(usize, HookDecision)>),
     /// A hook task ended without a verdict: a bug of outlast.
     Lost,
     /// All hooks have ended.
@@ -358,14 +362,14 @@ enum HookSignal {
 
 /// Waits for the next signal of a running hook. Cancel-safe.
 async fn next_signal(
-    news: &mut Option<UnboundedReceiver<HookProgress>>,
+    hook_progress: &mut Option<UnboundedReceiver<HookProgress>>,
     running: &mut JoinSet<(usize, HookDecision)>,
 ) -> HookSignal {
     tokio::select! {
         biased;
-        Some(news) = next_news(news) => HookSignal::News(news),
-        told = running.join_next() => match told {
-            Some(Ok(told)) => HookSignal::Told(Box::new(told)),
+        Some(hook_progress) = next_progress(hook_progress) => HookSignal::Progress(hook_progress),
+        decided = running.join_next() => match decided {
+            Some(Ok(decided)) => HookSignal::Decided(Box::new(decided)),
             Some(Err(_)) => HookSignal::Lost,
             None => HookSignal::Silence,
         },
@@ -373,9 +377,11 @@ async fn next_signal(
 }
 
 /// The next event of a single hook, if events are reported.
-async fn next_news(news: &mut Option<UnboundedReceiver<HookProgress>>) -> Option<HookProgress> {
-    match news {
-        Some(news) => news.recv().await,
+async fn next_progress(
+    hook_progress: &mut Option<UnboundedReceiver<HookProgress>>,
+) -> Option<HookProgress> {
+    match hook_progress {
+        Some(hook_progress) => hook_progress.recv().await,
         None => None,
     }
 }

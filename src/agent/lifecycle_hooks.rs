@@ -70,7 +70,7 @@ impl<'a> RunWorld<'a> {
         }
         match &verdict.exports {
             Some(Ok(text)) => self.take_exports(event, text).await?,
-            Some(Err(why)) => self.forgo_exports(&why.to_string()),
+            Some(Err(why)) => self.skip_exports(&why.to_string()),
             None => {}
         }
         Ok(self.conversation.hook_blocks(&verdict))
@@ -85,7 +85,7 @@ impl<'a> RunWorld<'a> {
         let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
             Ok(exports) => exports,
             Err(why) => {
-                self.forgo_exports(&why.to_string());
+                self.skip_exports(&why.to_string());
                 return Ok(());
             }
         };
@@ -96,12 +96,12 @@ impl<'a> RunWorld<'a> {
         kept.extend(toolbox.adopt_exports(open));
         if !kept.is_empty() {
             let why = format!("{}: no command sees credentials of the run", kept.join(", "));
-            self.forgo_exports(&why);
+            self.skip_exports(&why);
         }
         Ok(())
     }
 
-    fn forgo_exports(&mut self, why: &str) {
+    fn skip_exports(&mut self, why: &str) {
         let why = self.conversation.hook_words(why);
         let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
         self.monitor.emit(&RunEvent::Warning(warning));
@@ -179,16 +179,16 @@ impl<'a> RunWorld<'a> {
         let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
         let words =
             words.into_iter().map(|text| self.conversation.hook_words(text)).collect::<Vec<_>>();
-        let said = (!words.is_empty()).then(|| words.join("\n\n"));
+        let objection = (!words.is_empty()).then(|| words.join("\n\n"));
         let tool_calls = self.conversation.journal.recorded().tools().calls;
-        Event::Consulted(self.hooks.record_objection(said, tool_calls))
+        Event::Consulted(self.hooks.record_objection(objection, tool_calls))
     }
 
     /// The background commands that are running.
     fn running(&self) -> Vec<Value> {
         let tasks =
             self.tools.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
-        let told = tasks.map(|task| {
+        let running = tasks.map(|task| {
             json!({
                 "id": task.id,
                 "type": "shell",
@@ -197,7 +197,7 @@ impl<'a> RunWorld<'a> {
                 "command": task.command,
             })
         });
-        told.collect()
+        running.collect()
     }
 
     /// Runs the Notification hooks: the user has to act.
@@ -257,7 +257,7 @@ impl<'a> RunWorld<'a> {
         &mut self,
         input: HookInput,
     ) -> Result<HookDecision, CancelReason> {
-        let event = input.occasion.event;
+        let event = input.context.event;
         let mut verdicts = self.run_hooks_for_all(event, vec![input]).await?;
         Ok(verdicts.pop().unwrap_or_default())
     }

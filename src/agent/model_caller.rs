@@ -72,44 +72,44 @@ impl ModelCaller {
         self.endpoint_at(self.model_index)
     }
 
-    pub(super) fn endpoint_at(&self, rung: u8) -> &ModelEndpoint {
+    pub(super) fn endpoint_at(&self, model_index: u8) -> &ModelEndpoint {
         let last = self.endpoints.len() - 1;
-        &self.endpoints[usize::from(rung).min(last)]
+        &self.endpoints[usize::from(model_index).min(last)]
     }
 
     pub(super) fn progress(&self) -> ProgressSnapshot {
         ProgressSnapshot {
-            turn: self.accounting.tally.turns + 1,
-            waited: self.accounting.tally.recovery.totals().waited,
+            turn: self.accounting.stats.turns + 1,
+            waited: self.accounting.stats.recovery.totals().waited,
             spent: self.accounting.spending(self.endpoint()),
         }
     }
 
     /// The progress of the turn of the last reply, if there was one.
     pub(super) fn turn_progress(&self) -> ProgressSnapshot {
-        ProgressSnapshot { turn: self.accounting.tally.turns.max(1), ..self.progress() }
+        ProgressSnapshot { turn: self.accounting.stats.turns.max(1), ..self.progress() }
     }
 
     /// The context window of the model in use, as known or as learned from overflows.
     pub(super) fn window(&self) -> u64 {
-        let rung = usize::from(self.model_index).min(self.windows.len() - 1);
-        self.windows[rung]
+        let model_index = usize::from(self.model_index).min(self.windows.len() - 1);
+        self.windows[model_index]
     }
 
     /// The output limit of the model in use, as known or as learned from a refusal, in tokens.
     pub(super) fn output_limit(&self) -> u32 {
-        let rung = usize::from(self.model_index).min(self.output_limits.len() - 1);
-        self.output_limits[rung]
+        let model_index = usize::from(self.model_index).min(self.output_limits.len() - 1);
+        self.output_limits[model_index]
     }
 
     /// What the next reply is asked for beyond an answer.
     pub(super) fn reasoning_for(
         &self,
-        rung: &ModelEndpoint,
+        model_index: &ModelEndpoint,
         conversation: &Conversation,
     ) -> Reasoning {
         let bare = conversation.thinking_stripped
-            && rung.facts.requires_prior_thinking()
+            && model_index.facts.requires_prior_thinking()
             && lacks_thinking(conversation.history.messages());
         let thinking = if bare { ThinkingMode::Off } else { self.reasoning.thinking };
         Reasoning { thinking, ..self.reasoning }
@@ -183,8 +183,8 @@ impl ModelCaller {
                 conversation.journal.spend_upper_bound(settled.total(), &settled.usage, label);
             }
         }
-        for remark in self.accounting.remarks(&cost, label) {
-            monitor.emit(&RunEvent::Warning(remark));
+        for note in self.accounting.notes(&cost, label) {
+            monitor.emit(&RunEvent::Warning(note));
         }
     }
 
@@ -214,10 +214,12 @@ impl ModelCaller {
         let rejection = self.fault.as_ref().map(|last| last.failure);
         let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
         let (class, body) = (rejection.class, rejection.body);
-        let standing = client.standing();
+        let endpoint_status = client.endpoint_status();
         match renewal {
             Renewal::Replaced | Renewal::Confirmed => Event::Refreshed,
-            Renewal::Unchanged => Event::Failed(Failure { body, standing, ..Failure::of(class) }),
+            Renewal::Unchanged => {
+                Event::Failed(Failure { body, endpoint_status, ..Failure::of(class) })
+            }
             Renewal::Failed(fault) => {
                 let fault = ClassifiedFault::new(*fault);
                 let failure = fault.failure;
@@ -225,7 +227,7 @@ impl ModelCaller {
                 // A failed credential fetch does not contradict the rejection.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
                 let class = if final_too { class } else { failure.class };
-                Event::Failed(Failure { class, standing, ..failure })
+                Event::Failed(Failure { class, endpoint_status, ..failure })
             }
         }
     }
@@ -239,8 +241,9 @@ impl ModelCaller {
         ask: &ModelCall,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Option<Moment>, CancelReason> {
-        let rung = self.endpoint_at(ask.rung);
-        let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
+        let model_index = self.endpoint_at(ask.model_index);
+        let (name, label) =
+            (model_index.client.limit_of(&model_index.facts.name), model_index.label.clone());
         let progress = self.progress();
         let Some(shared) = &mut self.shared else { return Ok(None) };
         let claiming = shared.claim(&name, !ask.may_wait_for_shared_limit);
@@ -271,8 +274,8 @@ impl ModelCaller {
         let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::take_problem) else {
             return;
         };
-        let remark = format!("rate limits are not shared with other runs: {trouble}");
-        monitor.emit(&RunEvent::Remark(remark));
+        let note = format!("rate limits are not shared with other runs: {trouble}");
+        monitor.emit(&RunEvent::Note(note));
     }
 }
 

@@ -253,18 +253,18 @@ fn parse_answer(tool: &str, answer: &Value) -> PermissionAnswer {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> CallReply {
+    fn text_reply(text: &str) -> CallReply {
         CallReply { parts: vec![ContentPart::Block(Block::text(text))], is_error: false }
     }
 
     #[test]
     fn permission_prompt_allows_only_on_a_clear_allow() {
         assert_eq!(
-            parse_tool_answer("t", &said(r#"{"behavior":"allow"}"#)),
+            parse_tool_answer("t", &text_reply(r#"{"behavior":"allow"}"#)),
             PermissionAnswer::Allow(None)
         );
         let changed =
-            parse_tool_answer("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
+            parse_tool_answer("t", &text_reply(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
         assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));
         let odd = [
             "",
@@ -280,11 +280,11 @@ mod tests {
         ];
         for text in odd {
             assert!(
-                matches!(parse_tool_answer("t", &said(text)), PermissionAnswer::Deny(_)),
+                matches!(parse_tool_answer("t", &text_reply(text)), PermissionAnswer::Deny(_)),
                 "{text}"
             );
         }
-        let failed = CallReply { is_error: true, ..said(r#"{"behavior":"allow"}"#) };
+        let failed = CallReply { is_error: true, ..text_reply(r#"{"behavior":"allow"}"#) };
         assert!(matches!(parse_tool_answer("t", &failed), PermissionAnswer::Deny(_)));
     }
 }

@@ -18,7 +18,7 @@ use super::conversation::Conversation;
 use super::delegate::SearchCosts;
 use super::drive::drive;
 use super::early_tools::EarlyTools;
-use super::emitted_blocks::ToldBlocks;
+use super::emitted_blocks::EmittedBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_reply::LeftOpen;
 use super::hook_runner::HookRunner;
@@ -100,8 +100,8 @@ async fn settle_shared_work(world: &mut RunWorld<'_>) {
         if let Some(shared) = &mut world.caller.shared {
             shared.flush().await;
         }
-        for rung in &world.caller.endpoints {
-            rung.client.finish_renewal(limit).await;
+        for endpoint in &world.caller.endpoints {
+            endpoint.client.finish_renewal(limit).await;
         }
     };
     let _ = tokio::time::timeout(limit, settling).await;
@@ -161,7 +161,7 @@ async fn drive_session(
 ) -> Result<StopReason, InvalidEvent> {
     world.monitor.emit(&RunEvent::Init(Box::new(init)));
     world.report_crash_log();
-    let is_told = world.report_lost_work();
+    let is_reported = world.report_lost_work();
     world.report_ended_work();
     let goes_on = world.is_resumed;
     if machine.phase == Phase::Working {
@@ -176,8 +176,8 @@ async fn drive_session(
         return drive(machine, event, limits, world).await;
     }
     let is_done = left_off.is_some_and(|left| left.end().is_some());
-    let is_told = is_told | (!is_done && world.report_moved_folder());
-    let left_off = left_off.map(|left| if is_told { left.told() } else { left });
+    let is_reported = is_reported | (!is_done && world.report_moved_folder());
+    let left_off = left_off.map(|left| if is_reported { left.after_message() } else { left });
     let event = match world.begin(prompt, goes_on).await {
         Err(event) => event,
         Ok(()) => left_off.map_or(Event::Begin, Event::Resumed),
@@ -203,7 +203,7 @@ fn init(setup: &Setup) -> Init {
     Init {
         session_id: setup.session_id.clone(),
         cwd: setup.cwd.display().to_string(),
-        model: setup.endpoints.first().map(|rung| rung.label.clone()).unwrap_or_default(),
+        model: setup.endpoints.first().map(|endpoint| endpoint.label.clone()).unwrap_or_default(),
         servers: Vec::new(),
         server_prompts: Vec::new(),
         tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
@@ -233,7 +233,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let output_limits = output_limits(&setup.endpoints, &resumed.learned_facts);
     drop_refused_fields(&setup.endpoints, &resumed.learned_facts);
     let mark = context.mark.as_ref().map(|mark| mark.id.clone());
-    let accounting = Accounting::new(deps.ledger.clone(), mark, deps.stop_after, resumed.tally);
+    let accounting = Accounting::new(deps.ledger.clone(), mark, deps.stop_after, resumed.stats);
     RunWorld {
         conversation: Conversation {
             history: History::new(resumed.messages, fixed),
@@ -241,7 +241,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             secrets: deps.secrets.clone(),
             redacted_secrets: 0,
             pending: None,
-            emitted_blocks: ToldBlocks::default(),
+            emitted_blocks: EmittedBlocks::default(),
             paused: resumed.left_off == Some(LeftOff::Paused),
             thinking_stripped,
             journal_loss_reported: false,
@@ -348,7 +348,7 @@ impl RunWorld<'_> {
     pub(super) fn stats(&self) -> RunStats {
         let recorded = self.conversation.journal.recorded();
         let (tools, denials) = (recorded.tools(), recorded.denials().to_vec());
-        RunStats { tools, denials, ..self.caller.accounting.tally.clone() }
+        RunStats { tools, denials, ..self.caller.accounting.stats.clone() }
     }
 
     /// Records the calls of sub-agents that were denied since the last time.
@@ -368,9 +368,9 @@ impl RunWorld<'_> {
         let ledger = self.caller.accounting.ledger.ledger();
         self.record_agents_denials();
         let recorded = self.conversation.journal.recorded();
-        let mut tally = self.stats();
-        tally.duration = self.monitor.clock.elapsed();
-        ModelStats::merge(&mut tally.by_model, self.caller.accounting.ledger.of_agents());
+        let mut stats = self.stats();
+        stats.duration = self.monitor.clock.elapsed();
+        ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger.of_agents());
         let last = self.caller.fault.as_ref().filter(|_| reason.info().reports_last_fault);
         let error_class = last.map(|last| last.failure.class);
         let fault = last.map(|last| last.fault.clone());
@@ -382,7 +382,7 @@ impl RunWorld<'_> {
             quota_ended: self.caller.met.quota_ended,
             shortfall: self.caller.met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
             tasks: self.tools.toolbox.background_tasks(),
-            hooks: self.hooks.tally(),
+            hooks: self.hooks.stats(),
             fault,
             error_class,
             retry_at: self.caller.retry_at.filter(|_| is_awaited),
@@ -394,7 +394,7 @@ impl RunWorld<'_> {
             unsettled: ledger.unsettled(),
             cost_before: self.caller.cost_before,
             budget: self.caller.accounting.ceiling(),
-            tally,
+            stats,
             agents: self.context.deps.registry.tasks(&self.caller.accounting.ledger),
             journal: self.conversation.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),

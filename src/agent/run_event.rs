@@ -86,7 +86,7 @@ pub enum RunEvent {
     /// A message of a hook to the user.
     HookSays { event: HookEvent, text: String },
     /// A detail for verbose output.
-    Remark(String),
+    Note(String),
     /// A warning, which is not an error.
     Warning(String),
 }

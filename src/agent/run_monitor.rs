@@ -209,8 +209,8 @@ impl<'a> RunMonitor<'a> {
                 meaning = stopped(&mut self.sources.stop) => CancelReason::Interrupt(meaning),
                 () = alarmed(&mut self.sources.alarm) => CancelReason::Denial,
                 () = &mut passed => CancelReason::Deadline,
-                Some(said) = self.inbox.recv() => {
-                    self.observe(&said);
+                Some(message) = self.inbox.recv() => {
+                    self.observe(&message);
                     continue;
                 }
                 _ = timer.ticks.tick() => return WaitInterrupt::Heartbeat,
@@ -229,8 +229,8 @@ impl<'a> RunMonitor<'a> {
     /// longer than a heartbeat.
     pub(super) async fn wait(&mut self, until: Moment, progress: ProgressSnapshot) -> Event {
         let clock = self.clock;
-        let woke = clock.sleep_until(until);
-        match self.wait_for_part(progress, woke).await {
+        let ended = clock.sleep_until(until);
+        match self.wait_for_part(progress, ended).await {
             Ok(()) => Event::WaitEnded,
             Err(cut) => cut.into(),
         }
@@ -355,8 +355,8 @@ impl<'a> RunMonitor<'a> {
 
     /// Reports the queued events of sub-agents and background commands.
     pub(super) fn emit_inbox(&mut self) {
-        while let Ok(said) = self.inbox.try_recv() {
-            self.observe(&said);
+        while let Ok(message) = self.inbox.try_recv() {
+            self.observe(&message);
         }
     }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::mcp::{
     CallPermission, ContentPart, ServerReport, ServerStatus, Servers, tool_name_prefix,
 };
-use crate::recovery::{SERVERS_NEWS, StopReason};
+use crate::recovery::{SERVERS_CHANGED, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
 
@@ -185,32 +185,32 @@ impl RunWorld<'_> {
     }
 
     /// Tells the model which of the awaited servers are connected by now, or have failed.
-    pub(super) fn tell_of_late_servers(&mut self) {
+    pub(super) fn report_late_servers(&mut self) {
         if self.tools.awaited_servers.is_empty() || !self.conversation.waits_for_model() {
             return;
         }
         let awaited = |standing: &ServerReport| self.tools.awaited_servers.contains(&standing.name);
-        let standings: Vec<ServerReport> =
+        let reports: Vec<ServerReport> =
             self.tools.servers.reports().into_iter().filter(awaited).collect();
-        let lines: Vec<String> = standings.iter().filter_map(news_of).collect();
+        let lines: Vec<String> = reports.iter().filter_map(news_of).collect();
         let connected = |name: &str| {
-            standings.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
+            reports.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
         };
         let instructions = self.tools.servers.instructions_of(&connected);
         let is_pending = |name: &String| {
-            standings.iter().any(|one| one.name == *name && one.status == ServerStatus::Pending)
+            reports.iter().any(|one| one.name == *name && one.status == ServerStatus::Pending)
         };
         self.tools.awaited_servers.retain(is_pending);
         if lines.is_empty() {
             return;
         }
-        let mut text = format!("{SERVERS_NEWS}\n\n{}", lines.join("\n"));
+        let mut text = format!("{SERVERS_CHANGED}\n\n{}", lines.join("\n"));
         if !instructions.is_empty() {
             text.push_str(INSTRUCTIONS);
             text.push_str(&instructions);
         }
         for line in lines {
-            self.monitor.emit(&RunEvent::Remark(line));
+            self.monitor.emit(&RunEvent::Note(line));
         }
         self.conversation.add_user_message(vec![Block::text(text)], Vec::new(), &mut self.monitor);
     }

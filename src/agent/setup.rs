@@ -135,7 +135,7 @@ pub struct ResumedState {
     /// The background work of the resumed session.
     pub background: PastBackground,
     /// The totals to continue from.
-    pub tally: RunStats,
+    pub stats: RunStats,
     /// The cost of the session before those.
     pub cost_before: Money,
 }
@@ -173,7 +173,7 @@ pub struct RunOutcome {
     pub has_messages: bool,
     /// The call that a hook has deferred, if the run ended because of it.
     pub deferred: Option<DeferredCall>,
-    pub tally: RunStats,
+    pub stats: RunStats,
     /// Everything that counts against the budget.
     pub spent: Money,
     /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
@@ -203,7 +203,7 @@ impl RunOutcome {
     /// Everything that counts against the budget. `None` when a model was used whose price is not
     /// known.
     pub fn cost(&self) -> Option<Money> {
-        let priced = self.tally.by_model.iter().all(|model| model.cost.is_some());
+        let priced = self.stats.by_model.iter().all(|model| model.cost.is_some());
         priced.then_some(self.spent)
     }
 

@@ -101,12 +101,12 @@ impl SharedLedger {
     pub(super) fn bill_agent(
         &self,
         id: &str,
-        rung: &ModelEndpoint,
+        endpoint: &ModelEndpoint,
         settled: &Settlement,
         (certain, upper_bound): (Money, Money),
     ) {
         let mut sums = self.sums();
-        bill(&mut sums.of_agents, rung, settled.usage, settled.total());
+        bill(&mut sums.of_agents, endpoint, settled.usage, settled.total());
         let account = sums.accounts.entry(id.to_owned()).or_default();
         let is_partial = settled.total().is_none();
         account.0 += Spending { amount: certain + upper_bound, is_partial };
@@ -126,14 +126,14 @@ impl SharedLedger {
 /// Adds usage to a model's line.
 pub(super) fn bill(
     lines: &mut Vec<ModelStats>,
-    rung: &ModelEndpoint,
+    endpoint: &ModelEndpoint,
     usage: Usage,
     cost: Option<Money>,
 ) {
-    let model = &rung.facts;
-    let line = lines.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
+    let model = &endpoint.facts;
+    let line = lines.iter().position(|line| line.model == endpoint.label).unwrap_or_else(|| {
         lines.push(ModelStats {
-            model: rung.label.clone(),
+            model: endpoint.label.clone(),
             usage: Usage::default(),
             cost: Some(Money::ZERO),
             context_window: model.context_window,

@@ -132,8 +132,9 @@ impl RunWorld<'_> {
             self.add_folder_notes(&done).await;
         }
         // News goes along where a turn follows, and is kept for later where none does.
-        let news = if matches!(event, Event::ToolsDone(_)) { self.tools.work_news() } else { None };
-        self.answer_all(slots, cut, news);
+        let work_update =
+            if matches!(event, Event::ToolsDone(_)) { self.tools.ended_work() } else { None };
+        self.answer_all(slots, cut, work_update);
         event
     }
 
@@ -239,8 +240,8 @@ impl RunWorld<'_> {
             admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
         self.conversation.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
-            let remark = format!("{} runs with a changed input: {}", call.name, call.input);
-            self.monitor.emit(&RunEvent::Remark(remark));
+            let note = format!("{} runs with a changed input: {}", call.name, call.input);
+            self.monitor.emit(&RunEvent::Note(note));
         }
     }
 
@@ -392,7 +393,7 @@ impl RunWorld<'_> {
     /// ended.
     fn record_searches(&mut self) {
         let lines = self.tools.search_costs.take();
-        let stats = &mut self.caller.accounting.tally;
+        let stats = &mut self.caller.accounting.stats;
         for line in &lines {
             self.conversation.journal.spend(line.cost, &line.usage, &line.model);
             stats.usage += line.usage;
@@ -441,7 +442,7 @@ impl RunWorld<'_> {
         &mut self,
         slots: Vec<ResultSlot>,
         cut: Option<CancelReason>,
-        news: Option<Block>,
+        work_update: Option<Block>,
     ) {
         let missing = match cut {
             Some(CancelReason::Interrupt(_)) => "Interrupted by user",
@@ -461,7 +462,7 @@ impl RunWorld<'_> {
                 slot.result.unwrap_or_else(|| {
                     self.caller
                         .accounting
-                        .tally
+                        .stats
                         .cut
                         .extend(slot.began.then(|| describe_unknown_outcome(&slot.call)));
                     (synthetic(slot.call.id, missing), Value::String(format!("Error: {missing}")))
@@ -470,7 +471,7 @@ impl RunWorld<'_> {
             .unzip();
         self.record_searches();
         blocks.append(&mut self.hooks.asides);
-        blocks.extend(news);
+        blocks.extend(work_update);
         self.record_started_work();
         if !blocks.is_empty() {
             self.conversation.add_user_message(blocks, details, &mut self.monitor);

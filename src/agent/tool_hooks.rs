@@ -66,11 +66,11 @@ impl RunWorld<'_> {
         let input = |call: &ToolCall| HookInput::about(event, call, Map::new());
         let named = fitting.iter().map(|&index| input(calls[index]));
         let inputs = named.chain(linked.iter().map(|(_, call)| input(call))).collect();
-        let mut told = self.run_hooks_for_all(event, inputs).await?.into_iter();
-        for (index, verdict) in fitting.into_iter().zip(told.by_ref()) {
+        let mut decisions = self.run_hooks_for_all(event, inputs).await?.into_iter();
+        for (index, verdict) in fitting.into_iter().zip(decisions.by_ref()) {
             verdicts[index] = verdict;
         }
-        for ((index, _), verdict) in linked.into_iter().zip(told) {
+        for ((index, _), verdict) in linked.into_iter().zip(decisions) {
             verdicts[index].restrict(verdict);
         }
         Ok(verdicts)
@@ -138,13 +138,14 @@ impl RunWorld<'_> {
             [(HookEvent::PostToolUse, false), (HookEvent::PostToolUseFailure, true)]
         {
             let is_of_it = |ran: &&ExecutedTool<'_>| is_error(ran.result) == failed;
-            let told: Vec<&ExecutedTool<'_>> = ran.iter().filter(is_of_it).collect();
-            let inputs: Vec<HookInput> = told.iter().map(|ran| afterwards(event, ran)).collect();
+            let decisions: Vec<&ExecutedTool<'_>> = ran.iter().filter(is_of_it).collect();
+            let inputs: Vec<HookInput> =
+                decisions.iter().map(|ran| afterwards(event, ran)).collect();
             if inputs.is_empty() {
                 continue;
             }
             let verdicts = self.run_hooks_for_all(event, inputs).await?;
-            for (ran, verdict) in told.into_iter().zip(verdicts) {
+            for (ran, verdict) in decisions.into_iter().zip(verdicts) {
                 if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
                     replaced.extend(self.replace(ran, output));
                 }

@@ -90,9 +90,9 @@ impl ToolRunner {
         for line in self.servers.take_warnings() {
             monitor.emit(&RunEvent::Warning(line));
         }
-        for standing in self.servers.reports() {
-            if standing.status == ServerStatus::Pending {
-                let line = format!("MCP server {:?} was not connected at the end", standing.name);
+        for report in self.servers.reports() {
+            if report.status == ServerStatus::Pending {
+                let line = format!("MCP server {:?} was not connected at the end", report.name);
                 monitor.emit(&RunEvent::Warning(line));
             }
         }
@@ -137,7 +137,7 @@ impl ToolRunner {
     /// The text of a nudge about background work, followed by the list of commands.
     pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
         match nudge {
-            Nudge::WorkEnded => self.toolbox.take_background_news(),
+            Nudge::WorkEnded => self.toolbox.take_ended_work(),
             Nudge::StillRunning => Some(self.toolbox.list_running()),
             Nudge::Continue(_)
             | Nudge::ContinueLast
@@ -156,9 +156,9 @@ impl ToolRunner {
     }
 
     /// Reports background commands that ended while the model worked, beside the tool results.
-    pub(super) fn work_news(&mut self) -> Option<Block> {
-        let news = self.toolbox.take_background_news()?;
-        Some(Block::text(join_list(Nudge::WorkEnded.text(), &news)))
+    pub(super) fn ended_work(&mut self) -> Option<Block> {
+        let update = self.toolbox.take_ended_work()?;
+        Some(Block::text(join_list(Nudge::WorkEnded.text(), &update)))
     }
 
     /// Begins to end background commands: the run was cut off.

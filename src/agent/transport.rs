@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::model::{ModelClient, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
-use crate::recovery::{Fault, ModelCall, OptionalField, Standing};
+use crate::recovery::{EndpointStatus, Fault, ModelCall, OptionalField};
 
 /// A boxed future, so that endpoints of different kinds can stand in one model chain.
 pub type TransportFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -33,7 +33,7 @@ pub trait Transport: Send + Sync {
     fn finish_renewal(&self, limit: Duration) -> TransportFuture<'_, ()>;
 
     /// Whether the endpoint has answered this process successfully.
-    fn standing(&self) -> Standing;
+    fn endpoint_status(&self) -> EndpointStatus;
 
     /// The host of the service.
     fn host(&self) -> String;
@@ -77,8 +77,8 @@ impl Transport for ModelClient {
         Box::pin(self.finish_renewal(limit))
     }
 
-    fn standing(&self) -> Standing {
-        self.standing()
+    fn endpoint_status(&self) -> EndpointStatus {
+        self.endpoint_status()
     }
 
     fn host(&self) -> String {

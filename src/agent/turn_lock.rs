@@ -52,14 +52,14 @@ impl RunWorld<'_> {
         purpose: CallPurpose,
         fast: bool,
     ) -> Result<TokenEstimate, CancelReason> {
-        let weight = self.context_view().estimate_request(purpose, fast);
-        if !weight.needs_count(self.limits.caps.floor) {
-            return Ok(weight);
+        let estimate = self.context_view().estimate_request(purpose, fast);
+        if !estimate.needs_count(self.limits.caps.floor) {
+            return Ok(estimate);
         }
-        let rung = self.caller.endpoint().clone();
+        let endpoint = self.caller.endpoint().clone();
         let summary =
             (purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
-        let model = rung.facts.name.as_str();
+        let model = endpoint.facts.name.as_str();
         let content = if let Some(messages) = &summary {
             summary_prompt(model, messages, false)
         } else {
@@ -74,14 +74,19 @@ impl RunWorld<'_> {
                 source: None,
             }
         };
-        let counting = timeout(COUNT_LIMIT, rung.client.count_tokens(&content));
+        let counting = timeout(COUNT_LIMIT, endpoint.client.count_tokens(&content));
         let progress = self.caller.progress();
         let mut timer = self.monitor.begin();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(timer, WaitingFor::Model(rung.label.clone()), progress, None);
+            monitor.emit_heartbeat(
+                timer,
+                WaitingFor::Model(endpoint.label.clone()),
+                progress,
+                None,
+            );
         };
         let counted = self.monitor.wait_for(&mut timer, show, counting).await?;
-        let Some(tokens) = counted.ok().flatten() else { return Ok(weight) };
+        let Some(tokens) = counted.ok().flatten() else { return Ok(estimate) };
         self.context_view().record_count(purpose, tokens);
         Ok(self.context_view().estimate_request(purpose, fast))
     }
@@ -92,7 +97,7 @@ impl RunWorld<'_> {
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
         if !self.caller.accounting.is_bounded() {
             return match self.estimate(purpose, fast).await {
-                Ok(weight) => Event::Estimated(weight),
+                Ok(estimate) => Event::Estimated(estimate),
                 Err(cut) => cut.into(),
             };
         }
@@ -102,15 +107,15 @@ impl RunWorld<'_> {
             if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
                 return cut.into();
             }
-            let weight = match self.estimate(purpose, fast).await {
-                Ok(weight) => weight,
+            let estimate = match self.estimate(purpose, fast).await {
+                Ok(estimate) => estimate,
                 Err(cut) => return cut.into(),
             };
-            let cap = self.limits.caps.first.min(weight.ceiling);
-            let most = weight.input + weight.token * u64::from(cap);
-            let fits = weight.left.is_none_or(|left| most <= left);
+            let cap = self.limits.caps.first.min(estimate.ceiling);
+            let most = estimate.input + estimate.token * u64::from(cap);
+            let fits = estimate.left.is_none_or(|left| most <= left);
             if fits || !self.caller.accounting.ledger.has_reservations() {
-                return Event::Estimated(weight);
+                return Event::Estimated(estimate);
             }
             self.caller.accounting.turn = None;
             if let Err(cut) =

@@ -56,11 +56,11 @@ impl World for RunWorld<'_> {
         self.conversation.journal.begin_step();
         self.edit(transition);
         self.show_size();
-        let tally = &mut self.caller.accounting.tally;
-        let ended = tally.recovery.observe(transition, tally.turns);
+        let stats = &mut self.caller.accounting.stats;
+        let ended = stats.recovery.observe(transition, stats.turns);
         self.conversation.journal.transition(transition);
         self.conversation.journal.recoveries(&ended);
-        self.record_told_ends();
+        self.record_reported_ends();
         self.conversation.report_journal_loss(&mut self.monitor);
         let fault =
             matches!(transition.event, Event::Failed(_)).then_some(self.caller.last_fault());
@@ -76,12 +76,12 @@ impl World for RunWorld<'_> {
         }
         self.compactor.thrashed = transition.next.gave_up_compacting();
         self.caller.met.quota_ended = transition.next.quota_ended;
-        if let Event::Estimated(weight) = transition.event {
-            self.caller.met.shortfall = weight.shortfall(self.limits.caps.floor);
+        if let Event::Estimated(estimate) = transition.event {
+            self.caller.met.shortfall = estimate.shortfall(self.limits.caps.floor);
         }
         let (progress, fault) = (self.caller.progress(), self.caller.last_fault());
         self.monitor.follow_wait(transition, progress, fault);
-        self.tell_recoveries(ended);
+        self.report_recoveries(ended);
     }
 
     async fn perform(&mut self, action: Action) -> Event {
@@ -98,7 +98,7 @@ impl World for RunWorld<'_> {
                         self.await_tool_lists().await;
                         self.join_tools();
                         if purpose == CallPurpose::Reply {
-                            self.tell_of_late_servers();
+                            self.report_late_servers();
                         }
                         self.estimate_in_turn(purpose, fast).await
                     }
@@ -112,9 +112,9 @@ impl World for RunWorld<'_> {
             Action::RunRequirement => self.check().await,
             Action::AwaitWork { until } => self.await_work(until).await,
             Action::Wait { until } => self.monitor.wait(until, self.caller.progress()).await,
-            Action::Probe { rung } => {
+            Action::Probe { model_index } => {
                 self.caller
-                    .probe(rung, &self.limits, &mut self.conversation, &mut self.monitor)
+                    .probe(model_index, &self.limits, &mut self.conversation, &mut self.monitor)
                     .await
             }
             Action::Finish(_) => Event::InternalError,
@@ -177,9 +177,9 @@ impl RunWorld<'_> {
             self.tools.early.discard();
         }
         answer.content.retain(|block| !is_unsigned_thinking(block));
-        self.caller.accounting.tally.turns += 1;
+        self.caller.accounting.stats.turns += 1;
         let model = self.caller.endpoint().label.clone();
-        self.caller.accounting.tally.answered_by(&model);
+        self.caller.accounting.stats.answered_by(&model);
         self.conversation.paused = event == Event::Replied(ReplyKind::Paused);
         if !answer.content.iter().any(says_something) {
             self.conversation.history.observe_usage(&answer.usage);
@@ -252,9 +252,9 @@ impl RunWorld<'_> {
     }
 
     /// Switches to another model. It did not sign the thinking in the history, which is removed.
-    fn switch_model(&mut self, rung: u8) {
+    fn switch_model(&mut self, model_index: u8) {
         let from = self.caller.endpoint().label.clone();
-        self.caller.model_index = rung;
+        self.caller.model_index = model_index;
         let to = self.caller.endpoint().label.clone();
         self.conversation.history.edit(strip_thinking);
         self.conversation.thinking_stripped = true;
@@ -262,9 +262,9 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
 
-    fn tell_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
-        for episode in ended {
-            self.monitor.emit(&RunEvent::RecoveryEnds(Box::new(episode)));
+    fn report_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
+        for record in ended {
+            self.monitor.emit(&RunEvent::RecoveryEnds(Box::new(record)));
         }
     }
 
@@ -285,7 +285,7 @@ impl RunWorld<'_> {
             self.conversation.journal.undone_calls(undone);
             let text = if reason == StopReason::InternalError {
                 // They may have begun: the internal error does not tell.
-                self.caller.accounting.tally.cut.extend(open.iter().map(describe_unknown_outcome));
+                self.caller.accounting.stats.cut.extend(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."
                     .to_owned()
@@ -296,10 +296,10 @@ impl RunWorld<'_> {
             self.conversation.add_user_message(results, Vec::new(), &mut self.monitor);
         }
         self.record_cut_work(reason);
-        let ended = self.caller.accounting.tally.recovery.end(self.monitor.clock.now(), reason);
+        let ended = self.caller.accounting.stats.recovery.end(self.monitor.clock.now(), reason);
         self.conversation.journal.recoveries(&ended);
         self.conversation.journal.end(reason);
         self.conversation.report_journal_loss(&mut self.monitor);
-        self.tell_recoveries(ended);
+        self.report_recoveries(ended);
     }
 }

@@ -36,7 +36,7 @@ pub enum AttemptEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Waiting { at: Duration },
-    Running { era: u32 },
+    Running { epoch: u32 },
     Ended,
     GivenUp,
 }
@@ -82,7 +82,7 @@ impl Schedule {
         }
         let ready = |slot: &Slot| matches!(slot, Slot::Waiting { at } if *at <= now);
         let index = self.slots.iter().position(ready)?;
-        self.slots[index] = Slot::Running { era: self.limiter.era() };
+        self.slots[index] = Slot::Running { epoch: self.limiter.epoch() };
         self.attempts[index] += 1;
         Some(index)
     }
@@ -99,7 +99,7 @@ impl Schedule {
 
     /// Records the end of an attempt. Returns when the task is tried again.
     pub fn ended(&mut self, index: usize, now: Duration, end: AttemptEnd) -> Option<Duration> {
-        let Slot::Running { era } = self.slots[index] else { return None };
+        let Slot::Running { epoch } = self.slots[index] else { return None };
         let (slot, throttled) = match end {
             AttemptEnd::Final { throttled } => (Slot::Ended, Some(throttled)),
             AttemptEnd::Temporary { not_before, throttled } => {
@@ -118,7 +118,7 @@ impl Schedule {
         };
         self.slots[index] = slot;
         self.limiter = match throttled {
-            Some(true) => self.limiter.throttled(era),
+            Some(true) => self.limiter.throttled(epoch),
             Some(false) => self.limiter.answered(),
             None => self.limiter,
         };

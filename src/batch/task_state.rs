@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_a_task_tell_its_state() {
+    fn the_files_of_a_task_show_its_state() {
         let scratch = tempfile::tempdir().expect("a scratch folder");
         let folder = BatchFolder::new(scratch.path().join("b")).task(3);
         assert_eq!(read_state(&folder).0, TaskState::Missing);

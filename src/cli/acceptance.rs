@@ -4,7 +4,7 @@ use crate::agent::RunOutcome;
 use crate::tools::BackgroundEnd;
 
 /// Explains that the `--require` command failed.
-pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
+pub fn requirement_failed(outcome: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "The end of its output is in requirement.output of the result; \
                           --require-timeout gives it more time.";
     // Exit codes of the shell: a mistake in the command itself, which the model cannot correct.
@@ -12,7 +12,7 @@ pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
                              correct --require, or the PATH of this job.";
     const NOT_EXECUTABLE: &str = "That exit code means that the command, or one in it, was found \
                                   and is not executable: make it so, or name its interpreter.";
-    let Some(verified) = &ending.acceptance.requirement else {
+    let Some(verified) = &outcome.acceptance.requirement else {
         return ("the command that must pass did not".to_owned(), ADVICE);
     };
     let times = match verified.attempts {
@@ -34,10 +34,10 @@ pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
 }
 
 /// Explains that background commands were still running when the model had finished.
-pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
+pub fn background_pending(outcome: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "Raise the setting backgroundWait or --max-duration, or say in the prompt \
                           what is to be stopped before the end.";
-    let cut = ending.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::RunEnded));
+    let cut = outcome.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::RunEnded));
     let cut: Vec<String> =
         cut.map(|task| format!("{} ({:?})", task.id, shortened(&task.command))).collect();
     let what = if cut.is_empty() {
@@ -53,8 +53,8 @@ pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
 }
 
 /// Explains that no structured output matched the schema.
-pub fn schema_not_met(ending: &RunOutcome) -> (String, &'static str) {
-    let what = match ending.acceptance.schema_attempts {
+pub fn schema_not_met(outcome: &RunOutcome) -> (String, &'static str) {
+    let what = match outcome.acceptance.schema_attempts {
         Some(0) | None => {
             "no structured output came: the model never called the tool for it".to_owned()
         }

@@ -12,21 +12,21 @@ use crate::recovery::{
 use super::timestamps::{self, WallTime};
 
 /// Explains why a run failed, one line each; empty when it succeeded. `session` is its id.
-pub fn explain(ending: &RunOutcome, now: &WallTime, session: &str) -> Vec<String> {
-    let Some((what, advice)) = describe(ending) else { return Vec::new() };
-    let mut line = what + &attempts(ending);
-    if let Some(fault) = &ending.fault {
+pub fn explain(outcome: &RunOutcome, now: &WallTime, session: &str) -> Vec<String> {
+    let Some((what, advice)) = describe(outcome) else { return Vec::new() };
+    let mut line = what + &attempts(outcome);
+    if let Some(fault) = &outcome.fault {
         line.push_str(&fault_details(fault));
     }
-    if let Some(at) = ending.retry_at.and_then(timestamps::from_unix_seconds) {
+    if let Some(at) = outcome.retry_at.and_then(timestamps::from_unix_seconds) {
         let _ = write!(line, ". It may work again at {}", now.local_and_relative(at));
     }
     if !advice.is_empty() {
         line.push_str(". ");
         line.push_str(advice);
     }
-    if ending.journal == JournalHealth::Durable {
-        line.push_str(&session_command(ending.reason, session));
+    if outcome.journal == JournalHealth::Durable {
+        line.push_str(&session_command(outcome.reason, session));
     }
     let line: Vec<&str> = line.split_whitespace().collect();
     vec![line.join(" ")]
@@ -52,32 +52,33 @@ fn session_command(reason: StopReason, session: &str) -> String {
 
 /// Describes the number of attempts, and whether the server ruled out a retry. Empty after a single
 /// attempt.
-fn attempts(ending: &RunOutcome) -> String {
-    let StopReason::ModelError(class) = ending.reason else { return String::new() };
-    let mut lost = ending.tally.recovery.records().filter(|one| one.lost_to.is_some());
-    let call = lost.find(|one| one.setbacks.of(class.name()) > 0);
+fn attempts(outcome: &RunOutcome) -> String {
+    let StopReason::ModelError(class) = outcome.reason else { return String::new() };
+    let mut lost = outcome.stats.recovery.records().filter(|one| one.lost_to.is_some());
+    let call = lost.find(|one| one.failures.of(class.name()) > 0);
     let attempts = call.map_or(1, |call| call.attempts);
-    let ruling = ending.fault.as_ref().and_then(|fault| fault.retry_hint);
-    let mut said = if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
-    if ending.quota_ended {
-        said.push_str(", and the run's retry quota (retryQuota) allows no further retry");
+    let ruling = outcome.fault.as_ref().and_then(|fault| fault.retry_hint);
+    let mut details =
+        if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
+    if outcome.quota_ended {
+        details.push_str(", and the run's retry quota (retryQuota) allows no further retry");
     }
     if ruling == Some(RetryHint::Stop) {
-        said.push_str(", and said that a retry does not help (x-should-retry: false)");
+        details.push_str(", and said that a retry does not help (x-should-retry: false)");
     }
-    said
+    details
 }
 
 /// Describes the fault: HTTP status, the server's error message and the request id, as far as
 /// known.
 fn fault_details(fault: &Fault) -> String {
-    let mut said = Vec::new();
+    let mut details = Vec::new();
     if let Some(status) = fault.status() {
-        said.push(format!("HTTP {status}"));
+        details.push(format!("HTTP {status}"));
     }
     let detail = fault.detail().trim();
     if !detail.is_empty() {
-        said.push(match fault.kind {
+        details.push(match fault.kind {
             FaultKind::Refused { .. } => format!("{:?}", shortened(detail)),
             FaultKind::Timeout { timer } => format!("{detail}, see {}", timer_flag(timer)),
             FaultKind::Connection { .. }
@@ -89,9 +90,9 @@ fn fault_details(fault: &Fault) -> String {
         });
     }
     if let Some(id) = &fault.request_id {
-        said.push(format!("request id {id}"));
+        details.push(format!("request id {id}"));
     }
-    if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
+    if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) }
 }
 
 /// Returns the flag that sets a timer.
@@ -116,116 +117,116 @@ fn shortened(text: &str) -> String {
 }
 
 /// Returns the error class of the last failure, or of the stop reason.
-pub(super) fn error_class(ending: &RunOutcome) -> Option<ErrorClass> {
-    ending.reason.info().error_class.or(ending.error_class)
+pub(super) fn error_class(outcome: &RunOutcome) -> Option<ErrorClass> {
+    outcome.reason.info().error_class.or(outcome.error_class)
 }
 
-fn deadline_message(ending: &RunOutcome) -> String {
-    if let Some(unfinished) = &ending.broken {
+fn deadline_message(outcome: &RunOutcome) -> String {
+    if let Some(unfinished) = &outcome.broken {
         return format!("time ran out before {unfinished}");
     }
-    match ending.hooks.cut.as_slice() {
+    match outcome.hooks.cut.as_slice() {
         [] => "time ran out".to_owned(),
         cut => format!("time ran out, and hooks were cut off with the run: {}", cut.join("; ")),
     }
 }
 
-fn describe(ending: &RunOutcome) -> Option<(String, &'static str)> {
-    let turns = ending.tally.turns;
-    let hint = ending.reason.info().hint;
-    let (what, advice) = match ending.reason {
+fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
+    let turns = outcome.stats.turns;
+    let hint = outcome.reason.info().hint;
+    let (what, advice) = match outcome.reason {
         StopReason::Completed => return None,
         StopReason::MaxTurns => {
             let replies =
                 if turns == 1 { "1 reply".to_owned() } else { format!("{turns} replies") };
             (format!("the turn limit was reached after {replies}"), hint)
         }
-        StopReason::MaxBudgetUsd => (budget(ending), hint),
+        StopReason::MaxBudgetUsd => (budget(outcome), hint),
         StopReason::Deadline => {
             // A call that was failing used up the time, and not the work.
-            let cause = error_class(ending).filter(|_| ending.fault.is_some());
-            (deadline_message(ending), cause.map_or(hint, |class| call_advice(class, ending).1))
+            let cause = error_class(outcome).filter(|_| outcome.fault.is_some());
+            (deadline_message(outcome), cause.map_or(hint, |class| call_advice(class, outcome).1))
         }
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
-        StopReason::HookStopped => (by_hook("a hook stopped the run", ending), hint),
-        StopReason::ToolDeferred => (deferred(ending), hint),
-        StopReason::Denied => (denied(ending), hint),
-        StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", ending), hint),
+        StopReason::HookStopped => (by_hook("a hook stopped the run", outcome), hint),
+        StopReason::ToolDeferred => (deferred(outcome), hint),
+        StopReason::Denied => (denied(outcome), hint),
+        StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", outcome), hint),
         StopReason::StopHookBlocked => {
-            (by_hook("a Stop hook kept objecting to the end of the work", ending), hint)
+            (by_hook("a Stop hook kept objecting to the end of the work", outcome), hint)
         }
-        StopReason::BlockingLimit => (context_full(ending), hint),
+        StopReason::BlockingLimit => (context_full(outcome), hint),
         StopReason::Stalled => {
             ("the model repeated the same steps with the same outcome".to_owned(), hint)
         }
-        StopReason::BackgroundPending => super::acceptance::background_pending(ending),
-        StopReason::RequirementFailed => super::acceptance::requirement_failed(ending),
-        StopReason::StructuredOutputRetryExhausted => super::acceptance::schema_not_met(ending),
+        StopReason::BackgroundPending => super::acceptance::background_pending(outcome),
+        StopReason::RequirementFailed => super::acceptance::requirement_failed(outcome),
+        StopReason::StructuredOutputRetryExhausted => super::acceptance::schema_not_met(outcome),
         StopReason::MaxOutputTokens => {
             ("the reply did not fit the output limit, in several pieces either".to_owned(), hint)
         }
-        StopReason::OutputFailed if ending.journal != JournalHealth::Durable => {
-            (output_failed(ending), "Make room there, or name another file.")
+        StopReason::OutputFailed if outcome.journal != JournalHealth::Durable => {
+            (output_failed(outcome), "Make room there, or name another file.")
         }
-        StopReason::OutputFailed => (output_failed(ending), hint),
-        StopReason::RehearsalFailed => (ending.broken.clone().unwrap_or_default(), hint),
-        StopReason::InternalError => (internal_error(ending), hint),
+        StopReason::OutputFailed => (output_failed(outcome), hint),
+        StopReason::RehearsalFailed => (outcome.broken.clone().unwrap_or_default(), hint),
+        StopReason::InternalError => (internal_error(outcome), hint),
         StopReason::PromptTooLong => {
-            let class = error_class(ending).unwrap_or(ErrorClass::PromptTooLong);
+            let class = error_class(outcome).unwrap_or(ErrorClass::PromptTooLong);
             let (what, advice) = class_advice(class);
-            let why = if ending.thrashed { "; compaction no longer helps" } else { "" };
-            (format!("{what}{why}{}", largest(ending)), advice)
+            let why = if outcome.thrashed { "; compaction no longer helps" } else { "" };
+            (format!("{what}{why}{}", largest(outcome)), advice)
         }
         StopReason::ImageError => {
-            let class = error_class(ending).unwrap_or(ErrorClass::ImageTooLarge);
+            let class = error_class(outcome).unwrap_or(ErrorClass::ImageTooLarge);
             return Some(owned(class_advice(class)));
         }
         StopReason::EmptyResponse => return Some(owned(class_advice(ErrorClass::EmptyResponse))),
         StopReason::Refusal => return Some(owned(class_advice(ErrorClass::Refusal))),
         // The fault says which proxy, and which variable to correct.
         StopReason::ModelError(_)
-            if ending.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
+            if outcome.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
         {
             ("a proxy on the way refused the request".to_owned(), "")
         }
-        StopReason::ModelError(class) => return Some(owned(call_advice(class, ending))),
+        StopReason::ModelError(class) => return Some(owned(call_advice(class, outcome))),
     };
     Some((what, advice))
 }
 
-fn context_full(ending: &RunOutcome) -> String {
+fn context_full(outcome: &RunOutcome) -> String {
     let what = "the conversation fills the context window, and compacting it is switched off";
-    format!("{what}{}", largest(ending))
+    format!("{what}{}", largest(outcome))
 }
 
-fn output_failed(ending: &RunOutcome) -> String {
-    let what = ending.broken.as_deref().unwrap_or("the result file could not be written");
+fn output_failed(outcome: &RunOutcome) -> String {
+    let what = outcome.broken.as_deref().unwrap_or("the result file could not be written");
     format!("the task was completed, but {what}")
 }
 
-fn internal_error(ending: &RunOutcome) -> String {
-    let what = ending.broken.as_deref().unwrap_or("no details are known");
+fn internal_error(outcome: &RunOutcome) -> String {
+    let what = outcome.broken.as_deref().unwrap_or("no details are known");
     format!("outlast itself broke: {what}")
 }
 
-fn deferred(ending: &RunOutcome) -> String {
-    ending.deferred.as_ref().map_or_else(String::new, |deferred| {
+fn deferred(outcome: &RunOutcome) -> String {
+    outcome.deferred.as_ref().map_or_else(String::new, |deferred| {
         format!("a hook deferred the call of {}: {}", deferred.call.name, deferred.reason)
     })
 }
 
 /// Lists the tools whose calls were denied, each once.
-fn denied(ending: &RunOutcome) -> String {
+fn denied(outcome: &RunOutcome) -> String {
     let mut names: Vec<&str> =
-        ending.tally.denials.iter().map(|denial| denial.tool_name.as_str()).collect();
+        outcome.stats.denials.iter().map(|denial| denial.tool_name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     format!("a tool call was denied ({}), and --on-denied fail holds", names.join(", "))
 }
 
-fn call_advice(class: ErrorClass, ending: &RunOutcome) -> (&'static str, &'static str) {
-    ending.fault.as_ref().and_then(missing_credential).unwrap_or_else(|| class_advice(class))
+fn call_advice(class: ErrorClass, outcome: &RunOutcome) -> (&'static str, &'static str) {
+    outcome.fault.as_ref().and_then(missing_credential).unwrap_or_else(|| class_advice(class))
 }
 
 /// Explains a credential that could not be obtained, so that no request was sent. A fault of an
@@ -246,8 +247,8 @@ fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
     })
 }
 
-fn by_hook(what: &str, ending: &RunOutcome) -> String {
-    match ending.hooks.why.as_deref() {
+fn by_hook(what: &str, outcome: &RunOutcome) -> String {
+    match outcome.hooks.why.as_deref() {
         Some(why) => format!("{what}: {}", shortened(why)),
         None => what.to_owned(),
     }
@@ -280,8 +281,8 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
 }
 
 /// Lists the largest parts of the conversation, largest first.
-fn largest(ending: &RunOutcome) -> String {
-    let parts: Vec<String> = ending
+fn largest(outcome: &RunOutcome) -> String {
+    let parts: Vec<String> = outcome
         .contributors
         .iter()
         .map(|part| format!("{} (about {} tokens)", part.what, part.tokens))
@@ -293,16 +294,16 @@ fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
     (what.to_owned(), advice)
 }
 
-fn budget(ending: &RunOutcome) -> String {
-    let mut spent = format!("{} was spent", ending.spent);
-    if ending.unsettled > Money::ZERO {
+fn budget(outcome: &RunOutcome) -> String {
+    let mut spent = format!("{} was spent", outcome.spent);
+    if outcome.unsettled > Money::ZERO {
         let _ = write!(
             spent,
             " (up to {} of it for replies that broke off or were not counted)",
-            ending.unsettled
+            outcome.unsettled
         );
     }
-    match (ending.budget, ending.shortfall) {
+    match (outcome.budget, outcome.shortfall) {
         (Some(budget), Some(Shortfall { needed, left })) => format!(
             "the budget of {budget} does not allow the next request: it needs up to {needed}, \
              {left} are left ({spent})"

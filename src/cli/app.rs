@@ -95,20 +95,20 @@ fn run_with_watchdog(
     raw: CommandLine,
     wanted: &Arc<RequestedOutput>,
 ) -> u8 {
-    let told = Arc::clone(wanted);
-    let testament = ExitWatchdog::new(Box::new(move |why| {
-        report_usage_error(&not_started_error(why), &told);
+    let requested = Arc::clone(wanted);
+    let exit_watchdog = ExitWatchdog::new(Box::new(move |why| {
+        report_usage_error(&not_started_error(why), &requested);
     }));
-    let (tell, outcome) = oneshot::channel();
-    let (heard, last, asked) = (signals.clone(), testament.clone(), Arc::clone(wanted));
+    let (sender, outcome) = oneshot::channel();
+    let (signal_state, last, asked) = (signals.clone(), exit_watchdog.clone(), Arc::clone(wanted));
     let run = move || {
-        if let Some(code) = run_guarded(raw, &asked, &heard, &last) {
+        if let Some(code) = run_guarded(raw, &asked, &signal_state, &last) {
             // The receiver is gone if the watchdog has given up on the run.
-            let _ = tell.send(code);
+            let _ = sender.send(code);
         }
     };
     match thread::Builder::new().name("run".to_owned()).stack_size(STACK_BYTES).spawn(run) {
-        Ok(_) => testament.watch(runtime, signals, outcome, wanted.exit_code_terms()),
+        Ok(_) => exit_watchdog.watch(runtime, signals, outcome, wanted.exit_code_terms()),
         Err(error) => report_usage_error(&no_thread(&error), wanted),
     }
 }

@@ -81,10 +81,11 @@ pub(super) fn assemble(
         Arc::new(servers.with_required(required))
     });
     let (limits, session_id) = (limits(settings, &rungs), session.id());
-    let (journal, mut legacy) = session.open(given, &limits, &rungs[0].label)?;
-    legacy.adapt_to_chain(&rungs);
-    let damaged = Vec::from_iter(legacy.damage.as_ref().map(describe_damage));
-    let resumption = Resumption { changes: given.contract_changes(), damage: legacy.damage.take() };
+    let (journal, mut history) = session.open(given, &limits, &rungs[0].label)?;
+    history.adapt_to_chain(&rungs);
+    let damaged = Vec::from_iter(history.damage.as_ref().map(describe_damage));
+    let resumption =
+        Resumption { changes: given.contract_changes(), damage: history.damage.take() };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
@@ -102,7 +103,7 @@ pub(super) fn assemble(
         keep_servers,
         host: channel,
         limits,
-        ledger: ledger(settings, &legacy),
+        ledger: ledger(settings, &history),
         clock,
         seed,
         permission_mode: settings.tools.mode.name().to_owned(),
@@ -116,7 +117,7 @@ pub(super) fn assemble(
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
         warnings: [memory.warnings, doubts, damaged].concat(),
-        resumed: legacy.carried,
+        resumed: history.carried,
         gauge: host.map(|host| host.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
         delegation,
@@ -187,7 +188,7 @@ pub(super) fn request_head(
 
 /// Returns the system prompt, with the memory files.
 fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memory) -> String {
-    let system = add_skills(compose(&settings.system, here), settings.briefing());
+    let system = add_skills(compose(&settings.system, here), settings.instructions());
     add_acceptance_checks(add_memory(system, memory), &settings.demands)
 }
 
@@ -214,11 +215,11 @@ fn describe_damage(damage: &Damage) -> String {
     )
 }
 
-fn ledger(settings: &Settings, legacy: &SessionHistory) -> Ledger {
+fn ledger(settings: &Settings, history: &SessionHistory) -> Ledger {
     let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
     Ledger::new(ceiling)
-        .with_spent(legacy.spent.minus(legacy.unsettled))
-        .with_unsettled(legacy.unsettled)
+        .with_spent(history.spent.minus(history.unsettled))
+        .with_unsettled(history.unsettled)
 }
 
 fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
@@ -287,7 +288,7 @@ fn hooks(
     if let Some(effort) = effort {
         environment.push(("CLAUDE_EFFORT".into(), effort.name().into()));
     }
-    let scene = HookEnvironment {
+    let context = HookEnvironment {
         session_id: session_id.to_owned(),
         transcript: journal.to_owned(),
         cwd: settings.cwd.clone(),
@@ -301,7 +302,7 @@ fn hooks(
         supervisor: supervisor.clone(),
         host: host.map(|host| Arc::clone(&host.channel)),
     };
-    Hooks::new(settings.hooks.clone(), scene)
+    Hooks::new(settings.hooks.clone(), context)
 }
 
 /// The user's own programs, of which commands could write some.
@@ -328,18 +329,18 @@ fn model_endpoints(
             ModelClient::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
         clients.push(Arc::new(client));
     }
-    let rung = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
+    let model_index = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
         label: link.label.clone(),
         facts,
         client: Arc::clone(&clients[link.endpoint]),
     };
-    Ok(links.iter().zip(models).map(rung).collect())
+    Ok(links.iter().zip(models).map(model_index).collect())
 }
 
 /// Warns about models of the chain that have no fast mode.
 pub(super) fn fast_mode_warning(settings: &Settings, rungs: &[ModelEndpoint]) -> Option<String> {
-    let slow = rungs.iter().filter(|rung| rung.facts.fast.is_none());
-    let slow: Vec<&str> = slow.map(|rung| rung.label.as_str()).collect();
+    let slow = rungs.iter().filter(|model_index| model_index.facts.fast.is_none());
+    let slow: Vec<&str> = slow.map(|model_index| model_index.label.as_str()).collect();
     (settings.fast && !slow.is_empty()).then(|| {
         let (whole, slow) = (slow.len() == rungs.len(), slow.join(", "));
         let effect = if whole { "has no effect" } else { "has no effect on a part of the chain" };
@@ -395,7 +396,7 @@ fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     limits.compact_at = settings.compact_at.map(per_mille);
     limits.endpoint_changes = settings.chain.endpoint_changes();
     limits.fallback_return = settings.fallback_return.then_some(FALLBACK_RETURN);
-    let has_fast = rungs.iter().any(|rung| rung.facts.fast.is_some());
+    let has_fast = rungs.iter().any(|model_index| model_index.facts.fast.is_some());
     limits.fast = (settings.fast && has_fast).then(FastMode::default);
     limits
 }

@@ -270,14 +270,14 @@ impl ExitWatchdog {
 
 /// Runs a result writer on its own thread, within a short time limit.
 fn run_writer(words: WatchdogOutput, overdue: WatchdogReason) {
-    let (done, said) = mpsc::channel();
-    let speaker = thread::Builder::new().spawn(move || {
+    let (done, receiver) = mpsc::channel();
+    let writer_thread = thread::Builder::new().spawn(move || {
         words(overdue);
         // The receiver is gone after the time limit.
         let _ = done.send(());
     });
-    if speaker.is_ok() {
-        let _ = said.recv_timeout(FINAL_WRITE_LIMIT);
+    if writer_thread.is_ok() {
+        let _ = receiver.recv_timeout(FINAL_WRITE_LIMIT);
     }
 }
 
@@ -291,13 +291,13 @@ mod tests {
     fn a_run_that_breaks_while_it_writes_is_replaced_without_a_panic() {
         let (runtime, signals) = signals::listen().expect("signals can be received");
         let watchdog = ExitWatchdog::new(Box::new(|_| panic!("the result was claimed")));
-        let (said, replaced) = mpsc::channel();
+        let (sender, replaced) = mpsc::channel();
         watchdog.set_success_replacement(Box::new(move |why| {
-            let _ = said.send(why);
+            let _ = sender.send(why);
         }));
         assert!(watchdog.claim(0));
-        let (tell, outcome) = oneshot::channel();
-        drop(tell);
+        let (sender, outcome) = oneshot::channel();
+        drop(sender);
         let end = runtime.block_on(watchdog.end_of_run(&signals, outcome));
         assert_eq!(end, Err(WatchdogReason::Broken));
         assert_eq!(watchdog.write_in_place_of_run(WatchdogReason::Broken), exit_code::FAILED);

@@ -223,11 +223,11 @@ fn plain_value(line: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    fn said(yaml: &str) -> FrontMatter {
+    fn parsed(yaml: &str) -> FrontMatter {
         let text = format!("---\n{yaml}\n---\nbody");
         assert_eq!(body(&text), "body");
-        let said = fields(&text).unwrap_or_else(|mistake| panic!("{mistake}: {yaml}"));
-        said.expect("there is front matter")
+        let parsed = fields(&text).unwrap_or_else(|mistake| panic!("{mistake}: {yaml}"));
+        parsed.expect("there is front matter")
     }
 
     #[test]
@@ -249,9 +249,9 @@ mod tests {
             ),
         ];
         for (yaml, expected) in rows {
-            assert_eq!(said(yaml).text("description").as_deref(), Some(expected), "{yaml}");
+            assert_eq!(parsed(yaml).text("description").as_deref(), Some(expected), "{yaml}");
         }
-        let hint = said("argument-hint: [file] [pattern]\ntools: [Read, Grep]");
+        let hint = parsed("argument-hint: [file] [pattern]\ntools: [Read, Grep]");
         assert_eq!(hint.text("argumentHint").as_deref(), Some("[file] [pattern]"));
         assert_eq!(hint.words("tools").expect("a list"), ["Read", "Grep"]);
     }
@@ -263,16 +263,16 @@ mod tests {
             "allowedTools: [Read, 'Bash(git log:*)']",
             "allowed_tools:\n  - Read\n  - Bash(git log:*)",
         ] {
-            let words = said(yaml).words("allowed-tools").expect("a list");
+            let words = parsed(yaml).words("allowed-tools").expect("a list");
             assert_eq!(words, ["Read", "Bash(git log:*)"], "{yaml}");
         }
-        assert_eq!(said("tools:").words("tools"), None);
-        assert_eq!(said("tools: []").words("tools"), Some(Vec::new()));
-        assert_eq!(said("tools: *").words("tools").expect("a list"), ["*"]);
+        assert_eq!(parsed("tools:").words("tools"), None);
+        assert_eq!(parsed("tools: []").words("tools"), Some(Vec::new()));
+        assert_eq!(parsed("tools: *").words("tools").expect("a list"), ["*"]);
     }
 
     #[test]
-    fn front_matter_is_split_off_for_any_line_ending() {
+    fn front_matter_is_split_off_with_lf_and_with_crlf() {
         for (text, front, rest) in [
             ("---\na: b\n---\nbody", true, "body"),
             ("\u{feff}---\r\na: b\r\n---\r\nbody", true, "body"),

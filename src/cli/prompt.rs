@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use crate::json;
 
 use super::settings::PromptSource;
-use super::stdin::{Need, Pieces, ReadPlan, StdinWish};
+use super::stdin::{Need, Pieces, ReadPlan, StdinMode};
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 
@@ -242,14 +242,14 @@ fn check_argument(argument: &str) -> Result<(), UsageError> {
 
 fn unavailable(source: &PromptSource) -> UsageError {
     UsageError::new(match (source.stdin, source.need()) {
-        (StdinWish::Refuse, _) => {
+        (StdinMode::Refuse, _) => {
             "there is no prompt, and --no-stdin leaves standard input alone; give the task as one \
              argument"
         }
-        (StdinWish::Insist, _) => {
+        (StdinMode::Insist, _) => {
             "standard input is a terminal, which is never read; pipe the prompt in"
         }
-        (StdinWish::Auto, Need::Required | Need::Optional) => {
+        (StdinMode::Auto, Need::Required | Need::Optional) => {
             "there is no prompt; give the task as one argument, or pipe it in"
         }
     })

@@ -42,22 +42,22 @@ impl RunJob {
     /// Returns the writer of the result for a run whose thread hangs.
     pub(super) fn watchdog_writer(
         &self,
-        witness: SnapshotRecorder,
+        snapshots: SnapshotRecorder,
         subject: &ResultSubject,
         out: &PipeSender,
     ) -> WatchdogOutput {
         let (job, subject, out) = (self.clone(), subject.clone(), out.clone());
         Box::new(move |why| {
             let reason = match why {
-                WatchdogReason::Asked(interrupt) => interrupted_reason(&witness, interrupt),
+                WatchdogReason::Asked(interrupt) => interrupted_reason(&snapshots, interrupt),
                 WatchdogReason::Late => StopReason::Deadline,
                 WatchdogReason::Broken => StopReason::InternalError,
             };
-            let ending = job.ending_from_snapshot(&witness, reason);
-            let mut warnings = witness.warnings();
+            let outcome = job.outcome_from_snapshot(&snapshots, reason);
+            let mut warnings = snapshots.warnings();
             warnings.push("the run hung, and was left behind".to_owned());
             let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
-            let report = job.report(&ending, &subject, (&uuid, &now), &warnings);
+            let report = job.report(&outcome, &subject, (&uuid, &now), &warnings);
             let object = job.object(&report);
             match job.settings.output.format {
                 OutputFormat::Text => {}
@@ -97,7 +97,7 @@ impl RunJob {
     /// the success was delivered. No result is better than a wrong one.
     fn success_replacement(
         &self,
-        ending: RunOutcome,
+        outcome: RunOutcome,
         subject: &ResultSubject,
         uuid: &str,
         warnings: &[String],
@@ -112,7 +112,7 @@ impl RunJob {
                 WatchdogReason::Asked(interrupt) => interrupt,
                 WatchdogReason::Late | WatchdogReason::Broken => Interrupt::StdoutClosed,
             };
-            let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..ending };
+            let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..outcome };
             let now = WallTime::from_clock(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
             let _ = job.write_result(&report.object(), ResultRetention::AtOnce, &Claim::default());
@@ -122,15 +122,15 @@ impl RunJob {
     /// Writes the result everywhere, and returns the exit code that agrees with it.
     pub(super) async fn deliver_result(
         &self,
-        mut ending: RunOutcome,
+        mut outcome: RunOutcome,
         subject: &ResultSubject,
         watchers: RunObservers,
         out: &PipeSender,
         drain: OutputDrain,
     ) -> u8 {
-        let RunObservers { witness, people, programs, .. } = watchers;
+        let RunObservers { snapshots, people, programs, .. } = watchers;
         if let Some(programs) = &programs {
-            ending.text = programs.undelivered(&ending.text);
+            outcome.text = programs.undelivered(&outcome.text);
         }
         if !self.settings.persist {
             // The folder usually does not exist.
@@ -139,45 +139,45 @@ impl RunJob {
         // Removes the progress bar from the terminal.
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&self.clock));
-        let mut warnings = witness.warnings();
+        let mut warnings = snapshots.warnings();
         warnings.extend(self.signals.disregarded_warning());
-        let report = self.report(&ending, subject, (&uuid, &now), &warnings);
+        let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
         // The file comes first, so that a slow reader does not delay it.
-        let written = self.write_own_result(&ending, report.object()).await;
+        let written = self.write_own_result(&outcome, report.object()).await;
         let written = match written {
             Ok(()) => self.write_last_message(&report).await,
             Err(why) => Err(why),
         };
-        let ending = match written.map_err(|error| format!("{error:#}")) {
-            Ok(()) => ending,
+        let outcome = match written.map_err(|error| format!("{error:#}")) {
+            Ok(()) => outcome,
             Err(why) if report.verdict().is_error() => {
                 self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&why)));
                 warnings.push(why);
-                ending
+                outcome
             }
             Err(why) => {
-                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..ending }
+                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..outcome }
             }
         };
-        let report = self.report(&ending, subject, (&uuid, &now), &warnings);
+        let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
         if !report.verdict().is_error() {
-            self.testament.set_success_replacement(self.success_replacement(
-                ending.clone(),
+            self.exit_watchdog.set_success_replacement(self.success_replacement(
+                outcome.clone(),
                 subject,
                 &uuid,
                 &warnings,
             ));
         }
-        if !self.testament.claim(self.exit_code(&report)) {
+        if !self.exit_watchdog.claim(self.exit_code(&report)) {
             // The exit watchdog has written the result, and the process is about to end.
             std::future::pending::<()>().await;
         }
         self.write_stdout(&report, programs, out);
         let failure = self.wait_for_reader(drain).await.err();
-        let lost = failure.map(|failure| failure.outcome(&ending));
+        let lost = failure.map(|failure| failure.outcome(&outcome));
         let report = match &lost {
             Some(lost) if !report.verdict().is_error() => {
-                let report = ResultReport { ending: lost, ..report };
+                let report = ResultReport { outcome: lost, ..report };
                 // Errors of the file were already reported, and an interrupted run does not wait for
                 // a disk.
                 let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
@@ -186,10 +186,10 @@ impl RunJob {
             Some(_) | None => report,
         };
         if let Some(host) = &self.host {
-            host.usage.add(&report.ending.tally.by_model);
+            host.usage.add(&report.outcome.stats.by_model);
         }
         let exit_code = self.exit_code(&report);
-        self.testament.mark_delivered(exit_code);
+        self.exit_watchdog.mark_delivered(exit_code);
         if self.host.is_none() || self.settings.output.verbosity == Some(Verbosity::Detail) {
             self.report_on_stderr(&report);
         }
@@ -200,7 +200,7 @@ impl RunJob {
 
     /// The exit code, in the terms of the reader of the result.
     fn exit_code(&self, report: &ResultReport<'_>) -> u8 {
-        if self.host.is_some() && ends_as_asked(report.ending.reason) {
+        if self.host.is_some() && ends_as_asked(report.outcome.reason) {
             return 0;
         }
         report.verdict().exit_code()
@@ -230,7 +230,7 @@ impl RunJob {
             }
         }
         if let Some(command) = report.resume_command() {
-            let how = report.ending.reason.info().to_go_on;
+            let how = report.outcome.reason.info().to_go_on;
             self.shared.stderr.send(&format!("outlast: {how}: {command}"));
         }
         if self.verbosity() == Verbosity::Failures {
@@ -242,7 +242,7 @@ impl RunJob {
             self.shared.stderr.send(&line);
         }
         if self.verbosity() != Verbosity::Waits {
-            let (tone, line) = last_line(report.ending);
+            let (tone, line) = last_line(report.outcome);
             let prefix = if io::stderr().is_terminal() { "" } else { "outlast: " };
             self.shared.stderr.send(&styling.paint(tone, &format!("{prefix}{line}")));
         }
@@ -255,8 +255,8 @@ impl RunJob {
             object["stdin"] = json!(added.to_string());
         }
         if let Some(host) = &self.host {
-            translate_result(&mut object, report.ending.reason);
-            object["modelUsage"] = model_usage(&host.usage.with(&report.ending.tally.by_model));
+            translate_result(&mut object, report.outcome.reason);
+            object["modelUsage"] = model_usage(&host.usage.with(&report.outcome.stats.by_model));
             host.prompt.stamp(&mut object);
             if !host.is_kept {
                 object["resume"] = Value::Null;
@@ -279,14 +279,14 @@ impl RunJob {
 
     fn report<'a>(
         &'a self,
-        ending: &'a RunOutcome,
+        outcome: &'a RunOutcome,
         subject: &'a ResultSubject,
         (uuid, now): (&'a str, &'a WallTime),
         warnings: &'a [String],
     ) -> ResultReport<'a> {
         let ResultSubject { session_id, sandbox, resumption } = subject;
         ResultReport {
-            ending,
+            outcome,
             session_id,
             uuid,
             now,
@@ -317,7 +317,7 @@ impl RunJob {
                 let object = self.object(report);
                 match &self.host {
                     Some(_) => {
-                        let failure = api_error_message(&object, report.ending.reason);
+                        let failure = api_error_message(&object, report.outcome.reason);
                         programs.finish_turn(failure, object);
                     }
                     None => programs.finish(object),
@@ -372,8 +372,8 @@ impl RunJob {
     }
 
     /// Writes the result file, unless it is that of the process which has taken the session over.
-    async fn write_own_result(&self, ending: &RunOutcome, object: Value) -> anyhow::Result<()> {
-        let is_foreign = matches!(ending.journal, JournalHealth::TakenOver(_));
+    async fn write_own_result(&self, outcome: &RunOutcome, object: Value) -> anyhow::Result<()> {
+        let is_foreign = matches!(outcome.journal, JournalHealth::TakenOver(_));
         if is_foreign && self.settings.output.result_file.is_some() {
             anyhow::bail!("the result file was left to the process that took the session over");
         }
@@ -449,8 +449,8 @@ impl RunJob {
 /// Whether the answer is lost if standard error does not have it: there is no session, and the file
 /// that it was meant for could not be written.
 fn is_answer_lost(report: &ResultReport<'_>) -> bool {
-    report.ending.reason == StopReason::OutputFailed
-        && report.ending.journal != JournalHealth::Durable
+    report.outcome.reason == StopReason::OutputFailed
+        && report.outcome.journal != JournalHealth::Durable
 }
 
 /// The reason that a result did not reach the reader of standard output.
@@ -465,17 +465,17 @@ enum DeliveryFailure {
 
 impl DeliveryFailure {
     /// The outcome of a run whose success was not delivered: a failure.
-    fn outcome(self, ending: &RunOutcome) -> RunOutcome {
-        let ending = ending.clone();
+    fn outcome(self, outcome: &RunOutcome) -> RunOutcome {
+        let outcome = outcome.clone();
         match self {
-            Self::Unread(by) => RunOutcome { reason: StopReason::AbortedStreaming(by), ..ending },
+            Self::Unread(by) => RunOutcome { reason: StopReason::AbortedStreaming(by), ..outcome },
             Self::Late => {
                 let unfinished = "the result was read from standard output".to_owned();
-                RunOutcome { reason: StopReason::Deadline, broken: Some(unfinished), ..ending }
+                RunOutcome { reason: StopReason::Deadline, broken: Some(unfinished), ..outcome }
             }
             Self::Unwritable(error) => {
                 let why = format!("standard output cannot be written: {error}");
-                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..ending }
+                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..outcome }
             }
         }
     }

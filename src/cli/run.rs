@@ -34,7 +34,7 @@ use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::SignalState;
 use super::startup::StartupSteps;
-use super::stdin::{self, StdinWish};
+use super::stdin::{self, StdinMode};
 use super::telemetry::{self, RunFacts};
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
@@ -77,7 +77,7 @@ pub(super) fn prepare_process(variables: &Variables) {
 pub(super) async fn run(
     args: &RunArgs,
     world: ProcessContext,
-    judge: ExitCheck<'_>,
+    exit_check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     prepare_process(&world.variables);
     // Filled when the settings are resolved.
@@ -86,7 +86,7 @@ pub(super) async fn run(
     let (voice, voice_drain) =
         pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {});
     let shared = SharedOutput { secrets, mask, stderr: voice };
-    let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
+    let ended = Box::pin(prepare_and_begin(args, world, shared, exit_check)).await;
     // Standard error may not be read; the exit code is enough.
     let _ = voice_drain.finish(STDERR_PATIENCE).await;
     ended
@@ -96,11 +96,11 @@ pub(super) async fn prepare_and_begin(
     args: &RunArgs,
     world: ProcessContext,
     shared: SharedOutput,
-    judge: ExitCheck<'_>,
+    exit_check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
     let clock = Clock::start(scale);
-    let ProcessContext { variables, cwd, signals, exit_watchdog: testament, host } = world;
+    let ProcessContext { variables, cwd, signals, exit_watchdog, host } = world;
     let limit = args.flags.texts("max-duration").last();
     let limit = limit.and_then(|limit| values::duration(limit).ok());
     let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
@@ -113,13 +113,13 @@ pub(super) async fn prepare_and_begin(
     if let Some(deadline) = settings.limits.deadline {
         let left = clock.real(clock.now().until(deadline));
         if let Some(end) = Instant::now().checked_add(left) {
-            testament.set_deadline(end);
+            exit_watchdog.set_deadline(end);
         }
     }
     let settings = Arc::new(settings);
     let added_input = None;
     let mut job =
-        RunJob { settings, clock, scale, limit, signals, testament, shared, host, added_input };
+        RunJob { settings, clock, scale, limit, signals, exit_watchdog, shared, host, added_input };
     let gathered = match &job.host {
         Some(host) => {
             GatheredPrompt { prompt: host.prompt.text.clone(), ..GatheredPrompt::default() }
@@ -136,7 +136,7 @@ pub(super) async fn prepare_and_begin(
     };
     let before = job.host.as_ref().map(|host| host.prompt.before.clone());
     let task = task.after(&before.unwrap_or_default());
-    Box::pin(job.with_host_hooks().begin(task, judge)).await
+    Box::pin(job.with_host_hooks().begin(task, exit_check)).await
 }
 
 /// Returns how messages on standard output are framed.
@@ -169,8 +169,8 @@ pub(super) struct ResultSubject {
 }
 
 /// Returns the stop reason of an interrupted run.
-pub(super) fn interrupted_reason(witness: &SnapshotRecorder, by: Interrupt) -> StopReason {
-    if witness.is_working() {
+pub(super) fn interrupted_reason(snapshots: &SnapshotRecorder, by: Interrupt) -> StopReason {
+    if snapshots.is_working() {
         StopReason::AbortedTools(by)
     } else {
         StopReason::AbortedStreaming(by)
@@ -233,7 +233,7 @@ pub(super) struct RunJob {
     /// How long the run may take.
     pub limit: Option<Duration>,
     pub signals: SignalState,
-    pub testament: ExitWatchdog,
+    pub exit_watchdog: ExitWatchdog,
     pub shared: SharedOutput,
     pub host: Option<HostTurn>,
     /// What standard input added to the prompt.
@@ -243,7 +243,7 @@ pub(super) struct RunJob {
 impl RunJob {
     /// Reports what became of standard input, and returns the prompt.
     fn take_input(&mut self, gathered: GatheredPrompt) -> String {
-        let is_meant = self.settings.prompt.stdin == StdinWish::Insist;
+        let is_meant = self.settings.prompt.stdin == StdinMode::Insist;
         let warnings = gathered.warnings(|| !is_meant && is_shared_with_shell());
         Arc::make_mut(&mut self.settings).warnings.extend(warnings);
         if let Some(added) = gathered.added
@@ -310,7 +310,7 @@ impl RunJob {
         Ok((self, Task { given, prompt: called.prompt, names, server_prompt: None }))
     }
 
-    async fn begin(&self, task: Task, judge: ExitCheck<'_>) -> Result<u8, UsageError> {
+    async fn begin(&self, task: Task, exit_check: ExitCheck<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let (job, call) = (self.clone(), task.server_prompt.clone());
         let (mut setup, resumption, probe) =
@@ -329,14 +329,15 @@ impl RunJob {
         let framing = framing(&settings.output);
         let (out, drain) = self.stdout(framing);
         let programs = self.stream_observer(&out, framing, &subject);
-        let witness = SnapshotRecorder::default();
-        self.testament.replace_writer(self.watchdog_writer(witness.clone(), &subject, &out));
+        let snapshots = SnapshotRecorder::default();
+        self.exit_watchdog.replace_writer(self.watchdog_writer(snapshots.clone(), &subject, &out));
         let (telemetry, without_effect) = telemetry::start(self);
         let spans = telemetry.as_ref().map(TelemetryExporter::recorder);
         let (service, unnotified) = self.notify_service();
         let people = self.progress_observer();
         let debug = self.debug_log()?;
-        let mut watchers = RunObservers { witness, people, programs, probe, debug, spans, service };
+        let mut watchers =
+            RunObservers { snapshots, people, programs, probe, debug, spans, service };
         let doubts = fast_mode_warning(settings, &setup.endpoints);
         let withheld = setup.toolbox.withheld_despite_rules();
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
@@ -350,20 +351,20 @@ impl RunJob {
             self.shared.stderr.send(&format!("outlast: warning: {warning}"));
             std::future::pending::<Infallible>().await
         };
-        let mut ending = tokio::select! {
+        let mut outcome = tokio::select! {
             biased;
-            ending = self.run_agent(setup, &mut watchers) => ending,
+            outcome = self.run_agent(setup, &mut watchers) => outcome,
             never = report_disregarded => match never {},
         };
-        let reason = ending.reason;
-        let faults = judge(super::exit::exit_status(reason).exit_code(), reason.name());
+        let reason = outcome.reason;
+        let faults = exit_check(super::exit::exit_status(reason).exit_code(), reason.name());
         if !faults.is_empty() {
-            ending.reason = StopReason::RehearsalFailed;
-            ending.broken = Some(faults.join("; "));
+            outcome.reason = StopReason::RehearsalFailed;
+            outcome.broken = Some(faults.join("; "));
         }
-        let (spans, facts) = (watchers.spans.take(), RunFacts::of(&ending));
+        let (spans, facts) = (watchers.spans.take(), RunFacts::of(&outcome));
         let debug = watchers.debug.take();
-        let code = self.deliver_result(ending, &subject, watchers, &out, drain).await;
+        let code = self.deliver_result(outcome, &subject, watchers, &out, drain).await;
         if let Some((telemetry, spans)) = telemetry.zip(spans) {
             telemetry::finish(self, telemetry, spans, &facts, code).await;
         }
@@ -468,7 +469,7 @@ impl RunJob {
 
     /// Reads the prompt, and what standard input adds to it.
     async fn prompt(&self) -> Result<GatheredPrompt, UsageError> {
-        let heard = |waited: Waited| {
+        let notify_wait = |waited: Waited| {
             self.shared.stderr.offer(&format!(
                 "outlast: waiting for standard input, {} so far, {} left",
                 format_elapsed(waited.so_far),
@@ -489,40 +490,40 @@ impl RunJob {
                             --max-duration";
                 Err(UsageError::of(UsageErrorKind::Late, what))
             }
-            gathered = prompt::gather(source, plan, stdin::start_reading, heartbeat, heard) => gathered,
+            gathered = prompt::gather(source, plan, stdin::start_reading, heartbeat, notify_wait) => gathered,
         }
     }
 
     /// Runs the agent, and returns a substitute ending after a panic, after a second SIGINT, and
     /// when the run does not end in time.
     async fn run_agent(&self, setup: Setup, watchers: &mut RunObservers) -> RunOutcome {
-        let witness = watchers.witness.clone();
+        let snapshots = watchers.snapshots.clone();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
         let run = catch_async_panic(run);
         let reason = tokio::select! {
             biased;
             ended = run => match ended {
-                Ok(ending) => return ending,
+                Ok(outcome) => return outcome,
                 Err(_) => StopReason::InternalError,
             },
-            interrupt = self.wait_until_overdue() => interrupted_reason(&witness, interrupt),
+            interrupt = self.wait_until_overdue() => interrupted_reason(&snapshots, interrupt),
         };
-        self.ending_from_snapshot(&witness, reason)
+        self.outcome_from_snapshot(&snapshots, reason)
     }
 
     /// Returns the ending from the last recorded state.
-    pub(super) fn ending_from_snapshot(
+    pub(super) fn outcome_from_snapshot(
         &self,
-        witness: &SnapshotRecorder,
+        snapshots: &SnapshotRecorder,
         reason: StopReason,
     ) -> RunOutcome {
-        let mut ending = witness.ending(reason, self.settings.persist);
-        ending.tally.duration = self.clock.elapsed();
-        ending.budget = self.settings.budget;
+        let mut outcome = snapshots.outcome(reason, self.settings.persist);
+        outcome.stats.duration = self.clock.elapsed();
+        outcome.budget = self.settings.budget;
         if reason == StopReason::InternalError {
-            ending.broken = Some(last_panic().to_string());
+            outcome.broken = Some(last_panic().to_string());
         }
-        ending
+        outcome
     }
 
     /// Waits until an interrupted run has used up its grace period, or a second SIGINT came.

@@ -87,15 +87,15 @@ impl SessionHistory {
     /// Drops thinking blocks that were signed by another model of `chain` than the first one, and
     /// looks up the previously used models in the chain.
     pub(super) fn adapt_to_chain(&mut self, chain: &[ModelEndpoint]) {
-        let rung = self.carried.run.map_or(0, |run| usize::from(run.model_index));
-        let asked = chain.get(rung).or(chain.last());
+        let index = self.carried.run.map_or(0, |run| usize::from(run.model_index));
+        let asked = chain.get(index).or(chain.last());
         if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.label != before)) {
             strip_thinking(&mut self.carried.messages);
         }
-        for line in &mut self.carried.tally.by_model {
-            if let Some(rung) = chain.iter().find(|rung| rung.label == line.model) {
-                line.context_window = rung.facts.context_window;
-                line.max_output = rung.facts.max_output;
+        for line in &mut self.carried.stats.by_model {
+            if let Some(index) = chain.iter().find(|index| index.label == line.model) {
+                line.context_window = index.facts.context_window;
+                line.max_output = index.facts.max_output;
             }
         }
     }
@@ -341,23 +341,23 @@ impl FoundSession {
         };
         // The counts and costs of a forked session are reported by its source.
         let counts = if is_forked { CarryOver::Fresh } else { carry };
-        let legacy = restored.map(|restored| resumed_state(restored, counts, limits));
-        let mut legacy = legacy.unwrap_or_default();
+        let history = restored.map(|restored| resumed_state(restored, counts, limits));
+        let mut history = history.unwrap_or_default();
         if is_forked {
-            legacy.carried.cost_before = Money::ZERO;
+            history.carried.cost_before = Money::ZERO;
         }
-        legacy.carried.left_off = self.left_off;
+        history.carried.left_off = self.left_off;
         let now = &settings.cwd;
-        legacy.carried.moved_folder =
+        history.carried.moved_folder =
             self.moved_from.map(|before| MovedFolder { before, now: now.clone() });
-        Ok((journal, legacy))
+        Ok((journal, history))
     }
 }
 
 /// Returns the state that a resumed run starts with. The counters of an interrupted prompt
 /// continue; a new prompt starts at zero.
 fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> SessionHistory {
-    let mut tally = RunStats {
+    let mut stats = RunStats {
         unknown_outcomes: restored.unknown_outcomes,
         dropped_records: restored.dropped_records,
         ..RunStats::default()
@@ -369,11 +369,11 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
         let done = restored.prompt;
         cost_before = cost_before.minus(done.spent);
         let is_over = restored.ended.is_some_and(|end| end != StopReason::Completed);
-        tally.turns = done.turns;
-        tally.usage = done.usage;
-        tally.by_model = done.by_model.into_iter().map(tally_of).collect();
-        tally.models = done.models;
-        tally.recovery = restored.recovery;
+        stats.turns = done.turns;
+        stats.usage = done.usage;
+        stats.by_model = done.by_model.into_iter().map(tally_of).collect();
+        stats.models = done.models;
+        stats.recovery = restored.recovery;
         (spent, unsettled) = (done.spent, done.upper_bounds);
         agents = restored.agents;
         if !is_over {
@@ -386,7 +386,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
     let carried = ResumedState {
         messages: restored.messages,
         run,
-        tally,
+        stats,
         loop_detector: spiral,
         awaits_tools: restored.deferred,
         learned_facts: restored.learned_facts,

@@ -18,7 +18,7 @@ use crate::recovery::Interrupt;
 
 /// Handled signals: those that ask a process to end, and would end it without a result by default.
 /// Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
-const ENDING: [(Signal, Interrupt); 8] = [
+const TERMINATION_SIGNALS: [(Signal, Interrupt); 8] = [
     (Signal::SIGINT, Interrupt::Sigint),
     (Signal::SIGTERM, Interrupt::Sigterm),
     (Signal::SIGHUP, Interrupt::Sighup),
@@ -80,8 +80,9 @@ fn install() -> io::Result<(Runtime, SignalState)> {
     // With a handler for SIGXFSZ, a file beyond `ulimit -f` is a write error instead of the end of
     // the process.
     drop(signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?);
-    let heard = ENDING.iter().map(|(signal, _)| *signal).filter(|signal| !is_ignored(*signal));
-    let incoming = IncomingSignals::listen(heard)?;
+    let watched =
+        TERMINATION_SIGNALS.iter().map(|(signal, _)| *signal).filter(|signal| !is_ignored(*signal));
+    let incoming = IncomingSignals::listen(watched)?;
     let (disregard, disregarded) = watch::channel(None);
     tokio::spawn(forward(incoming, first.clone(), insist, disregard));
     let mut interrupts = first.subscribe();
@@ -108,7 +109,8 @@ async fn forward(
     let mut last: Option<Instant> = None;
     while let Ok(received) = incoming.next().await {
         let ReceivedSignal { signal, is_of_descendant } = received;
-        let Some((_, meaning)) = ENDING.iter().find(|(known, _)| *known == signal) else {
+        let Some((_, meaning)) = TERMINATION_SIGNALS.iter().find(|(known, _)| *known == signal)
+        else {
             continue;
         };
         if is_of_descendant {

@@ -43,7 +43,7 @@ pub enum StdinKind {
 
 /// What the user wants of standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum StdinWish {
+pub enum StdinMode {
     /// It is read if it appears to be meant for this run.
     #[default]
     Auto,
@@ -78,17 +78,17 @@ pub enum ReadPlan {
 }
 
 /// Decides whether standard input is read, and how long it is waited for.
-pub fn plan(kind: StdinKind, wish: StdinWish, need: Need) -> ReadPlan {
-    match (wish, need) {
-        (StdinWish::Refuse, Need::Required) => ReadPlan::Unavailable,
-        (StdinWish::Refuse, Need::Optional) => ReadPlan::Leave,
-        (StdinWish::Insist, _) | (StdinWish::Auto, Need::Required) => match kind {
+pub fn plan(kind: StdinKind, mode: StdinMode, need: Need) -> ReadPlan {
+    match (mode, need) {
+        (StdinMode::Refuse, Need::Required) => ReadPlan::Unavailable,
+        (StdinMode::Refuse, Need::Optional) => ReadPlan::Leave,
+        (StdinMode::Insist, _) | (StdinMode::Auto, Need::Required) => match kind {
             StdinKind::Terminal => ReadPlan::Unavailable,
             StdinKind::Null | StdinKind::File { .. } | StdinKind::Pipe(_) | StdinKind::Other => {
                 ReadPlan::ToEnd
             }
         },
-        (StdinWish::Auto, Need::Optional) => match kind {
+        (StdinMode::Auto, Need::Optional) => match kind {
             StdinKind::Terminal | StdinKind::Null => ReadPlan::Leave,
             StdinKind::File { read: 0, .. } => ReadPlan::ToEnd,
             StdinKind::File { left: 0, .. } => ReadPlan::Leave,

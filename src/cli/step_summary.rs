@@ -40,7 +40,7 @@ impl RunJob {
             return;
         }
         let errors = self.shared.mask.redact(&report.errors().join(" "));
-        let title = format!("outlast: {}", report.ending.reason.name());
+        let title = format!("outlast: {}", report.outcome.reason.name());
         self.shared.stderr.send(&error_command(&title, &errors));
     }
 
@@ -84,10 +84,10 @@ impl RunJob {
                 processes: 1,
                 ..SessionSubject::default()
             };
-            of_outcome(report.ending, subject)
+            of_outcome(report.outcome, subject)
         });
         // The journal does not know what happened after the run.
-        session.outcome = SessionOutcome::Ended(report.ending.reason);
+        session.outcome = SessionOutcome::Ended(report.outcome.reason);
         let context = SessionsContext::new(&settings.variables, &settings.cwd);
         let mut document = ReportDocument::of_session(&context, &session);
         document.notes.splice(0..0, report.errors());
@@ -98,49 +98,49 @@ impl RunJob {
 }
 
 /// Reports on a run without a journal.
-fn of_outcome(ending: &RunOutcome, subject: SessionSubject) -> SessionReport {
-    let tally = &ending.tally;
-    let recovery = tally.recovery.totals();
-    let models = tally.by_model.iter().map(|model| ModelTotals {
+fn of_outcome(outcome: &RunOutcome, subject: SessionSubject) -> SessionReport {
+    let stats = &outcome.stats;
+    let recovery = stats.recovery.totals();
+    let models = stats.by_model.iter().map(|model| ModelTotals {
         model: model.model.clone(),
         usage: model.usage,
         cost: model.cost,
     });
-    let spent = ending.session_cost().unwrap_or(ending.spent);
-    let tools = tally.tools;
+    let spent = outcome.session_cost().unwrap_or(outcome.spent);
+    let tools = stats.tools;
     let without_success = tools.failed + tools.denied + tools.abandoned;
     SessionReport {
         subject,
-        outcome: SessionOutcome::Ended(ending.reason),
-        turns: tally.turns,
+        outcome: SessionOutcome::Ended(outcome.reason),
+        turns: stats.turns,
         time: TimeSpent {
-            worked: tally.duration,
+            worked: stats.duration,
             retries: recovery.waited.saturating_sub(recovery.shared_limit_waited),
             shared_limits: recovery.shared_limit_waited,
             background: Duration::ZERO,
         },
-        spending: SpendSummary::new(spent, ending.unsettled, models.collect()),
+        spending: SpendSummary::new(spent, outcome.unsettled, models.collect()),
         tools: ToolCounts {
             succeeded: tools.calls.saturating_sub(without_success),
             failed: tools.failed,
             not_run: tools.denied,
             unknown: tools.abandoned,
         },
-        recoveries: tally.recovery.records().collect(),
+        recoveries: stats.recovery.records().collect(),
         changes: ConversationChanges {
-            model_switches: u32::try_from(tally.models.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            model_switches: u32::try_from(stats.models.len().saturating_sub(1)).unwrap_or(u32::MAX),
             compactions: recovery.compactions,
         },
         agents: Vec::new(),
         damage: JournalDamage::default(),
-        work: WorkDone { answer: answer(ending), ..WorkDone::default() },
+        work: WorkDone { answer: answer(outcome), ..WorkDone::default() },
     }
 }
 
-fn answer(ending: &RunOutcome) -> Option<Answer> {
-    let structured = ending.acceptance.structured_output.as_ref();
+fn answer(outcome: &RunOutcome) -> Option<Answer> {
+    let structured = outcome.acceptance.structured_output.as_ref();
     let structured = structured.map(|answer| Answer::Structured(format!("{answer:#}")));
-    let text = Some(ending.text.trim()).filter(|text| !text.is_empty());
+    let text = Some(outcome.text.trim()).filter(|text| !text.is_empty());
     structured.or_else(|| text.map(|text| Answer::Text(text.to_owned())))
 }
 

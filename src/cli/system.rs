@@ -95,12 +95,12 @@ pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
 }
 
 /// Adds the list of skills.
-pub fn add_skills(mut text: String, briefing: Option<String>) -> String {
-    if let Some(briefing) = briefing {
+pub fn add_skills(mut text: String, instructions: Option<String>) -> String {
+    if let Some(instructions) = instructions {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
         }
-        text.push_str(&briefing);
+        text.push_str(&instructions);
     }
     text
 }

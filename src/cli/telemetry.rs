@@ -28,12 +28,12 @@ pub(super) struct RunFacts {
 }
 
 impl RunFacts {
-    pub(super) fn of(ending: &RunOutcome) -> Self {
+    pub(super) fn of(outcome: &RunOutcome) -> Self {
         Self {
-            reason: ending.reason,
-            cost: ending.cost().map(Money::as_dollars),
-            turns: ending.tally.turns,
-            usage: ending.tally.usage,
+            reason: outcome.reason,
+            cost: outcome.cost().map(Money::as_dollars),
+            turns: outcome.stats.turns,
+            usage: outcome.stats.usage,
         }
     }
 }

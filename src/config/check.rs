@@ -17,7 +17,7 @@ use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
 use crate::tools::{RuleList, check_rule};
 
 /// Further mistakes are only counted.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 
 /// A valid settings text.
 pub(super) struct ValidSettings {
@@ -56,12 +56,12 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
         values: Vec::new(),
         unknown: Vec::new(),
         found: Vec::new(),
-        remarks: Vec::new(),
+        notes: Vec::new(),
     };
     search.find_duplicate_keys();
     search.read_group(0, "");
     let unknown = std::mem::take(&mut search.unknown);
-    let UnknownKeys { mistyped, told } = unknown_keys::judge(name, &unknown, &places);
+    let UnknownKeys { mistyped, warnings } = unknown_keys::check_unknown(name, &unknown, &places);
     for (index, why) in mistyped {
         search.found.push((places.start(index), why));
     }
@@ -70,14 +70,16 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     if let Some(hooks) = value.get("hooks").filter(|hooks| !hooks.is_null()) {
         search.hooks(hooks.clone());
     }
-    let remarks = std::mem::take(&mut search.remarks).into_iter();
-    let remark = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
-    let remarks = remarks.take(TOLD_MAX).map(remark);
+    let notes = std::mem::take(&mut search.notes).into_iter();
+    let note = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
+    let notes = notes.take(REPORTED_MAX).map(note);
     let values = std::mem::take(&mut search.values);
     match search.sorted_mistakes(name) {
-        mistakes if mistakes.is_empty() => {
-            Ok(ValidSettings { value, values, warnings: told.into_iter().chain(remarks).collect() })
-        }
+        mistakes if mistakes.is_empty() => Ok(ValidSettings {
+            value,
+            values,
+            warnings: warnings.into_iter().chain(notes).collect(),
+        }),
         mistakes => Err(mistakes),
     }
 }
@@ -157,7 +159,7 @@ struct MistakeSearch<'a> {
     /// Line and column, and what is wrong there.
     found: Vec<((usize, usize), String)>,
     /// The same for warnings.
-    remarks: Vec<((usize, usize), String)>,
+    notes: Vec<((usize, usize), String)>,
 }
 
 impl MistakeSearch<'_> {
@@ -328,9 +330,9 @@ impl MistakeSearch<'_> {
                     let why = format!("the rule \"{rule}\" of permissions.{list} {why}");
                     // A typo in a rule that restricts the run is a hard error.
                     let restricts = list != "allow";
-                    let told =
-                        if is_near && restricts { &mut self.found } else { &mut self.remarks };
-                    told.push((at, why));
+                    let warnings =
+                        if is_near && restricts { &mut self.found } else { &mut self.notes };
+                    warnings.push((at, why));
                 }
             }
         }
@@ -375,13 +377,15 @@ impl MistakeSearch<'_> {
     /// Returns all mistakes in the order of the text.
     fn sorted_mistakes(mut self, name: &str) -> Vec<String> {
         self.found.sort_unstable();
-        let more = self.found.len().saturating_sub(TOLD_MAX);
+        let more = self.found.len().saturating_sub(REPORTED_MAX);
         let line = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
-        let mut told: Vec<String> = self.found.into_iter().take(TOLD_MAX).map(line).collect();
+        let mut warnings: Vec<String> =
+            self.found.into_iter().take(REPORTED_MAX).map(line).collect();
         if more > 0 {
-            told.push(format!("{name}: {more} more mistakes are not listed; correct these first"));
+            warnings
+                .push(format!("{name}: {more} more mistakes are not listed; correct these first"));
         }
-        told
+        warnings
     }
 }
 
@@ -443,10 +447,10 @@ fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
 fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
     let standard = ["invalid type: ", "invalid value: "];
     let standard = standard.into_iter().find_map(|start| why.strip_prefix(start));
-    let mut said = standard.unwrap_or(why);
-    let mut found = said.split(", expected").next().unwrap_or_default();
+    let mut reason = standard.unwrap_or(why);
+    let mut found = reason.split(", expected").next().unwrap_or_default();
     if is_secret && found.starts_with("string") {
-        (found, said) = ("a text", "a text is in the place of something else");
+        (found, reason) = ("a text", "a text is in the place of something else");
     }
     match registry::takes(key) {
         Some(takes)
@@ -460,6 +464,6 @@ fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
             let wrong = found.split("; ").next().unwrap_or_default();
             format!("\"{path}\" takes {takes}; {wrong}")
         }
-        Some(_) | None => format!("\"{path}\": {said}; see outlast-settings(5)"),
+        Some(_) | None => format!("\"{path}\": {reason}; see outlast-settings(5)"),
     }
 }

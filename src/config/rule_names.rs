@@ -46,19 +46,19 @@ pub fn check_rule_name(rule: &str) -> Option<BadRuleName> {
 /// it does not end the run.
 pub fn untrusted_rule_warning(file: &str, text: &str) -> Option<String> {
     let settings: Value = serde_json::from_str(text).ok()?;
-    let mut strange = Vec::new();
+    let mut unknown = Vec::new();
     for list in ["deny", "ask"] {
         let rules = settings["permissions"][list].as_array().into_iter().flatten();
         for (index, rule) in rules.enumerate() {
             if rule.as_str().is_some_and(|rule| check_rule_name(rule).is_some()) {
-                strange.push((list, index.to_string()));
+                unknown.push((list, index.to_string()));
             }
         }
     }
-    let (list, index) = strange.first()?;
+    let (list, index) = unknown.first()?;
     let places = JsonPaths::scan(text);
     let (line, column) = places.start(places.nearest(["permissions", list, index]));
-    let more = match strange.len() - 1 {
+    let more = match unknown.len() - 1 {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };

@@ -81,7 +81,7 @@ pub(super) struct UnknownKeys {
     pub mistyped: Vec<(usize, String)>,
     /// A line about the others, one about keys of other tools, and one for each key of the sandbox
     /// that has no effect.
-    pub told: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// One line about keys of other tools that outlast does not act on.
@@ -101,7 +101,11 @@ fn is_of_the_sandbox(path: &str) -> bool {
 }
 
 /// Judges the unknown keys of a settings file.
-pub(super) fn judge(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> UnknownKeys {
+pub(super) fn check_unknown(
+    name: &str,
+    keys: &[UnknownKey],
+    places: &JsonPaths<'_>,
+) -> UnknownKeys {
     let (mut mistyped, mut others, mut sandbox) = (Vec::new(), Vec::new(), Vec::new());
     for UnknownKey { index, path, value } in keys {
         if is_foreign(path) || path == NEVER_UNSANDBOXED {
@@ -137,11 +141,11 @@ pub(super) fn judge(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> 
     let list = known.chain(more).collect::<Vec<_>>().join(", ");
     let (settings, have) =
         if others.len() == 1 { ("setting", "has") } else { ("settings", "have") };
-    let told = format!("{name}: unknown {settings} {have} no effect: {list}");
-    let told = (!others.is_empty()).then_some(told);
+    let warnings = format!("{name}: unknown {settings} {have} no effect: {list}");
+    let warnings = (!others.is_empty()).then_some(warnings);
     UnknownKeys {
         mistyped,
-        told: told
+        warnings: warnings
             .into_iter()
             .chain(unsupported_warning(name, keys, places))
             .chain(sandbox)

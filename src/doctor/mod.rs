@@ -156,24 +156,24 @@ pub enum ServerTransport {
 
 /// Runs all checks. `know` reads the settings.
 pub async fn run_checks(
-    scene: &DoctorContext,
+    context: &DoctorContext,
     know: impl FnOnce() -> ResolvedConfig + Send + 'static,
 ) -> DoctorReport {
     let began = Instant::now();
-    let one = scene.clone();
+    let one = context.clone();
     let shell = blocking_within_limit("shell", {
-        let (home, variables) = (scene.home.clone(), scene.variables.clone());
+        let (home, variables) = (context.home.clone(), context.variables.clone());
         move || facts::shell::find_shadowing_aliases(home.as_deref(), &variables)
     });
     let until = began + time_limits::TOTAL_MAX;
-    let around = (scene.home.clone(), scene.variables.clone());
+    let around = (context.home.clone(), context.variables.clone());
     let (of_settings, install, search, shell, kept, machine, log, supervisor) = tokio::join!(
-        check_configuration(scene, until, know),
+        check_configuration(context, until, know),
         blocking_within_limit("installation", move || install::find_installations(&one)),
-        time_limits::within_limit("search", facts::search::find_ripgrep(scene)),
+        time_limits::within_limit("search", facts::search::find_ripgrep(context)),
         shell,
         blocking_within_limit("sessions", {
-            let config = scene.config_dir.clone();
+            let config = context.config_dir.clone();
             move || facts::store::inspect_store(&config)
         }),
         blocking_within_limit("machine", move || facts::machine::read_machine(
@@ -181,13 +181,13 @@ pub async fn run_checks(
             &around.1
         )),
         blocking_within_limit("hook log", {
-            let config = scene.config_dir.clone();
+            let config = context.config_dir.clone();
             move || facts::store::hook_log(&config)
         }),
-        time_limits::within_limit("commands", facts::machine::start_test_command(scene)),
+        time_limits::within_limit("commands", facts::machine::start_test_command(context)),
     );
     let findings = [
-        unwrap_findings(install.map(|facts| installation::check_installation(scene, &facts))),
+        unwrap_findings(install.map(|facts| installation::check_installation(context, &facts))),
         unwrap_findings(search.map(|found| installation::check_search(found.as_deref()))),
         unwrap_findings(shell.map(|facts| installation::check_shell(&facts))),
         of_settings,
@@ -208,26 +208,26 @@ fn unwrap_findings(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
 /// Runs the checks that depend on settings. Once these are read, services and servers are probed in
 /// parallel.
 async fn check_configuration(
-    scene: &DoctorContext,
+    context: &DoctorContext,
     until: Instant,
     know: impl FnOnce() -> ResolvedConfig + Send + 'static,
 ) -> Vec<Finding> {
     let known = match blocking_within_limit("settings", know).await {
         Ok(known) => known,
         Err(late) => {
-            let usual = machine::check_ci(&scene.variables, ResolvedConfig::default().heartbeat);
+            let usual = machine::check_ci(&context.variables, ResolvedConfig::default().heartbeat);
             return vec![late, settings::settings_unreadable(), usual];
         }
     };
     let (services, tried, broken) = tokio::join!(
-        service::probe_services(&known, scene.offline, until),
+        service::probe_services(&known, context.offline, until),
         time_limits::within_limit(
             "mcp",
-            facts::servers::try_servers(&known.mcp_servers, scene.offline, known.mcp_wait)
+            facts::servers::try_servers(&known.mcp_servers, context.offline, known.mcp_wait)
         ),
         blocking_within_limit("hooks", {
-            let (lines, cwd) = (known.hook_commands.clone(), scene.cwd.clone());
-            let (home, variables) = (scene.home.clone(), known.variables.clone());
+            let (lines, cwd) = (known.hook_commands.clone(), context.cwd.clone());
+            let (home, variables) = (context.home.clone(), known.variables.clone());
             move || facts::hooks::find_broken_hooks(&lines, &cwd, home.as_deref(), &variables)
         }),
     );
@@ -242,9 +242,11 @@ async fn check_configuration(
         // Before the services, which refuse what is wrong with a credential.
         checks::environment::check_environment(&known),
         check_services(services),
-        unwrap_findings(tried.map(|tried| servers::check_servers(&known, scene, &tried, network))),
+        unwrap_findings(
+            tried.map(|tried| servers::check_servers(&known, context, &tried, network)),
+        ),
         unwrap_findings(broken.map(|broken| hooks::check_hooks(&known, &broken))),
-        vec![machine::check_ci(&scene.variables, known.heartbeat)],
+        vec![machine::check_ci(&context.variables, known.heartbeat)],
     ];
     findings.concat()
 }
@@ -253,7 +255,7 @@ async fn check_configuration(
 fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
     let first = seen.first().and_then(|first| first.as_ref().ok());
     let used = first.and_then(|first| first.credential.clone());
-    let judge = |service: service::ServiceFacts| {
+    let check_one = |service: service::ServiceFacts| {
         let mut findings = checks::service::check_service(&service);
         // Another credential is refused for a reason of its own.
         if service.credential != used {
@@ -263,7 +265,7 @@ fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Find
         findings
     };
     let mut findings = Vec::new();
-    for finding in seen.into_iter().flat_map(|seen| unwrap_findings(seen.map(judge))) {
+    for finding in seen.into_iter().flat_map(|seen| unwrap_findings(seen.map(check_one))) {
         if !findings.contains(&finding) {
             findings.push(finding);
         }

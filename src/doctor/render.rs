@@ -7,14 +7,14 @@ use super::finding::{DoctorReport, Finding, Severity};
 /// Renders JSON.
 pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
     let finding = |finding: &Finding| {
-        let said = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let unless_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
             "check": finding.check,
             "status": finding.status.name(),
             "what": finding.what,
             "details": finding.details,
-            "why": said(&finding.why),
-            "fix": said(&finding.fix),
+            "why": unless_empty(&finding.why),
+            "fix": unless_empty(&finding.fix),
         })
     };
     json!({

@@ -21,14 +21,15 @@ use crate::journal::{
     PromptFold, RefusalReason, ToolStarted,
 };
 use crate::recovery::{
-    Action, Event, Moment, Phase, RecoveryPlan, ReplyDisposition, StopReason, Transition, setback,
+    Action, Event, Moment, Phase, RecoveryPlan, ReplyDisposition, StopReason, Transition,
+    failure_class,
 };
 use crate::transcript::{Block, Role, Usage};
 
 use super::calls::{CallContext, CallLog};
 use super::session::{
-    HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
-    SessionHistory, SetbackRecord, SpendRecord, UnreadableLine, WaitCause, WaitRecord,
+    FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
+    RecordedMessage, SessionHistory, SpendRecord, UnreadableLine, WaitCause, WaitRecord,
 };
 use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 
@@ -97,7 +98,7 @@ impl HistoryBuilder {
         self.observe_time(at);
         self.prompt.observe(&entry);
         match entry {
-            JournalEntry::Message(said) => self.message(at, *said, detail, usage),
+            JournalEntry::Message(entry) => self.message(at, *entry, detail, usage),
             JournalEntry::Record(record) => self.record(at, *record),
             JournalEntry::Title(title) => self.history.title = Some(title),
             JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
@@ -134,30 +135,30 @@ impl HistoryBuilder {
     fn message(
         &mut self,
         at: Option<Timestamp>,
-        said: MessageEntry,
+        entry: MessageEntry,
         detail: Option<Value>,
         usage: Option<Usage>,
     ) {
         if self.history.project.is_none() {
-            self.history.project = said.cwd.as_ref().map(PathBuf::from);
+            self.history.project = entry.cwd.as_ref().map(PathBuf::from);
         }
         self.history.end = None;
-        match said.message.role {
-            Role::Assistant => self.reply(at, said, usage.unwrap_or_default()),
-            Role::User => self.user_message(at, said, detail),
+        match entry.message.role {
+            Role::Assistant => self.reply(at, entry, usage.unwrap_or_default()),
+            Role::User => self.user_message(at, entry, detail),
         }
     }
 
-    fn reply(&mut self, at: Option<Timestamp>, said: MessageEntry, usage: Usage) {
+    fn reply(&mut self, at: Option<Timestamp>, entry: MessageEntry, usage: Usage) {
         self.awaits_prompt = false;
         // Other programs write a line for each block.
-        let continues = said.continues_reply() || !said.ours;
+        let continues = entry.continues_reply() || !entry.ours;
         let index = match self.reply.filter(|_| continues) {
             Some(index) => index,
-            None => self.begin_turn(at, &said, usage),
+            None => self.begin_turn(at, &entry, usage),
         };
         self.reply = Some(index);
-        let MessageEntry { message, stop_reason, .. } = said;
+        let MessageEntry { message, stop_reason, .. } = entry;
         let Some(turn) = self.turn_at(index) else { return };
         turn.stop_reason = stop_reason.or(turn.stop_reason.take());
         let mut calls = Vec::new();
@@ -182,8 +183,8 @@ impl HistoryBuilder {
         self.calls.extend(calls.into_iter().map(|(id, tool)| (id, (index, tool))));
     }
 
-    fn begin_turn(&mut self, at: Option<Timestamp>, said: &MessageEntry, usage: Usage) -> usize {
-        let model = said.model.clone().unwrap_or_default();
+    fn begin_turn(&mut self, at: Option<Timestamp>, entry: &MessageEntry, usage: Usage) -> usize {
+        let model = entry.model.clone().unwrap_or_default();
         let before = self.history.turns().map(|turn| &turn.model).rfind(|name| !name.is_empty());
         if let Some(from) = before.filter(|from| **from != model && !model.is_empty()).cloned() {
             self.push(at, HistoryEvent::ModelSwitch { from, to: model.clone() });
@@ -205,10 +206,10 @@ impl HistoryBuilder {
         self.turn_at(item)?.tools.get_mut(tool)
     }
 
-    fn user_message(&mut self, at: Option<Timestamp>, said: MessageEntry, detail: Option<Value>) {
+    fn user_message(&mut self, at: Option<Timestamp>, entry: MessageEntry, detail: Option<Value>) {
         self.reply = None;
         let (mut rest, mut detail) = (Vec::new(), detail);
-        for block in said.message.content {
+        for block in entry.message.content {
             if let Block::ToolResult { tool_use_id, content, is_error } = block {
                 self.result(at, &tool_use_id, content, is_error, detail.take());
             } else {
@@ -220,7 +221,7 @@ impl HistoryBuilder {
         }
         // A fork begins with the messages that it copied, before its first process.
         let is_copied = self.epoch == 0;
-        let is_prompt = mem::take(&mut self.awaits_prompt) || is_copied || !said.ours;
+        let is_prompt = mem::take(&mut self.awaits_prompt) || is_copied || !entry.ours;
         let author = if is_prompt { MessageAuthor::User } else { MessageAuthor::Outlast(None) };
         if is_prompt {
             self.prompts += 1;
@@ -357,11 +358,11 @@ impl HistoryBuilder {
             let index = self.since_step.min(self.history.items.len());
             self.history.items.insert(index, item);
         }
-        if let Some(mut record) = setback_of(step) {
+        if let Some(mut record) = failure_of(step) {
             if matches!(step.event, Event::Failed(_)) {
                 record.took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
             }
-            self.push(at, HistoryEvent::Setback(record));
+            self.push(at, HistoryEvent::Failure(record));
         }
         self.follow_pause(at, step);
         if matches!(step.action, Action::Ask(_)) {
@@ -388,7 +389,7 @@ impl HistoryBuilder {
                 HistoryEvent::Message(_)
                 | HistoryEvent::HistoryChange { .. }
                 | HistoryEvent::Process(_)
-                | HistoryEvent::Setback(_)
+                | HistoryEvent::Failure(_)
                 | HistoryEvent::Wait(_)
                 | HistoryEvent::Recovery(_)
                 | HistoryEvent::ModelSwitch { .. }
@@ -462,7 +463,7 @@ impl HistoryBuilder {
 }
 
 /// The setback that a step reports, if it planned more than to end without one.
-fn setback_of(step: &Transition) -> Option<SetbackRecord> {
+fn failure_of(step: &Transition) -> Option<FailureRecord> {
     let plan = step.plan?;
     let is_failure = matches!(step.event, Event::Failed(_));
     let is_of_note = match plan {
@@ -502,6 +503,6 @@ fn setback_of(step: &Transition) -> Option<SetbackRecord> {
         | RecoveryPlan::RetryStopHook
         | RecoveryPlan::Report => true,
     };
-    let class = setback(step).filter(|_| is_of_note)?;
-    Some(SetbackRecord { class, plan, took: None })
+    let class = failure_class(step).filter(|_| is_of_note)?;
+    Some(FailureRecord { class, plan, took: None })
 }

@@ -18,8 +18,8 @@ pub use builder::HistoryBuilder;
 pub use calls::{CallEnd, CallRecord};
 pub use read::read_history;
 pub use session::{
-    AgentHistory, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
-    RecordedMessage, SessionHistory, SetbackRecord, SpendRecord, UnreadableLine, WaitCause,
+    AgentHistory, FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor,
+    ProcessStart, RecordedMessage, SessionHistory, SpendRecord, UnreadableLine, WaitCause,
     WaitRecord,
 };
 pub use turn::{ToolRun, ToolRunState, TurnRecord};

@@ -77,7 +77,7 @@ pub enum HistoryEvent {
     Message(RecordedMessage),
     Turn(Box<TurnRecord>),
     /// Something went wrong, and what was decided about it.
-    Setback(SetbackRecord),
+    Failure(FailureRecord),
     Wait(WaitRecord),
     /// A recovery is over.
     Recovery(Box<RecoveryRecord>),
@@ -143,7 +143,7 @@ pub enum MessageAuthor {
 
 /// A setback: a request or an answer that was no success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetbackRecord {
+pub struct FailureRecord {
     /// An error class, or the name of another setback.
     pub class: &'static str,
     pub plan: RecoveryPlan,

@@ -49,7 +49,7 @@ impl CrashLog {
     pub(super) fn add(
         &self,
         handler: &HookHandler,
-        mishap: &HookFailure,
+        failure: &HookFailure,
         session: &str,
         mask: &Redactor,
     ) -> io::Result<()> {
@@ -71,8 +71,8 @@ impl CrashLog {
             "event": handler.event.name(),
             "command": handler.command.line(),
             "source": handler.source,
-            "kind": mishap.kind.name(),
-            "detail": mishap.detail,
+            "kind": failure.kind.name(),
+            "detail": failure.detail,
         });
         mask.redact_json(&mut line);
         let line = to_line(&line) + "\n";

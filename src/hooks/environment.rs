@@ -39,8 +39,8 @@ pub struct HookEnvironment {
 
 impl HookEnvironment {
     /// Logs a failed hook. Errors are ignored: the result reports the failure as well.
-    pub(super) fn log_failure(&self, handler: &HookHandler, mishap: &HookFailure) {
-        let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
+    pub(super) fn log_failure(&self, handler: &HookHandler, failure: &HookFailure) {
+        let _ = self.log.add(handler, failure, &self.session_id, &self.mask());
     }
 
     /// Masks secrets in printed or stored texts.

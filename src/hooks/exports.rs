@@ -113,8 +113,8 @@ pub(super) async fn evaluate_exports(
     let input = text.as_bytes().to_vec();
     let done = run_hook(supervisor, job, input, SHELL_TIMEOUT, cancel.child_token()).await;
     if done.end != HookEnd::Exited(0) || done.stdout.is_empty() {
-        let said = done.stderr.lines().next().unwrap_or("no message on stderr");
-        return Err(ExportError::ShellFailed(said.to_owned()));
+        let stderr_line = done.stderr.lines().next().unwrap_or("no message on stderr");
+        return Err(ExportError::ShellFailed(stderr_line.to_owned()));
     }
     let known = |name: &str, value: &str| {
         let last = environment.iter().rev().find(|(known, _)| known == name);

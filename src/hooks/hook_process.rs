@@ -47,7 +47,7 @@ pub(super) async fn run_hook(
 ) -> HookRun {
     match Following::begin(&supervisor, &job, (input, Value::Null), limit).await {
         Ok(following) => following.finish(&cancel).await,
-        Err(performance) => performance,
+        Err(hook_run) => hook_run,
     }
 }
 
@@ -186,9 +186,9 @@ impl StreamTail {
         // A read error ends the stream.
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             {
-                let mut heard = self.bytes();
-                let room = STREAM_BYTES_MAX.saturating_sub(heard.len()).min(count);
-                heard.extend_from_slice(&chunk[..room]);
+                let mut received = self.bytes();
+                let room = STREAM_BYTES_MAX.saturating_sub(received.len()).min(count);
+                received.extend_from_slice(&chunk[..room]);
             }
             self.grown.notify_one();
         }

@@ -36,4 +36,4 @@ pub use exports::ExportError;
 pub use output::HookPermission;
 pub use progress::{HookFinished, HookOutcome, HookProgress};
 pub use result::{HookFailure, HookFailureKind};
-pub use run::{HookOccasion, Hooks};
+pub use run::{HookContext, Hooks};

@@ -114,8 +114,8 @@ pub(super) enum InvalidHookOutput {
     Json(#[from] serde_json::Error),
     #[error("unknown decision {0:?}")]
     Decision(String),
-    #[error("hookEventName is {said:?}, and the event is {:?}", event.name())]
-    OtherEvent { said: String, event: HookEvent },
+    #[error("hookEventName is {named:?}, and the event is {:?}", event.name())]
+    OtherEvent { named: String, event: HookEvent },
     #[error("unknown permissionDecision {0:?}")]
     Permission(String),
     #[error("unknown behavior {0:?}")]
@@ -171,7 +171,7 @@ impl HookSpecificOutput {
         clipped: impl Fn(&str) -> String,
     ) -> Result<(), InvalidHookOutput> {
         if self.hook_event_name != event.name() {
-            return Err(InvalidHookOutput::OtherEvent { said: self.hook_event_name, event });
+            return Err(InvalidHookOutput::OtherEvent { named: self.hook_event_name, event });
         }
         let why = self.permission_decision_reason.as_deref().map(&clipped).unwrap_or_default();
         let permission = match self.permission_decision.as_deref() {

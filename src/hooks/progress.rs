@@ -51,7 +51,7 @@ impl HookOutcome {
 
 /// Reports one hook: sends the start at once, and the end exactly once.
 pub(super) struct HookReporter {
-    news: HookProgress,
+    progress: HookProgress,
     receiver: Option<UnboundedSender<HookProgress>>,
     mask: Redactor,
     is_finished: bool,
@@ -61,7 +61,7 @@ impl HookReporter {
     pub(super) fn begin(
         event: HookEvent,
         subject: &str,
-        witness: Option<UnboundedSender<HookProgress>>,
+        receiver: Option<UnboundedSender<HookProgress>>,
         secrets: &KnownSecrets,
     ) -> Self {
         let name = if subject.is_empty() {
@@ -69,19 +69,19 @@ impl HookReporter {
         } else {
             format!("{}:{subject}", event.name())
         };
-        let news = HookProgress { id: Uuid::new_v4().to_string(), event, name, finished: None };
+        let progress = HookProgress { id: Uuid::new_v4().to_string(), event, name, finished: None };
         let report = Self {
-            news,
-            receiver: witness,
+            progress,
+            receiver: receiver,
             mask: Redactor::new(secrets.clone()),
             is_finished: false,
         };
-        report.send(report.news.clone());
+        report.send(report.progress.clone());
         report
     }
 
-    pub(super) fn end(mut self, performance: &HookRun, cancelled: bool) {
-        let exit_code = match performance.end {
+    pub(super) fn end(mut self, hook_run: &HookRun, cancelled: bool) {
+        let exit_code = match hook_run.end {
             HookEnd::Exited(code) => Some(code),
             HookEnd::Killed { .. }
             | HookEnd::TimedOut
@@ -96,21 +96,21 @@ impl HookReporter {
         };
         let outcome = match exit_code {
             _ if cancelled => HookOutcome::Cancelled,
-            None if performance.end == HookEnd::Released => HookOutcome::Success,
+            None if hook_run.end == HookEnd::Released => HookOutcome::Success,
             Some(0) => HookOutcome::Success,
             Some(_) | None => HookOutcome::Error,
         };
         let words = |text: &str| self.mask.redact(&truncate(text, &self.mask));
-        let (stdout, stderr) = (words(&performance.stdout), words(&performance.stderr));
+        let (stdout, stderr) = (words(&hook_run.stdout), words(&hook_run.stderr));
         self.is_finished = true;
         let over = Some(HookFinished { stdout, stderr, exit_code, outcome });
-        self.send(HookProgress { finished: over, ..self.news.clone() });
+        self.send(HookProgress { finished: over, ..self.progress.clone() });
     }
 
-    fn send(&self, news: HookProgress) {
-        if let Some(witness) = &self.receiver {
+    fn send(&self, progress: HookProgress) {
+        if let Some(receiver) = &self.receiver {
             // The receiver is gone once the run is over.
-            let _ = witness.send(news);
+            let _ = receiver.send(progress);
         }
     }
 }
@@ -122,7 +122,7 @@ impl Drop for HookReporter {
             let (stdout, stderr) = (String::new(), String::new());
             let outcome = HookOutcome::Cancelled;
             let over = Some(HookFinished { stdout, stderr, exit_code: None, outcome });
-            self.send(HookProgress { finished: over, ..self.news.clone() });
+            self.send(HookProgress { finished: over, ..self.progress.clone() });
         }
     }
 }

@@ -138,45 +138,45 @@ pub(super) fn interpret_result(
     input: &Value,
     mask: &Redactor,
 ) -> Result<HookOutput, HookFailure> {
-    let mishap = |kind, what: &str| Err(failure(kind, what, hook, mask));
+    let failure = |kind, what: &str| Err(failure(kind, what, hook, mask));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
         HookEnd::Killed { signal } => {
-            return mishap(HookFailureKind::Crash, &format!("killed by signal {signal}"));
+            return failure(HookFailureKind::Crash, &format!("killed by signal {signal}"));
         }
-        HookEnd::Cancelled => return mishap(HookFailureKind::Crash, "was ended with the run"),
+        HookEnd::Cancelled => return failure(HookFailureKind::Crash, "was ended with the run"),
         HookEnd::Released => return Ok(HookOutput::default()),
         HookEnd::Crashed => return Err(HookFailure::internal()),
-        HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
-        HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
-        HookEnd::ProgramChanged(why) => return mishap(HookFailureKind::Changed, why),
-        HookEnd::NoReply(why) => return mishap(HookFailureKind::Crash, why),
+        HookEnd::TimedOut => return failure(HookFailureKind::TimedOut, "took too long"),
+        HookEnd::Failed(why) => return failure(HookFailureKind::Missing, why),
+        HookEnd::ProgramChanged(why) => return failure(HookFailureKind::Changed, why),
+        HookEnd::NoReply(why) => return failure(HookFailureKind::Crash, why),
         HookEnd::HostClosed => {
-            return mishap(HookFailureKind::HostClosed, &HostError::Closed.to_string());
+            return failure(HookFailureKind::HostClosed, &HostError::Closed.to_string());
         }
         HookEnd::InvalidReply => {
-            return mishap(HookFailureKind::InvalidOutput, "its reply is not an object");
+            return failure(HookFailureKind::InvalidOutput, "its reply is not an object");
         }
     };
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();
-    let spoken = match out.starts_with('{').then(|| parse_output(event, out, mask)) {
+    let parsed = match out.starts_with('{').then(|| parse_output(event, out, mask)) {
         Some(Ok(say)) if !GivenText::of(input).is_echoed(&say) => Some(Ok(say)),
         other => {
             let other = other.map(|say| say.and(Err(InvalidHookOutput::Echo)));
             find_denial(event, out, mask).map(Ok).or(other)
         }
     };
-    match (code, spoken) {
-        (2, spoken) => {
+    match (code, parsed) {
+        (2, parsed) => {
             let why = || truncate(hook.stderr.trim(), mask);
-            Ok(block_decision(event, spoken.and_then(Result::ok), why))
+            Ok(block_decision(event, parsed.and_then(Result::ok), why))
         }
         (_, Some(Ok(say))) => Ok(say),
-        (0, Some(Err(why))) => mishap(HookFailureKind::InvalidOutput, &why.to_string()),
+        (0, Some(Err(why))) => failure(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if has_misplaced_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
-            mishap(HookFailureKind::InvalidOutput, why)
+            failure(HookFailureKind::InvalidOutput, why)
         }
         (0, None) => {
             let is_heard = event.takes_plain_text() && !out.is_empty();
@@ -188,7 +188,7 @@ pub(super) fn interpret_result(
         (code, None | Some(Err(_))) => {
             let missing = NOT_FOUND.contains(&code);
             let kind = if missing { HookFailureKind::Missing } else { HookFailureKind::Crash };
-            mishap(kind, &format!("exit code {code}"))
+            failure(kind, &format!("exit code {code}"))
         }
     }
 }
@@ -196,18 +196,18 @@ pub(super) fn interpret_result(
 /// Handles exit code 2: it always blocks; JSON output can only add the reason.
 fn block_decision(
     event: HookEvent,
-    spoken: Option<HookOutput>,
+    parsed: Option<HookOutput>,
     written: impl FnOnce() -> String,
 ) -> HookOutput {
-    let spoken = spoken.unwrap_or_default();
-    let denied = spoken.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
-    let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
+    let parsed = parsed.unwrap_or_default();
+    let denied = parsed.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
+    let why = parsed.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
     let why = why.unwrap_or_else(written);
-    let heard = event.objection() != ObjectionUse::Ignored;
+    let counts = event.objection() != ObjectionUse::Ignored;
     HookOutput {
-        stop_run: spoken.stop_run,
-        objection: heard.then_some(why),
-        message: spoken.message,
+        stop_run: parsed.stop_run,
+        objection: counts.then_some(why),
+        message: parsed.message,
         ..HookOutput::default()
     }
 }
@@ -217,8 +217,8 @@ fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -
         let text = mask.redact(text.trim());
         text.lines().next().unwrap_or_default().chars().take(DETAIL_MAX).collect::<String>()
     };
-    let (what, said) = (first(what), first(&hook.stderr));
-    let detail = if said.is_empty() { what } else { format!("{what}: {said}") };
+    let (what, stderr_line) = (first(what), first(&hook.stderr));
+    let detail = if stderr_line.is_empty() { what } else { format!("{what}: {stderr_line}") };
     HookFailure { kind, detail }
 }
 
@@ -237,7 +237,7 @@ mod tests {
         interpret_result(event, hook, &input, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
     }
 
-    fn said(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
+    fn result_of(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
         judged(event, &performed(code, out, err)).unwrap()
     }
 
@@ -248,27 +248,31 @@ mod tests {
     #[test]
     fn a_silent_successful_hook_decides_nothing() {
         for event in HookEvent::ALL {
-            assert_eq!(said(event, 0, "", "noise"), HookOutput::default());
-            assert_eq!(said(event, 0, "{}", ""), HookOutput::default());
+            assert_eq!(result_of(event, 0, "", "noise"), HookOutput::default());
+            assert_eq!(result_of(event, 0, "{}", ""), HookOutput::default());
         }
     }
 
     #[test]
     fn plain_hook_output_becomes_context_for_session_start_and_prompt_events_only() {
         for event in HookEvent::ALL {
-            let heard = matches!(event, HookEvent::SessionStart | HookEvent::UserPromptSubmit);
-            assert_eq!(said(event, 0, " mind the gap\n", "").context.is_some(), heard, "{event:?}");
+            let counts = matches!(event, HookEvent::SessionStart | HookEvent::UserPromptSubmit);
+            assert_eq!(
+                result_of(event, 0, " mind the gap\n", "").context.is_some(),
+                counts,
+                "{event:?}"
+            );
         }
-        let say = said(HookEvent::SessionStart, 0, " mind the gap\n", "");
+        let say = result_of(HookEvent::SessionStart, 0, " mind the gap\n", "");
         assert_eq!(say.context.as_deref(), Some("mind the gap"));
     }
 
     #[test]
     fn hook_exit_code_two_blocks_with_stderr_as_the_reason() {
         for event in HookEvent::ALL {
-            let say = said(event, 2, "", "not on a Friday\n");
-            let heard = event.objection() != ObjectionUse::Ignored;
-            assert_eq!(say.objection.as_deref(), heard.then_some("not on a Friday"), "{event:?}");
+            let say = result_of(event, 2, "", "not on a Friday\n");
+            let counts = event.objection() != ObjectionUse::Ignored;
+            assert_eq!(say.objection.as_deref(), counts.then_some("not on a Friday"), "{event:?}");
         }
     }
 
@@ -282,14 +286,26 @@ mod tests {
         };
         let event = HookEvent::PreToolUse;
         let rows = [
-            (said(event, 2, "", ""), "the guard objects, and gives no reason"),
-            (said(event, 0, r#"{"decision": "block"}"#, ""), "the guard objects, and gives no"),
-            (said(event, 0, r#"{"decision": "block", "reason": " "}"#, ""), "the guard objects"),
-            (said(event, 0, &specific("deny", ""), ""), "the guard gives no reason"),
-            (said(event, 0, &specific("ask", ""), ""), "the guard gives no reason"),
-            (said(event, 0, r#"{"continue": false}"#, ""), "the guard stops the run, and gives no"),
-            (said(event, 2, "", "no"), "no"),
-            (said(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""), "no"),
+            (result_of(event, 2, "", ""), "the guard objects, and gives no reason"),
+            (
+                result_of(event, 0, r#"{"decision": "block"}"#, ""),
+                "the guard objects, and gives no",
+            ),
+            (
+                result_of(event, 0, r#"{"decision": "block", "reason": " "}"#, ""),
+                "the guard objects",
+            ),
+            (result_of(event, 0, &specific("deny", ""), ""), "the guard gives no reason"),
+            (result_of(event, 0, &specific("ask", ""), ""), "the guard gives no reason"),
+            (
+                result_of(event, 0, r#"{"continue": false}"#, ""),
+                "the guard stops the run, and gives no",
+            ),
+            (result_of(event, 2, "", "no"), "no"),
+            (
+                result_of(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""),
+                "no",
+            ),
         ];
         for (say, wanted) in rows {
             let say = say.with_default_reasons(|| "the guard".to_owned());
@@ -297,7 +313,7 @@ mod tests {
             let words = say.objection.or(permission).or(say.stop_run).unwrap();
             assert!(words.starts_with(wanted), "{words}");
         }
-        let allow = said(event, 0, &specific("allow", ""), "")
+        let allow = result_of(event, 0, &specific("allow", ""), "")
             .with_default_reasons(|| "the guard".to_owned());
         assert_eq!(allow.permission, Some((HookPermission::Allow, String::new())));
     }
@@ -306,17 +322,17 @@ mod tests {
     fn hook_json_cannot_revoke_exit_code_two_but_can_give_the_reason() {
         let allow = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
             "permissionDecision": "allow", "updatedInput": {"command": "true"}}}"#;
-        let say = said(HookEvent::PreToolUse, 2, allow, "no");
+        let say = result_of(HookEvent::PreToolUse, 2, allow, "no");
         assert_eq!(say.objection.as_deref(), Some("no"));
         assert_eq!((say.permission, say.input), (None, None));
         let why = r#"{"decision": "block", "reason": "because"}"#;
-        assert_eq!(said(HookEvent::Stop, 2, why, "no").objection.as_deref(), Some("because"));
+        assert_eq!(result_of(HookEvent::Stop, 2, why, "no").objection.as_deref(), Some("because"));
     }
 
     #[test]
     fn other_hook_exit_codes_are_crashes_unless_json_decides() {
         let block = r#"{"decision": "block", "reason": "because"}"#;
-        assert!(said(HookEvent::PreToolUse, 1, block, "").objection.is_some());
+        assert!(result_of(HookEvent::PreToolUse, 1, block, "").objection.is_some());
         assert_eq!(failed(HookEvent::PreToolUse, 1, ""), HookFailureKind::Crash);
         assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), HookFailureKind::Crash);
         assert_eq!(failed(HookEvent::PreToolUse, 127, ""), HookFailureKind::Missing);
@@ -326,8 +342,8 @@ mod tests {
             stdout: String::new(),
             stderr: "last words\nmore".to_owned(),
         };
-        let mishap = judged(HookEvent::Stop, &killed).unwrap_err();
-        assert_eq!(mishap.detail, "killed by signal 9: last words");
+        let failure = judged(HookEvent::Stop, &killed).unwrap_err();
+        assert_eq!(failure.detail, "killed by signal 9: last words");
         let late = HookRun { end: HookEnd::TimedOut, ..killed };
         assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, HookFailureKind::TimedOut);
     }
@@ -379,7 +395,7 @@ mod tests {
                 (HookEvent::PreToolUse, 1),
                 (HookEvent::UserPromptSubmit, 0),
             ] {
-                assert!(said(event, code, &out, "").objection.is_some(), "{event:?}: {out}");
+                assert!(result_of(event, code, &out, "").objection.is_some(), "{event:?}: {out}");
             }
         }
     }
@@ -423,12 +439,12 @@ mod tests {
             hides_prompt: false,
             updates: Vec::new(),
         };
-        assert_eq!(said(HookEvent::PreToolUse, 0, out, ""), expected);
+        assert_eq!(result_of(HookEvent::PreToolUse, 0, out, ""), expected);
     }
 
     #[test]
     fn long_hook_texts_are_cut() {
-        let say = said(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
+        let say = result_of(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
         let words = say.objection.unwrap();
         assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
     }
@@ -439,9 +455,9 @@ mod tests {
             |most: usize| format!("{}open-sesame-7{}", "é".repeat(most - 6), "e".repeat(most));
         let long = across(10_000);
         let texts = [
-            said(HookEvent::Stop, 2, "", &long).objection,
-            said(HookEvent::SessionStart, 0, &long, "").context,
-            said(HookEvent::Stop, 0, &format!(r#"{{"systemMessage": "{long}"}}"#), "").message,
+            result_of(HookEvent::Stop, 2, "", &long).objection,
+            result_of(HookEvent::SessionStart, 0, &long, "").context,
+            result_of(HookEvent::Stop, 0, &format!(r#"{{"systemMessage": "{long}"}}"#), "").message,
         ];
         let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
         let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
@@ -451,7 +467,7 @@ mod tests {
             let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
             assert!(!text.contains("open") && end.contains("[reda"), "{end}");
         }
-        let short = said(HookEvent::Stop, 2, "", "open-sesame-7").objection;
+        let short = result_of(HookEvent::Stop, 2, "", "open-sesame-7").objection;
         assert_eq!(short.as_deref(), Some("open-sesame-7"), "readers mask uncut texts");
     }
 }

@@ -27,7 +27,7 @@ use super::result::{HookEnd, HookFailure, HookRun, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]
-pub struct HookOccasion {
+pub struct HookContext {
     pub event: HookEvent,
     /// What matchers are compared with: the tool, the source, the reason; empty if there is none.
     pub subject: String,
@@ -81,8 +81,8 @@ impl Hooks {
 
     /// The same hooks, with a receiver for progress reports.
     #[must_use]
-    pub fn with_progress(self, witness: UnboundedSender<HookProgress>) -> Self {
-        Self { progress: Some(witness), ..self }
+    pub fn with_progress(self, receiver: UnboundedSender<HookProgress>) -> Self {
+        Self { progress: Some(receiver), ..self }
     }
 
     /// The event for the start of the work: of the run, or of a sub-agent.
@@ -141,38 +141,38 @@ impl Hooks {
     /// guard.
     pub async fn run(
         &self,
-        occasion: &HookOccasion,
+        context: &HookContext,
         covers: &(dyn Fn(&str) -> bool + Sync),
         cancel: &CancellationToken,
     ) -> HookDecision {
         let mut verdict = HookDecision::default();
-        let handlers = self.matching_hooks(occasion, covers, &mut verdict);
+        let handlers = self.matching_hooks(context, covers, &mut verdict);
         if handlers.is_empty() {
             return verdict;
         }
-        let input = HookInput::new(occasion, self.input(occasion));
+        let input = HookInput::new(context, self.input(context));
         let file =
-            offers_exports(occasion).then(|| ExportFile::create(&self.environment.state_folder));
+            offers_exports(context).then(|| ExportFile::create(&self.environment.state_folder));
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
         let performances =
-            self.run_parallel(&handlers, (&occasion.subject, &input), path, cancel).await;
+            self.run_parallel(&handlers, (&context.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
             // The hooks are not at fault, and the result is no longer needed.
             return cancelled_decision(&handlers, &performances);
         }
         let mask = self.environment.mask();
-        for (handler, performance) in handlers.into_iter().zip(performances) {
+        for (handler, hook_run) in handlers.into_iter().zip(performances) {
             // A background hook decides nothing.
-            let Some(performance) = performance else { continue };
+            let Some(hook_run) = hook_run else { continue };
             verdict.ran += 1;
-            let judged = interpret_result(occasion.event, &performance, &input.json, &mask);
-            match (performance.runs_in_background(&input.json), judged) {
+            let judged = interpret_result(context.event, &hook_run, &input.json, &mask);
+            match (hook_run.runs_in_background(&input.json), judged) {
                 (true, _) if handler.is_guard() => {
                     self.handle_failure(handler, HookFailure::background_guard(), &mut verdict);
                 }
                 (true, Ok(_)) => {}
                 (false, Ok(say)) => verdict.add(say.with_default_reasons(|| handler.title())),
-                (_, Err(mishap)) => self.handle_failure(handler, mishap, &mut verdict),
+                (_, Err(failure)) => self.handle_failure(handler, failure, &mut verdict),
             }
         }
         verdict.exports = file.and_then(|file| match file.map(|file| file.read()) {
@@ -187,14 +187,14 @@ impl Hooks {
     /// chosen to break the pattern must not get past it.
     fn matching_hooks(
         &self,
-        occasion: &HookOccasion,
+        context: &HookContext,
         covers: &(dyn Fn(&str) -> bool + Sync),
         verdict: &mut HookDecision,
     ) -> Vec<&HookHandler> {
         let mut concerned = Vec::new();
-        let own = self.applicable_hooks().filter(|handler| handler.event == occasion.event);
-        for handler in own.filter(|_| self.is_relevant(occasion.event)) {
-            let matches = handler.matcher.matches(&occasion.subject);
+        let own = self.applicable_hooks().filter(|handler| handler.event == context.event);
+        for handler in own.filter(|_| self.is_relevant(context.event)) {
+            let matches = handler.matcher.matches(&context.subject);
             if matches == Ok(false) || !handler.condition.as_deref().is_none_or(covers) {
                 continue;
             }
@@ -237,29 +237,29 @@ impl Hooks {
     fn handle_failure(
         &self,
         handler: &HookHandler,
-        mishap: HookFailure,
+        failure: HookFailure,
         verdict: &mut HookDecision,
     ) {
-        if handler.denies_on(mishap.kind) {
+        if handler.denies_on(failure.kind) {
             let why = format!(
                 "the guard `{}` failed ({}), so the action is denied",
                 handler.command.line(),
-                mishap.detail
+                failure.detail
             );
             verdict.add(HookOutput { objection: Some(why), ..HookOutput::default() });
         }
-        self.record_failure(handler, mishap, verdict);
+        self.record_failure(handler, failure, verdict);
     }
 
     /// Records a failure in the crash log and in the decision.
     fn record_failure(
         &self,
         handler: &HookHandler,
-        mishap: HookFailure,
+        failure: HookFailure,
         verdict: &mut HookDecision,
     ) {
-        self.environment.log_failure(handler, &mishap);
-        verdict.failures.push((handler.command.line(), mishap));
+        self.environment.log_failure(handler, &failure);
+        verdict.failures.push((handler.command.line(), failure));
     }
 
     /// Runs hooks in parallel. Returns their results in the order of the settings.
@@ -296,19 +296,19 @@ impl Hooks {
             awaited.push(index);
             let report = self.report_start(handler.event, subject);
             tasks.spawn(async move {
-                let performance =
+                let hook_run =
                     match Following::begin(&supervisor, &job, (input, given), limit).await {
                         Ok(following) => background.follow(following, &stop).await,
-                        Err(performance) => performance,
+                        Err(hook_run) => hook_run,
                     };
-                report.end(&performance, stop.is_cancelled());
-                (index, performance)
+                report.end(&hook_run, stop.is_cancelled());
+                (index, hook_run)
             });
         }
         let all = async {
             while let Some(done) = tasks.join_next().await {
-                if let Ok((index, performance)) = done {
-                    performances[index] = Some(performance);
+                if let Ok((index, hook_run)) = done {
+                    performances[index] = Some(hook_run);
                 }
             }
         };
@@ -326,8 +326,8 @@ impl Hooks {
     }
 
     fn background(&self, handler: &HookHandler) -> Background {
-        let (scene, handler) = (self.environment.clone(), handler.clone());
-        Background { environment: scene, handler, run_ended: self.run_ended.clone() }
+        let (environment, handler) = (self.environment.clone(), handler.clone());
+        Background { environment: environment, handler, run_ended: self.run_ended.clone() }
     }
 
     /// Reports the start of a hook.
@@ -388,27 +388,27 @@ impl Hooks {
     }
 
     /// The JSON that a hook reads.
-    fn input(&self, occasion: &HookOccasion) -> Value {
-        let scene = &self.environment;
+    fn input(&self, context: &HookContext) -> Value {
+        let environment = &self.environment;
         let mut input = json!({
-            "session_id": scene.session_id,
-            "transcript_path": scene.transcript,
-            "cwd": scene.cwd,
-            "hook_event_name": occasion.event.name(),
-            "permission_mode": scene.permission_mode,
+            "session_id": environment.session_id,
+            "transcript_path": environment.transcript,
+            "cwd": environment.cwd,
+            "hook_event_name": context.event.name(),
+            "permission_mode": environment.permission_mode,
         });
-        if let Some(effort) = scene.effort {
+        if let Some(effort) = environment.effort {
             input["effort"] = json!({ "level": effort });
         }
         if let Some(agent) = &self.agent {
             input["agent_id"] = json!(agent.id);
             input["agent_type"] = json!(agent.kind);
-            if occasion.event == HookEvent::SubagentStop {
+            if context.event == HookEvent::SubagentStop {
                 input["agent_transcript_path"] = json!(agent.transcript);
             }
         }
         if let Some(input) = input.as_object_mut() {
-            input.extend(occasion.fields.clone());
+            input.extend(context.fields.clone());
         }
         input
     }
@@ -422,8 +422,8 @@ struct HookInput {
 }
 
 impl HookInput {
-    fn new(occasion: &HookOccasion, json: Value) -> Self {
-        let own = occasion.fields.get("tool_use_id").and_then(Value::as_str);
+    fn new(context: &HookContext, json: Value) -> Self {
+        let own = context.fields.get("tool_use_id").and_then(Value::as_str);
         let tool_use_id = own.map_or_else(|| Uuid::new_v4().to_string(), ToOwned::to_owned);
         Self { json, tool_use_id }
     }
@@ -446,22 +446,22 @@ impl Background {
     /// Waits for a hook to end, or to ask for the background, where it is followed then.
     async fn follow(self, following: Following, stop: &CancellationToken) -> HookRun {
         match following.wait(stop).await {
-            Awaited::Ended(performance) => performance,
+            Awaited::Ended(hook_run) => hook_run,
             Awaited::Released(following) => {
-                let performance = following.output_so_far(HookEnd::Released);
+                let hook_run = following.output_so_far(HookEnd::Released);
                 let stop = stop.clone();
                 tokio::spawn(async move { self.end(&following.finish(&stop).await) });
-                performance
+                hook_run
             }
         }
     }
 
-    fn end(&self, performance: &HookRun) {
-        let is_cut = performance.end == HookEnd::Cancelled || self.run_ended.is_cancelled();
+    fn end(&self, hook_run: &HookRun) {
+        let is_cut = hook_run.end == HookEnd::Cancelled || self.run_ended.is_cancelled();
         let mask = self.environment.mask();
         // Its decision does not count, whatever it was given.
-        match interpret_result(self.handler.event, performance, &Value::Null, &mask) {
-            Err(mishap) if !is_cut => self.environment.log_failure(&self.handler, &mishap),
+        match interpret_result(self.handler.event, hook_run, &Value::Null, &mask) {
+            Err(failure) if !is_cut => self.environment.log_failure(&self.handler, &failure),
             Ok(_) | Err(_) => {}
         }
     }
@@ -469,17 +469,17 @@ impl Background {
 
 /// Whether hooks get an export file. After a compaction, commands of the model may be running and
 /// could write to it.
-fn offers_exports(occasion: &HookOccasion) -> bool {
-    occasion.event == HookEvent::SessionStart && occasion.subject != "compact"
+fn offers_exports(context: &HookContext) -> bool {
+    context.event == HookEvent::SessionStart && context.subject != "compact"
 }
 
 /// The decision of a cancelled event: only which hooks were cancelled.
 fn cancelled_decision(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
     let mut verdict = HookDecision::default();
-    for (handler, performance) in handlers.iter().zip(performances) {
-        let Some(performance) = performance else { continue };
+    for (handler, hook_run) in handlers.iter().zip(performances) {
+        let Some(hook_run) = hook_run else { continue };
         verdict.ran += 1;
-        if performance.end == HookEnd::Cancelled {
+        if hook_run.end == HookEnd::Cancelled {
             verdict.cancelled.push(handler.command.line());
         }
     }

@@ -94,7 +94,7 @@ impl PendingRequests {
             let why = format!("the request is {bytes} bytes long, and a host reads at most 1 MB");
             return Err(HostError::Refused(why));
         }
-        let (tell, reply) = oneshot::channel();
+        let (sender, reply) = oneshot::channel();
         {
             let mut open = self.open();
             if open.is_closed {
@@ -105,7 +105,7 @@ impl PendingRequests {
                 }
                 return Err(HostError::Closed);
             }
-            open.waiting.insert(id.clone(), tell);
+            open.waiting.insert(id.clone(), sender);
         }
         let request = OpenRequest { requests: self, id, is_question };
         request.count_question(QuestionChange::Asked);

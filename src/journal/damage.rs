@@ -75,13 +75,13 @@ impl Rest {
         let calls = self.calls();
         if !calls.is_empty() {
             text.push_str("\nAs far as the record can be read, these calls were made:");
-            for call in calls.iter().take(CALLS_TOLD) {
+            for call in calls.iter().take(LISTED_CALLS_MAX) {
                 text.push_str("\n- ");
                 text.push_str(call);
                 text.push_str(": outcome unknown");
             }
-            if calls.len() > CALLS_TOLD {
-                let _ = write!(text, "\n- and {} more", calls.len() - CALLS_TOLD);
+            if calls.len() > LISTED_CALLS_MAX {
+                let _ = write!(text, "\n- and {} more", calls.len() - LISTED_CALLS_MAX);
             }
         }
         Block::text(text)
@@ -92,8 +92,8 @@ impl Rest {
         let mut seen = HashSet::new();
         let mut calls = Vec::new();
         for entry in &self.entries {
-            let JournalEntry::Message(said) = entry else { continue };
-            for block in &said.message.content {
+            let JournalEntry::Message(entry) = entry else { continue };
+            for block in &entry.message.content {
                 if let Block::ToolUse { id, name, input } = block
                     && seen.insert(id.as_str())
                 {
@@ -143,7 +143,7 @@ fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// The most calls listed in the note to the model.
-const CALLS_TOLD: usize = 20;
+const LISTED_CALLS_MAX: usize = 20;
 
 const LOST_NOTE: &str = "The record of this session was damaged on the disk, and everything after this \
                     point of the conversation is lost. What was done since then is unknown: \

@@ -167,7 +167,7 @@ pub struct BackgroundChanges {
     pub started: Vec<BackgroundWork>,
     /// The ids of ended work of whose end the model was told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<String>,
+    pub reported: Vec<String>,
 }
 
 /// A command or sub-agent that was started in the background.

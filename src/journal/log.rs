@@ -139,7 +139,7 @@ impl Journal {
         }
         if source.background != PastBackground::default() {
             let PastBackground { commands, lost: started } = source.background.clone();
-            let changes = BackgroundChanges { commands, started, told: Vec::new() };
+            let changes = BackgroundChanges { commands, started, reported: Vec::new() };
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }
         journal.remove_if_lost()
@@ -253,7 +253,7 @@ impl Journal {
                 self.answered.clear();
                 self.recorded.reply(&message.content, meta.stop_reason);
             }
-            Role::User => self.recorded.told(&message.content, None),
+            Role::User => self.recorded.add_user_message(&message.content, None),
         }
         let parts = message.parts();
         let written: Vec<Option<Uuid>> = parts.iter().map(|part| self.id_of(part)).collect();
@@ -288,7 +288,8 @@ impl Journal {
         }
         let detail = (!detail.is_null()).then_some(detail);
         let message = Message::user(vec![result.clone()]);
-        self.recorded.told(&message.content, detail.and_then(|detail| detail.get(STRUCTURED)));
+        self.recorded
+            .add_user_message(&message.content, detail.and_then(|detail| detail.get(STRUCTURED)));
         let meta = MessageMeta { detail, ..MessageMeta::default() };
         self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Now);
         id
@@ -369,8 +370,8 @@ impl Journal {
 
     /// Appends finished recoveries.
     pub fn recoveries(&mut self, ended: &[RecoveryRecord]) {
-        for episode in ended {
-            self.record(&JournalRecord::Recovery(Box::new(episode.clone())), Sync::Later);
+        for record in ended {
+            self.record(&JournalRecord::Recovery(Box::new(record.clone())), Sync::Later);
         }
     }
 
@@ -411,7 +412,7 @@ impl Journal {
 
     /// Appends changes of background work, if there are any.
     pub fn background(&mut self, changes: BackgroundChanges) {
-        if !changes.started.is_empty() || !changes.told.is_empty() {
+        if !changes.started.is_empty() || !changes.reported.is_empty() {
             self.record(&JournalRecord::Background(changes), Sync::Later);
         }
     }

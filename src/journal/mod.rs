@@ -59,7 +59,7 @@ pub use log::Journal;
 pub use mirror::JournalMirror;
 pub use past_agents::{PastAgent, SubagentMeta, subagent_files};
 pub use prompt_fold::PromptFold;
-pub use prune::{PruneCandidate, PruneCriteria, RemovalError, SessionStanding, remove_session};
+pub use prune::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
 pub use reader::{JournalEntry, MessageEntry, RefusalReason};
 pub use recorded_prompt::RecordedPrompt;
 pub use restore::{PastBackground, RestoredSession, ResumePoint};

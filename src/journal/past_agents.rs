@@ -113,12 +113,12 @@ fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
     let mut in_flight = Money::ZERO;
     for entry in contents.into_iter().flat_map(|contents| contents.entries) {
         match entry {
-            JournalEntry::Message(said) => {
-                if let Some(reply) = messages.last_mut().filter(|_| said.continues_reply()) {
-                    reply.content.extend(said.message.content);
+            JournalEntry::Message(entry) => {
+                if let Some(reply) = messages.last_mut().filter(|_| entry.continues_reply()) {
+                    reply.content.extend(entry.message.content);
                 } else {
-                    agent.sums.turns += u32::from(said.message.role == Role::Assistant);
-                    messages.push(said.message);
+                    agent.sums.turns += u32::from(entry.message.role == Role::Assistant);
+                    messages.push(entry.message);
                 }
             }
             JournalEntry::Record(record) => {

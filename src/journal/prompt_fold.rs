@@ -39,7 +39,7 @@ impl PromptFold {
         let blocks = &entry.message.content;
         match entry.message.role {
             Role::Assistant => self.recorded.reply(blocks, entry.stop_reason.as_deref()),
-            Role::User => self.recorded.told(blocks, entry.structured.as_ref()),
+            Role::User => self.recorded.add_user_message(blocks, entry.structured.as_ref()),
         }
     }
 

@@ -27,12 +27,12 @@ pub struct PruneCriteria {
 pub struct PruneCandidate {
     pub file: SessionFile,
     pub bytes: u64,
-    pub standing: SessionStanding,
+    pub state: PruneState,
 }
 
 /// What the end of a session's file says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionStanding {
+pub enum PruneState {
     Running,
     Finished,
     /// It can be resumed.
@@ -43,19 +43,19 @@ pub enum SessionStanding {
 
 impl PruneCandidate {
     pub fn new(file: SessionFile) -> Self {
-        Self { bytes: file.bytes(), standing: standing(&file), file }
+        Self { bytes: file.bytes(), state: state(&file), file }
     }
 }
 
-fn standing(file: &SessionFile) -> SessionStanding {
+fn state(file: &SessionFile) -> PruneState {
     if file.is_running() {
-        return SessionStanding::Running;
+        return PruneState::Running;
     }
     let tail = File::open(&file.path).and_then(|mut opened| read_tail(&mut opened));
     match tail.ok().and_then(|tail| is_ended(&tail)) {
-        Some(true) => SessionStanding::Finished,
-        Some(false) => SessionStanding::Unfinished,
-        None => SessionStanding::Foreign,
+        Some(true) => PruneState::Finished,
+        Some(false) => PruneState::Unfinished,
+        None => PruneState::Foreign,
     }
 }
 
@@ -68,10 +68,10 @@ impl PruneCriteria {
         let mut chosen = Vec::new();
         let kept = self.keep.unwrap_or(0);
         for candidate in candidates.into_iter().skip(kept).rev() {
-            let may_go = match candidate.standing {
-                SessionStanding::Finished => true,
-                SessionStanding::Unfinished => !by_count_only,
-                SessionStanding::Running | SessionStanding::Foreign => false,
+            let may_go = match candidate.state {
+                PruneState::Finished => true,
+                PruneState::Unfinished => !by_count_only,
+                PruneState::Running | PruneState::Foreign => false,
             };
             let age = at.duration_since(candidate.file.written).unwrap_or_default();
             let is_old = self
@@ -134,20 +134,20 @@ mod tests {
     const DAY: Duration = Duration::from_hours(24);
 
     /// Sessions of 100 bytes that are 0, 1, 2, ... days old.
-    fn sessions(standings: &[SessionStanding], at: SystemTime) -> Vec<PruneCandidate> {
+    fn sessions(reports: &[PruneState], at: SystemTime) -> Vec<PruneCandidate> {
         let mut age = 0;
-        let one = |standing: &SessionStanding| {
+        let one = |state: &PruneState| {
             let id = SessionId::parse(&age.to_string()).expect("an id");
             let file = SessionFile { id, path: PathBuf::new(), written: at - DAY * age };
             age += 1;
-            PruneCandidate { file, bytes: 100, standing: *standing }
+            PruneCandidate { file, bytes: 100, state: *state }
         };
-        standings.iter().map(one).collect()
+        reports.iter().map(one).collect()
     }
 
     #[test]
     fn pruning_never_chooses_running_or_foreign_sessions_nor_unfinished_ones_by_count() {
-        use SessionStanding::{Finished, Foreign, Running, Unfinished};
+        use PruneState::{Finished, Foreign, Running, Unfinished};
         let at = SystemTime::UNIX_EPOCH + DAY * 30_000;
         let all = [Finished, Running, Unfinished, Finished, Foreign, Finished];
         let choose = |older_than: Option<u32>, max_bytes, keep| {

@@ -229,7 +229,7 @@ impl ParsedLine {
     /// The number of the line and of all lines that are valid only together.
     fn group(&self) -> Option<(usize, usize)> {
         let part = match &self.entry {
-            JournalEntry::Message(said) => said.part,
+            JournalEntry::Message(entry) => entry.part,
             JournalEntry::Link { .. }
             | JournalEntry::Record(_)
             | JournalEntry::UnreadTransition

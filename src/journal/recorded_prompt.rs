@@ -21,7 +21,7 @@ pub(super) const STRUCTURED: &str = "structured_output";
 #[serde(default)]
 pub struct RecordedPrompt {
     /// The answer that stands, whatever the model adds to it.
-    standing: String,
+    kept_text: String,
     /// The text of the model since then.
     text: String,
     joint: Joint,
@@ -131,7 +131,7 @@ impl RecordedPrompt {
 
     /// Takes in a message to the model, or blocks of it; with the structured output that a result
     /// accepts.
-    pub fn told(&mut self, blocks: &[Block], output: Option<&Value>) {
+    pub fn add_user_message(&mut self, blocks: &[Block], output: Option<&Value>) {
         let mut is_answer = false;
         for block in blocks {
             if let Block::ToolResult { tool_use_id, is_error, .. } = block {
@@ -139,8 +139,8 @@ impl RecordedPrompt {
                 self.result(tool_use_id, *is_error, output);
             }
         }
-        if !is_answer && self.left_off.told() != self.left_off {
-            self.left_off = self.left_off.told();
+        if !is_answer && self.left_off.after_message() != self.left_off {
+            self.left_off = self.left_off.after_message();
             self.add_to_answer();
         }
     }
@@ -259,7 +259,7 @@ impl RecordedPrompt {
 
     /// Lets the answer stand, to which the next text is added.
     fn add_to_answer(&mut self) {
-        self.standing = self.answer();
+        self.kept_text = self.answer();
         self.text.clear();
         self.joint = Joint::None;
     }
@@ -267,27 +267,27 @@ impl RecordedPrompt {
     /// Lets the next text take the place of the answer.
     fn replace_answer(&mut self) {
         self.text = self.answer();
-        self.standing.clear();
+        self.kept_text.clear();
     }
 
     /// The text of the answer so far, or the last words of the model if there is none.
     pub fn answer(&self) -> String {
-        let (standing, added) = (self.standing.trim_end(), self.text.trim_start());
-        if standing.is_empty() || (added.starts_with(standing) && added.len() > standing.len()) {
+        let (kept_text, added) = (self.kept_text.trim_end(), self.text.trim_start());
+        if kept_text.is_empty() || (added.starts_with(kept_text) && added.len() > kept_text.len()) {
             return self.text.clone();
         }
         let added_end = added.trim_end();
-        let is_known = standing == added_end
-            || standing.strip_suffix(added_end).is_some_and(|head| head.ends_with("\n\n"));
+        let is_known = kept_text == added_end
+            || kept_text.strip_suffix(added_end).is_some_and(|head| head.ends_with("\n\n"));
         if added_end.is_empty() || is_known {
-            return self.standing.clone();
+            return self.kept_text.clone();
         }
-        format!("{standing}\n\n{added}")
+        format!("{kept_text}\n\n{added}")
     }
 
     /// The last text of the model.
     pub fn last_words(&self) -> &str {
-        if self.text.is_empty() { &self.standing } else { &self.text }
+        if self.text.is_empty() { &self.kept_text } else { &self.text }
     }
 
     /// The API's own stop reason of the last reply.

@@ -105,7 +105,7 @@ impl PastBackground {
     fn apply(&mut self, changes: BackgroundChanges) {
         self.commands = self.commands.max(changes.commands);
         self.lost.extend(changes.started);
-        self.lost.retain(|work| !changes.told.iter().any(|id| id == work.id()));
+        self.lost.retain(|work| !changes.reported.iter().any(|id| id == work.id()));
     }
 }
 
@@ -147,11 +147,14 @@ pub(super) fn restore(
     }
     let chain = story.chain();
     let (leaf, is_recorded) =
-        (chain.last().map(|said| said.uuid.clone()), story.records_last_prompt(&chain));
-    let answered_by = chain.iter().rev().find_map(|said| said.model.clone());
-    let cwd = chain.last().and_then(|said| said.cwd.clone());
-    let ours: HashSet<&str> =
-        chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
+        (chain.last().map(|entry| entry.uuid.clone()), story.records_last_prompt(&chain));
+    let answered_by = chain.iter().rev().find_map(|entry| entry.model.clone());
+    let cwd = chain.last().and_then(|entry| entry.cwd.clone());
+    let ours: HashSet<&str> = chain
+        .iter()
+        .filter(|entry| entry.ours)
+        .flat_map(|entry| call_ids(&entry.message))
+        .collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
     let unknown = |id: &str| {
         // Its intent may be among the lines that were left out.
@@ -160,15 +163,15 @@ pub(super) fn restore(
     let deferred = story.deferred && rest.is_none() && ends_with_calls(&messages);
     let held = if deferred { messages.pop() } else { None };
     let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
-    let tell = |id: &str| past_agents::describe_call(agents, id, outcome(id));
-    let open = answer_calls(&mut messages, tell);
+    let describe = |id: &str| past_agents::describe_call(agents, id, outcome(id));
+    let open = answer_calls(&mut messages, describe);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
-    let (mut messages, repairs) = repair_history(messages, tell);
+    let (mut messages, repairs) = repair_history(messages, describe);
     messages.extend(held);
     let mut recorded = mem::take(&mut story.fold).recorded();
     if let Some(note) = rest.map(Rest::note_to_model) {
-        recorded.told(std::slice::from_ref(&note), None);
+        recorded.add_user_message(std::slice::from_ref(&note), None);
         append_to_user(&mut messages, note);
     }
     let left_off = left_off(&messages, is_recorded.then(|| recorded.left_off()));
@@ -294,7 +297,7 @@ impl SessionReplay {
     fn apply(&mut self, entry: JournalEntry) {
         self.fold.observe(&entry);
         match entry {
-            JournalEntry::Message(said) => self.apply_message(*said),
+            JournalEntry::Message(entry) => self.apply_message(*entry),
             JournalEntry::Link { uuid, parent } => {
                 self.links.insert(uuid, parent);
             }
@@ -307,22 +310,22 @@ impl SessionReplay {
         }
     }
 
-    fn apply_message(&mut self, said: MessageEntry) {
+    fn apply_message(&mut self, entry: MessageEntry) {
         self.begin_prompt_after_end();
         self.deferred = false;
         // The lines of one reply count once.
-        let begins = said.message.role == Role::Assistant && !said.continues_reply();
-        if begins && said.ours && self.counted.observe_reply() {
+        let begins = entry.message.role == Role::Assistant && !entry.continues_reply();
+        if begins && entry.ours && self.counted.observe_reply() {
             self.count_turn();
         }
-        if begins && !said.is_sidechain {
-            self.signed_by = self.paid.take().or_else(|| said.model.clone());
+        if begins && !entry.is_sidechain {
+            self.signed_by = self.paid.take().or_else(|| entry.model.clone());
         }
-        if said.ours {
+        if entry.ours {
             self.is_forked = false;
         }
-        self.links.insert(said.uuid.clone(), said.parent.clone());
-        self.messages.push(said);
+        self.links.insert(entry.uuid.clone(), entry.parent.clone());
+        self.messages.push(entry);
     }
 
     fn apply_record(&mut self, record: JournalRecord) {
@@ -386,7 +389,7 @@ impl SessionReplay {
             JournalRecord::Forked(_) => self.is_forked = true,
             JournalRecord::Rewrite { after, messages } => {
                 self.begin_prompt_after_end();
-                let model = self.messages.iter().rev().find_map(|said| said.model.clone());
+                let model = self.messages.iter().rev().find_map(|entry| entry.model.clone());
                 self.rewritten.push(RewrittenHistory { after, model, messages });
             }
             JournalRecord::End { reason } => {
@@ -456,7 +459,7 @@ impl SessionReplay {
     /// There is no such message, or more than the turn that may be dropped would be.
     fn cut(&mut self, id: &SessionId, point: &ResumePoint) -> Result<(), JournalError> {
         let message = &point.message;
-        if !self.messages.iter().any(|said| said.uuid == *message) {
+        if !self.messages.iter().any(|entry| entry.uuid == *message) {
             return Err(JournalError::NoMessage { id: id.clone(), message: message.clone() });
         }
         if let Some(turn) = &point.dropped_turn {
@@ -474,7 +477,7 @@ impl SessionReplay {
     /// Checks that what follows a message is the turn of one prompt.
     fn check_dropped(&self, message: &str, turn: &str) -> Result<(), &'static str> {
         let chain = self.chain();
-        let Some(kept) = chain.iter().position(|said| said.uuid == message) else {
+        let Some(kept) = chain.iter().position(|entry| entry.uuid == message) else {
             return Err("the message is not in the last branch of the conversation");
         };
         let dropped = &chain[kept + 1..];
@@ -482,12 +485,12 @@ impl SessionReplay {
         if first.uuid != turn {
             return Err("what follows the message is not the turn of that prompt");
         }
-        let index = |uuid: &str| self.messages.iter().position(|said| said.uuid == uuid);
+        let index = |uuid: &str| self.messages.iter().position(|entry| entry.uuid == uuid);
         let later = self.prompt_starts.iter().any(|start| Some(*start) > index(turn));
-        let is_prompt = |said: &&&MessageEntry| {
-            said.message.role == Role::User && !said.ours && !said.answers()
+        let is_prompt = |entry: &&&MessageEntry| {
+            entry.message.role == Role::User && !entry.ours && !entry.answers()
         };
-        if later || dropped[1..].iter().any(|said| is_prompt(&said)) {
+        if later || dropped[1..].iter().any(|entry| is_prompt(&entry)) {
             return Err("further prompts follow that turn");
         }
         Ok(())
@@ -497,11 +500,11 @@ impl SessionReplay {
     /// conversations.
     fn chain(&self) -> Vec<&MessageEntry> {
         let by_uuid: HashMap<&str, &MessageEntry> =
-            self.messages.iter().map(|said| (said.uuid.as_str(), said)).collect();
+            self.messages.iter().map(|entry| (entry.uuid.as_str(), entry)).collect();
         let mut chain = Vec::new();
         let mut seen = HashSet::new();
-        let last = self.messages.iter().rev().find(|said| !said.is_sidechain);
-        let mut next = self.leaf.as_deref().or(last.map(|said| said.uuid.as_str()));
+        let last = self.messages.iter().rev().find(|entry| !entry.is_sidechain);
+        let mut next = self.leaf.as_deref().or(last.map(|entry| entry.uuid.as_str()));
         while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
             chain.extend(by_uuid.get(uuid).copied());
             next = self.links.get(uuid).and_then(Option::as_deref);
@@ -517,9 +520,9 @@ impl SessionReplay {
         let (base, chain) = self.rewritten(chain, answered_by);
         let mut messages: Vec<(Message, usize)> =
             base.into_iter().map(|message| (message, 1)).collect();
-        for said in chain {
-            let mut own = vec![said.message.clone()];
-            if said.model.as_deref() != answered_by && said.message.role == Role::Assistant {
+        for entry in chain {
+            let mut own = vec![entry.message.clone()];
+            if entry.model.as_deref() != answered_by && entry.message.role == Role::Assistant {
                 strip_thinking(&mut own);
             }
             let Some(message) = own.pop() else { continue };
@@ -542,7 +545,7 @@ impl SessionReplay {
     ) -> (Vec<Message>, &'a [&'b MessageEntry]) {
         let end_of = |rewritten: &RewrittenHistory| {
             let Some(after) = &rewritten.after else { return Some(0) };
-            chain.iter().position(|said| said.uuid == *after).map(|at| at + 1)
+            chain.iter().position(|entry| entry.uuid == *after).map(|at| at + 1)
         };
         let last = self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)));
         let Some((rewritten, end)) = last else { return (Vec::new(), chain) };

@@ -41,7 +41,7 @@ impl From<OnDamage> for ReadRequest {
 #[derive(Debug)]
 pub struct LockedSession {
     restored: RestoredSession,
-    remarks: RestoreRemarks,
+    notes: RestoreRemarks,
     rest: Option<Rest>,
     file: LockedFile,
     lease: Option<(SessionLease, Takeover)>,
@@ -133,7 +133,7 @@ impl LockedSession {
         let (restored, loose) =
             restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
         let restored = RestoredSession { terms, ..restored };
-        Ok(Self { restored, remarks: loose, rest, file, lease, path, end, unwritable })
+        Ok(Self { restored, notes: loose, rest, file, lease, path, end, unwritable })
     }
 
     pub fn restored(&self) -> &RestoredSession {
@@ -147,7 +147,7 @@ impl LockedSession {
         place: &SessionFolder,
         opening: &ProcessOpening,
     ) -> (Journal, RestoredSession) {
-        let Self { mut restored, remarks: loose, rest, file, lease, path, end, unwritable } = self;
+        let Self { mut restored, notes: loose, rest, file, lease, path, end, unwritable } = self;
         let (lease, takeover) =
             lease.map_or((None, Takeover::Certain), |(lease, takeover)| (Some(lease), takeover));
         let kept = match (unwritable, &rest) {

@@ -205,9 +205,9 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
     let soon = SystemTime::now() + AHEAD_MAX;
     files.sort_unstable_by(|one, other| (other.0 <= soon, other).cmp(&(one.0 <= soon, one)));
     for (_when, id, path) in files {
-        let spoken = has_user_message(&path)
+        let has_prompt = has_user_message(&path)
             .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
-        if spoken && place.owns(&path) {
+        if has_prompt && place.owns(&path) {
             return Ok(Some(id));
         }
     }

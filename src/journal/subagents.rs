@@ -86,36 +86,36 @@ impl Journal {
     }
 
     /// Starts the journal of a sub-agent. If it cannot be written, the journal reports itself lost.
-    pub fn create_subagent(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>) -> Self {
-        let path = nest.folder.join(format!("agent-{}.jsonl", newcomer.id));
-        let file = match create_files(nest, newcomer, &path) {
+    pub fn create_subagent(location: &SubagentJournal, header: &SubagentHeader<'_>) -> Self {
+        let path = location.folder.join(format!("agent-{}.jsonl", header.id));
+        let file = match create_files(location, header, &path) {
             Ok(file) => file,
             Err(cause) => {
                 return Self::unwritable(format!("cannot write {}: {cause}", path.display()));
             }
         };
         let mut journal = Self {
-            sink: JournalSink::File(JournalWriter::new(file, 0).fenced(nest.fence.clone())),
+            sink: JournalSink::File(JournalWriter::new(file, 0).fenced(location.fence.clone())),
             path,
-            session: nest.session.clone(),
-            cwd: nest.cwd.clone(),
-            version: nest.version.clone(),
-            redaction: Redaction::new(&newcomer.redact),
+            session: location.session.clone(),
+            cwd: location.cwd.clone(),
+            version: location.version.clone(),
+            redaction: Redaction::new(&header.redact),
             is_sidechain: true,
-            mirror: nest.mirror.clone(),
+            mirror: location.mirror.clone(),
             ..Self::disabled()
         };
         let opening = ProcessOpening {
-            version: nest.version.clone(),
-            model: newcomer.model.to_owned(),
+            version: location.version.clone(),
+            model: header.model.to_owned(),
             permission_mode: String::new(),
-            limits: *newcomer.limits,
+            limits: *header.limits,
             carry: CarryOver::Fresh,
             required_servers: Vec::new(),
             contract: None,
             prompt: None,
             title: None,
-            redact: newcomer.redact.clone(),
+            redact: header.redact.clone(),
         };
         journal.open(
             &opening,
@@ -128,29 +128,29 @@ impl Journal {
 
 /// Writes the metadata first: a resume must be able to find the sub-agent's spending.
 fn create_files(
-    nest: &SubagentJournal,
-    newcomer: &SubagentHeader<'_>,
+    location: &SubagentJournal,
+    header: &SubagentHeader<'_>,
     path: &Path,
 ) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(0o700).create(&nest.folder)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&location.folder)?;
     let meta = SubagentMeta {
-        agent_id: newcomer.id.to_owned(),
-        tool_use_id: newcomer.call.to_owned(),
-        agent_type: newcomer.kind.to_owned(),
-        description: newcomer.description.to_owned(),
-        parent_agent_id: newcomer.parent.map(str::to_owned),
-        background: newcomer.background,
-        retries: newcomer.retries.map(str::to_owned),
-        epoch: nest.epoch,
+        agent_id: header.id.to_owned(),
+        tool_use_id: header.call.to_owned(),
+        agent_type: header.kind.to_owned(),
+        description: header.description.to_owned(),
+        parent_agent_id: header.parent.map(str::to_owned),
+        background: header.background,
+        retries: header.retries.map(str::to_owned),
+        epoch: location.epoch,
     };
-    let json = Redaction::new(&newcomer.redact).mask(serde_json::to_vec(&meta)?);
+    let json = Redaction::new(&header.redact).mask(serde_json::to_vec(&meta)?);
     let beside = path.with_extension("meta.json");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
     file.write_all(&json)?;
     file.sync_data()?;
     let journal = JournalWriter::create(path)?;
-    sync_folders(&nest.folder)?;
-    if let Some(mirror) = &nest.mirror {
+    sync_folders(&location.folder)?;
+    if let Some(mirror) = &location.mirror {
         mirror.copy_metadata(path, &json);
     }
     Ok(journal)

@@ -329,8 +329,8 @@ impl SessionScan {
             return;
         }
         let Ok((parsed, rest)) = parse_with_rest(line) else { return };
-        let JournalEntry::Message(said) = parsed.entry else { return };
-        if said.message.role != Role::User || said.is_sidechain {
+        let JournalEntry::Message(entry) = parsed.entry else { return };
+        if entry.message.role != Role::User || entry.is_sidechain {
             return;
         }
         self.started = self.started.or_else(|| {
@@ -338,9 +338,9 @@ impl SessionScan {
             at.and_then(|at| at.parse().ok())
         });
         if self.project.is_none() {
-            self.project = said.cwd.map(PathBuf::from);
+            self.project = entry.cwd.map(PathBuf::from);
         }
-        self.first_text = said.message.content.iter().find_map(|block| match block {
+        self.first_text = entry.message.content.iter().find_map(|block| match block {
             Block::Text { text } => Some(prompt_title(text)),
             Block::Thinking { .. }
             | Block::RedactedThinking { .. }

@@ -64,9 +64,9 @@ pub(super) fn results_off_chain(
     chain: &[&MessageEntry],
 ) -> HashMap<String, Block> {
     let within: HashSet<&str> =
-        chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
+        chain.iter().flat_map(|entry| &entry.message.content).filter_map(result_id).collect();
     let mut beside = HashMap::new();
-    for block in all.iter().flat_map(|said| &said.message.content) {
+    for block in all.iter().flat_map(|entry| &entry.message.content) {
         if let Some(id) = result_id(block).filter(|id| !within.contains(id)) {
             beside.insert(id.to_owned(), block.clone());
         }

@@ -95,8 +95,8 @@ impl SessionTotals {
 /// The worst-case cost of the call in flight, from the token estimate made before it.
 pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
     match (transition.event, transition.action) {
-        (Event::Estimated(weight), Action::Ask(ask)) => {
-            weight.input + weight.token * u64::from(ask.cap)
+        (Event::Estimated(estimate), Action::Ask(ask)) => {
+            estimate.input + estimate.token * u64::from(ask.cap)
         }
         // Hook decisions and rate-limit notices from other runs come before the call.
         (

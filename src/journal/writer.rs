@@ -247,8 +247,8 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Whether `tell` syncs: on a file whose syncs fail, the journal is lost exactly then.
-    fn syncs(tell: impl FnOnce(&mut Journal)) -> bool {
+    /// Whether `append` syncs: on a file whose syncs fail, the journal is lost exactly then.
+    fn syncs(append: impl FnOnce(&mut Journal)) -> bool {
         let opening = ProcessOpening {
             version: String::new(),
             model: String::new(),
@@ -264,7 +264,7 @@ mod tests {
         let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));
         let mut journal =
             Journal::on_writer(device("/dev/null"), &place, &SessionId::generate(), &opening);
-        tell(&mut journal);
+        append(&mut journal);
         journal.health() != JournalHealth::Durable
     }
 

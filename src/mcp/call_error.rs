@@ -188,14 +188,14 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
 /// Describes a status that is no success.
 pub(super) fn classify_status(
     code: StatusCode,
-    said: &str,
+    body: &str,
     retry_after: Option<&str>,
     mask: &Redactor,
 ) -> ExchangeFault {
     let mut why = format!("it answered HTTP {code}");
     // An HTML page is not worth quoting.
-    if !said.trim().is_empty() && !said.contains('<') {
-        why = format!("{why} (it said: {})", sanitize_start(said, mask));
+    if !body.trim().is_empty() && !body.contains('<') {
+        why = format!("{why} (it said: {})", sanitize_start(body, mask));
     }
     if code.is_redirection() {
         why = format!(
@@ -203,8 +203,8 @@ pub(super) fn classify_status(
              often the same with or without a \"/\" at the end"
         );
     }
-    if let Some(wish) = retry_after {
-        why = format!("{why} (it asks to wait: {})", sanitize_start(wish, mask));
+    if let Some(retry_after) = retry_after {
+        why = format!("{why} (it asks to wait: {})", sanitize_start(retry_after, mask));
     }
     ExchangeFault::Status(code, why)
 }
@@ -263,7 +263,7 @@ mod tests {
             ExchangeFault::ConnectionLost(why) => format!("gone: {why}"),
         };
         let mask = Redactor::default();
-        for (code, said, wanted) in [
+        for (code, body, wanted) in [
             (500, "<html>oops", "it answered HTTP 500 Internal Server Error"),
             (
                 418,
@@ -273,7 +273,7 @@ mod tests {
             (403, "<p>", "it answered HTTP 403 Forbidden"),
         ] {
             let code = StatusCode::from_u16(code).expect("a status");
-            assert_eq!(words(classify_status(code, said, None, &mask)), wanted);
+            assert_eq!(words(classify_status(code, body, None, &mask)), wanted);
         }
         let asked = words(classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &mask));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
@@ -312,8 +312,8 @@ mod tests {
             ("Bearer error=\"insufficient_scope\", resource_metadata=\"x\"", "no permission"),
         ];
         for (challenge, wanted) in table {
-            let told = describe_challenge(StatusCode::UNAUTHORIZED, challenge);
-            assert!(told.contains(wanted), "{challenge}: {told}");
+            let description = describe_challenge(StatusCode::UNAUTHORIZED, challenge);
+            assert!(description.contains(wanted), "{challenge}: {description}");
         }
     }
 }

@@ -388,15 +388,15 @@ fn host_transport(
 }
 
 /// Adds the server's own last output to an error.
-fn with_server_output(what: &str, why: &str, said: &ServerOutput, mask: &Redactor) -> String {
+fn with_server_output(what: &str, why: &str, output: &ServerOutput, mask: &Redactor) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
         text = format!("{text}: {why}");
     }
-    if let Some(fault) = said.fault() {
+    if let Some(fault) = output.fault() {
         return format!("{what}: {fault}");
     }
-    match said.last_line(mask) {
+    match output.last_line(mask) {
         Some(line) => format!("{text} (it said: {line})"),
         None => text,
     }

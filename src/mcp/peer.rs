@@ -299,10 +299,10 @@ impl PendingRequest {
 
     /// Tells the server that the answer is no longer wanted, without waiting.
     pub(super) fn cancel(self, why: &str) {
-        let told = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
+        let cancellation = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
         let sending = self.sending.clone();
         tokio::spawn(async move {
-            let _ = timeout(CANCELLATION_TIMEOUT, told).await;
+            let _ = timeout(CANCELLATION_TIMEOUT, cancellation).await;
             // The server does not answer it any more.
             sending.abort();
         });

@@ -132,10 +132,10 @@ impl ServerTask {
 
     pub(super) fn warn(&self, what: &str) {
         let line = format!("MCP server {:?}: {what}", self.config.name);
-        let mut news = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         // Repeated warnings are kept once.
-        if !news.contains(&line) && news.len() < 100 {
-            news.push(line);
+        if !warnings.contains(&line) && warnings.len() < 100 {
+            warnings.push(line);
         }
     }
 
@@ -170,7 +170,7 @@ impl ServerTask {
     /// Marks a connection as unusable, as detected by a call.
     pub(super) fn mark_lost(&self, epoch: u64, loss: ConnectionLoss) {
         // Later calls must not use the same connection.
-        let is_news = self.state.send_if_modified(|state| {
+        let is_change = self.state.send_if_modified(|state| {
             let current = state.epoch == epoch && state.connection.take().is_some();
             if current {
                 (state.status, state.why) = match &loss {
@@ -182,7 +182,7 @@ impl ServerTask {
             }
             current
         });
-        if !is_news {
+        if !is_change {
             return;
         }
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);

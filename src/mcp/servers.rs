@@ -189,9 +189,9 @@ impl Servers {
             let mut watch = member.watch();
             let over = watch.wait_for(|state| state.status != ServerStatus::Pending);
             let _ = timeout_at(end, over).await;
-            let standing = member.report();
-            if standing.status != ServerStatus::Connected {
-                let ServerReport { name, status, why, .. } = standing;
+            let report = member.report();
+            if report.status != ServerStatus::Connected {
+                let ServerReport { name, status, why, .. } = report;
                 let why = why.map(|why| match status {
                     ServerStatus::NeedsAuth => {
                         format!("{why}; {}", member.config.place.login_advice(&name))
@@ -219,9 +219,9 @@ impl Servers {
 
     /// The servers that are connecting.
     pub fn pending(&self) -> Vec<String> {
-        let standings = self.reports().into_iter();
-        let pending = standings.filter(|standing| standing.status == ServerStatus::Pending);
-        pending.map(|standing| standing.name).collect()
+        let reports = self.reports().into_iter();
+        let pending = reports.filter(|report| report.status == ServerStatus::Pending);
+        pending.map(|report| report.name).collect()
     }
 
     /// The servers that are connecting for the first time.
@@ -232,9 +232,9 @@ impl Servers {
 
     /// The servers among these, or among all if there is no name, that are not connected.
     pub fn missing(&self, names: &[String]) -> Vec<String> {
-        let standings = self.selected(names).map(|member| member.report());
-        let gone = standings.filter(|standing| standing.status != ServerStatus::Connected);
-        gone.map(|standing| standing.name).collect()
+        let reports = self.selected(names).map(|member| member.report());
+        let gone = reports.filter(|report| report.status != ServerStatus::Connected);
+        gone.map(|report| report.name).collect()
     }
 
     /// The tool definitions, in a stable order. Those of a disconnected server are kept.

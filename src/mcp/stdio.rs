@@ -27,7 +27,7 @@ const LONGEST_LINE: usize = 32 << 20;
 const MOST_GARBAGE: usize = 8 << 20;
 
 /// How much of a server's other output is kept, in bytes.
-const SAID_BYTES: usize = 4096;
+const OUTPUT_BYTES_MAX: usize = 4096;
 
 /// The most messages in the incoming queue.
 pub(super) const WAITING_MAX: usize = 64;
@@ -61,7 +61,7 @@ impl ServerProcess {
         let stdin = ChildStdin::from_std(running.stdin.take().ok_or_else(missing)?)?;
         let stdout = ChildStdout::from_std(running.stdout.take().ok_or_else(missing)?)?;
         let stderr = ChildStderr::from_std(running.stderr.take().ok_or_else(missing)?)?;
-        let said = ServerOutput::default();
+        let output = ServerOutput::default();
         let (over, is_over) = tokio::sync::watch::channel(());
         let exit = running.exit();
         let ended = tokio::spawn(async move {
@@ -69,9 +69,9 @@ impl ServerProcess {
             drop(over);
             status
         });
-        tokio::spawn(read_stderr(stderr, said.clone()));
-        let pipes = StdioTransport::new(stdin, stdout, inbox, said.clone(), is_over);
-        Ok((Self { running, output: said, ended }, pipes))
+        tokio::spawn(read_stderr(stderr, output.clone()));
+        let pipes = StdioTransport::new(stdin, stdout, inbox, output.clone(), is_over);
+        Ok((Self { running, output: output, ended }, pipes))
     }
 
     /// Waits until the program ends by itself, after its input was closed; then sends SIGTERM, then
@@ -106,12 +106,12 @@ impl ServerOutput {
     }
 
     fn append(&self, bytes: &[u8]) {
-        let mut said = self.lock();
-        let skipped = bytes.len().saturating_sub(SAID_BYTES);
-        said.bytes.extend(&bytes[skipped..]);
-        let excess = said.bytes.len().saturating_sub(SAID_BYTES);
-        said.bytes.drain(..excess);
-        said.truncated |= skipped + excess > 0;
+        let mut output = self.lock();
+        let skipped = bytes.len().saturating_sub(OUTPUT_BYTES_MAX);
+        output.bytes.extend(&bytes[skipped..]);
+        let excess = output.bytes.len().saturating_sub(OUTPUT_BYTES_MAX);
+        output.bytes.drain(..excess);
+        output.truncated |= skipped + excess > 0;
     }
 
     fn set_fault(&self, fault: &'static str) {
@@ -125,22 +125,22 @@ impl ServerOutput {
 
     /// The last line, for messages.
     pub(super) fn last_line(&self, mask: &Redactor) -> Option<String> {
-        let mut said = self.lock();
-        let text = String::from_utf8_lossy(said.bytes.make_contiguous()).into_owned();
+        let mut output = self.lock();
+        let text = String::from_utf8_lossy(output.bytes.make_contiguous()).into_owned();
         let lines = text.lines().enumerate();
         let (place, line) = lines.filter(|(_, line)| !line.trim().is_empty()).last()?;
-        let quote = if said.truncated && place == 0 { sanitize_end } else { sanitize_start };
+        let quote = if output.truncated && place == 0 { sanitize_end } else { sanitize_start };
         Some(quote(line, mask))
     }
 }
 
-async fn read_stderr(mut stderr: ChildStderr, said: ServerOutput) {
+async fn read_stderr(mut stderr: ChildStderr, output: ServerOutput) {
     let mut chunk = vec![0; 8192];
     while let Ok(count) = stderr.read(&mut chunk).await {
         if count == 0 {
             return;
         }
-        said.append(&chunk[..count]);
+        output.append(&chunk[..count]);
     }
 }
 
@@ -218,10 +218,10 @@ async fn write(
 async fn read(
     stdout: impl AsyncRead + Unpin,
     inbox: Inbox,
-    said: ServerOutput,
+    output: ServerOutput,
     mut is_over: tokio::sync::watch::Receiver<()>,
 ) {
-    let all = read_messages(stdout, &inbox, &said);
+    let all = read_messages(stdout, &inbox, &output);
     // Descendants of the program may hold its stdout open forever.
     let over = async {
         while is_over.changed().await.is_ok() {}
@@ -234,7 +234,7 @@ async fn read(
     inbox.closed.cancel();
 }
 
-async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, said: &ServerOutput) {
+async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &ServerOutput) {
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
     let (mut line, mut garbage) = (Vec::new(), 0);
     loop {
@@ -243,7 +243,7 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, said: &Ser
         match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) if line.len() >= LONGEST_LINE => {
-                said.set_fault("it sent a message that is longer than 32 MiB");
+                output.set_fault("it sent a message that is longer than 32 MiB");
                 return;
             }
             Ok(_) => {}
@@ -258,10 +258,10 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, said: &Ser
                 return;
             }
         } else {
-            said.append(&line);
+            output.append(&line);
             garbage += line.len();
             if garbage > MOST_GARBAGE {
-                said.set_fault("it prints lines that are not messages");
+                output.set_fault("it prints lines that are not messages");
                 return;
             }
         }
@@ -282,21 +282,22 @@ mod tests {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
         let (inbox, mut received) = Inbox::new(WAITING_MAX);
-        let said = ServerOutput::default();
-        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, said, is_over);
+        let output = ServerOutput::default();
+        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, output, is_over);
         let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
-        let news = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
-        let line = format!("{news}\n");
-        let mut told = 0;
+        let notification =
+            json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
+        let line = format!("{notification}\n");
+        let mut arrived = 0;
         // Time goes by only when there is nothing else to do.
-        while told < 64
+        while arrived < 64
             && let all = server.write_all(line.as_bytes())
             && let Ok(written) = tokio::time::timeout(Duration::from_secs(1), all).await
         {
             written.expect("it is listened to");
-            told += 1;
+            arrived += 1;
         }
-        assert!((5..=10).contains(&told), "{told}");
+        assert!((5..=10).contains(&arrived), "{arrived}");
         assert!(received.recv().await.is_some());
     }
 
@@ -305,8 +306,8 @@ mod tests {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
         let (inbox, mut received) = Inbox::new(WAITING_MAX);
-        let said = ServerOutput::default();
-        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, said, is_over);
+        let output = ServerOutput::default();
+        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, output, is_over);
         let lines =
             b"listening\n{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"caf\xe9 \\ud83d\"}}\n\
             {\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{\"a\":\\x}}\n";
@@ -323,14 +324,14 @@ mod tests {
 
     #[test]
     fn a_secret_whose_beginning_was_cut_off_is_masked() {
-        let (said, secret) = (ServerOutput::default(), "correct-horse-battery");
+        let (output, secret) = (ServerOutput::default(), "correct-horse-battery");
         let mask = Redactor::new(KnownSecrets::new([secret]));
-        let line = format!("{secret}{}", "x".repeat(SAID_BYTES - 7));
-        said.append(line.as_bytes());
-        let shown = said.last_line(&mask).expect("a line");
+        let line = format!("{secret}{}", "x".repeat(OUTPUT_BYTES_MAX - 7));
+        output.append(line.as_bytes());
+        let shown = output.last_line(&mask).expect("a line");
         assert!(shown.chars().all(|letter| letter == 'x'), "{shown}");
-        said.append(format!("\nwith {secret}\n").as_bytes());
-        assert_eq!(said.last_line(&mask).as_deref(), Some("with [redacted]"));
+        output.append(format!("\nwith {secret}\n").as_bytes());
+        assert_eq!(output.last_line(&mask).as_deref(), Some("with [redacted]"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -338,13 +339,13 @@ mod tests {
         let (stdin, _unread) = duplex(1 << 10);
         let (_silent, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
-        let said = ServerOutput::default();
+        let output = ServerOutput::default();
         let (inbox, _received) = Inbox::new(WAITING_MAX);
         let closed = inbox.closed.clone();
-        let pipes = StdioTransport::new(stdin, stdout, inbox, said.clone(), is_over);
+        let pipes = StdioTransport::new(stdin, stdout, inbox, output.clone(), is_over);
         let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
         assert_eq!(queued, 8);
-        assert_eq!(said.fault(), Some("it does not read its input"));
+        assert_eq!(output.fault(), Some("it does not read its input"));
         assert!(closed.is_cancelled());
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::recovery::{
-    CallPurpose, ErrorClass, FailureStage, Fault, FaultKind, ModelCall, OptionalField, Standing,
-    classify,
+    CallPurpose, EndpointStatus, ErrorClass, FailureStage, Fault, FaultKind, ModelCall,
+    OptionalField, classify,
 };
 
 use super::answer::{ModelReply, StreamProgress};
@@ -148,11 +148,11 @@ impl ModelClient {
     }
 
     /// Whether the endpoint has answered this process successfully.
-    pub fn standing(&self) -> Standing {
+    pub fn endpoint_status(&self) -> EndpointStatus {
         if self.has_succeeded.load(Ordering::Relaxed) {
-            Standing::Proven
+            EndpointStatus::Proven
         } else {
-            Standing::Untried
+            EndpointStatus::Untried
         }
     }
 
@@ -215,7 +215,10 @@ impl ModelClient {
             && ask.attempt == 2;
         let url = self.urls.base();
         let is_direct = url.scheme() == "http" && self.transport.proxy().is_none();
-        if is_unread && is_direct && self.standing() == Standing::Untried && speaks_http2(url).await
+        if is_unread
+            && is_direct
+            && self.endpoint_status() == EndpointStatus::Untried
+            && speaks_http2(url).await
         {
             http2_only(&host(url))
         } else {

@@ -58,7 +58,7 @@ impl ErrorFields {
         if !nested && message.is_none() && deeper.is_none() {
             return None;
         }
-        let mut said = Self {
+        let mut parsed = Self {
             label: first_text(&[&error["type"], &error["status"], &error["__type"]]),
             code: first_text(&[
                 &error["details"]["error_code"],
@@ -71,21 +71,21 @@ impl ErrorFields {
             message: message.clone().unwrap_or_else(|| error.to_string()),
         };
         if let Some(deeper) = deeper {
-            said.add(&deeper.message, message.is_some());
-            said.adopt_specific(deeper);
+            parsed.add(&deeper.message, message.is_some());
+            parsed.adopt_specific(deeper);
         }
-        said.unwrap_quotes(error, depth);
-        said.add_window(error);
-        Some(said)
+        parsed.unwrap_quotes(error, depth);
+        parsed.add_window(error);
+        Some(parsed)
     }
 
     /// An error that is only a text.
     fn from_text(error: &str, value: &Value, depth: u8) -> Self {
         let more = message_of(value).filter(|more| more != error);
         let message = more.map_or_else(|| error.to_owned(), |more| format!("{error}: {more}"));
-        let mut said = Self { message, number: parse_status(&value["code"]), ..Self::default() };
-        said.unwrap_quotes(value, depth);
-        said
+        let mut parsed = Self { message, number: parse_status(&value["code"]), ..Self::default() };
+        parsed.unwrap_quotes(value, depth);
+        parsed
     }
 
     /// Parses the upstream error that a gateway quotes, which is more precise.

@@ -165,27 +165,27 @@ impl ClientConfig {
     fn build(&self, connection: ConnectionChoice) -> Result<reqwest::Client, HttpClientError> {
         // An error means that the same provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let told = |error: reqwest::Error| HttpClientError::Tls(error.to_string());
-        let proxy = self.proxy.as_ref().map(Proxy::to_reqwest).transpose().map_err(told)?;
+        let tls_error = |error: reqwest::Error| HttpClientError::Tls(error.to_string());
+        let proxy = self.proxy.as_ref().map(Proxy::to_reqwest).transpose().map_err(tls_error)?;
         let builder = || {
             // The proxy was selected already; the client must not select one itself.
             let builder = self.builder(connection).no_proxy();
             proxy.iter().cloned().fold(builder, ClientBuilder::proxy)
         };
         if self.is_plain_loopback {
-            return builder().tls_certs_only([]).build().map_err(told);
+            return builder().tls_certs_only([]).build().map_err(tls_error);
         }
         match builder().build() {
             Ok(client) if self.extra_roots.is_empty() => Ok(client),
             Ok(_) => {
                 let roots = self.extra_roots.iter().map(|root| Certificate::from_der(root));
-                let roots = roots.collect::<Result<Vec<_>, _>>().map_err(told)?;
-                builder().tls_certs_merge(roots).build().map_err(told)
+                let roots = roots.collect::<Result<Vec<_>, _>>().map_err(tls_error)?;
+                builder().tls_certs_merge(roots).build().map_err(tls_error)
             }
             // A host without system certificates, such as a minimal container.
             Err(_) => {
                 let tls = self.with_built_in_roots()?;
-                builder().tls_backend_preconfigured(tls).build().map_err(told)
+                builder().tls_backend_preconfigured(tls).build().map_err(tls_error)
             }
         }
     }

@@ -26,7 +26,7 @@ const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 const KILLING_MAX: Duration = Duration::from_secs(1);
 
 /// The same when outlast does not wait.
-const ENDING_MAX: Duration = Duration::from_secs(10);
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The OOM score of a command: the highest, so that the kernel kills it before anything else when
 /// memory runs out.
@@ -39,9 +39,9 @@ const OUT_OF_MEMORY_SCORE: &str = "1000";
 /// Processes may be left.
 pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
     match start_command(control) {
-        Ok((ear, leader)) => {
+        Ok((waiter, leader)) => {
             send_report(control, JobReport::Started);
-            JobInit { control, signals: ear, leader }.run()
+            JobInit { control, signals: waiter, leader }.run()
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
@@ -61,23 +61,23 @@ fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     setsid()?;
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true)?;
-    let ear = SignalWaiter::new()?;
+    let waiter = SignalWaiter::new()?;
     let mut length = [0; 4];
     let (count, descriptors) = wire::receive(control, &mut length)?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     if count != 4 || length > wire::SPEC_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut errand = vec![0; length];
-    control.read_exact(&mut errand)?;
-    let mut errand: ProcessSpec = serde_json::from_slice(&errand)?;
+    let mut spec = vec![0; length];
+    control.read_exact(&mut spec)?;
+    let mut spec: ProcessSpec = serde_json::from_slice(&spec)?;
     let mut descriptors = descriptors.into_iter();
-    let barrier = errand
+    let barrier = spec
         .landlock
         .take()
         .map(|policy| policy.with_ruleset(descriptors.next().ok_or(io::ErrorKind::InvalidData)?));
-    let child = spawn(errand.command(), descriptors, barrier.transpose()?, control)?;
-    Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
+    let child = spawn(spec.command(), descriptors, barrier.transpose()?, control)?;
+    Ok((waiter, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
 
 /// Starts the command. The descriptors are its stdout, its stderr, and its stdin if it has one.
@@ -160,7 +160,7 @@ impl JobInit<'_> {
                 Some(_) | None => break,
             }
         }
-        self.end_all(ENDING_MAX);
+        self.end_all(KILL_LIMIT);
         if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 

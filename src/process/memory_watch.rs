@@ -28,7 +28,7 @@ const CONFIRMATIONS: u32 = 2;
 const CONFIRMED_WITHIN: u64 = 16;
 
 /// How long a job that is ended may go on taking memory before it counts again.
-const ENDING_MAX: Duration = Duration::from_secs(2);
+const TERMINATION_MAX: Duration = Duration::from_secs(2);
 
 /// The jobs of a run that have a bound.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct MemoryWatch {
     /// The bounds in bytes, by job init process.
     bounds: HashMap<Pid, u64>,
     /// The jobs that were told to end, and when.
-    ending: HashMap<Pid, Instant>,
+    terminated: HashMap<Pid, Instant>,
     /// When to measure next. `None`: no job has a bound.
     next: Option<Instant>,
     /// What was left at the last measurement, in bytes.
@@ -64,7 +64,8 @@ impl MemoryWatch {
     pub(super) fn check(&mut self, job_inits: &HashSet<Pid>) -> Option<(Pid, u64)> {
         self.bounds.retain(|job, _| job_inits.contains(job));
         let begin = Instant::now();
-        self.ending.retain(|job, since| job_inits.contains(job) && begin - *since < ENDING_MAX);
+        self.terminated
+            .retain(|job, since| job_inits.contains(job) && begin - *since < TERMINATION_MAX);
         let Some(bound) = self.bounds.values().min().copied() else {
             self.next = None;
             return None;
@@ -72,7 +73,7 @@ impl MemoryWatch {
         if self.next.is_some_and(|next| begin < next) {
             return None;
         }
-        let jobs = self.bounds.keys().filter(|job| !self.ending.contains_key(job));
+        let jobs = self.bounds.keys().filter(|job| !self.terminated.contains_key(job));
         let jobs: Vec<Pid> = jobs.copied().collect();
         let taken = measure(&jobs, bound);
         self.left = bound.saturating_sub(taken.sum);
@@ -87,7 +88,7 @@ impl MemoryWatch {
         let largest = taken.jobs.into_iter().max_by_key(|(_, bytes)| *bytes);
         let largest = largest.filter(|_| self.times_over > 0)?;
         self.times_over = 0;
-        self.ending.insert(largest.0, end);
+        self.terminated.insert(largest.0, end);
         Some(largest)
     }
 }

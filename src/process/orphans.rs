@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::tree;
 
 /// How long to wait for the death of inherited orphans.
-const ENDING_MAX: Duration = Duration::from_secs(1);
+const KILL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two searches.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -40,7 +40,7 @@ pub(super) fn kill_orphans(spared: &HashSet<Pid>) -> u32 {
     if !INHERITS.load(Ordering::Relaxed) {
         return 0;
     }
-    let end = Instant::now() + ENDING_MAX;
+    let end = Instant::now() + KILL_LIMIT;
     let mut ended = HashSet::new();
     loop {
         let killed = tree::kill_descendants(spared);

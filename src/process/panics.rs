@@ -152,11 +152,14 @@ mod tests {
     #[test]
     fn a_caught_panic_keeps_its_message_of_either_type() {
         assert_eq!(catch_panic(|| 3), Ok(3));
-        let said = |panic: Result<(), Panic>| panic.expect_err("it panics").to_string();
-        assert_eq!(said(catch_panic(|| panic!("fixed"))), "fixed");
+        let panic_message = |panic: Result<(), Panic>| panic.expect_err("it panics").to_string();
+        assert_eq!(panic_message(catch_panic(|| panic!("fixed"))), "fixed");
         let number = 7;
-        assert_eq!(said(catch_panic(|| panic!("number {number}"))), "number 7");
-        assert_eq!(said(catch_panic(|| std::panic::panic_any(7))), "a panic without a message");
+        assert_eq!(panic_message(catch_panic(|| panic!("number {number}"))), "number 7");
+        assert_eq!(
+            panic_message(catch_panic(|| std::panic::panic_any(7))),
+            "a panic without a message"
+        );
     }
 
     #[tokio::test]
@@ -179,7 +182,7 @@ mod tests {
         let in_file = |address: &usize| (1..program.len()).contains(address);
         assert!(trace.addresses.iter().filter(|address| in_file(address)).count() > 3, "{trace:?}");
         let panic = Panic { trace: Some(trace.clone()), ..Panic::without_details("x".to_owned()) };
-        let told = format!("x [build {}: {:#x}", trace.build_id, trace.addresses[0]);
-        assert!(panic.to_string().starts_with(&told), "{panic}");
+        let expected = format!("x [build {}: {:#x}", trace.build_id, trace.addresses[0]);
+        assert!(panic.to_string().starts_with(&expected), "{panic}");
     }
 }

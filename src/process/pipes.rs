@@ -205,7 +205,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_write_end_is_told_from_the_read_end_by_its_flags() {
+    fn the_write_end_is_distinguished_from_the_read_end_by_its_flags() {
         for (flags, wanted) in
             [("0100000", false), ("0100001", true), ("02000001", true), ("02", true), ("x", false)]
         {

@@ -77,10 +77,10 @@ impl JobPipes {
 impl RunningJob {
     /// `socket` and `control` are the same connection.
     pub(super) fn new(control: JobControl, socket: Socket, pipes: JobPipes) -> Self {
-        let (tell_exit, exited) = oneshot::channel();
-        let (tell_swept, swept) = oneshot::channel();
+        let (exit_sender, exited) = oneshot::channel();
+        let (swept_sender, swept) = oneshot::channel();
         let memory_taken = Arc::default();
-        tokio::spawn(forward_reports(socket, tell_exit, tell_swept, Arc::clone(&memory_taken)));
+        tokio::spawn(forward_reports(socket, exit_sender, swept_sender, Arc::clone(&memory_taken)));
         Self {
             control,
             exited: Some(exited),
@@ -159,22 +159,22 @@ impl RunningJob {
 /// Forwards the reports of the job init process until it is gone.
 async fn forward_reports(
     mut socket: Socket,
-    tell_exit: oneshot::Sender<ExitStatus>,
-    tell_swept: oneshot::Sender<bool>,
+    exit_sender: oneshot::Sender<ExitStatus>,
+    swept_sender: oneshot::Sender<bool>,
     memory_taken: Arc<OnceLock<u64>>,
 ) {
-    let (mut tell_exit, mut tell_swept) = (Some(tell_exit), Some(tell_swept));
+    let (mut exit_sender, mut swept_sender) = (Some(exit_sender), Some(swept_sender));
     while let Ok(report) = read_report(&mut socket).await {
         // The receiver may be gone; a failed send is ignored.
         match report {
             JobReport::Exited(status) => {
-                let _ = tell_exit.take().map(|tell| tell.send(ExitStatus::from_raw(status)));
+                let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
             }
             JobReport::MemoryExceeded(taken) => {
                 let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
             }
             JobReport::LeftoversEnded(left) => {
-                let _ = tell_swept.take().map(|tell| tell.send(left));
+                let _ = swept_sender.take().map(|sender| sender.send(left));
             }
             JobReport::Started
             | JobReport::Listener(_)

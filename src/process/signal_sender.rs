@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descendants_are_told_from_parents_and_from_processes_that_are_gone() {
+    fn descendants_are_distinguished_from_parents_and_from_processes_that_are_gone() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped());
         let mut shell = shell.spawn().expect("a shell");

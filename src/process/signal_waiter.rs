@@ -81,18 +81,18 @@ impl SignalWaiter {
                 self.memory_taken.set(Some(i32::try_from(signal.ssi_ptr).unwrap_or(i32::MAX)));
             }
         }
-        std::array::from_fn(|index| has_news(&all[index + 1]))
+        std::array::from_fn(|index| has_event(&all[index + 1]))
     }
 
     #[cfg(not(target_os = "linux"))]
     fn poll<const N: usize>(&self, mut all: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
         const TICK: Duration = Duration::from_millis(20);
         let _ = poll(&mut all, timeout(Some(limit.map_or(TICK, |limit| limit.min(TICK)))));
-        std::array::from_fn(|index| has_news(&all[index]))
+        std::array::from_fn(|index| has_event(&all[index]))
     }
 }
 
-fn has_news(polled: &PollFd<'_>) -> bool {
+fn has_event(polled: &PollFd<'_>) -> bool {
     polled.any().unwrap_or(true)
 }
 

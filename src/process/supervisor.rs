@@ -26,7 +26,7 @@ use super::wire::{self, JobReport};
 pub(super) const SUPERVISOR_ARGUMENT: &str = "__supervisor";
 
 /// The limit for killing what is left. Only processes that hang in the kernel take longer.
-const ENDING_MAX: Duration = Duration::from_secs(10);
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often the remains of a killed job init process are searched for, and the pause in between.
 const ORPHAN_SEARCHES: u32 = 200;
@@ -52,11 +52,11 @@ pub fn run_supervisor_if_requested() -> Option<ExitCode> {
 
 fn run_supervisor() -> io::Result<()> {
     let line = UnixStream::from(detach_from_parent()?);
-    let ear = SignalWaiter::new()?;
+    let waiter = SignalWaiter::new()?;
     let (mut job_inits, mut hunts, mut memory) = (HashSet::new(), 0, MemoryWatch::default());
     loop {
         let search = (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE);
-        let ordered = ear.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
+        let ordered = waiter.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
         if reap_children(&mut job_inits) {
             hunts = ORPHAN_SEARCHES;
         }
@@ -74,7 +74,7 @@ fn run_supervisor() -> io::Result<()> {
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
                 // An open copy here would hide the end of the supervisor from outlast.
-                drop((line, ear));
+                drop((line, waiter));
                 return job_init::run_job(&control);
             }
             Ok(ForkResult::Parent { child }) => {
@@ -86,7 +86,7 @@ fn run_supervisor() -> io::Result<()> {
             Err(errno) => job_init::send_report(&control, JobReport::StartFailed(errno as i32)),
         }
     }
-    let mut ended = tree::kill_until_gone(ENDING_MAX, &ear, || tree::reap(|_| ()));
+    let mut ended = tree::kill_until_gone(KILL_LIMIT, &waiter, || tree::reap(|_| ()));
     ended.retain(|process| !job_inits.contains(process));
     job_init::send_report(
         &line,

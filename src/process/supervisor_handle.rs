@@ -154,10 +154,10 @@ impl Supervisor {
     }
 
     async fn start_as_it_is(&self, job: &Job) -> io::Result<RunningJob> {
-        let errand = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
-        let errand = serde_json::to_vec(&errand)?;
+        let spec = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
+        let spec = serde_json::to_vec(&spec)?;
         for _ in 0..2 {
-            let beginning = timeout_while_running(START_MAX, self.try_start(&errand, job));
+            let beginning = timeout_while_running(START_MAX, self.try_start(&spec, job));
             match beginning.await.ok_or(io::ErrorKind::TimedOut)? {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
@@ -167,7 +167,7 @@ impl Supervisor {
         Err(io::Error::other("the process that looks after commands was killed"))
     }
 
-    async fn try_start(&self, errand: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
+    async fn try_start(&self, spec: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
         let (pipes, descriptors) = JobPipes::create(job.input)?;
         let (control, theirs) = UnixStream::pair()?;
         let control = JobControl(control);
@@ -180,7 +180,7 @@ impl Supervisor {
         };
         control.0.set_nonblocking(true)?;
         let mut socket = Socket::from_std(control.0.try_clone()?)?;
-        let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let length = u32::try_from(spec.len()).unwrap_or(u32::MAX).to_le_bytes();
         let sent = {
             let ruleset = ruleset.iter().map(|ruleset| ruleset.as_fd());
             let all = ruleset.chain(descriptors.iter().map(OwnedFd::as_fd));
@@ -189,7 +189,7 @@ impl Supervisor {
         drop(descriptors);
         // If it cannot be sent, the report read next says why.
         if sent.is_ok() {
-            let _ = socket.write_all(errand).await;
+            let _ = socket.write_all(spec).await;
         }
         if let Some(egress) = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref()) {
             start_egress(&socket, &control.0, egress).await?;

@@ -79,7 +79,7 @@ pub(super) fn kill_descendants(spared: &HashSet<Pid>) -> HashSet<Pid> {
 /// killed.
 pub(super) fn kill_until_gone(
     limit: Duration,
-    ear: &SignalWaiter,
+    waiter: &SignalWaiter,
     mut reap: impl FnMut() -> bool,
 ) -> HashSet<Pid> {
     let end = Instant::now() + limit;
@@ -87,7 +87,7 @@ pub(super) fn kill_until_gone(
     while reap() && Instant::now() < end {
         killed.extend(kill_descendants(&HashSet::new()));
         if reap() {
-            ear.wait_for_child(POLL_INTERVAL);
+            waiter.wait_for_child(POLL_INTERVAL);
         }
     }
     killed

@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::render;
 use super::rules::ServerRules;
 use super::scenario::{
-    AfterLast, Expectation, FaultPosition, ReplyForm, Scenario, ScratchFile, ScriptStep,
-    ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall,
-    ScriptedUsage, SendPace, ServerPart, StepAnswer, StepCondition,
+    AfterLast, ChunkTiming, Expectation, FaultPosition, ReplyForm, Scenario, ScratchFile,
+    ScriptStep, ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply,
+    ScriptedToolCall, ScriptedUsage, ServerPart, StepAnswer, StepCondition,
 };
 
 impl Default for Scenario {
@@ -81,9 +81,9 @@ impl Scenario {
     /// A reply that is interrupted. Set its content with [`Scenario::and_text`] and
     /// [`Scenario::and_tool`].
     #[must_use]
-    pub fn interrupted(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
+    pub fn interrupted(self, kind: ScriptedFaultKind, after: FaultPosition) -> Self {
         let mut step = ScriptStep::new(StepAnswer::Reply(ScriptedReply::interrupted_default()));
-        step.fault = Some(ScriptedFault::new(harm, after));
+        step.fault = Some(ScriptedFault::new(kind, after));
         self.step(step)
     }
 }
@@ -197,13 +197,13 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn pace(self, chunk: Option<usize>, pause: Duration) -> Self {
-        self.on_step(|step| step.pace = SendPace { chunk, pause })
+    pub fn timing(self, chunk: Option<usize>, pause: Duration) -> Self {
+        self.on_step(|step| step.timing = ChunkTiming { chunk, pause })
     }
 
     #[must_use]
-    pub fn fault(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
-        self.on_step(|step| step.fault = Some(ScriptedFault::new(harm, after)))
+    pub fn fault(self, kind: ScriptedFaultKind, after: FaultPosition) -> Self {
+        self.on_step(|step| step.fault = Some(ScriptedFault::new(kind, after)))
     }
 
     #[must_use]

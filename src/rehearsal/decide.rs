@@ -22,7 +22,7 @@ struct RequestCase<'a> {
     line: ScriptLine,
     /// Counted from 1.
     number: usize,
-    era: SigningKey,
+    signing_key: SigningKey,
 }
 
 /// Records a request and decides how it is answered.
@@ -51,38 +51,38 @@ pub(super) fn decide(
         aborted_by_client: false,
     });
     let expired = stage.part.rules.expire_signatures_after;
-    let era = if expired.is_some_and(|after| number as u64 > after) {
+    let signing_key = if expired.is_some_and(|after| number as u64 > after) {
         SigningKey::Second
     } else {
         SigningKey::First
     };
     let asked = RequestTraits { request, body: &body };
-    let case = RequestCase { part: &stage.part, asked, line, number, era };
+    let case = RequestCase { part: &stage.part, asked, line, number, signing_key };
     let step = answer(&mut script, &case);
     let streaming = body["stream"].as_bool().unwrap_or(false);
     let step = if streaming { step } else { render::without_streaming(step) };
-    let spoken = match &step.answer {
+    let resolved = match &step.answer {
         StepAnswer::Reply(reply) => {
             let given = ReplyContext {
                 names: &format!("{}_{number}", stage.name),
                 model: body["model"].as_str().unwrap_or_default(),
                 cwd: &stage.cwd,
                 asked: script.count(&stage.part, &body, &request.body),
-                era,
+                signing_key,
                 speed: body["speed"].as_str(),
             };
-            let spoken = ResolvedReply::new(reply, &given);
-            script.track(line).last_word = match spoken.stop_reason.as_str() {
+            let resolved = ResolvedReply::new(reply, &given);
+            script.track(line).last_word = match resolved.stop_reason.as_str() {
                 "pause_turn" => LastWord::AnyRole,
                 _ => LastWord::User,
             };
-            Some((spoken, streaming))
+            Some((resolved, streaming))
         }
         StepAnswer::Http(_) | StepAnswer::Raw(_) => None,
     };
     drop(script);
     stage.changes.send_replace(());
-    (number, step, spoken)
+    (number, step, resolved)
 }
 
 /// Chooses the answer to a request, and records whether the request may be repeated.
@@ -161,7 +161,7 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
     }
     let rule = match faults.first() {
         Some(_) => None,
-        None => request_validator::exceeded_limit(rules, request, body, case.era),
+        None => request_validator::exceeded_limit(rules, request, body, case.signing_key),
     };
     let again = rule.as_ref().filter(|rule| track.refusal.has_message(rule));
     faults.extend(again.map(|rule| format!("the same 400 was provoked again: {rule}")));

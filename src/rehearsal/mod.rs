@@ -36,9 +36,9 @@ pub use file::{KeyTable, SCENARIO_TABLES, ScenarioError, ScenarioKey};
 pub use recorded::{RecordedScenario, RecordingError};
 pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};
 pub use scenario::{
-    AfterLast, Expectation, FaultPosition, MAIN, ReplyForm, Scenario, ScratchFile, ScriptStep,
-    ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall,
-    ScriptedUsage, SendPace, ServerPart, StepAnswer, StepCondition,
+    AfterLast, ChunkTiming, Expectation, FaultPosition, MAIN, ReplyForm, Scenario, ScratchFile,
+    ScriptStep, ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp, ScriptedReply,
+    ScriptedToolCall, ScriptedUsage, ServerPart, StepAnswer, StepCondition,
 };
 pub use scratch::ScratchFolder;
 pub use script::{ReceivedRequest, RequestRetention, ScriptLine};

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::connection::{ClientState, ServerConnection};
 use super::door::EventFormat;
 use super::render::{self, Framing, RenderedResponse};
-use super::scenario::{FaultPosition, ScriptStep, ScriptedFault, ScriptedFaultKind, SendPace};
+use super::scenario::{ChunkTiming, FaultPosition, ScriptStep, ScriptedFault, ScriptedFaultKind};
 use super::sse;
 
 /// What became of a connection after a response.
-pub(super) enum ConnectionFate {
+pub(super) enum ConnectionOutcome {
     /// It is kept for the next request.
     Open(ServerConnection),
     /// The server closed it.
@@ -33,7 +33,7 @@ impl TimeScale {
 struct SendOptions {
     framing: Framing,
     keep_alive: bool,
-    tempo: TimeScale,
+    time_scale: TimeScale,
     events: EventFormat,
 }
 
@@ -48,11 +48,11 @@ impl SendOptions {
 pub(super) async fn play_at_accept(
     connection: ServerConnection,
     fault: &ScriptedFault,
-    tempo: TimeScale,
+    time_scale: TimeScale,
 ) {
     let events = EventFormat::Sse;
-    let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo, events };
-    inject_fault(connection, fault, manner).await;
+    let options = SendOptions { framing: Framing::Bare, keep_alive: false, time_scale, events };
+    inject_fault(connection, fault, options).await;
 }
 
 /// Sends `take` with the delays and faults of `step`.
@@ -60,49 +60,50 @@ pub(super) async fn play(
     mut connection: ServerConnection,
     take: &RenderedResponse,
     step: &ScriptStep,
-    tempo: TimeScale,
-) -> ConnectionFate {
-    if connection.wait_silently(tempo.to_real_time(step.delay)).await == ClientState::Gone {
-        return ConnectionFate::Abandoned;
+    time_scale: TimeScale,
+) -> ConnectionOutcome {
+    if connection.wait_silently(time_scale.to_real_time(step.delay)).await == ClientState::Gone {
+        return ConnectionOutcome::Abandoned;
     }
     let fault = step.fault.as_ref();
     let keep_alive = take.keep_alive && !step.closes_early;
-    let manner = SendOptions { framing: take.framing, keep_alive, tempo, events: take.events };
+    let options =
+        SendOptions { framing: take.framing, keep_alive, time_scale, events: take.events };
     if let Some(fault) = fault.filter(|fault| fault.after == FaultPosition::Request) {
-        let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
-            return inject_fault(connection, fault, manner).await;
+        let ScriptedFaultKind::Insert(bytes) = &fault.kind else {
+            return inject_fault(connection, fault, options).await;
         };
         if connection.write(bytes).await == ClientState::Gone {
-            return ConnectionFate::Abandoned;
+            return ConnectionOutcome::Abandoned;
         }
     }
     let half = fault.filter(|fault| fault.after == FaultPosition::HalfHead);
     let head = if half.is_some() { &take.head[..take.head.len() / 2] } else { &take.head };
     if connection.write(head).await == ClientState::Gone {
-        return ConnectionFate::Abandoned;
+        return ConnectionOutcome::Abandoned;
     }
     if let Some(fault) = half {
-        return inject_fault(connection, fault, manner).await;
+        return inject_fault(connection, fault, options).await;
     }
     let break_at = fault.and_then(|fault| offset(fault.after, take)).zip(fault);
-    let body = units(&take.pieces, step.pace.chunk);
+    let body = units(&take.pieces, step.timing.chunk);
     let (before, after) = match break_at {
         Some((offset, _)) => split(body, offset),
         None => (body, Vec::new()),
     };
-    if write_body(&mut connection, &before, step.pace, manner).await == ClientState::Gone {
-        return ConnectionFate::Abandoned;
+    if write_body(&mut connection, &before, step.timing, options).await == ClientState::Gone {
+        return ConnectionOutcome::Abandoned;
     }
     if let Some((_, fault)) = break_at {
-        let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
-            return inject_fault(connection, fault, manner).await;
+        let ScriptedFaultKind::Insert(bytes) = &fault.kind else {
+            return inject_fault(connection, fault, options).await;
         };
         let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
-        if write_body(&mut connection, &rest, step.pace, manner).await == ClientState::Gone {
-            return ConnectionFate::Abandoned;
+        if write_body(&mut connection, &rest, step.timing, options).await == ClientState::Gone {
+            return ConnectionOutcome::Abandoned;
         }
     }
-    end(connection, manner).await
+    end(connection, options).await
 }
 
 /// The position of a fault in the body, in bytes.
@@ -156,15 +157,15 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 async fn write_body(
     connection: &mut ServerConnection,
     units: &[Vec<u8>],
-    pace: SendPace,
-    manner: SendOptions,
+    timing: ChunkTiming,
+    options: SendOptions,
 ) -> ClientState {
-    let pause = manner.tempo.to_real_time(pace.pause);
+    let pause = options.time_scale.to_real_time(timing.pause);
     for (number, unit) in units.iter().enumerate() {
         if number > 0 && connection.wait_silently(pause).await == ClientState::Gone {
             return ClientState::Gone;
         }
-        if connection.write(&framed(manner.framing, unit)).await == ClientState::Gone {
+        if connection.write(&framed(options.framing, unit)).await == ClientState::Gone {
             return ClientState::Gone;
         }
     }
@@ -183,68 +184,69 @@ fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
 async fn inject_fault(
     mut connection: ServerConnection,
     fault: &ScriptedFault,
-    manner: SendOptions,
-) -> ConnectionFate {
-    match &fault.harm {
+    options: SendOptions,
+) -> ConnectionOutcome {
+    match &fault.kind {
         ScriptedFaultKind::Reset => {
             connection.reset();
-            ConnectionFate::Ended
+            ConnectionOutcome::Ended
         }
         ScriptedFaultKind::Close | ScriptedFaultKind::Insert(_) => {
             connection.close().await;
-            ConnectionFate::Ended
+            ConnectionOutcome::Ended
         }
-        ScriptedFaultKind::End => end(connection, manner.incomplete()).await,
+        ScriptedFaultKind::End => end(connection, options.incomplete()).await,
         ScriptedFaultKind::Stall => {
-            let client = connection.wait_silently(manner.tempo.to_real_time(fault.hold)).await;
+            let client =
+                connection.wait_silently(options.time_scale.to_real_time(fault.hold)).await;
             hold_ended(connection, client).await
         }
         ScriptedFaultKind::Pings { every } => {
-            let ping = framed(manner.framing, &manner.events.encode(sse::ping()));
+            let ping = framed(options.framing, &options.events.encode(sse::ping()));
             let mut left = fault.hold;
             while !left.is_zero() {
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
                 left -= pause;
                 if connection.write(&ping).await == ClientState::Gone
-                    || connection.wait_silently(manner.tempo.to_real_time(pause)).await
+                    || connection.wait_silently(options.time_scale.to_real_time(pause)).await
                         == ClientState::Gone
                 {
-                    return ConnectionFate::Abandoned;
+                    return ConnectionOutcome::Abandoned;
                 }
             }
             hold_ended(connection, ClientState::Here).await
         }
         ScriptedFaultKind::Error(error) => {
             let event = sse::event("error", &render::envelope(error, None));
-            let event = manner.events.encode(event);
-            match connection.write(&framed(manner.framing, &event)).await {
-                ClientState::Here => end(connection, manner.incomplete()).await,
-                ClientState::Gone => ConnectionFate::Abandoned,
+            let event = options.events.encode(event);
+            match connection.write(&framed(options.framing, &event)).await {
+                ClientState::Here => end(connection, options.incomplete()).await,
+                ClientState::Gone => ConnectionOutcome::Abandoned,
             }
         }
     }
 }
 
-async fn hold_ended(connection: ServerConnection, client: ClientState) -> ConnectionFate {
+async fn hold_ended(connection: ServerConnection, client: ClientState) -> ConnectionOutcome {
     match client {
-        ClientState::Gone => ConnectionFate::Abandoned,
+        ClientState::Gone => ConnectionOutcome::Abandoned,
         ClientState::Here => {
             connection.close().await;
-            ConnectionFate::Ended
+            ConnectionOutcome::Ended
         }
     }
 }
 
 /// Ends the body as its framing requires, and closes the connection if necessary.
-async fn end(mut connection: ServerConnection, manner: SendOptions) -> ConnectionFate {
-    if manner.framing == Framing::Chunked
+async fn end(mut connection: ServerConnection, options: SendOptions) -> ConnectionOutcome {
+    if options.framing == Framing::Chunked
         && connection.write(b"0\r\n\r\n").await == ClientState::Gone
     {
-        return ConnectionFate::Abandoned;
+        return ConnectionOutcome::Abandoned;
     }
-    if manner.keep_alive {
-        return ConnectionFate::Open(connection);
+    if options.keep_alive {
+        return ConnectionOutcome::Open(connection);
     }
     connection.close().await;
-    ConnectionFate::Ended
+    ConnectionOutcome::Ended
 }

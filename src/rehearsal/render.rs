@@ -60,13 +60,13 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
             (http.status, http.content_type.as_str(), vec![body], http.content_length)
         }
         StepAnswer::Reply(reply) => match at.reply {
-            Some(spoken) if at.streaming && reply.form != ReplyForm::Json => {
-                let events = sse::events(spoken, reply.form).into_iter();
+            Some(resolved) if at.streaming && reply.form != ReplyForm::Json => {
+                let events = sse::events(resolved, reply.form).into_iter();
                 let events = events.map(|event| at.events.encode(event)).collect();
                 (200, at.events.content_type(), events, None)
             }
-            Some(spoken) => {
-                (200, "application/json", vec![spoken.message().to_string().into_bytes()], None)
+            Some(resolved) => {
+                (200, "application/json", vec![resolved.message().to_string().into_bytes()], None)
             }
             None => (200, "application/json", vec![b"{}".to_vec()], None),
         },
@@ -143,13 +143,13 @@ pub(super) fn envelope(error: &ScriptedError, request_id: Option<&str>) -> Value
 
 /// Converts a step for a request without streaming: stream faults become their equivalent.
 pub(super) fn without_streaming(mut step: ScriptStep) -> ScriptStep {
-    match step.fault.as_mut().map(|fault| &mut fault.harm) {
+    match step.fault.as_mut().map(|fault| &mut fault.kind) {
         Some(ScriptedFaultKind::Error(error)) => {
             let status = STATUSES.iter().find(|status| usual_error(**status).kind == error.kind);
             step.answer = StepAnswer::Http(error_response(*status.unwrap_or(&500), Some(error)));
             step.fault = None;
         }
-        Some(harm @ ScriptedFaultKind::Pings { .. }) => *harm = ScriptedFaultKind::Stall,
+        Some(kind @ ScriptedFaultKind::Pings { .. }) => *kind = ScriptedFaultKind::Stall,
         Some(
             ScriptedFaultKind::Reset
             | ScriptedFaultKind::Close

@@ -39,7 +39,8 @@ pub struct ServerRules {
 pub enum Signatures {
     /// A violation: this server signed all thinking itself.
     #[default]
-    Judge,
+    #[serde(rename = "judge")]
+    Check,
     /// A refusal: the history may come from another service.
     Refuse,
 }

@@ -115,7 +115,7 @@ pub struct ScriptStep {
     /// Added to the default headers, replacing those of the same name. `${unix+5h}` and
     /// `${date+61s}` stand for times, in seconds since the epoch and as an HTTP date.
     pub headers: Vec<(String, String)>,
-    pub pace: SendPace,
+    pub timing: ChunkTiming,
     pub fault: Option<ScriptedFault>,
     /// Closes the connection afterwards although the headers announce keep-alive.
     pub closes_early: bool,
@@ -129,7 +129,7 @@ impl ScriptStep {
             delay: Duration::ZERO,
             answer,
             headers: Vec::new(),
-            pace: SendPace::default(),
+            timing: ChunkTiming::default(),
             fault: None,
             closes_early: false,
         }
@@ -249,7 +249,7 @@ pub struct ScriptedError {
 
 /// How fast the body is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendPace {
+pub struct ChunkTiming {
     /// Bytes per write; by default one event per write.
     pub chunk: Option<usize>,
     /// The pause between writes, in the script's time.
@@ -259,7 +259,7 @@ pub struct SendPace {
 /// An injected fault: its kind and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedFault {
-    pub harm: ScriptedFaultKind,
+    pub kind: ScriptedFaultKind,
     pub after: FaultPosition,
     /// How long a stall or a series of pings lasts, in the script's time. Then the connection is
     /// closed.
@@ -269,8 +269,8 @@ pub struct ScriptedFault {
 impl ScriptedFault {
     pub(super) const HOLD: Duration = Duration::from_hours(1);
 
-    pub fn new(harm: ScriptedFaultKind, after: FaultPosition) -> Self {
-        Self { harm, after, hold: Self::HOLD }
+    pub fn new(kind: ScriptedFaultKind, after: FaultPosition) -> Self {
+        Self { kind, after, hold: Self::HOLD }
     }
 }
 

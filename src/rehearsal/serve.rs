@@ -12,7 +12,7 @@ use crate::json;
 use super::connection::{RecordedRequest, ServerConnection};
 use super::decide::{decide, invalid};
 use super::door::{self, EventFormat};
-use super::play::{ConnectionFate, play, play_at_accept};
+use super::play::{ConnectionOutcome, play, play_at_accept};
 use super::render::{self, RenderContext};
 use super::request_validator;
 use super::scenario::{ScriptStep, ScriptedHttp, StepAnswer};
@@ -42,7 +42,7 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
 async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
     let fault = stage.script().fault_at_accept(&stage.part);
     if let Some(fault) = fault {
-        return play_at_accept(connection, &fault, stage.tempo).await;
+        return play_at_accept(connection, &fault, stage.time_scale).await;
     }
     loop {
         let request = match connection.read_request().await {
@@ -55,7 +55,7 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
         };
         let (request, events) = door::admit(request);
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
-        let fate = match (request.method.as_str(), path.as_str()) {
+        let outcome = match (request.method.as_str(), path.as_str()) {
             ("POST", _) if RequestTraits::is_probe(&request) && events.is_some() => {
                 answer_probe(connection, &request, &stage).await
             }
@@ -80,9 +80,9 @@ async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
                 send(connection, &step, &stage, request.keep_alive).await
             }
         };
-        match fate {
-            ConnectionFate::Open(open) => connection = open,
-            ConnectionFate::Ended | ConnectionFate::Abandoned => return,
+        match outcome {
+            ConnectionOutcome::Open(open) => connection = open,
+            ConnectionOutcome::Ended | ConnectionOutcome::Abandoned => return,
         }
     }
 }
@@ -99,7 +99,7 @@ async fn renew(
     connection: ServerConnection,
     request: &RecordedRequest,
     stage: &SharedState,
-) -> ConnectionFate {
+) -> ConnectionOutcome {
     let (answer, delay) = match stage.token_rules() {
         Some(rules) => (stage.script().grants.handle_refresh(rules, request), rules.delay),
         None => (render::error_response(404, None), Duration::ZERO),
@@ -115,7 +115,7 @@ async fn answer_unscripted(
     request: &RecordedRequest,
     stage: &SharedState,
     body: Value,
-) -> ConnectionFate {
+) -> ConnectionOutcome {
     let body = body.to_string();
     let headless = request.method == "HEAD";
     let step = ScriptStep::new(StepAnswer::Http(ScriptedHttp {
@@ -132,7 +132,7 @@ async fn answer_probe(
     connection: ServerConnection,
     request: &RecordedRequest,
     stage: &SharedState,
-) -> ConnectionFate {
+) -> ConnectionOutcome {
     let body: Value = json::read(&request.body).unwrap_or(Value::Null);
     let asked = RequestTraits { request, body: &body };
     let refusal = stage.script().probe_refusal(&stage.part, &asked);
@@ -159,24 +159,24 @@ async fn answer(
     request: RecordedRequest,
     stage: &SharedState,
     events: EventFormat,
-) -> ConnectionFate {
-    let (number, step, spoken) = decide(&connection, &request, stage);
-    let streaming = spoken.as_ref().is_some_and(|(_, streaming)| *streaming);
+) -> ConnectionOutcome {
+    let (number, step, resolved) = decide(&connection, &request, stage);
+    let streaming = resolved.as_ref().is_some_and(|(_, streaming)| *streaming);
     let at = RenderContext {
         request_id: &format!("req_{}_{number}", stage.name),
-        reply: spoken.as_ref().map(|(spoken, _)| spoken),
+        reply: resolved.as_ref().map(|(resolved, _)| resolved),
         streaming,
         keep_alive: request.keep_alive,
         events,
     };
-    let fate = play(connection, &render::render(&step, &at), &step, stage.tempo).await;
-    if matches!(fate, ConnectionFate::Abandoned) {
+    let outcome = play(connection, &render::render(&step, &at), &step, stage.time_scale).await;
+    if matches!(outcome, ConnectionOutcome::Abandoned) {
         if let Some(recorded) = stage.script().recorded.get_mut(number - 1) {
             recorded.aborted_by_client = true;
         }
         stage.changes.send_replace(());
     }
-    fate
+    outcome
 }
 
 /// Sends an answer that is not a scripted reply.
@@ -185,7 +185,7 @@ async fn send(
     step: &ScriptStep,
     stage: &SharedState,
     keep_alive: bool,
-) -> ConnectionFate {
+) -> ConnectionOutcome {
     let at = RenderContext {
         request_id: &format!("req_{}_0", stage.name),
         reply: None,
@@ -193,5 +193,5 @@ async fn send(
         keep_alive,
         events: EventFormat::Sse,
     };
-    play(connection, &render::render(step, &at), step, stage.tempo).await
+    play(connection, &render::render(step, &at), step, stage.time_scale).await
 }

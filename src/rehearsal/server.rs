@@ -67,8 +67,8 @@ impl RehearsalServer {
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         let cwd = options.cwd.as_ref().map(|cwd| cwd.display().to_string()).unwrap_or_default();
-        let tempo = TimeScale(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
-        let stage = Arc::new(SharedState::new(part, tempo, cwd, options.retention));
+        let time_scale = TimeScale(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
+        let stage = Arc::new(SharedState::new(part, time_scale, cwd, options.retention));
         let accepting = tokio::spawn(accept(listener, Arc::clone(&stage)));
         let (scenario, others) = (Arc::clone(scenario), BTreeMap::new());
         Ok(Self { scenario, address, stage, accepting, others })
@@ -164,14 +164,14 @@ impl RehearsalServer {
     }
 
     async fn wait_for<T>(&self, look: impl Fn(&ScriptState) -> Option<T>) -> T {
-        let mut news = self.stage.changes.subscribe();
+        let mut changes = self.stage.changes.subscribe();
         loop {
             let found = look(&self.stage.script());
             if let Some(found) = found {
                 return found;
             }
             // The sender lives as long as `self`.
-            let _ = news.changed().await;
+            let _ = changes.changed().await;
         }
     }
 

@@ -14,7 +14,7 @@ use super::script::{RequestRetention, ScriptState};
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) part: ServerPart,
-    pub(super) tempo: TimeScale,
+    pub(super) time_scale: TimeScale,
     pub(super) cwd: String,
     /// Part of every id, so that ids are unique across servers.
     pub(super) name: String,
@@ -28,12 +28,12 @@ pub(super) struct SharedState {
 impl SharedState {
     pub(super) fn new(
         part: ServerPart,
-        tempo: TimeScale,
+        time_scale: TimeScale,
         cwd: String,
         retention: RequestRetention,
     ) -> Self {
         Self {
-            tempo,
+            time_scale,
             cwd,
             name: uuid::Uuid::new_v4().simple().to_string()[..10].to_owned(),
             start: Instant::now(),

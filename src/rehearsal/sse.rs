@@ -52,7 +52,7 @@ pub(super) struct ReplyContext<'a> {
     pub(super) cwd: &'a str,
     /// Token counts of the request.
     pub(super) asked: Tokens,
-    pub(super) era: SigningKey,
+    pub(super) signing_key: SigningKey,
     pub(super) speed: Option<&'a str>,
 }
 
@@ -64,7 +64,7 @@ impl ResolvedReply {
     pub(super) fn new(reply: &ScriptedReply, given: &ReplyContext<'_>) -> Self {
         let mut content = Vec::new();
         if let Some(text) = &reply.thinking {
-            let signature = sign_thinking(given.model, text, given.era);
+            let signature = sign_thinking(given.model, text, given.signing_key);
             content.push(Speech::Thinking { text: text.clone(), signature });
         }
         if let Some(text) = &reply.text {
@@ -80,22 +80,22 @@ impl ResolvedReply {
                 cut: tool.cut,
             });
         }
-        let ending = if reply.tools.is_empty() { "end_turn" } else { "tool_use" };
-        let said = &reply.usage;
-        let output = said.output_tokens.unwrap_or_else(|| {
+        let usual_reason = if reply.tools.is_empty() { "end_turn" } else { "tool_use" };
+        let scripted = &reply.usage;
+        let output = scripted.output_tokens.unwrap_or_else(|| {
             content.iter().map(Speech::len).sum::<u64>().div_ceil(BYTES_PER_TOKEN).max(1)
         });
         Self {
             id: format!("msg_{}", given.names),
             model: given.model.to_owned(),
-            stop_reason: reply.stop_reason.clone().unwrap_or_else(|| ending.to_owned()),
+            stop_reason: reply.stop_reason.clone().unwrap_or_else(|| usual_reason.to_owned()),
             tokens: Tokens {
-                input: said.input_tokens.unwrap_or(given.asked.input),
+                input: scripted.input_tokens.unwrap_or(given.asked.input),
                 output: output.min(given.asked.output),
-                cache_creation: said
+                cache_creation: scripted
                     .cache_creation_input_tokens
                     .unwrap_or(given.asked.cache_creation),
-                cache_read: said.cache_read_input_tokens.unwrap_or(given.asked.cache_read),
+                cache_read: scripted.cache_read_input_tokens.unwrap_or(given.asked.cache_read),
             },
             content,
             speed: given.speed.map(str::to_owned),
@@ -186,15 +186,15 @@ impl Speech {
 }
 
 /// The reply as a stream, one entry per event.
-pub(super) fn events(spoken: &ResolvedReply, form: ReplyForm) -> Vec<Vec<u8>> {
+pub(super) fn events(resolved: &ResolvedReply, form: ReplyForm) -> Vec<Vec<u8>> {
     let llama = form == ReplyForm::LlamaCpp;
-    let mut message = spoken.message();
+    let mut message = resolved.message();
     message["content"] = json!([]);
     message["stop_reason"] = Value::Null;
-    message["usage"] = spoken.usage(u64::from(!llama));
+    message["usage"] = resolved.usage(u64::from(!llama));
     let mut events = vec![event("message_start", &json!({ "message": message }))];
     let mut stops = Vec::new();
-    for (index, speech) in spoken.content.iter().enumerate() {
+    for (index, speech) in resolved.content.iter().enumerate() {
         let opening = json!({ "index": index, "content_block": speech.opening(form) });
         events.push(event("content_block_start", &opening));
         if index == 0 && !llama {
@@ -209,8 +209,8 @@ pub(super) fn events(spoken: &ResolvedReply, form: ReplyForm) -> Vec<Vec<u8>> {
     }
     events.append(&mut stops);
     let end = json!({
-        "delta": { "stop_reason": spoken.stop_reason, "stop_sequence": null },
-        "usage": { "output_tokens": spoken.tokens.output },
+        "delta": { "stop_reason": resolved.stop_reason, "stop_sequence": null },
+        "usage": { "output_tokens": resolved.tokens.output },
     });
     events.push(event("message_delta", &end));
     events.push(event("message_stop", &json!({})));
@@ -239,10 +239,10 @@ pub(super) enum SigningKey {
 
 /// Signs a thinking block: a client that sends it back must keep its text and its model unchanged.
 /// The signature is valid for all servers, since a session may be resumed.
-pub(super) fn sign_thinking(model: &str, thinking: &str, era: SigningKey) -> String {
+pub(super) fn sign_thinking(model: &str, thinking: &str, signing_key: SigningKey) -> String {
     let words = crc32c::crc32c(thinking.as_bytes());
     let whole = crc32c::crc32c_append(words, model.as_bytes());
-    let mut seal = String::from(match era {
+    let mut seal = String::from(match signing_key {
         SigningKey::First => "rehearsed",
         SigningKey::Second => "rehearsed-anew",
     });

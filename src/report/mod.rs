@@ -20,6 +20,6 @@ pub use session_report::{
     SessionSubject, SpendSummary, TimeSpent, ToolCounts, shortened_prompt,
 };
 pub use timeline::{
-    BarContent, MarkContent, SessionTimeline, SpendPoint, TimelineBar, TimelineLane, TimelineMark,
+    BarContent, MarkContent, SessionTimeline, SpendPoint, TimelineBar, TimelineMark, TimelineRow,
 };
 pub use work_done::{Answer, ChangedFile, FailedCommand, RefusedCall, WorkDone};

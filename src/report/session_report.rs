@@ -244,7 +244,7 @@ impl ConversationChanges {
                 HistoryEvent::Process(_)
                 | HistoryEvent::Message(_)
                 | HistoryEvent::Turn(_)
-                | HistoryEvent::Setback(_)
+                | HistoryEvent::Failure(_)
                 | HistoryEvent::Wait(_)
                 | HistoryEvent::Recovery(_)
                 | HistoryEvent::HistoryChange { .. }

@@ -20,7 +20,7 @@ const POINTS_MAX: usize = 500;
 pub struct SessionTimeline {
     pub length: Duration,
     /// The run's own lane first, then those of sub-agents.
-    pub lanes: Vec<TimelineLane>,
+    pub rows: Vec<TimelineRow>,
     pub marks: Vec<TimelineMark>,
     /// The costs so far, sub-agents included, in the order of time.
     pub spend: Vec<SpendPoint>,
@@ -28,7 +28,7 @@ pub struct SessionTimeline {
 
 /// The bars of the run, or of one of its sub-agents.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TimelineLane {
+pub struct TimelineRow {
     /// The place of the sub-agent among those of the session. `None`: the run itself.
     pub agent: Option<usize>,
     /// Replies of the model, and requests that failed.
@@ -131,25 +131,25 @@ impl SessionTimeline {
     pub fn of(history: &SessionHistory) -> Self {
         let clock = WorkClock::of(history);
         let length = clock.length();
-        let own = TimelineLane::of(&clock, history, None);
+        let own = TimelineRow::of(&clock, history, None);
         let agents = history.agents.iter().enumerate();
         let agents =
-            agents.map(|(place, agent)| TimelineLane::of(&clock, &agent.history, Some(place)));
-        let lanes = [own].into_iter().chain(agents).map(|lane| lane.thinned(length)).collect();
+            agents.map(|(place, agent)| TimelineRow::of(&clock, &agent.history, Some(place)));
+        let rows = [own].into_iter().chain(agents).map(|row| row.thinned(length)).collect();
         let marks = history.items.iter().filter_map(|item| mark(&clock, item)).collect();
-        Self { length, lanes, marks, spend: spend(&clock, history) }
+        Self { length, rows, marks, spend: spend(&clock, history) }
     }
 }
 
-impl TimelineLane {
+impl TimelineRow {
     fn of(clock: &WorkClock, history: &SessionHistory, agent: Option<usize>) -> Self {
-        let mut lane = Self { agent, ..Self::default() };
+        let mut row = Self { agent, ..Self::default() };
         for item in &history.items {
             if let Some(at) = item.at {
-                lane.add(clock, at, &item.event);
+                row.add(clock, at, &item.event);
             }
         }
-        lane
+        row
     }
 
     fn add(&mut self, clock: &WorkClock, at: Timestamp, event: &HistoryEvent) {
@@ -177,10 +177,10 @@ impl TimelineLane {
                 let (class, is_saved) = (record.class.clone(), record.saved);
                 self.recoveries.push(bar(from, at, BarContent::Recovery { class, is_saved }));
             }
-            HistoryEvent::Setback(setback) => {
-                let content = BarContent::FailedRequest { class: setback.class };
-                if setback.took.is_some() {
-                    self.turns.push(bar(moved(at, setback.took, Direction::Back), at, content));
+            HistoryEvent::Failure(failure) => {
+                let content = BarContent::FailedRequest { class: failure.class };
+                if failure.took.is_some() {
+                    self.turns.push(bar(moved(at, failure.took, Direction::Back), at, content));
                 }
             }
             HistoryEvent::Process(_)
@@ -234,7 +234,7 @@ fn mark(clock: &WorkClock, item: &HistoryItem) -> Option<TimelineMark> {
         HistoryEvent::Process(_)
         | HistoryEvent::Message(_)
         | HistoryEvent::Turn(_)
-        | HistoryEvent::Setback(_)
+        | HistoryEvent::Failure(_)
         | HistoryEvent::Wait(_)
         | HistoryEvent::Recovery(_)
         | HistoryEvent::HistoryChange { .. }
@@ -256,7 +256,7 @@ fn spend(clock: &WorkClock, history: &SessionHistory) -> Vec<SpendPoint> {
                 HistoryEvent::Spend(spend) => spend.cost,
                 HistoryEvent::Process(_)
                 | HistoryEvent::Message(_)
-                | HistoryEvent::Setback(_)
+                | HistoryEvent::Failure(_)
                 | HistoryEvent::Wait(_)
                 | HistoryEvent::Recovery(_)
                 | HistoryEvent::ModelSwitch { .. }

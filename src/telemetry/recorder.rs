@@ -251,7 +251,7 @@ impl SpanRecorder {
             | RunEvent::Denied { .. }
             | RunEvent::Hook(_)
             | RunEvent::HookSays { .. }
-            | RunEvent::Remark(_)
+            | RunEvent::Note(_)
             | RunEvent::Warning(_) => {}
         }
     }

@@ -51,8 +51,8 @@ impl Toolbox {
     ) -> Result<Vec<Block>, NotAttached> {
         let base = self.tools.shell.cwd();
         let place = self.tools.places.resolve(path, &base);
-        let (input, deed) = (json!({ "file_path": path }), Access::Read(place.clone()));
-        let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &deed, source);
+        let (input, access) = (json!({ "file_path": path }), Access::Read(place.clone()));
+        let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &access, source);
         judged.map_err(|denial| NotAttached::Refused(denial.to_string()))?;
         let metadata = fs::metadata(&place.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {

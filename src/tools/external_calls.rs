@@ -39,10 +39,10 @@ impl Toolbox {
 
     /// The error message for a call of an external tool that is unavailable.
     pub(super) fn unavailable_message(&self, name: &str) -> Option<String> {
-        let may_be_told = BuiltinTool::named(name).is_none()
+        let may_be_unavailable = BuiltinTool::named(name).is_none()
             && self.may_offer_external(name)
             && self.tools.permissions.external_denial(name).is_none();
-        self.foreign.as_ref().filter(|_| may_be_told)?.unavailable_reason(name)
+        self.foreign.as_ref().filter(|_| may_be_unavailable)?.unavailable_reason(name)
     }
 
     /// Whether an external tool may be offered: a sub-agent may be limited to some, by tool or by
@@ -72,7 +72,7 @@ impl Toolbox {
         &self,
         foreign: &dyn ExternalTools,
         call: &ToolCall,
-        warrant: GrantSource,
+        source: GrantSource,
     ) -> Result<(), ToolRefusal> {
         let permissions = &self.tools.permissions;
         if let Some(why) = permissions.external_denial(&call.name) {
@@ -81,7 +81,7 @@ impl Toolbox {
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
             Permission::Needed { name, reads_only } => {
-                Ok(permissions.check_external(&name, reads_only, warrant)?)
+                Ok(permissions.check_external(&name, reads_only, source)?)
             }
         }
     }
@@ -93,10 +93,11 @@ impl Toolbox {
         call: &ToolCall,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        let (kit, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
+        let (tool_set, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
         let performed = async move {
             let brought = foreign.perform(&call, cancel).await;
-            into_outcome_within(brought, kit.foreign_output_limit, kit.shell.scratch()).await
+            into_outcome_within(brought, tool_set.foreign_output_limit, tool_set.shell.scratch())
+                .await
         };
         run_guarded(&name, performed).await
     }

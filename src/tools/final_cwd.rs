@@ -65,13 +65,13 @@ impl FinalCwd {
         let Self { path, file } = self;
         let looking = async {
             let _ = tokio::fs::remove_file(&path).await;
-            let mut said = Vec::new();
+            let mut bytes = Vec::new();
             // A path and its line end, and one more byte to detect a longer content.
             let most = PATH_BYTES_MAX as u64 + 2;
-            if file.take(most).read_to_end(&mut said).await.is_err() {
+            if file.take(most).read_to_end(&mut bytes).await.is_err() {
                 return CwdReport::Invalid;
             }
-            tokio::task::spawn_blocking(move || parse_folder(said))
+            tokio::task::spawn_blocking(move || parse_folder(bytes))
                 .await
                 .unwrap_or(CwdReport::Invalid)
         };
@@ -80,12 +80,12 @@ impl FinalCwd {
 }
 
 /// Parses the content and checks that the folder exists. Accesses the file system.
-fn parse_folder(mut said: Vec<u8>) -> CwdReport {
-    if said.is_empty() {
+fn parse_folder(mut bytes: Vec<u8>) -> CwdReport {
+    if bytes.is_empty() {
         return CwdReport::Nothing;
     }
-    said.pop_if(|last| *last == b'\n');
-    let folder = PathBuf::from(OsString::from_vec(said));
+    bytes.pop_if(|last| *last == b'\n');
+    let folder = PathBuf::from(OsString::from_vec(bytes));
     if folder.as_os_str().len() > PATH_BYTES_MAX || !folder.is_absolute() || !folder.is_dir() {
         return CwdReport::Invalid;
     }

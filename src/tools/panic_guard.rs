@@ -155,9 +155,9 @@ mod tests {
             let _ = released.recv_timeout(Duration::from_secs(20));
         });
         started.await.unwrap();
-        let ending = tokio::time::timeout(Duration::from_secs(10), end_tasks(tasks)).await;
+        let ended = tokio::time::timeout(Duration::from_secs(10), end_tasks(tasks)).await;
         drop(release);
-        assert!(ending.is_ok(), "the end waited for it");
+        assert!(ended.is_ok(), "the end waited for it");
     }
 
     #[tokio::test]

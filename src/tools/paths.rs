@@ -78,14 +78,14 @@ impl WorkFolders {
     pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
         let joined = file_names::find(&base.join(self.expand(path)));
         let real = resolve(&joined);
-        let standing = if self.contains(&real) {
+        let scope = if self.contains(&real) {
             PathScope::Inside
         } else if self.is_free_to_read(&real) {
             PathScope::Scratch
         } else {
             PathScope::Outside
         };
-        ResolvedPath { written: normalize_lexically(&joined), real, scope: standing }
+        ResolvedPath { written: normalize_lexically(&joined), real, scope: scope }
     }
 
     /// Makes a path absolute, resolved against `base`: `~`, `.` and `..` are removed and links are
@@ -391,9 +391,9 @@ mod tests {
         for other in ["link", "sub", "sub/up/file", "none"] {
             assert!(open_regular(&folder.join(other)).is_err(), "{other}");
         }
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || tell.send(open_regular(&folder.join("pipe")).is_err()));
-        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || sender.send(open_regular(&folder.join("pipe")).is_err()));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true));
     }
 
     #[test]

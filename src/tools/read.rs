@@ -222,9 +222,9 @@ fn show_lines(
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
     let (mut number, mut taken) = (0_u64, 0_u64);
     let mut ends = LineCount::of(reader.fill_buf().map_err(cannot)?);
-    let mut sheet = ShownFile::default();
+    let mut page = ShownFile::default();
     let more = loop {
-        if taken == limit || sheet.shown.len() >= TEXT_BYTES_MAX {
+        if taken == limit || page.shown.len() >= TEXT_BYTES_MAX {
             break reader.fill_buf().is_ok_and(|rest| !rest.is_empty());
         }
         if cancel.is_cancelled() {
@@ -237,7 +237,7 @@ fn show_lines(
                 number += 1;
                 if number >= first {
                     taken += 1;
-                    sheet.take(number, line);
+                    page.take(number, line);
                 }
             }
         }
@@ -245,8 +245,8 @@ fn show_lines(
     if taken == 0 && number > 0 {
         return Err(format!("{path} has only {number} lines").into());
     }
-    sheet.close(number + 1);
-    let mut shown = sheet.shown;
+    page.close(number + 1);
+    let mut shown = page.shown;
     if number == 0 {
         shown.push_str("(the file is empty)");
     }

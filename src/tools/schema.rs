@@ -255,8 +255,8 @@ fn expected(fault: &ValidationError<'_>) -> String {
 fn schema_error(fault: &ValidationError<'_>) -> String {
     let first = alternatives(fault).and_then(|choices| choices.first()?.first()).unwrap_or(fault);
     let found = first.instance().to_string();
-    let told = format!("{} (found: {})", expectation(first), truncated(&found, QUOTE_CHARS_MAX));
-    truncated(&told, VIOLATION_CHARS_MAX).to_string()
+    let message = format!("{} (found: {})", expectation(first), truncated(&found, QUOTE_CHARS_MAX));
+    truncated(&message, VIOLATION_CHARS_MAX).to_string()
 }
 
 /// The violations of each alternative of `anyOf` or `oneOf`.

@@ -372,8 +372,8 @@ impl ShellSession {
     }
 
     /// Keeps the folder in which the command ended, unless the run may not work there.
-    fn update_cwd(&self, told: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
-        match told {
+    fn update_cwd(&self, reported: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
+        match reported {
             CwdReport::Nothing => {}
             CwdReport::Folder(there) if there == self.cwd() => {}
             CwdReport::Folder(there) if places.contains(&there) => self.set_cwd(there),

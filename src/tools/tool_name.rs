@@ -45,8 +45,8 @@ pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
         return ToolName::Known;
     }
     let small = name.to_lowercase();
-    let mut told = BuiltinTool::ALL.map(BuiltinTool::name).into_iter().chain(["Agent", "Task"]);
-    if let Some(tool) = told.find(|tool| wildcard(&small, &tool.to_lowercase())) {
+    let mut names = BuiltinTool::ALL.map(BuiltinTool::name).into_iter().chain(["Agent", "Task"]);
+    if let Some(tool) = names.find(|tool| wildcard(&small, &tool.to_lowercase())) {
         return ToolName::Misspelled(tool.to_owned());
     }
     let rest = small.strip_prefix("mcp").and_then(|_| name.get("mcp".len()..));

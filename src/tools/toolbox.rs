@@ -112,10 +112,11 @@ impl Toolbox {
             max: settings.bash_timeout_max,
             background: settings.background_lifetime,
         };
-        let told = |tool: &BuiltinTool| tool.define(&times, sandbox.model_description().as_deref());
+        let define =
+            |tool: &BuiltinTool| tool.define(&times, sandbox.model_description().as_deref());
         let there = |tool: &&BuiltinTool| settings.has_service_of(**tool);
         let left = not_removed_by_rules(&offered, &permissions);
-        let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
+        let definitions = left.iter().filter(there).map(define).chain(demands.define()).collect();
         let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);
         let web = WebFetcher::from_settings(settings, &scratch)?;
         let shell = ShellSession::new(ShellParts {
@@ -131,7 +132,7 @@ impl Toolbox {
             sandbox,
             background: background_tasks(settings),
         });
-        let kit = ToolSet {
+        let tool_set = ToolSet {
             offered,
             permissions,
             places,
@@ -149,7 +150,7 @@ impl Toolbox {
         Ok(Self {
             definitions,
             mask,
-            tools: Arc::new(kit),
+            tools: Arc::new(tool_set),
             foreign: None,
             only_foreign: Vec::new(),
             settings: settings.clone(),
@@ -210,7 +211,7 @@ impl Toolbox {
     pub fn admit_with_source(
         &self,
         call: &ToolCall,
-        warrant: GrantSource,
+        source: GrantSource,
     ) -> Result<(), ToolRefusal> {
         // An answer is validated when it is stored; validating it here would not be counted.
         if self.tools.acceptance.answers_of(&call.name).is_some() {
@@ -220,12 +221,12 @@ impl Toolbox {
             return self.admit_agent(call);
         }
         if let Some(foreign) = self.source_of(&call.name) {
-            return self.admit_external(foreign.as_ref(), call, warrant);
+            return self.admit_external(foreign.as_ref(), call, source);
         }
         if let Some(why) = self.unavailable_message(&call.name) {
             return Err(ToolRefusal::invalid(why));
         }
-        self.tools.admit(call, warrant).map(drop)
+        self.tools.admit(call, source).map(drop)
     }
 
     /// The same call with symbolic links in its path resolved, if there are any.
@@ -254,16 +255,19 @@ impl Toolbox {
     pub async fn run_with_source(
         &self,
         call: &ToolCall,
-        warrant: GrantSource,
+        source: GrantSource,
         cancel: CancellationToken,
     ) -> ToolOutcome {
         if let Some(foreign) = self.source_of(&call.name) {
             return self.redacted(self.run_external(Arc::clone(foreign), call, cancel).await);
         }
-        let (kit, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
+        let (tool_set, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
         let outcome =
-            run_guarded(&name, async move { kit.recheck_and_run(&call, warrant, cancel).await })
-                .await;
+            run_guarded(
+                &name,
+                async move { tool_set.recheck_and_run(&call, source, cancel).await },
+            )
+            .await;
         self.redacted(outcome)
     }
 
@@ -282,11 +286,11 @@ impl Toolbox {
 
 impl ToolSet {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    fn admit(&self, call: &ToolCall, warrant: GrantSource) -> Result<ValidatedCall, ToolRefusal> {
-        let judge = |tool: BuiltinTool, deed: &Access<'_>| {
-            self.permissions.check_call(tool, &call.input, deed, warrant)
+    fn admit(&self, call: &ToolCall, source: GrantSource) -> Result<ValidatedCall, ToolRefusal> {
+        let check_permission = |tool: BuiltinTool, access: &Access<'_>| {
+            self.permissions.check_call(tool, &call.input, access, source)
         };
-        self.validate(call, &judge)
+        self.validate(call, &check_permission)
     }
 
     /// The access that a search of the web requests.
@@ -315,17 +319,17 @@ impl ToolSet {
     }
 
     fn rule_covers(&self, rule: &str, call: &ToolCall) -> bool {
-        let judge = |tool: BuiltinTool, deed: &Access<'_>| {
-            self.permissions.check_against_rule(rule, tool, &call.input, deed)
+        let check_permission = |tool: BuiltinTool, access: &Access<'_>| {
+            self.permissions.check_against_rule(rule, tool, &call.input, access)
         };
-        self.validate(call, &judge).is_err()
+        self.validate(call, &check_permission).is_err()
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn validate(
         &self,
         call: &ToolCall,
-        judge: PermissionCheck<'_>,
+        check_permission: PermissionCheck<'_>,
     ) -> Result<ValidatedCall, ToolRefusal> {
         let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool))
         else {
@@ -339,7 +343,7 @@ impl ToolSet {
         let cwd = self.shell.cwd();
         let place = self.place(&request, &cwd);
         let find = |path: &str, base: &Path| self.places.resolve(path, base);
-        let deed = match (&request, &place) {
+        let access = match (&request, &place) {
             (ToolRequest::Bash(bash), _) => {
                 Access::Command { command: &bash.command, cwd: &cwd, resolve: &find }
             }
@@ -361,7 +365,7 @@ impl ToolSet {
                 _,
             ) => Access::Nothing,
         };
-        let confinement = judge(tool, &deed)?;
+        let confinement = check_permission(tool, &access)?;
         Ok(ValidatedCall { request, notes, place, confinement })
     }
 
@@ -409,14 +413,14 @@ impl ToolSet {
     async fn recheck_and_run(
         self: Arc<Self>,
         call: &ToolCall,
-        warrant: GrantSource,
+        source: GrantSource,
         cancel: CancellationToken,
     ) -> ToolOutcome {
         if let Some(answers) = self.acceptance.answers_of(&call.name) {
             let input = call.input.clone();
             return run_read(cancel, move |stop| answers.validate_and_store(&input, stop)).await;
         }
-        let valid = match self.admit(call, warrant) {
+        let valid = match self.admit(call, source) {
             Ok(valid) => valid,
             Err(refusal) => return refusal.into_outcome(),
         };
@@ -495,7 +499,7 @@ impl ToolSet {
             Confinement::SandboxReading => return CommandScope::Reading,
             Confinement::Plain { named, changed, may_move } => (named, changed, may_move),
         };
-        let kit = Arc::clone(self);
+        let tool_set = Arc::clone(self);
         let folders = self.places.readable_folders();
         let hides_some = folders.iter().chain(&named).any(|folder| {
             let place = ResolvedPath {
@@ -521,7 +525,7 @@ impl ToolSet {
             changed,
             may_move,
             hides: hides_some.then(|| -> Hides {
-                Arc::new(move |path| kit.permissions.hides(BuiltinTool::Read, path))
+                Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path))
             }),
             path,
         })

@@ -29,7 +29,7 @@ async fn an_overload_is_waited_out_with_a_heartbeat_each_minute() {
     assert_eq!(pauses.len(), 2);
     // Up to a quarter of jitter.
     assert!(pauses.iter().all(|pause| (8 * MINUTE..=10 * MINUTE).contains(pause)), "{pauses:?}");
-    let waited = ended.outcome.tally.recovery.totals().waited;
+    let waited = ended.outcome.stats.recovery.totals().waited;
     let all: Duration = pauses.iter().sum();
     assert!(waited.abs_diff(all) < SECOND, "{waited:?} of {all:?}");
     let beats = ended.heartbeats("retry after server_overload");
@@ -91,7 +91,7 @@ async fn a_broken_stream_leaves_nothing_behind_and_the_next_reply_counts() {
     ]);
     let ended = run.run().await;
     assert_eq!(ended.outcome.reason, StopReason::Completed);
-    assert_eq!((ended.outcome.tally.turns, ended.outcome.tally.tools.calls), (2, 1));
+    assert_eq!((ended.outcome.stats.turns, ended.outcome.stats.tools.calls), (2, 1));
     let replies = ended.events.iter().filter_map(|event| {
         if let ObservedEvent::Assistant(blocks) = event {
             Some(format!("{blocks:?}"))

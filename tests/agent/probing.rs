@@ -113,14 +113,14 @@ async fn capacity_probes_end_a_wait_before_the_backoff_does() {
         assert!(probe["tools"].is_null() && probe["system"].is_null(), "{probe}");
         assert_eq!(probe["model"], seen[0].1["model"]);
     }
-    let totals = played.ending.tally.recovery.totals();
+    let totals = played.ending.stats.recovery.totals();
     assert_eq!((totals.requests, totals.probes), (7, 5), "each request on the wire is counted");
     assert_eq!(totals.strategies.of("early_return"), 1);
     let probes_cost = totals.probes_cost.total().expect("a price is known");
     assert!(probes_cost > Money::ZERO, "the answered one is paid for");
     assert!(probes_cost < played.ending.spent);
-    assert_eq!(played.ending.tally.usage.input_tokens, 20, "usage has both answers");
-    let episode = played.ending.tally.recovery.records().next().expect("a recovery");
+    assert_eq!(played.ending.stats.usage.input_tokens, 20, "usage has both answers");
+    let episode = played.ending.stats.recovery.records().next().expect("a recovery");
     assert!(episode.saved && episode.cost == probes_cost, "{episode:?}");
     let announced = |said: &&ObservedEvent| matches!(said, ObservedEvent::WaitBegins(_));
     assert!(played.said.iter().filter(announced).count() <= 2, "{:?}", played.trace());

@@ -54,7 +54,7 @@ async fn observer_sees_each_wait_start_and_end_once() {
         |said| matches!(said, ObservedEvent::Heartbeat(what) if what.starts_with("retry after")),
     );
     assert!(beats >= 4, "a wait of 300 ms has pieces of 60 ms: {beats}");
-    let announced: Duration = played.ending.tally.recovery.totals().waited;
+    let announced: Duration = played.ending.stats.recovery.totals().waited;
     assert!(
         announced >= Duration::from_millis(300 * 2 + 600),
         "waits are summed up: {announced:?}"

@@ -81,7 +81,7 @@ impl ObservedEvent {
             RunEvent::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
             RunEvent::Denied { tool, .. } => Self::Denied(tool.clone()),
             RunEvent::HookSays { text, .. } => Self::HookSays(text.clone()),
-            RunEvent::Remark(_) => return None,
+            RunEvent::Note(_) => return None,
             RunEvent::Warning(text) => Self::Warning(text.clone()),
         })
     }
@@ -220,7 +220,7 @@ impl FinishedRun {
     #[track_caller]
     pub(super) fn assert_no_warnings_or_repairs(&self) {
         assert_eq!(self.server.violations(), [""; 0]);
-        assert_eq!(self.ending.tally.repairs, 0, "{:?}", self.trace());
+        assert_eq!(self.ending.stats.repairs, 0, "{:?}", self.trace());
         assert!(
             !self.said.iter().any(|said| matches!(said, ObservedEvent::Warning(_))),
             "{:?}",

@@ -8,8 +8,8 @@ use std::time::Duration;
 use outlast::agent::{self, InterruptSender, RunOutcome, Setup, Transport, TransportFuture};
 use outlast::model::{Counts, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
 use outlast::recovery::{
-    FailureStage, Fault, FaultKind, ModelCall, OptionalField, RetryAfter, RetryAfterSource,
-    Standing,
+    EndpointStatus, FailureStage, Fault, FaultKind, ModelCall, OptionalField, RetryAfter,
+    RetryAfterSource,
 };
 use outlast::transcript::{Block, Usage, violations};
 use serde_json::Value;
@@ -136,8 +136,8 @@ impl Transport for ScriptedTransport {
         Box::pin(ready(()))
     }
 
-    fn standing(&self) -> Standing {
-        Standing::Proven
+    fn endpoint_status(&self) -> EndpointStatus {
+        EndpointStatus::Proven
     }
 
     fn host(&self) -> String {

@@ -232,7 +232,7 @@ async fn unknown_tools_and_invalid_tool_input_are_reported_to_the_model() {
     assert!(results.iter().all(|(is_error, _)| *is_error), "{results:?}");
     assert!(results[0].1.contains("No such tool available: Teleport"), "{results:?}");
     assert!(results[1].1.contains("file_path"), "{results:?}");
-    assert_eq!(played.ending.tally.tools.failed, 2);
+    assert_eq!(played.ending.stats.tools.failed, 2);
     played.assert_no_warnings_or_repairs();
 }
 

@@ -121,7 +121,7 @@ async fn an_agent_definition_can_narrow_permissions_but_never_widen_them() {
         .reply("Done.");
     let played = play(plans, script).run().await;
     assert!(!played.folder.path().join("new.txt").exists(), "it only plans");
-    assert_eq!(played.ending.tally.denials.len(), 1, "and the run says what was denied");
+    assert_eq!(played.ending.stats.denials.len(), 1, "and the run says what was denied");
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn a_read_only_tool_starts_while_the_reply_still_streams() {
     leases.let_reader_through(0).await;
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigterm));
-    assert_eq!(played.ending.tally.tools.calls, 0, "nothing of a torn reply counts");
+    assert_eq!(played.ending.stats.tools.calls, 0, "nothing of a torn reply counts");
     assert!(!played.said.iter().any(|said| matches!(said, ObservedEvent::Assistant(_))));
 }
 
@@ -191,7 +191,7 @@ async fn an_early_tool_runs_once_even_if_its_id_is_renamed() {
         .id("call_0")
         .tool("Grep", search("file00"))
         .id("call_0")
-        .pace(None, Duration::from_millis(500))
+        .timing(None, Duration::from_millis(500))
         .reply("Done.");
     let play = RunFixture::of(scenario);
     let mut leases = FileLeases::on(play.folder.path(), &names(1));
@@ -224,7 +224,7 @@ async fn an_early_tool_result_of_a_broken_reply_is_discarded() {
     leases.release(0);
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
-    assert_eq!(played.ending.tally.tools.calls, 1);
+    assert_eq!(played.ending.stats.tools.calls, 1);
     assert_eq!(played.results().len(), 1);
     played.assert_no_warnings_or_repairs();
 }
@@ -265,5 +265,5 @@ async fn an_interrupt_keeps_finished_tool_results_and_fills_in_the_others() {
     assert_eq!(results[1], (true, "Interrupted by user".to_owned()));
     assert_eq!(results[2], (true, "Interrupted by user".to_owned()));
     assert!(!played.folder.path().join("log").exists());
-    assert_eq!(played.ending.tally.tools.abandoned, 2);
+    assert_eq!(played.ending.stats.tools.abandoned, 2);
 }

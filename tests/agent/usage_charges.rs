@@ -88,7 +88,7 @@ async fn a_broken_attempt_is_charged_for_the_received_part() {
     let input = dollars(2.0 * 500.0 * 2e-6);
     assert!(unsettled > input && unsettled < input + dollars(0.01), "{unsettled}");
     assert_eq!(played.ending.spent, unsettled + dollars(0.003));
-    let parts: Vec<_> = played.ending.tally.by_model.iter().map(|model| model.cost).collect();
+    let parts: Vec<_> = played.ending.stats.by_model.iter().map(|model| model.cost).collect();
     assert_eq!(parts, [Some(played.ending.spent)]);
 }
 
@@ -107,7 +107,7 @@ async fn impossible_usage_counts_are_clamped_and_reported_once() {
         let played = play.run().await;
         assert_eq!(played.ending.reason, StopReason::Completed, "{input}, {output}");
         assert!(played.ending.spent < dollars(1.0), "{}", played.ending.spent);
-        assert_eq!(played.ending.tally.clamped, 3);
+        assert_eq!(played.ending.stats.clamped, 3);
         let warned = |said: &&ObservedEvent| matches!(said, ObservedEvent::Warning(text) if text.contains("impos"));
         assert_eq!(played.said.iter().filter(warned).count(), 1, "{:?}", played.trace());
     }

@@ -386,10 +386,10 @@ fn slash_commands_are_named_by_folder_and_file_name() {
         .map(|name| library.warnings.iter().any(|line| line.contains(name)))
         .to_vec();
     assert_eq!((told, library.warnings.len()), (vec![true, true], 2), "{:?}", library.warnings);
-    let briefing = library.briefing().expect("there are skills");
+    let instructions = library.instructions().expect("there are skills");
     let file = home.path("config/skills/pdf/SKILL.md").display().to_string();
-    assert!(briefing.contains(&format!("- pdf: For PDFs ({file})")), "{briefing}");
-    assert!(!briefing.contains("asked"), "{briefing}");
+    assert!(instructions.contains(&format!("- pdf: For PDFs ({file})")), "{instructions}");
+    assert!(!instructions.contains("asked"), "{instructions}");
 }
 
 #[test]
@@ -399,6 +399,9 @@ fn the_list_of_skills_is_short_however_many_there_are() {
         let text = format!("---\ndescription: {}\n---\nDo", "word ".repeat(1_000));
         home.write(&format!("config/skills/s{number}/SKILL.md"), text);
     }
-    let briefing = home.read().briefing().expect("there are skills");
-    assert!(briefing.len() < 9_000 && briefing.contains("more, in the folders"), "{briefing}");
+    let instructions = home.read().instructions().expect("there are skills");
+    assert!(
+        instructions.len() < 9_000 && instructions.contains("more, in the folders"),
+        "{instructions}"
+    );
 }

@@ -10,7 +10,7 @@ use outlast::rehearsal::Scenario;
 use outlast::tools::{Acceptance, Requirement, RequirementReport};
 
 use super::binary_fixture::BinaryFixture;
-use super::results::{ending, object};
+use super::results::{object, outcome};
 use super::settings::resolve;
 use crate::support::{RunBuilder, serve};
 
@@ -99,7 +99,7 @@ fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&st
     };
     let acceptance = Acceptance { requirement: Some(requirement), ..Acceptance::default() };
     let reason = if passed { StopReason::Completed } else { StopReason::MaxTurns };
-    RunOutcome { acceptance, ..ending(reason) }
+    RunOutcome { acceptance, ..outcome(reason) }
 }
 
 #[test]

@@ -81,8 +81,8 @@ fn two_overloads() -> RecoveryLog {
     ])
 }
 
-pub(super) fn ending(reason: StopReason) -> RunOutcome {
-    let tally = RunStats {
+pub(super) fn outcome(reason: StopReason) -> RunOutcome {
+    let stats = RunStats {
         turns: 3,
         duration: Duration::from_millis(65_432),
         api_duration: Duration::from_millis(9_876),
@@ -113,7 +113,7 @@ pub(super) fn ending(reason: StopReason) -> RunOutcome {
         retry_at: None,
         text: "Fixed the parser; all 12 tests pass.".to_owned(),
         stop_reason: Some("end_turn".to_owned()),
-        tally,
+        stats,
         spent: dollars(0.0123),
         unsettled: Money::ZERO,
         cost_before: Money::ZERO,
@@ -152,7 +152,7 @@ fn by_hook(reason: StopReason) -> RunOutcome {
             why,
             log,
         },
-        ..ending(reason)
+        ..outcome(reason)
     }
 }
 
@@ -162,7 +162,7 @@ fn failed(class: ErrorClass, fault: Fault) -> RunOutcome {
         fault: Some(fault),
         text: String::new(),
         stop_reason: None,
-        ..ending(StopReason::ModelError(class))
+        ..outcome(StopReason::ModelError(class))
     }
 }
 
@@ -181,9 +181,9 @@ pub(super) fn fenced() -> SandboxState {
     }
 }
 
-pub(super) fn object(ending: &RunOutcome) -> Value {
+pub(super) fn object(outcome: &RunOutcome) -> Value {
     ResultReport {
-        ending,
+        outcome,
         session_id: "0190a1b2-0000-7000-8000-000000000001",
         uuid: "00000000-0000-4000-8000-000000000002",
         now: &now(),
@@ -199,44 +199,44 @@ pub(super) fn object(ending: &RunOutcome) -> Value {
 
 fn limits() -> Vec<(&'static str, RunOutcome)> {
     vec![
-        ("completed", ending(StopReason::Completed)),
+        ("completed", outcome(StopReason::Completed)),
         (
             "completed-without-journal",
             RunOutcome {
                 journal: JournalHealth::Lost("no space left on device".to_owned()),
-                ..ending(StopReason::Completed)
+                ..outcome(StopReason::Completed)
             },
         ),
-        ("max-turns", ending(StopReason::MaxTurns)),
+        ("max-turns", outcome(StopReason::MaxTurns)),
         (
             "max-budget",
             RunOutcome {
                 budget: Some(dollars(0.02)),
                 spent: dollars(0.0163),
                 unsettled: dollars(0.004),
-                ..ending(StopReason::MaxBudgetUsd)
+                ..outcome(StopReason::MaxBudgetUsd)
             },
         ),
-        ("deadline", ending(StopReason::Deadline)),
+        ("deadline", outcome(StopReason::Deadline)),
         ("hook-stopped", by_hook(StopReason::HookStopped)),
         ("stop-hook-blocked", by_hook(StopReason::StopHookBlocked)),
-        ("max-output-tokens", ending(StopReason::MaxOutputTokens)),
-        ("refusal", ending(StopReason::Refusal)),
-        ("sigint-while-streaming", ending(StopReason::AbortedStreaming(Interrupt::Sigint))),
-        ("sigterm-while-tools-ran", ending(StopReason::AbortedTools(Interrupt::Sigterm))),
-        ("stdout-closed", ending(StopReason::AbortedStreaming(Interrupt::StdoutClosed))),
+        ("max-output-tokens", outcome(StopReason::MaxOutputTokens)),
+        ("refusal", outcome(StopReason::Refusal)),
+        ("sigint-while-streaming", outcome(StopReason::AbortedStreaming(Interrupt::Sigint))),
+        ("sigterm-while-tools-ran", outcome(StopReason::AbortedTools(Interrupt::Sigterm))),
+        ("stdout-closed", outcome(StopReason::AbortedStreaming(Interrupt::StdoutClosed))),
         (
             "internal-error",
             RunOutcome {
                 broken: Some("index out of bounds (src/agent/run.rs:10)".to_owned()),
-                ..ending(StopReason::InternalError)
+                ..outcome(StopReason::InternalError)
             },
         ),
         (
             "output-failed",
             RunOutcome {
                 broken: Some("the result file r.json could not be written: disk full".to_owned()),
-                ..ending(StopReason::OutputFailed)
+                ..outcome(StopReason::OutputFailed)
             },
         ),
     ]
@@ -270,7 +270,7 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
             RunOutcome {
                 error_class: Some(ErrorClass::PromptTooLong),
                 fault: Some(refusal(400, "prompt is too long: 210000 tokens > 200000 maximum")),
-                ..ending(StopReason::PromptTooLong)
+                ..outcome(StopReason::PromptTooLong)
             },
         ),
         (
@@ -278,17 +278,17 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
             RunOutcome {
                 error_class: Some(ErrorClass::PdfTooLarge),
                 fault: Some(refusal(400, "The PDF is too large: a maximum of 100 pages")),
-                ..ending(StopReason::ImageError)
+                ..outcome(StopReason::ImageError)
             },
         ),
-        ("empty-response", ending(StopReason::EmptyResponse)),
+        ("empty-response", outcome(StopReason::EmptyResponse)),
     ]
 }
 
 #[test]
 fn results_match_the_golden_files() {
-    for (name, ending) in limits().into_iter().chain(failures()) {
-        let pretty = serde_json::to_string_pretty(&object(&ending)).unwrap() + "\n";
+    for (name, outcome) in limits().into_iter().chain(failures()) {
+        let pretty = serde_json::to_string_pretty(&object(&outcome)).unwrap() + "\n";
         golden::compare(&format!("tests/cli/golden/results/{name}.json"), &pretty);
     }
     let error = UsageError::new("unknown flag --max-turn; did you mean --max-turns?");
@@ -300,7 +300,7 @@ fn results_match_the_golden_files() {
 #[test]
 fn exit_code_subtype_and_is_error_agree_for_every_outcome() {
     for reason in StopReason::all() {
-        let object = object(&ending(reason));
+        let object = object(&outcome(reason));
         let success = object["subtype"] == "success";
         assert_eq!(success, object["is_error"] == false, "{reason:?}");
         assert_eq!(success, object["exit_code"] == 0, "{reason:?}");
@@ -317,9 +317,9 @@ fn a_lost_recovery_names_the_failure_that_ended_it() {
     let overload = Event::Failed(Failure::of(ErrorClass::ServerOverload));
     let interrupted = Event::Interrupted(Interrupt::Sigterm);
     let script = [(0, Event::Begin), (0, WEIGHED), (1_000, overload), (1_200, interrupted)];
-    let mut ending = ending(StopReason::AbortedStreaming(Interrupt::Sigterm));
-    ending.tally.recovery = recoveries(&script);
-    let recovery = &object(&ending)["recovery"];
+    let mut outcome = outcome(StopReason::AbortedStreaming(Interrupt::Sigterm));
+    outcome.stats.recovery = recoveries(&script);
+    let recovery = &object(&outcome)["recovery"];
     assert_eq!((&recovery["saved"], &recovery["lost"]), (&json!(0), &json!(1)));
     let record = &recovery["records"][0];
     assert_eq!(
@@ -341,7 +341,7 @@ fn a_deadline_within_an_outage_advises_about_the_service() {
 
 #[test]
 fn partial_work_is_kept_when_a_limit_ends_the_run() {
-    let object = object(&ending(StopReason::MaxTurns));
+    let object = object(&outcome(StopReason::MaxTurns));
     assert_eq!(object["partial_result"], "Fixed the parser; all 12 tests pass.");
     let id = "0190a1b2-0000-7000-8000-000000000001";
     assert_eq!(object["resume"]["command"], format!("outlast -C /work --resume {id}"));
@@ -351,21 +351,21 @@ fn partial_work_is_kept_when_a_limit_ends_the_run() {
 fn a_session_that_was_not_saved_is_not_offered_for_resumption() {
     let lost = JournalHealth::Lost("disk full".to_owned());
     for journal in [JournalHealth::Off, lost] {
-        let ending = RunOutcome { journal, ..ending(StopReason::MaxTurns) };
-        assert_eq!(object(&ending)["resume"], Value::Null);
+        let outcome = RunOutcome { journal, ..outcome(StopReason::MaxTurns) };
+        assert_eq!(object(&outcome)["resume"], Value::Null);
     }
 }
 
 #[test]
 fn denials_are_listed_in_full() {
-    let mut ending = ending(StopReason::Completed);
-    ending.tally.denials = vec![Denial {
+    let mut outcome = outcome(StopReason::Completed);
+    outcome.stats.denials = vec![Denial {
         tool_name: "Bash".to_owned(),
         tool_use_id: "toolu_1".to_owned(),
         tool_input: json!({ "command": "git push" }),
         reason: "no rule allows it".to_owned(),
     }];
-    let denial = &object(&ending)["permission_denials"][0];
+    let denial = &object(&outcome)["permission_denials"][0];
     assert_eq!(denial["tool_input"]["command"], "git push");
     assert_eq!(denial["reason"], "no rule allows it");
 }
@@ -394,7 +394,7 @@ fn an_error_quotes_the_service_message_request_id_and_time() {
 
 #[test]
 fn an_error_counts_only_the_attempts_that_were_made() {
-    let explained = |ending: &RunOutcome| advice::explain(ending, &now(), "an-id").join(" ");
+    let explained = |outcome: &RunOutcome| advice::explain(outcome, &now(), "an-id").join(" ");
     let fault = || refusal(500, "Internal server error");
     let once = failed(ErrorClass::ServerError, fault());
     assert!(explained(&once).starts_with("the service failed (HTTP 500"), "{}", explained(&once));
@@ -405,7 +405,7 @@ fn an_error_counts_only_the_attempts_that_were_made() {
     let stopped =
         Failure { retry_hint: Some(RetryHint::Stop), ..Failure::of(ErrorClass::ServerError) };
     let mut twice = once;
-    twice.tally.recovery = recoveries(&[
+    twice.stats.recovery = recoveries(&[
         (0, Event::Begin),
         (0, WEIGHED),
         (1_000, broke),

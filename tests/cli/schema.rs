@@ -8,7 +8,7 @@ use outlast::tools::Acceptance;
 use serde_json::{Value, json};
 
 use super::binary_fixture::BinaryFixture;
-use super::results::{ending, object};
+use super::results::{object, outcome};
 use super::settings::resolve;
 use crate::support::{RunBuilder, serve};
 
@@ -167,7 +167,7 @@ fn answered(reason: StopReason, answer: Option<Value>, attempts: Option<u32>) ->
         schema_attempts: attempts,
         ..Acceptance::default()
     };
-    RunOutcome { acceptance, ..ending(reason) }
+    RunOutcome { acceptance, ..outcome(reason) }
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_run_that_failed_has_no_structured_output() {
 
 #[test]
 fn without_a_schema_the_result_has_no_schema_fields() {
-    let result = object(&ending(StopReason::Completed));
+    let result = object(&outcome(StopReason::Completed));
     assert_eq!(result["result"], "Fixed the parser; all 12 tests pass.");
     for name in ["structured_output", "schema_attempts", "requirement"] {
         assert_eq!(result.get(name), None, "{result}");

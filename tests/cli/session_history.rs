@@ -68,7 +68,7 @@ async fn a_history_has_waits_setbacks_and_the_change_of_the_model() {
             waits += 1;
             assert_eq!((class, retry), (ErrorClass::ServerOverload, waits));
             assert!(wait.waited >= Some(wait.planned), "{wait:?}");
-        } else if let HistoryEvent::Setback(setback) = &item.event {
+        } else if let HistoryEvent::Failure(setback) = &item.event {
             assert_eq!(setback.class, ErrorClass::ServerOverload.name());
             plans.push(setback.plan);
         } else if let HistoryEvent::ModelSwitch { from, to } = &item.event {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast::cli::prompt::{AddedInput, GatheredPrompt, Unused, Waited, gather};
 use outlast::cli::settings::PromptSource;
 use outlast::cli::stdin::{
-    ANCESTOR_GRACE, HIDDEN_GRACE, Need, ReadPlan, StdinKind, StdinWish, plan,
+    ANCESTOR_GRACE, HIDDEN_GRACE, Need, ReadPlan, StdinKind, StdinMode, plan,
 };
 use outlast::process::PipeWriters;
 use tokio::sync::mpsc;
@@ -23,7 +23,7 @@ fn source(argument: Option<&str>) -> PromptSource {
     PromptSource {
         images: Vec::new(),
         argument: argument.map(ToOwned::to_owned),
-        stdin: StdinWish::Auto,
+        stdin: StdinMode::Auto,
         may_be_empty: false,
         patience: PATIENCE,
     }
@@ -47,12 +47,12 @@ fn stdin_is_awaited_where_it_is_meant_for_this_run() {
         (StdinKind::Other, ReadPlan::IfWithin(HIDDEN_GRACE), ReadPlan::ToEnd),
     ];
     for (kind, optional, required) in kinds {
-        assert_eq!(plan(kind, StdinWish::Auto, Need::Optional), optional, "{kind:?}");
-        assert_eq!(plan(kind, StdinWish::Auto, Need::Required), required, "{kind:?}");
+        assert_eq!(plan(kind, StdinMode::Auto, Need::Optional), optional, "{kind:?}");
+        assert_eq!(plan(kind, StdinMode::Auto, Need::Required), required, "{kind:?}");
         for need in [Need::Optional, Need::Required] {
-            assert_eq!(plan(kind, StdinWish::Insist, need), required, "{kind:?} {need:?}");
+            assert_eq!(plan(kind, StdinMode::Insist, need), required, "{kind:?} {need:?}");
         }
-        let refuse = StdinWish::Refuse;
+        let refuse = StdinMode::Refuse;
         assert_eq!(plan(kind, refuse, Need::Optional), ReadPlan::Leave, "{kind:?}");
         assert_eq!(plan(kind, refuse, Need::Required), ReadPlan::Unavailable, "{kind:?}");
     }
@@ -204,9 +204,9 @@ async fn ignored_stdin_is_not_opened_and_reported_only_if_it_has_data() {
         assert_eq!(gathered.unwrap(), unread("hi", unused));
     }
     for (stdin, part) in [
-        (StdinWish::Auto, "there is no prompt; give"),
-        (StdinWish::Insist, "a terminal"),
-        (StdinWish::Refuse, "--no-stdin"),
+        (StdinMode::Auto, "there is no prompt; give"),
+        (StdinMode::Insist, "a terminal"),
+        (StdinMode::Refuse, "--no-stdin"),
     ] {
         let source = PromptSource { stdin, ..source(None) };
         let error = gather(&source, ReadPlan::Unavailable, never, HEARTBEAT, |_| {}).await;

@@ -80,8 +80,8 @@ async fn messages(partial: bool, events: &[RunEvent]) -> Vec<Value> {
 
 /// An overload that was waited out.
 pub(super) fn saved() -> RecoveryRecord {
-    let ending = super::results::ending(StopReason::Completed);
-    ending.tally.recovery.records().next().cloned().expect("there was one")
+    let outcome = super::results::outcome(StopReason::Completed);
+    outcome.stats.recovery.records().next().cloned().expect("there was one")
 }
 
 fn reply() -> Message {

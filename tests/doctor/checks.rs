@@ -30,7 +30,7 @@ fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
 }
 
-fn scene(pairs: &[(&str, &str)]) -> DoctorContext {
+fn context(pairs: &[(&str, &str)]) -> DoctorContext {
     DoctorContext {
         version: "1.2.3",
         commit: "abc",
@@ -81,7 +81,7 @@ fn doctor_reports_which_outlast_is_first_on_path() {
             .collect(),
         writable,
     };
-    let judge = |facts: &Installation| installation::check_installation(&scene(&[]), facts);
+    let judge = |facts: &Installation| installation::check_installation(&context(&[]), facts);
     is_fine(&judge(&install(&["/a/outlast"], true)));
     has_single_finding(
         &judge(&install(&[], true)),
@@ -404,7 +404,7 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
             ..known(&[("PATH", "/usr/bin:/bin")])
         };
         let tried = tried.map(|(status, why)| TriedServer {
-            standing: ServerReport {
+            report: ServerReport {
                 name: "s".into(),
                 status,
                 why: why.map(Into::into),
@@ -412,7 +412,7 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
             },
             tools: 3,
         });
-        servers::check_servers(&known, &scene(&[]), tried.as_slice(), None)
+        servers::check_servers(&known, &context(&[]), tried.as_slice(), None)
     };
     let program = |path: &str| ServerTransport::Program(path.to_owned());
     let far = || ServerTransport::Address("https://h".to_owned());
@@ -444,7 +444,7 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
     let left_out =
         ResolvedConfig { bad_servers: vec!["F: no good".into()], ..ResolvedConfig::default() };
     has_single_finding(
-        &servers::check_servers(&left_out, &scene(&[]), &[], None),
+        &servers::check_servers(&left_out, &context(&[]), &[], None),
         Severity::Problem,
         &["F: no good"],
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast::hooks::HookFailureKind::{self, Crash, HostClosed, InvalidOutput, Missing, TimedOut};
 use outlast::hooks::{
-    HookDecision, HookEnvironment, HookEvent, HookOccasion, HookPermission, Hooks, callbacks,
+    HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, Hooks, callbacks,
 };
 use outlast::types::{HostChannel, HostError};
 use serde_json::{Map, Value, json};
@@ -23,9 +23,9 @@ fn hooks_of(stage: &HookFixture, hooks: &Value, host: Option<Arc<dyn HostChannel
     Hooks::new(handlers, HookEnvironment { host, ..stage.environment() })
 }
 
-fn occasion(event: HookEvent, subject: &str, fields: &Value) -> HookOccasion {
+fn occasion(event: HookEvent, subject: &str, fields: &Value) -> HookContext {
     let fields = fields.as_object().cloned().unwrap_or_default();
-    HookOccasion { event, subject: subject.to_owned(), fields }
+    HookContext { event, subject: subject.to_owned(), fields }
 }
 
 async fn run(hooks: &Hooks, event: HookEvent) -> HookDecision {

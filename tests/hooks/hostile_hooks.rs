@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use outlast::hooks::HookFailureKind::{Crash, InvalidOutput, MatcherFailed, Missing};
-use outlast::hooks::{HookDecision, HookEvent, HookOccasion};
+use outlast::hooks::{HookContext, HookDecision, HookEvent};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -42,7 +42,7 @@ async fn a_crafted_tool_name_does_not_bypass_a_hook_matcher() {
     ] }));
     let occasion = |name: String| {
         let event = HookEvent::PreToolUse;
-        HookOccasion { event, subject: name, fields: Map::new() }
+        HookContext { event, subject: name, fields: Map::new() }
     };
     let cancel = CancellationToken::new();
     let harmless = hooks.run(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
@@ -91,7 +91,7 @@ async fn interrupted_hooks_are_named_and_do_not_count_as_failed() {
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
     let cancel = CancellationToken::new();
     let occasion =
-        HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+        HookContext { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
     let began = stage.cwd().join("began");
     let cut = async {
         while !began.exists() {
@@ -115,8 +115,7 @@ async fn a_hook_that_ignores_ten_megabytes_of_input_still_succeeds() {
     let hooks =
         stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
     let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(10_000_000)))]);
-    let occasion =
-        HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion = HookContext { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
     let cancel = CancellationToken::new();
     let verdict = with_time_limit("a deaf hook", hooks.run(&occasion, &|_| true, &cancel)).await;
     assert_eq!(verdict.denial(), Some("no"));
@@ -185,7 +184,7 @@ async fn block_decisions_of_non_blocking_events_have_no_effect() {
         let hooks = [guard(out), guard("echo no >&2; exit 2"), guard("exit 1")];
         let hooks = stage.hooks(&json!({ event: [{ "hooks": hooks }] }));
         let event = HookEvent::from_name(event).expect("an event");
-        let occasion = HookOccasion { event, subject: String::new(), fields: Map::new() };
+        let occasion = HookContext { event, subject: String::new(), fields: Map::new() };
         let cancel = CancellationToken::new();
         let verdict = hooks.run(&occasion, &|_| true, &cancel).await;
         assert_eq!((verdict.denial(), verdict.ran), (None, 3), "{event:?}");

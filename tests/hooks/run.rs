@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outlast::hooks::HookFailureKind::{self, Crash, InvalidOutput, Missing};
 use outlast::hooks::{
-    CrashLog, HookDecision, HookEnvironment, HookEvent, HookOccasion, HookPermission, HookSettings,
+    CrashLog, HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, HookSettings,
     Hooks,
 };
 use outlast::secrets::KnownSecrets;
@@ -78,7 +78,7 @@ impl HookFixture {
 
 async fn run_hooks(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
     let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
-    let occasion = HookOccasion { event, subject: subject.to_owned(), fields };
+    let occasion = HookContext { event, subject: subject.to_owned(), fields };
     hooks.run(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
 }
 
@@ -226,7 +226,7 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let occasion =
-        HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+        HookContext { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
     let began = Stopwatch::start();
     hooks.run(&occasion, &|_| true, &cancel).await;
     began.assert_within(Duration::from_secs(5), "the end of the hooks");
@@ -241,8 +241,7 @@ async fn endless_output_and_unread_input_of_a_hook_do_no_harm() {
         script("exec 0<&-; head -c 5000000 /dev/zero | tr '\\0' 'y'; exit 2"),
         script("cat > /dev/null; echo heard >&2; exit 2"),
     ] }] }));
-    let occasion =
-        HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion = HookContext { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
     let verdict = hooks.run(&occasion, &|_| true, &CancellationToken::new()).await;
     let why = verdict.denial().unwrap_or_default();
     assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
@@ -408,7 +407,7 @@ async fn subagent_stop_hooks_match_the_agent_type() {
     let fields = json!({ "last_assistant_message": "Found it.", "stop_hook_active": true });
     let fields = fields.as_object().cloned().unwrap_or_default();
     let event = HookEvent::SubagentStop;
-    let occasion = HookOccasion { event, subject: "Explore".to_owned(), fields };
+    let occasion = HookContext { event, subject: "Explore".to_owned(), fields };
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
     let verdict = theirs.run(&occasion, &|_| true, &CancellationToken::new()).await;
     assert_eq!((verdict.ran, verdict.objection.as_deref()), (1, Some("look again")));

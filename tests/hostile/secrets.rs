@@ -83,7 +83,7 @@ async fn named_and_passed_values_are_masked_wherever_they_leave() {
                 .tool("Grep", json!({ "pattern": ".", "output_mode": "content" }))
                 .and_thinking(&all)
                 .reply(&all)
-                .pace(Some(7), Duration::ZERO),
+                .timing(Some(7), Duration::ZERO),
         );
         let mut run = RunBuilder::against(&server)
             .args(["Do it.", "--output-format", format, "--log-detail"])

@@ -116,7 +116,7 @@ fn apply(lines: &mut Vec<String>, change: &Change) {
 fn assert_sendable(restored: &RestoredSession) {
     for violation in violations(&restored.messages) {
         let open_ended =
-            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{violation:?}");
     }
 }

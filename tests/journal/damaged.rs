@@ -90,7 +90,7 @@ fn answers(restored: &RestoredSession, id: &str) -> Vec<String> {
 fn assert_goes_on(restored: &RestoredSession, before: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
         let open_ended =
-            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{context}: {violation:?}");
     }
     let said = texts(restored);

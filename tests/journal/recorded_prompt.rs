@@ -105,7 +105,7 @@ fn dropped_replies_and_earlier_prompts_are_left_out() {
     hears(&mut prompt, &[], ReplyKind::CutShort(CutKind::Thinking), Some(GO_ON));
     assert_eq!(prompt.stop_reason(), Some("max_tokens"), "a reply without a message");
     hears(&mut prompt, &[" whole."], ANSWER, Some(Nudge::MoreEffort));
-    prompt.told(&[Block::text("Something else.")], None);
+    prompt.add_user_message(&[Block::text("Something else.")], None);
     prompt.step(&step(Event::Begin, ReplyDisposition::Absent, None));
     assert_eq!(prompt.answer(), "Kept whole.", "until the model says more");
     hears(&mut prompt, &["Another."], ANSWER, None);
@@ -141,7 +141,7 @@ fn calls_are_counted_by_their_outcome() {
     });
     assert_eq!(prompt.tools(), ToolStats::default(), "they have no results");
     for _again in 0..2 {
-        prompt.told(
+        prompt.add_user_message(
             &names[..4].iter().map(|name| result(name, *name != "done")).collect::<Vec<_>>(),
             None,
         );
@@ -152,9 +152,9 @@ fn calls_are_counted_by_their_outcome() {
     // A call that an earlier prompt deferred runs before the prompt begins.
     let mut resumed = RecordedPrompt::default();
     resumed.started("deferred", "Bash");
-    resumed.told(&[result("deferred", false)], None);
+    resumed.add_user_message(&[result("deferred", false)], None);
     resumed.undone(&UndoneCalls { denied: vec![denial("other")], ..UndoneCalls::default() });
-    resumed.told(&[result("other", true)], None);
+    resumed.add_user_message(&[result("other", true)], None);
     assert_eq!(resumed.tools(), ToolStats { calls: 2, denied: 1, ..ToolStats::default() });
     prompt.step(&step(Event::Begin, ReplyDisposition::Absent, None));
     assert_eq!(
@@ -176,7 +176,7 @@ fn a_structured_output_counts_with_the_calls_beside_it() {
         for id in results {
             let is_output = *id == "output";
             let detail: Option<&Value> = is_output.then_some(&output);
-            prompt.told(&[result(id, other_fails && !is_output)], detail);
+            prompt.add_user_message(&[result(id, other_fails && !is_output)], detail);
         }
         prompt.structured().map(|(answer, attempts)| (answer.clone(), attempts))
     };

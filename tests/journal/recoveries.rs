@@ -7,9 +7,9 @@ use outlast::journal::{
     RestoredSession, SessionId,
 };
 use outlast::recovery::{
-    AvailableMitigations, CallEffect, ErrorBody, ErrorClass, Event, Failure, FailureStage,
-    Incomplete, LeftOff, Limits, LoopDetector, LoopStatus, Moment, RecoveryLog, ReplyDisposition,
-    ReplyKind, Run, Standing, StopReason, ToolCallRecord,
+    AvailableMitigations, CallEffect, EndpointStatus, ErrorBody, ErrorClass, Event, Failure,
+    FailureStage, Incomplete, LeftOff, Limits, LoopDetector, LoopStatus, Moment, RecoveryLog,
+    ReplyDisposition, ReplyKind, Run, StopReason, ToolCallRecord,
 };
 use outlast::transcript::Usage;
 use serde_json::Value;
@@ -27,7 +27,7 @@ const OVERLOAD: Event = Event::Failed(Failure {
     mitigations: AvailableMitigations::NONE,
     fast_denied: false,
     body: ErrorBody::None,
-    standing: Standing::Untried,
+    endpoint_status: EndpointStatus::Untried,
     contradicted: false,
 });
 const LOST_STREAM: Event = Event::Failed(Failure {
@@ -38,7 +38,7 @@ const LOST_STREAM: Event = Event::Failed(Failure {
     mitigations: AvailableMitigations::NONE,
     fast_denied: false,
     body: ErrorBody::None,
-    standing: Standing::Untried,
+    endpoint_status: EndpointStatus::Untried,
     contradicted: false,
 });
 

@@ -214,9 +214,10 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     };
     let agent = BackgroundWork::Agent { id: "a1".to_owned(), description: "a part".to_owned() };
     let started = vec![command("bash_1"), agent.clone(), command("bash_2")];
-    journal.background(BackgroundChanges { commands: 2, started, told: Vec::new() });
-    let told = |id: &str| BackgroundChanges { told: vec![id.to_owned()], ..Default::default() };
-    journal.background(told("bash_1"));
+    journal.background(BackgroundChanges { commands: 2, started, reported: Vec::new() });
+    let reported =
+        |id: &str| BackgroundChanges { reported: vec![id.to_owned()], ..Default::default() };
+    journal.background(reported("bash_1"));
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
     let lost = vec![agent.clone(), command("bash_2")];
@@ -228,7 +229,7 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
         sandbox.read(&forked).background
     };
     assert_eq!(fork(&restored), restored.background);
-    journal.background(told("bash_2"));
+    journal.background(reported("bash_2"));
     drop(journal);
     let lost = vec![agent.clone()];
     assert_eq!(sandbox.read(&id).background, PastBackground { commands: 2, lost });
@@ -236,7 +237,7 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &MessageMeta::default());
     let started = vec![agent.clone()];
-    journal.background(BackgroundChanges { commands: 0, started, told: Vec::new() });
+    journal.background(BackgroundChanges { commands: 0, started, reported: Vec::new() });
     drop(journal);
     let lost = vec![agent];
     assert_eq!(fork(&sandbox.read(&id)), PastBackground { commands: 0, lost });

@@ -44,7 +44,7 @@ fn ends_of_records(bytes: &[u8]) -> Vec<usize> {
 fn assert_sendable(restored: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
         let open_ended =
-            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{context}: {violation:?}");
     }
 }

@@ -29,8 +29,8 @@ async fn every_kind_of_answer_comes_through() {
     };
     assert_eq!(data.parts, [wanted]);
     assert_eq!(words(&bench.call("resource", "").await), "[x://y]\ninside");
-    let tally = bench.servers.stats();
-    assert_eq!((tally.calls, tally.failed, tally.reconnects), (6, 2, 0));
+    let stats = bench.servers.stats();
+    assert_eq!((stats.calls, stats.failed, stats.reconnects), (6, 2, 0));
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, ErrorBody,
-    ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent, LeftOff,
-    Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed, RecoveryPlan,
-    ReplyDisposition, ReplyKind, RetryHint, Run, Standing, StopHookDecision, StopReason,
-    TokenEstimate, Transition, WorkStatus,
+    Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, EndpointStatus,
+    ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent,
+    LeftOff, Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed, RecoveryPlan,
+    ReplyDisposition, ReplyKind, RetryHint, Run, StopHookDecision, StopReason, TokenEstimate,
+    Transition, WorkStatus,
 };
 
 use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
@@ -123,13 +123,13 @@ fn every_failure() -> Vec<Failure> {
         [ErrorClass::RateLimit, ErrorClass::ServerOverload]
             .map(|class| Failure { fast_denied: true, ..failure(class) }),
     );
-    let (body, standing) = (ErrorBody::Foreign, Standing::Proven);
+    let (body, endpoint_status) = (ErrorBody::Foreign, EndpointStatus::Proven);
     let odd = [ErrorClass::InvalidApiKey, ErrorClass::AuthError, ErrorClass::InvalidRequest];
-    all.extend(odd.map(|class| Failure { body, standing, ..failure(class) }));
+    all.extend(odd.map(|class| Failure { body, endpoint_status, ..failure(class) }));
     let portal = failure(ErrorClass::Unknown);
     all.push(Failure { body: ErrorBody::Portal, ..portal });
-    let (body, standing) = (ErrorBody::Api, Standing::Proven);
-    all.push(Failure { body, standing, ..failure(ErrorClass::InvalidApiKey) });
+    let (body, endpoint_status) = (ErrorBody::Api, EndpointStatus::Proven);
+    all.push(Failure { body, endpoint_status, ..failure(ErrorClass::InvalidApiKey) });
     let marked = AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE };
     all.extend([
         Failure { contradicted: true, ..failure(ErrorClass::InvalidRequest) },
@@ -249,9 +249,9 @@ fn without_times(run: Run, now: Moment) -> Run {
         let probe_at = probe_at.map(|_| Moment::from_millis(1));
         let until = if probe_at.is_some() { after(1) } else { soon(until) };
         Phase::Pausing { until, why: Pause { retry: 0, ..why }, then, probe_at }
-    } else if let Phase::Probing { why, then, rung, .. } = run.phase {
+    } else if let Phase::Probing { why, then, model_index, .. } = run.phase {
         let (until, why) = (after(1), Pause { retry: 0, ..why });
-        Phase::Probing { until, why, then, since: Moment::default(), rung }
+        Phase::Probing { until, why, then, since: Moment::default(), model_index }
     } else if let Phase::Awaiting { until } = run.phase {
         Phase::Awaiting { until: soon(until) }
     } else {
@@ -417,18 +417,18 @@ const ANY: [Way; 3] = [Way::Waits, Way::Works, Way::Straight];
 fn agrees(step: &Transition, limits: &Limits) -> bool {
     let next = step.next;
     match step.action {
-        Action::Estimate { model_index: rung, purpose, .. } => {
-            next.phase == Phase::Estimating(purpose) && rung == next.model_index
+        Action::Estimate { model_index, purpose, .. } => {
+            next.phase == Phase::Estimating(purpose) && model_index == next.model_index
         }
         Action::Ask(ask) => {
             let calling = Phase::Calling(Call::Ask(ask.purpose));
-            next.phase == calling && ask.rung == next.model_index && ask.cap > 0
+            next.phase == calling && ask.model_index == next.model_index && ask.cap > 0
         }
         Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
-        Action::Probe { rung } => {
-            matches!(next.phase, Phase::Probing { until, since, rung: of, .. }
-                if since == step.at && since < until && of == rung)
-                && (rung == next.model_index || rung == 0)
+        Action::Probe { model_index } => {
+            matches!(next.phase, Phase::Probing { until, since, model_index: of, .. }
+                if since == step.at && since < until && of == model_index)
+                && (model_index == next.model_index || model_index == 0)
                 && limits.persistence != Persistence::Off
         }
         Action::RunTools => next.phase == Phase::Working,
@@ -546,7 +546,8 @@ fn check_rejected_request_not_repeated(step: &Transition) {
             | ErrorClass::ToolUseMismatch
             | ErrorClass::InvalidRequest
     );
-    let foreign = failure.body == ErrorBody::Foreign && failure.standing == Standing::Proven;
+    let foreign =
+        failure.body == ErrorBody::Foreign && failure.endpoint_status == EndpointStatus::Proven;
     let ends = matches!(step.action, Action::Finish(_));
     let told_to = failure.retry_hint == Some(RetryHint::Retry);
     let another = step.edit.trim.is_some()

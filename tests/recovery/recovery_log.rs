@@ -83,7 +83,7 @@ fn three_overloads_and_a_reply_are_one_recovery_with_four_attempts() {
     let episode = told.only();
     assert_eq!(episode.class, "server_overload");
     assert_eq!(tried(&episode), [("retry", 3)]);
-    assert_eq!(episode.setbacks.of("server_overload"), 3);
+    assert_eq!(episode.failures.of("server_overload"), 3);
     assert_eq!((episode.strategy.as_str(), episode.transition.as_deref()), ("retry", None));
     assert_eq!((episode.attempts, episode.turn), (4, 1));
     assert_eq!((episode.waited, episode.took), (waited, waited + secs(20)));
@@ -109,7 +109,7 @@ fn a_failed_recovery_is_recorded_as_lost_with_all_its_attempts() {
     assert_eq!((totals.saved, totals.lost, totals.requests), (0, 1, 11));
     assert_eq!(totals.retries_by_class.of("server_overload"), 10);
     let episode = told.only();
-    assert_eq!((episode.attempts, episode.setbacks.sum(), episode.strategies.sum()), (11, 11, 10));
+    assert_eq!((episode.attempts, episode.failures.sum(), episode.strategies.sum()), (11, 11, 10));
     assert_eq!((episode.saved, episode.lost_to.as_deref()), (false, Some("model_error")));
 }
 
@@ -131,8 +131,8 @@ fn each_turn_has_its_own_record_and_each_call_only_one() {
     let [first, second] = &told.ended[..] else { panic!("two records") };
     assert_eq!((first.turn, first.attempts, second.turn, second.attempts), (1, 2, 3, 4));
     assert_eq!(tried(second), [("retry", 2), ("retry_empty_reply", 1)]);
-    let setbacks: Vec<_> = second.setbacks.iter().collect();
-    assert_eq!(setbacks, [("server_error", 1), ("server_overload", 1), ("empty_response", 1)]);
+    let failures: Vec<_> = second.failures.iter().collect();
+    assert_eq!(failures, [("server_error", 1), ("server_overload", 1), ("empty_response", 1)]);
     let totals = told.chronicle.totals();
     assert_eq!(totals.waited, first.waited + second.waited);
     assert_eq!(totals.retries_by_class.of("empty_response"), 1);
@@ -255,7 +255,7 @@ fn a_skipped_summary_is_recorded_as_saved_by_the_reply() {
     assert_eq!(told.chronicle.totals().compactions, 0);
     let episode = told.only();
     assert_eq!(tried(&episode), [("auto_compact", 1), ("compact_skipped", 1)]);
-    assert_eq!(episode.setbacks.of("no_summary"), 1);
+    assert_eq!(episode.failures.of("no_summary"), 1);
     assert_eq!((episode.attempts, episode.tokens, episode.saved), (2, 2, true));
 }
 
@@ -287,7 +287,7 @@ fn an_overflow_that_no_summary_resolves_is_recorded_as_lost() {
     let story = story.then(ANSWER).then(overflow(AvailableMitigations::NONE));
     story.ends_as(StopReason::PromptTooLong);
     let episode = told(&story).only();
-    assert_eq!(episode.setbacks.of("prompt_too_long"), 2);
+    assert_eq!(episode.failures.of("prompt_too_long"), 2);
     assert_eq!(episode.lost_to.as_deref(), Some("prompt_too_long"));
 }
 
@@ -309,7 +309,7 @@ fn a_requirement_recovery_encloses_the_recoveries_of_its_calls() {
     let told = told(&story);
     assert_eq!(told.classes(), [("server_overload", true), ("requirement", true)]);
     let [call, whole] = &told.ended[..] else { panic!("two records") };
-    assert_eq!((whole.attempts, whole.setbacks.sum(), whole.turn), (3, 2, 1));
+    assert_eq!((whole.attempts, whole.failures.sum(), whole.turn), (3, 2, 1));
     assert_eq!(tried(whole), [("requirement_retry", 2)]);
     assert_eq!((whole.waited, call.tokens), (Duration::ZERO, 0));
     assert_eq!(told.chronicle.totals().waited, call.waited);
@@ -325,7 +325,7 @@ fn a_requirement_that_never_passes_is_recorded_as_lost() {
     }
     story.ends_as(StopReason::RequirementFailed);
     let episode = told(&story).only();
-    assert_eq!((episode.attempts, episode.setbacks.sum(), episode.strategies.sum()), (4, 4, 3));
+    assert_eq!((episode.attempts, episode.failures.sum(), episode.strategies.sum()), (4, 4, 3));
     assert_eq!(episode.lost_to.as_deref(), Some("requirement_failed"));
 }
 
@@ -374,7 +374,7 @@ fn a_recovery_interrupted_by_a_crash_continues_in_the_next_process() {
     let ended: Vec<RecoveryRecord> =
         next.told.iter().flat_map(|step| chronicle.observe(step, 1)).collect();
     assert_eq!(ended.len(), 1);
-    assert_eq!((ended[0].attempts, ended[0].setbacks.sum(), ended[0].saved), (3, 2, true));
+    assert_eq!((ended[0].attempts, ended[0].failures.sum(), ended[0].saved), (3, 2, true));
     assert_eq!((ended[0].took, ended[0].waited), (secs(5) + secs(7), waited));
     assert_eq!(chronicle.totals().requests, 3);
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use outlast::recovery::{
-    AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger, ErrorBody,
-    ErrorClass, Failure, Fast, FastMode, Limits, Moment, Persistence, Phase, QuerySource,
-    RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint, Run, SetbackKind, Standing, StopReason,
-    plan,
+    AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger,
+    EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment, Persistence,
+    Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint, Run,
+    StopReason, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -53,7 +53,7 @@ impl Case {
         let begun = Run::new(7, &self.limits);
         let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
         let run = (self.run)(Run { phase, failures: 1, overloads: 1, ..begun });
-        let setback = SetbackKind::Failed((self.failure)(failure(class)));
+        let setback = RecoveryCause::Failed((self.failure)(failure(class)));
         show(plan(setback, &run, Moment::default(), &self.limits))
     }
 }
@@ -362,7 +362,7 @@ fn by_standing() -> String {
 }
 
 fn proven(failure: Failure, body: ErrorBody) -> Failure {
-    Failure { body, standing: Standing::Proven, ..failure }
+    Failure { body, endpoint_status: EndpointStatus::Proven, ..failure }
 }
 
 /// Events that are not failed calls.
@@ -374,32 +374,32 @@ fn other_setbacks() -> String {
     let asked_again: Change =
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
     let asked: Change = |run| Run { budgets: Budgets { completions: 1, ..run.budgets }, ..run };
-    let setbacks: [(&str, SetbackKind, Change); 25] = [
-        ("cut, more room", SetbackKind::CutShort, escalate),
-        ("cut", SetbackKind::CutShort, room),
-        ("empty", SetbackKind::Empty, room),
-        ("empty, tried again", SetbackKind::Empty, home),
-        ("incomplete", SetbackKind::Incomplete, room),
-        ("incomplete again", SetbackKind::Incomplete, asked_again),
-        ("incomplete, home", SetbackKind::Incomplete, home),
-        ("a call in the text", SetbackKind::CallInText, room),
-        ("a call, told of", SetbackKind::CallInText, asked),
-        ("paused", SetbackKind::Paused, room),
-        ("left open", SetbackKind::LeftOpen, room),
-        ("left open, late", SetbackKind::LeftOpen, hurried),
-        ("idle", SetbackKind::Idle, room),
-        ("idle, wrapping up", SetbackKind::Idle, hurried),
-        ("crowded", SetbackKind::Crowded, room),
-        ("full, removable", SetbackKind::Full(ANYTHING), room),
-        ("full, nothing left", SetbackKind::Full(AvailableMitigations::NONE), room),
-        ("no summary, ahead", SetbackKind::NoSummary(CompactionTrigger::Threshold), room),
-        ("no summary, late", SetbackKind::NoSummary(CompactionTrigger::Overflow), room),
-        ("unstructured", SetbackKind::Unstructured, room),
-        ("unmet", SetbackKind::Unmet, room),
-        ("objected", SetbackKind::Objected, room),
-        ("unreported", SetbackKind::Unreported, room),
-        ("probe due", SetbackKind::ProbeDue, room),
-        ("probe answered", SetbackKind::CapacityBack, room),
+    let setbacks: [(&str, RecoveryCause, Change); 25] = [
+        ("cut, more room", RecoveryCause::CutShort, escalate),
+        ("cut", RecoveryCause::CutShort, room),
+        ("empty", RecoveryCause::Empty, room),
+        ("empty, tried again", RecoveryCause::Empty, home),
+        ("incomplete", RecoveryCause::Incomplete, room),
+        ("incomplete again", RecoveryCause::Incomplete, asked_again),
+        ("incomplete, home", RecoveryCause::Incomplete, home),
+        ("a call in the text", RecoveryCause::CallInText, room),
+        ("a call, told of", RecoveryCause::CallInText, asked),
+        ("paused", RecoveryCause::Paused, room),
+        ("left open", RecoveryCause::LeftOpen, room),
+        ("left open, late", RecoveryCause::LeftOpen, hurried),
+        ("idle", RecoveryCause::Idle, room),
+        ("idle, wrapping up", RecoveryCause::Idle, hurried),
+        ("crowded", RecoveryCause::Crowded, room),
+        ("full, removable", RecoveryCause::Full(ANYTHING), room),
+        ("full, nothing left", RecoveryCause::Full(AvailableMitigations::NONE), room),
+        ("no summary, ahead", RecoveryCause::NoSummary(CompactionTrigger::Threshold), room),
+        ("no summary, late", RecoveryCause::NoSummary(CompactionTrigger::Overflow), room),
+        ("unstructured", RecoveryCause::Unstructured, room),
+        ("unmet", RecoveryCause::Unmet, room),
+        ("objected", RecoveryCause::Objected, room),
+        ("unreported", RecoveryCause::Unreported, room),
+        ("probe due", RecoveryCause::ProbeDue, room),
+        ("probe answered", RecoveryCause::CapacityBack, room),
     ];
     let mut text = head("What is no failed call", &["rich", "poor"]);
     for (name, setback, change) in setbacks {

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use outlast::model::fault::fault_of_response;
 use outlast::recovery::{
-    Call, CallPurpose, ErrorBody, ErrorClass, Event, Failure, Limits, Moment, Persistence, Phase,
-    RecoveryPlan, RetryHint, Run, SetbackKind, Standing, StopReason, classify, plan,
+    Call, CallPurpose, EndpointStatus, ErrorBody, ErrorClass, Event, Failure, Limits, Moment,
+    Persistence, Phase, RecoveryCause, RecoveryPlan, RetryHint, Run, StopReason, classify, plan,
 };
 use reqwest::header::HeaderMap;
 
@@ -23,8 +23,8 @@ enum Met {
 }
 
 /// What is to happen, by status alone.
-fn expected(status: u16, body: ErrorBody, standing: Standing) -> Met {
-    let odd = standing == Standing::Proven;
+fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Met {
+    let odd = endpoint_status == EndpointStatus::Proven;
     match status {
         408 | 409 | 429 | 500..=599 => Met::Retried,
         401 => Met::Refreshed,
@@ -39,7 +39,7 @@ fn expected(status: u16, body: ErrorBody, standing: Standing) -> Met {
 fn met(failure: Failure, limits: &Limits) -> Met {
     let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
     let run = Run { phase, failures: 1, overloads: 1, ..Run::new(7, limits) };
-    let plan = plan(SetbackKind::Failed(failure), &run, Moment::default(), limits);
+    let plan = plan(RecoveryCause::Failed(failure), &run, Moment::default(), limits);
     let met = [
         (matches!(plan, RecoveryPlan::Retry { .. }), Met::Retried),
         (plan == RecoveryPlan::RetryOddRefusal, Met::OddRetried),
@@ -80,14 +80,18 @@ fn every_status_is_handled_before_and_after_a_good_reply() {
             let is_portal = matches!(status, 401 | 403) && bytes.starts_with(b"<");
             let body = if is_portal { ErrorBody::Portal } else { body };
             assert_eq!(fault.body, body, "{status}: {text}");
-            for standing in [Standing::Untried, Standing::Proven] {
-                let failure = Failure { standing, ..classify(&fault) };
+            for endpoint_status in [EndpointStatus::Untried, EndpointStatus::Proven] {
+                let failure = Failure { endpoint_status, ..classify(&fault) };
                 let wanted = match (status, body) {
                     // Named by its type, whatever the status is.
                     (200, ErrorBody::Api) => Met::Final,
-                    _by_status => expected(status, body, standing),
+                    _by_status => expected(status, body, endpoint_status),
                 };
-                assert_eq!(met(failure, &limits()), wanted, "{status}, {standing:?}: {text}");
+                assert_eq!(
+                    met(failure, &limits()),
+                    wanted,
+                    "{status}, {endpoint_status:?}: {text}"
+                );
                 let told = Failure { retry_hint: Some(RetryHint::Stop), ..failure };
                 let end = met(told, &limits());
                 assert!(matches!(end, Met::Final | Met::Refreshed), "{status}: ruled out");
@@ -97,8 +101,8 @@ fn every_status_is_handled_before_and_after_a_good_reply() {
 }
 
 fn odd(class: ErrorClass) -> Event {
-    let (body, standing) = (ErrorBody::Foreign, Standing::Proven);
-    Event::Failed(Failure { body, standing, ..Failure::of(class) })
+    let (body, endpoint_status) = (ErrorBody::Foreign, EndpointStatus::Proven);
+    Event::Failed(Failure { body, endpoint_status, ..Failure::of(class) })
 }
 
 /// A few odd refusals in a row are overcome; one more ends the run as what it was.
@@ -153,7 +157,7 @@ fn an_html_page_counts_as_an_outage() {
     let all = Limits { persistence: Persistence::All, ..limits() };
     let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
     let run = Run { phase, failures: 1, ..Run::new(7, &all) };
-    let planned = plan(SetbackKind::Failed(failure), &run, Moment::default(), &all);
+    let planned = plan(RecoveryCause::Failed(failure), &run, Moment::default(), &all);
     assert_eq!(planned, RecoveryPlan::WaitForCapacity);
     assert_eq!(met(failure, &limits()), Met::Retried);
 }

@@ -367,7 +367,7 @@ async fn bytes_before_the_headers_make_the_response_invalid() {
 #[tokio::test]
 async fn a_body_can_trickle_byte_by_byte() {
     let text = "\u{e9}\u{1f600}";
-    let scenario = Scenario::new().reply(text).pace(Some(1), Duration::ZERO);
+    let scenario = Scenario::new().reply(text).timing(Some(1), Duration::ZERO);
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &["connection: close"])).await.unwrap();

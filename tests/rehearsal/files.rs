@@ -200,7 +200,7 @@ fn a_scenario_file_equals_the_same_scenario_from_the_builder() {
         .usage(1, 2)
         .form(ReplyForm::LlamaCpp)
         .closes_early()
-        .pace(Some(3), Duration::from_millis(20))
+        .timing(Some(3), Duration::from_millis(20))
         .and_tool("Bash", json!({ "command": "ls" }))
         .id("same")
         .and_tool("Write", json!({ "content": "long" }))

@@ -344,7 +344,7 @@ const BADLY_SIGNED: &str = "messages.1.content.0: Invalid `signature` in `thinki
 
 #[tokio::test]
 async fn foreign_thinking_is_refused_and_a_violation_only_with_one_model() {
-    for (signatures, violations) in [(Signatures::Judge, 1), (Signatures::Refuse, 0)] {
+    for (signatures, violations) in [(Signatures::Check, 1), (Signatures::Refuse, 0)] {
         let changes: [fn(&mut Value); 3] = [
             |body| body["model"] = json!("claude-haiku-4-5"),
             |body| body["messages"][1]["content"][0]["thinking"] = json!("Hmm."),

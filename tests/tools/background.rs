@@ -83,11 +83,11 @@ async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
 async fn an_unread_end_of_a_background_task_is_reported_once() {
     let bench = Bench::open();
     begin(&bench, "echo lots; exit 3").await;
-    assert_eq!(bench.toolbox.wait_for_background_news().await, WorkStatus::Unreported);
-    let news = bench.toolbox.take_background_news().expect("news");
+    assert_eq!(bench.toolbox.wait_for_background_work().await, WorkStatus::Unreported);
+    let news = bench.toolbox.take_ended_work().expect("news");
     assert!(news.starts_with("- bash_1 (`echo lots; exit 3`) ended after "), "{news}");
     assert!(news.ends_with("with exit code 3"), "{news}");
-    assert_eq!(bench.toolbox.take_background_news(), None);
+    assert_eq!(bench.toolbox.take_ended_work(), None);
     assert_eq!(bench.toolbox.background_work(), WorkStatus::Over);
     let looked = end_of(&bench, "bash_1").await;
     assert_eq!((&looked.detail["stdout"], &looked.detail["exitCode"]), (&json!("lots"), &json!(3)));
@@ -100,7 +100,7 @@ async fn an_unread_end_of_a_background_task_is_reported_once() {
 async fn an_output_filter_shows_matching_lines_and_discards_the_rest() {
     let bench = Bench::open();
     begin(&bench, "seq 1 20").await;
-    assert_eq!(bench.toolbox.wait_for_background_news().await, WorkStatus::Unreported);
+    assert_eq!(bench.toolbox.wait_for_background_work().await, WorkStatus::Unreported);
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1", "filter": "^1.$" })).await;
     assert_eq!(looked.detail["stdout"], "10\n11\n12\n13\n14\n15\n16\n17\n18\n19");
     let again = end_of(&bench, "bash_1").await;

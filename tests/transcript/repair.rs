@@ -59,7 +59,7 @@ proptest! {
     fn repair_accepts_an_empty_history_and_a_final_assistant_message(messages in any_messages()) {
         let (repaired, _) = repair_history(messages, |id| format!("lost {id}"));
         for violation in violations(&repaired) {
-            let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+            let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
             prop_assert!(open_ended, "{:?}", violation);
         }
     }

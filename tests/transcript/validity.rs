@@ -41,7 +41,7 @@ fn every_violated_order_rule_is_reported_with_its_position() {
     let results = |ids: &[&str]| Message::user(ids.iter().map(|id| result(id)).collect());
     let late = Message::user(vec![Block::text("and"), result("a")]);
     let cases: Vec<Case> = vec![
-        (vec![], vec![(0, NothingSaid)]),
+        (vec![], vec![(0, NoMessage)]),
         (vec![user("hi")], vec![]),
         (vec![says("hi"), user("hi")], vec![(0, AssistantOpens)]),
         (vec![user("hi"), says("hi")], vec![(1, AssistantCloses)]),

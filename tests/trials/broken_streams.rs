@@ -52,7 +52,7 @@ async fn length() -> usize {
         purpose: CallPurpose::Reply,
         fast: false,
         may_wait_for_shared_limit: true,
-        rung: 0,
+        model_index: 0,
         cap: 8_192,
         mode: ReplyMode::Streaming,
         connection: ConnectionChoice::Pooled,

@@ -36,7 +36,7 @@ fn slow() -> Vec<(&'static str, Scenario, &'static str)> {
     let bash = json!({ "command": "sleep 3.3" });
     vec![
         ("a slow model", scenario().reply("Done.").delay(seconds(100)), "waiting for "),
-        ("a slow stream", scenario().reply(&words).pace(Some(40), seconds(4)), "waiting for "),
+        ("a slow stream", scenario().reply(&words).timing(Some(40), seconds(4)), "waiting for "),
         ("a long command", scenario().tool("Bash", bash).reply("Done."), "running Bash: "),
     ]
 }

@@ -351,7 +351,7 @@ async fn a_folder_that_cannot_be_trusted_is_not_used() {
 
     let server = refuses_once("0");
     let elsewhere = tempfile::tempdir().expect("a folder");
-    let scene = |prepare: &dyn Fn(&Path)| {
+    let context = |prepare: &dyn Fn(&Path)| {
         let shared = tempfile::tempdir().expect("a folder");
         prepare(shared.path());
         shared
@@ -361,18 +361,18 @@ async fn a_folder_that_cannot_be_trusted_is_not_used() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("it is ours");
     };
     let scenes = [
-        ("a file", scene(&|path| fs::write(path.join("outlast"), "").expect("written"))),
-        ("open to all", scene(&|path| open(&path.join("outlast/limits")))),
+        ("a file", context(&|path| fs::write(path.join("outlast"), "").expect("written"))),
+        ("open to all", context(&|path| open(&path.join("outlast/limits")))),
         (
             "within one that is",
-            scene(&|path| {
+            context(&|path| {
                 fs::create_dir_all(path.join("outlast/limits")).expect("a folder can be made");
                 open(&path.join("outlast"));
             }),
         ),
         (
             "a link",
-            scene(&|path| {
+            context(&|path| {
                 symlink(elsewhere.path(), path.join("outlast")).expect("a link can be made");
             }),
         ),

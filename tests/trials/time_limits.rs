@@ -45,7 +45,7 @@ fn endless() -> Vec<(&'static str, Scenario, Make)> {
             plain,
         ),
         ("pings only", Scenario::new().interrupted(pings, FaultPosition::Events(1)), plain),
-        ("drip", Scenario::new().reply(&"x ".repeat(900)).pace(Some(1), millis(10)), plain),
+        ("drip", Scenario::new().reply(&"x ".repeat(900)).timing(Some(1), millis(10)), plain),
         ("overload", Scenario::new().status(529), plain),
         ("overload, persistent", Scenario::new().status(529), persistent),
         ("server error, persistent", Scenario::new().status(500), persistent),

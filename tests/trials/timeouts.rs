@@ -269,7 +269,7 @@ async fn a_reply_that_never_streams_is_received_in_one_piece() {
 async fn slow_but_active_requests_do_not_time_out() {
     // Slow, but never silent for long: each piece resets the timers.
     let words = "Slow and steady wins the race. ".repeat(10);
-    let server = serve(Scenario::new().reply(&words).pace(Some(60), millis(100)));
+    let server = serve(Scenario::new().reply(&words).timing(Some(60), millis(100)));
     let timers = ["--first-byte-timeout", "3s", "--stream-idle-timeout", "3s"];
     let timers = [&timers[..], &["--stream-progress-timeout", "3s"]].concat();
     let ended = hasty(&server).args(&timers).args(["go"]).run().await;
@@ -290,7 +290,7 @@ async fn slow_but_active_requests_do_not_time_out() {
 
 #[tokio::test]
 async fn bytes_that_never_complete_an_event_are_no_progress() {
-    let drip = Scenario::new().reply("never").pace(Some(1), millis(100));
+    let drip = Scenario::new().reply("never").timing(Some(1), millis(100));
     let server = serve(drip.reply("Through."));
     let timers = ["--stream-idle-timeout", "2400ms", "--stream-progress-timeout", SOON];
     let ended = hasty(&server).args(timers).args(["go"]).run().await;

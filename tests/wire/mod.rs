@@ -39,7 +39,7 @@ const STREAMING: ModelCall = ModelCall {
     purpose: CallPurpose::Reply,
     fast: false,
     may_wait_for_shared_limit: true,
-    rung: 0,
+    model_index: 0,
     cap: 8192,
     mode: ReplyMode::Streaming,
     connection: ConnectionChoice::Pooled,

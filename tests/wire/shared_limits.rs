@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use outlast::model::limits::{
     ClaimAnswer, HeaderLimits, ProbeEnd, ProbeLeave, Prober, RETURN_GAP, RequestPermit, Requester,
-    SharedPace,
+    SharedRateLimit,
 };
 use proptest::prelude::*;
 
@@ -96,7 +96,7 @@ impl TestRng {
 /// What `runs` runs of `turns` requests each do, together or each by itself. All start at once.
 fn simulate(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Outcome {
     let mut meter = SimulatedLimit { service, left: service.limit * 1_000, at: 1 };
-    let (mut pace, mut dice) = (SharedPace::default(), TestRng(seed));
+    let (mut pace, mut dice) = (SharedRateLimit::default(), TestRng(seed));
     let (mut done, mut failures) = (vec![0; runs], vec![0_u32; runs]);
     let mut since = vec![0; runs];
     let mut outcome = Outcome { ends: vec![0; runs], ..Outcome::default() };
@@ -194,16 +194,16 @@ fn runs_that_share_a_limit_hardly_ever_meet_it() {
         for seed in 1..6 {
             let together = simulate(service, 32, 30, true, seed);
             let apart = simulate(service, 32, 30, false, seed);
-            let scene = format!("{name}, seed {seed}: {together:?}");
-            assert_eq!(together.requests - together.refusals, 32 * 30, "{scene}");
+            let context = format!("{name}, seed {seed}: {together:?}");
+            assert_eq!(together.requests - together.refusals, 32 * 30, "{context}");
             // Where the service tells what is left, hardly any request is refused; elsewhere the
             // runs have to find out.
             let part = if service.tells { 50 } else { 3 };
-            assert!(together.refusals * part <= together.requests, "too many refusals: {scene}");
-            assert!(together.refusals * 4 < apart.refusals, "it brought nothing: {scene}");
+            assert!(together.refusals * part <= together.requests, "too many refusals: {context}");
+            assert!(together.refusals * 4 < apart.refusals, "it brought nothing: {context}");
             let last = |outcome: &Outcome| outcome.ends.iter().max().map(|end| end - 5 * MINUTE);
             let most = last(&apart).expect("there are runs") / 5 * 6;
-            assert!(last(&together) < Some(most), "it takes too long: {scene}");
+            assert!(last(&together) < Some(most), "it takes too long: {context}");
         }
     }
 }
@@ -217,9 +217,9 @@ fn shared_rate_limit_starves_no_run() {
         }
         for seed in 1..6 {
             let outcome = simulate(service, 32, 30, true, seed);
-            let scene = format!("{name}, seed {seed}: {outcome:?}");
+            let context = format!("{name}, seed {seed}: {outcome:?}");
             // 32 wait for a place among sixty a minute.
-            assert!(outcome.longest < 4 * MINUTE, "a run waited for too long: {scene}");
+            assert!(outcome.longest < 4 * MINUTE, "a run waited for too long: {context}");
         }
     }
 }
@@ -260,7 +260,7 @@ fn waits(leave: ClaimAnswer) -> u64 {
 #[test]
 fn after_a_rate_limit_one_run_probes_for_all() {
     let blocked = || {
-        let mut pace = SharedPace::default();
+        let mut pace = SharedRateLimit::default();
         let one = granted(pace.claim(1_000, asker(1)));
         granted(pace.claim(1_000, asker(2)));
         pace.record_refusal(2_000, one, Some(30_000));
@@ -287,7 +287,7 @@ fn after_a_rate_limit_one_run_probes_for_all() {
 
 #[test]
 fn requests_in_flight_count_against_the_limit() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     let grants: Vec<RequestPermit> =
         (1..=10).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
     let told = HeaderLimits { limit: Some(12), left: 11, resets_in: 60_000 };
@@ -304,7 +304,7 @@ fn requests_in_flight_count_against_the_limit() {
 
 #[test]
 fn waiting_runs_keep_their_order_and_a_lost_one_is_passed_over() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     let (one, two) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
     pace.record_success(1_050, two, None);
     pace.record_refusal(1_100, one, Some(10_000));
@@ -319,7 +319,7 @@ fn waiting_runs_keep_their_order_and_a_lost_one_is_passed_over() {
 
 #[test]
 fn runs_that_follow_each_other_wait_only_for_what_the_service_said() {
-    let (mut pace, mut now) = (SharedPace::default(), MINUTE);
+    let (mut pace, mut now) = (SharedRateLimit::default(), MINUTE);
     for id in 1..100 {
         let refused = granted(pace.claim(now, asker(id)));
         pace.record_refusal(now + 20, refused, Some(1_000));
@@ -336,7 +336,7 @@ fn runs_that_follow_each_other_wait_only_for_what_the_service_said() {
 
 #[test]
 fn a_run_that_gave_up_does_not_slow_the_next_one() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     for id in 1..10 {
         let served = granted(pace.claim(id * MINUTE, asker(id)));
         pace.record_success(id * MINUTE + 50, served, None);
@@ -353,7 +353,7 @@ fn a_run_that_gave_up_does_not_slow_the_next_one() {
 
 #[test]
 fn the_gap_is_what_the_service_says_halves_with_each_answer_and_is_forgotten() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     let grants: Vec<RequestPermit> =
         (1..=20).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
     for grant in &grants[..10] {
@@ -376,7 +376,7 @@ fn the_gap_is_what_the_service_says_halves_with_each_answer_and_is_forgotten() {
 
 #[test]
 fn refusals_of_requests_that_were_under_way_count_as_one() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     let grants: Vec<RequestPermit> =
         (1..=20).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
     pace.record_success(1_500, grants[0], None);
@@ -390,7 +390,7 @@ fn refusals_of_requests_that_were_under_way_count_as_one() {
 
 #[test]
 fn an_insisting_request_is_admitted_despite_a_block() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     let one = granted(pace.claim(1_000, asker(1)));
     pace.record_refusal(1_100, one, Some(30_000));
     waits(pace.claim(1_200, asker(2)));
@@ -399,7 +399,7 @@ fn an_insisting_request_is_admitted_despite_a_block() {
 
 #[test]
 fn expired_rate_limit_entries_are_dropped() {
-    let mut pace = SharedPace::default();
+    let mut pace = SharedRateLimit::default();
     let one = granted(pace.claim(1_000, asker(1)));
     granted(pace.claim(1_000, asker(2)));
     pace.record_refusal(1_100, one, Some(30_000));
@@ -417,7 +417,7 @@ fn prober(id: u64) -> Prober {
 
 #[test]
 fn one_run_probes_for_all_and_the_others_learn_of_it() {
-    let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
+    let (mut pace, now) = (SharedRateLimit::default(), 10 * MINUTE);
     assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
     let look = ProbeLeave::Defer { until: now + 2_100 };
     assert_eq!(pace.claim_probe(now + 100, prober(2)), look, "one is under way");
@@ -439,7 +439,7 @@ fn one_run_probes_for_all_and_the_others_learn_of_it() {
 
 #[test]
 fn a_run_that_is_killed_while_it_probes_is_replaced() {
-    let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
+    let (mut pace, now) = (SharedRateLimit::default(), 10 * MINUTE);
     assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
     let mut at = now + 20_000;
     assert_eq!(pace.claim_probe(at, prober(2)), ProbeLeave::Go, "its lease of 15 s is over");
@@ -451,7 +451,7 @@ fn a_run_that_is_killed_while_it_probes_is_replaced() {
 
 #[test]
 fn a_rate_limit_is_not_probed_before_it_ends() {
-    let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
+    let (mut pace, now) = (SharedRateLimit::default(), 10 * MINUTE);
     let grant = granted(pace.claim(now, asker(1)));
     pace.record_refusal(now, grant, Some(90_000));
     let leave = pace.claim_probe(now + 30_000, prober(2));
@@ -487,7 +487,7 @@ proptest! {
     /// takes time and is bounded by what is known, and what is written can be believed.
     #[test]
     fn any_event_order_keeps_the_rate_limit_invariants(deeds in limiter_events(), start in 0..u64::MAX / 4) {
-        let (mut pace, mut now) = (SharedPace::default(), start);
+        let (mut pace, mut now) = (SharedRateLimit::default(), start);
         let mut grants = Vec::new();
         for (passed, deed) in deeds {
             now += passed;
@@ -517,7 +517,7 @@ proptest! {
                 LimiterEvent::Served { .. } | LimiterEvent::Refused { .. } => {}
             }
             let text = serde_json::to_string(&pace).expect("it can be written");
-            let read: SharedPace = serde_json::from_str(&text).expect("it can be read");
+            let read: SharedRateLimit = serde_json::from_str(&text).expect("it can be read");
             prop_assert_eq!(&read, &pace);
             prop_assert!(pace.is_sound(now), "{:?} at {}", pace, now);
         }

@@ -15,18 +15,18 @@ pub(super) struct ConcurrencyLimiter {
 
 #[derive(Debug)]
 struct LimiterState {
-    throng: AimdLimiter,
+    limiter: AimdLimiter,
     /// Permits that are withheld for now.
     kept_back: Vec<OwnedSemaphorePermit>,
 }
 
 impl ConcurrencyLimiter {
     pub(super) fn new(most: u32) -> Arc<Self> {
-        let throng = AimdLimiter::new(most);
-        let free = usize::try_from(throng.limit()).unwrap_or(usize::MAX);
+        let limiter = AimdLimiter::new(most);
+        let free = usize::try_from(limiter.limit()).unwrap_or(usize::MAX);
         Arc::new(Self {
             free: Arc::new(Semaphore::new(free.min(Semaphore::MAX_PERMITS))),
-            state: Mutex::new(LimiterState { throng, kept_back: Vec::new() }),
+            state: Mutex::new(LimiterState { limiter, kept_back: Vec::new() }),
         })
     }
 
@@ -36,18 +36,18 @@ impl ConcurrencyLimiter {
 
     /// How many permits may be taken at a time.
     pub(super) fn limit(&self) -> u32 {
-        self.state().throng.limit()
+        self.state().limiter.limit()
     }
 
     /// The era to remember for a request that begins now.
-    pub(super) fn era(&self) -> u32 {
-        self.state().throng.era()
+    pub(super) fn epoch(&self) -> u32 {
+        self.state().limiter.epoch()
     }
 
     /// Lowers the limit after a throttled request of that era. Returns the limit before and after,
     /// if it is lower now.
-    pub(super) fn throttled(&self, era: u32) -> Option<(u32, u32)> {
-        self.adapt(|throng| throng.throttled(era))
+    pub(super) fn throttled(&self, epoch: u32) -> Option<(u32, u32)> {
+        self.adapt(|limiter| limiter.throttled(epoch))
     }
 
     /// Records an answered request. Returns the new limit, if it is higher.
@@ -57,17 +57,17 @@ impl ConcurrencyLimiter {
 
     fn adapt(&self, change: impl FnOnce(AimdLimiter) -> AimdLimiter) -> Option<(u32, u32)> {
         let mut state = self.state();
-        let before = state.throng.limit();
-        state.throng = change(state.throng);
+        let before = state.limiter.limit();
+        state.limiter = change(state.limiter);
         self.withhold_free_permits(&mut state);
-        let limit = state.throng.limit();
+        let limit = state.limiter.limit();
         (limit != before).then_some((before, limit))
     }
 
     /// Withholds free permits that are above the limit. Agents at work keep theirs: the rest is
     /// withheld as they end.
     fn withhold_free_permits(&self, state: &mut LimiterState) {
-        let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(state.limiter.withheld()).unwrap_or(usize::MAX);
         state.kept_back.truncate(wanted);
         while state.kept_back.len() < wanted {
             let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else { return };
@@ -82,7 +82,7 @@ impl ConcurrencyLimiter {
 
     fn give_back(&self, place: OwnedSemaphorePermit) {
         let mut state = self.state();
-        let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(state.limiter.withheld()).unwrap_or(usize::MAX);
         if state.kept_back.len() < wanted {
             state.kept_back.push(place);
         }
@@ -133,7 +133,7 @@ mod tests {
         let places = ConcurrencyLimiter::new(4);
         let mut seats: Vec<ConcurrencyPermit> = (0..4).map(|_| places.permit()).collect();
         assert!(seats.iter_mut().all(takes));
-        assert_eq!(places.throttled(places.era()), Some((4, 2)));
+        assert_eq!(places.throttled(places.epoch()), Some((4, 2)));
         drop(seats.split_off(2));
         let mut next = places.permit();
         assert!(!takes(&mut next), "two are at work, and two may be");

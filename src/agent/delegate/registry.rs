@@ -26,10 +26,10 @@ pub(in super::super) struct AgentRegistry {
     /// Interrupts of the whole run.
     pub(super) interrupts: InterruptReceiver,
     /// Where journals of sub-agents are kept, if they are.
-    pub(super) nest: Option<SubagentJournal>,
+    pub(super) location: Option<SubagentJournal>,
     session_id: String,
     places: Arc<ConcurrencyLimiter>,
-    roster: Mutex<RegistryState>,
+    state: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
     /// The tasks that a host can stop: these sub-agents are among them.
     pub(super) stops: TaskStops,
@@ -67,12 +67,12 @@ impl AgentRegistry {
         definitions: Vec<AgentDefinition>,
         delegation: Delegation,
         interrupts: InterruptReceiver,
-        nest: Option<SubagentJournal>,
+        location: Option<SubagentJournal>,
         session_id: &str,
         past: Vec<PastAgent>,
     ) -> Self {
         let places = ConcurrencyLimiter::new(delegation.limits.live);
-        let started = nest.as_ref().map_or(0, SubagentJournal::highest_number);
+        let started = location.as_ref().map_or(0, SubagentJournal::highest_number);
         let mut entries: Vec<AgentRecord> = Vec::new();
         let mut untold = BTreeMap::new();
         for agent in past {
@@ -86,10 +86,10 @@ impl AgentRegistry {
             definitions: agent_kinds(definitions),
             delegation,
             interrupts,
-            nest,
+            location,
             session_id: session_id.to_owned(),
             places,
-            roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
+            state: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
             past_reports: untold,
             alarm: watch::channel(false).0,
             stops: TaskStops::default(),
@@ -101,8 +101,8 @@ impl AgentRegistry {
         Self { stops, ..self }
     }
 
-    fn roster(&self) -> MutexGuard<'_, RegistryState> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The agent definition of that name.
@@ -134,15 +134,15 @@ impl AgentRegistry {
     /// # Errors
     /// The reason, for the model.
     pub(super) fn admit(&self, depth: u8) -> Result<(), SpawnError> {
-        self.admit_to(&self.roster(), depth)
+        self.admit_to(&self.state(), depth)
     }
 
-    fn admit_to(&self, roster: &RegistryState, depth: u8) -> Result<(), SpawnError> {
+    fn admit_to(&self, state: &RegistryState, depth: u8) -> Result<(), SpawnError> {
         let limits = self.delegation.limits;
         if depth > limits.depth {
             return Err(SpawnError::TooDeep { limit: limits.depth });
         }
-        if roster.started >= limits.total {
+        if state.started >= limits.total {
             return Err(SpawnError::TooMany { limit: limits.total });
         }
         Ok(())
@@ -157,28 +157,28 @@ impl AgentRegistry {
         mut task: AgentTask,
         at: Moment,
     ) -> Result<AgentTask, SpawnError> {
-        let mut roster = self.roster();
-        self.admit_to(&roster, task.depth)?;
-        roster.started += 1;
-        task.mark.id = format!("a{}", roster.started);
+        let mut state = self.state();
+        self.admit_to(&state, task.depth)?;
+        state.started += 1;
+        task.mark.id = format!("a{}", state.started);
         task.session = format!("{}/subagents/agent-{}", self.session_id, task.mark.id);
         let doing = "starting".to_owned();
-        roster.entries.push(AgentRecord { task: task.clone(), began: at, doing });
+        state.entries.push(AgentRecord { task: task.clone(), began: at, doing });
         Ok(task)
     }
 
     /// Records the current activity of a sub-agent.
     pub(super) fn set_activity(&self, id: &str, doing: String) {
-        if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
+        if let Some(entry) = self.state().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.doing = doing;
         }
     }
 
     /// Records how a sub-agent ended.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
-        let mut roster = self.roster();
-        roster.denials.extend(denials);
-        let entry = roster.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id);
+        let mut state = self.state();
+        state.denials.extend(denials);
+        let entry = state.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id);
         if let Some(entry) = entry {
             entry.task = task.clone();
         }
@@ -186,12 +186,12 @@ impl AgentRegistry {
 
     /// The activities of the sub-agents that `parent` has started, a line each; empty without any.
     pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
-        let roster = self.roster();
+        let state = self.state();
         let running = |entry: &&AgentRecord| {
             entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
         };
         let mut list = String::new();
-        for entry in roster.entries.iter().filter(running) {
+        for entry in state.entries.iter().filter(running) {
             let AgentIdentity { id, kind, .. } = &entry.task.mark;
             let gap = if list.is_empty() { "" } else { "\n" };
             let took = Duration::from_secs(entry.began.until(now).as_secs());
@@ -204,7 +204,7 @@ impl AgentRegistry {
 
     /// All sub-agents at the end of the run, in the order in which they were started.
     pub(in super::super) fn tasks(&self, ledger: &SharedLedger) -> Vec<AgentTask> {
-        let roster = self.roster();
+        let state = self.state();
         let task = |entry: &AgentRecord| {
             let mut task = entry.task.clone().cut();
             if let Some(account) = ledger.account(&task.mark.id) {
@@ -212,13 +212,13 @@ impl AgentRegistry {
             }
             task
         };
-        roster.entries.iter().map(task).collect()
+        state.entries.iter().map(task).collect()
     }
 
     /// Sub-agents of an earlier process that ended with it.
     pub(in super::super) fn lost(&self) -> Vec<AgentTask> {
-        let roster = self.roster();
-        let lost = roster.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
+        let state = self.state();
+        let lost = state.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
         lost.map(|entry| entry.task.clone()).collect()
     }
 
@@ -229,7 +229,7 @@ impl AgentRegistry {
 
     /// Counts a reply of a running sub-agent.
     pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
-        if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
+        if let Some(entry) = self.state().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.task.turns += 1;
             entry.task.tokens += tokens;
             entry.task.tool_calls += calls;
@@ -253,7 +253,7 @@ impl AgentRegistry {
 
     /// Takes the denials of sub-agents.
     pub(in super::super) fn take_denials(&self) -> Vec<Denial> {
-        std::mem::take(&mut self.roster().denials)
+        std::mem::take(&mut self.state().denials)
     }
 
     /// A concurrency permit that is not taken yet.

@@ -33,7 +33,7 @@ pub(super) struct SubagentReport {
     pub(super) text: String,
     /// The error that failed it, as the service or outlast worded it.
     pub(super) error: Option<String>,
-    pub(super) tally: RunStats,
+    pub(super) stats: RunStats,
     /// The tools that ran without an error, a line each.
     pub(super) finished: Vec<String>,
     /// Tools that were running when it ended, and background commands that ended with it.
@@ -45,7 +45,7 @@ pub(super) struct SubagentReport {
 impl SubagentReport {
     /// Redacts texts before they are shortened: a truncated secret would not be recognised.
     pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
-        let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
+        let reasons = self.stats.denials.iter_mut().map(|denial| &mut denial.reason);
         for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
             mask.redact_in_place(text);
         }
@@ -70,7 +70,7 @@ impl SubagentReport {
             reason,
             text: String::new(),
             error,
-            tally: RunStats::default(),
+            stats: RunStats::default(),
             finished: Vec::new(),
             cut: Vec::new(),
             objection: None,
@@ -110,7 +110,7 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     }
     let denied =
         |denial: &Denial| format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION));
-    let denials = bounded(report.tally.denials.iter().map(denied).collect());
+    let denials = bounded(report.stats.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
     let AgentTask { turns, cost, unsettled, session, .. } = task;
     let _ = write!(text, "\nTurns: {turns}. Cost: {}", cost.as_cost());
@@ -289,7 +289,7 @@ mod tests {
             reason,
             text: "I had begun.".to_owned(),
             error: None,
-            tally: RunStats { denials: vec![denial], ..RunStats::default() },
+            stats: RunStats { denials: vec![denial], ..RunStats::default() },
             finished: vec!["Bash: make".to_owned()],
             cut: vec!["Bash `make test`".to_owned()],
             objection: Some("the changelog is missing".to_owned()),
@@ -325,7 +325,7 @@ mod tests {
         let mut long = report(StopReason::MaxTurns);
         long.cut = (0..500).map(|call| format!("Bash `{call}`")).collect();
         long.text = "word ".repeat(100_000);
-        long.tally.denials[0].reason = "no ".repeat(100_000);
+        long.stats.denials[0].reason = "no ".repeat(100_000);
         let text = failure(&task(StopReason::MaxTurns), &long);
         assert!(text.len() < 10_000, "{}", text.len());
         assert!(text.contains("(and 480 more)"), "{text}");

@@ -104,7 +104,9 @@ impl ParentRun {
             return Ok(self.endpoints.clone());
         };
         let facts = (delegation.models)(name)?;
-        if let Some(known) = self.endpoints.iter().position(|rung| rung.facts.name == facts.name) {
+        if let Some(known) =
+            self.endpoints.iter().position(|endpoint| endpoint.facts.name == facts.name)
+        {
             return Ok(self.endpoints[known..].to_vec());
         }
         let bounded =
@@ -248,7 +250,7 @@ impl ParentRun {
         };
         let stopped =
             matches!(report.reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_));
-        if stopped && self.deps.registry.is_alarmed() && !report.tally.denials.is_empty() {
+        if stopped && self.deps.registry.is_alarmed() && !report.stats.denials.is_empty() {
             // The sub-agent was stopped because its own call was denied.
             report.reason = StopReason::Denied;
         }
@@ -259,14 +261,14 @@ impl ParentRun {
         }
         task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
         (task.cost, task.unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
-        task.turns = report.tally.turns;
-        task.tokens = report.tally.usage.input() + report.tally.usage.output_tokens;
-        task.tool_calls = report.tally.tools.calls;
-        task.requests = report.tally.recovery.totals().requests;
+        task.turns = report.stats.turns;
+        task.tokens = report.stats.usage.input() + report.stats.usage.output_tokens;
+        task.tool_calls = report.stats.tools.calls;
+        task.requests = report.stats.recovery.totals().requests;
         task.took = began.until(self.deps.clock.now());
         // Before the end is told: a host that knows of the end cannot stop the task any more.
         drop(stoppable);
-        self.deps.registry.record_end(&task, report.tally.denials.clone());
+        self.deps.registry.record_end(&task, report.stats.denials.clone());
         self.emit_task(&task);
         SubagentOutcome { task, report }
     }

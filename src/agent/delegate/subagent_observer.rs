@@ -17,7 +17,7 @@ pub(super) struct SubagentObserver {
     deps: Arc<RunDeps>,
     post: UnboundedSender<RunEvent>,
     /// The era of its request, as [`ConcurrencyLimiter`](super::concurrency::ConcurrencyLimiter) count.
-    era: u32,
+    epoch: u32,
 }
 
 impl SubagentObserver {
@@ -26,7 +26,7 @@ impl SubagentObserver {
         deps: Arc<RunDeps>,
         post: UnboundedSender<RunEvent>,
     ) -> Self {
-        Self { mark, deps, post, era: 0 }
+        Self { mark, deps, post, epoch: 0 }
     }
 
     fn send(&self, event: RunEvent) {
@@ -37,9 +37,9 @@ impl SubagentObserver {
     /// Lowers the concurrency limit while the service throttles, and raises it once it answers.
     fn adapt_concurrency(&mut self, transition: &Transition) {
         let places = self.deps.registry.places();
-        let told = match transition.event {
+        let change = match transition.event {
             Event::Failed(Failure { class, .. }) if class.info().is_throttling => {
-                let limits = places.throttled(self.era);
+                let limits = places.throttled(self.epoch);
                 limits.map(|(before, now)| format!("{now} instead of {before} ({class})"))
             }
             Event::Replied(_) => places.answered().map(|now| format!("{now} again")),
@@ -67,10 +67,10 @@ impl SubagentObserver {
             | Event::InternalError => None,
         };
         if matches!(transition.action, Action::Ask(_)) {
-            self.era = places.era();
+            self.epoch = places.epoch();
         }
-        if let Some(told) = told {
-            self.send(RunEvent::Remark(format!("agents at work at a time: {told}")));
+        if let Some(change) = change {
+            self.send(RunEvent::Note(format!("agents at work at a time: {change}")));
         }
     }
 }
@@ -119,7 +119,7 @@ fn is_forwarded(event: &RunEvent) -> bool {
         | RunEvent::Denied { .. }
         | RunEvent::HookSays { .. }
         | RunEvent::Hook(_)
-        | RunEvent::Remark(_)
+        | RunEvent::Note(_)
         | RunEvent::Warning(_)
         | RunEvent::Agent(_)
         | RunEvent::OfAgent { .. } => true,
@@ -197,7 +197,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         | RunEvent::Denied { .. }
         | RunEvent::Hook(_)
         | RunEvent::HookSays { .. }
-        | RunEvent::Remark(_)
+        | RunEvent::Note(_)
         | RunEvent::Warning(_) => return None,
     })
 }

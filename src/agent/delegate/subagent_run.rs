@@ -145,16 +145,16 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let error = error.filter(|_| reason != StopReason::Completed);
     let ended_with_it = world.tools.toolbox.background_tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = world.caller.accounting.tally.cut.clone();
+    let mut cut = world.caller.accounting.stats.cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,
         text: world.conversation.journal.recorded().answer(),
         error,
-        tally: world.stats(),
+        stats: world.stats(),
         finished: succeeded_calls(world.conversation.history.messages()),
         cut,
-        objection: world.hooks.tally.why.take(),
+        objection: world.hooks.stats.why.take(),
     }
 }
 
@@ -211,8 +211,8 @@ fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
 
 /// The journal of a sub-agent. A sub-agent whose conversation cannot be stored works all the same.
 fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
-    let Some(nest) = &parent.deps.registry.nest else { return Journal::disabled() };
-    let newcomer = SubagentHeader {
+    let Some(location) = &parent.deps.registry.location else { return Journal::disabled() };
+    let header = SubagentHeader {
         id: &task.mark.id,
         call: &task.mark.call,
         kind: &task.mark.kind,
@@ -224,5 +224,5 @@ fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
         limits,
         redact: parent.deps.secrets.plain_values(),
     };
-    Journal::create_subagent(nest, &newcomer)
+    Journal::create_subagent(location, &header)
 }

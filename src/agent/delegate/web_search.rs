@@ -157,7 +157,7 @@ async fn run(
     let machine = Run::new(seed, &limits);
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
     world.caller.accounting.settle_broken();
-    costs.add(world.caller.accounting.tally.by_model.clone());
+    costs.add(world.caller.accounting.stats.by_model.clone());
     if reason == StopReason::Completed {
         return Ok(SearchFindings::of(world.conversation.history.messages()));
     }

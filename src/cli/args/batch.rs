@@ -137,9 +137,9 @@ impl CollectBatchArgs {
         if let Some(format) = self.format {
             return Ok(format);
         }
-        let ending = self.output.as_deref().and_then(Path::extension);
-        let ending = ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        match ending.as_deref() {
+        let extension = self.output.as_deref().and_then(Path::extension);
+        let extension = extension.map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
             None | Some("" | "json") => Ok(CollectFormat::Json),
             Some("jsonl" | "ndjson") => Ok(CollectFormat::Jsonl),
             Some("txt" | "text" | "log") => Ok(CollectFormat::Table),

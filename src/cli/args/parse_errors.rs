@@ -22,26 +22,26 @@ pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, Usa
         }
         ErrorKind::UnknownArgument => Err(unknown(error, words)),
         ErrorKind::InvalidSubcommand => {
-            Err(unknown_command(&said(error, ContextKind::InvalidSubcommand), words))
+            Err(unknown_command(&context_text(error, ContextKind::InvalidSubcommand), words))
         }
         ErrorKind::InvalidValue => Err(wrong_choice(error)),
         ErrorKind::ValueValidation => Err(wrong_value(error)),
-        ErrorKind::ArgumentConflict if said(error, ContextKind::InvalidArg).is_empty() => {
+        ErrorKind::ArgumentConflict if context_text(error, ContextKind::InvalidArg).is_empty() => {
             Err(too_many("", words))
         }
         ErrorKind::ArgumentConflict => Err(UsageError::new(format!(
             "{} and {} cannot be used together; leave one of them out",
-            said(error, ContextKind::InvalidArg),
-            said(error, ContextKind::PriorArg)
+            context_text(error, ContextKind::InvalidArg),
+            context_text(error, ContextKind::PriorArg)
         ))),
         ErrorKind::MissingRequiredArgument => Err(UsageError::new(format!(
             "{} is missing; {}",
-            said(error, ContextKind::InvalidArg),
+            context_text(error, ContextKind::InvalidArg),
             see_help(words)
         ))),
         ErrorKind::TooManyValues => Err(UsageError::new(format!(
             "{} takes no value; {SEE_HELP}",
-            said(error, ContextKind::InvalidArg)
+            context_text(error, ContextKind::InvalidArg)
         ))),
         _ => Err(UsageError::new(format!("{}; {SEE_HELP}", first_line(error)))),
     }
@@ -74,7 +74,7 @@ pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageEr
 }
 
 fn unknown(error: &Error, words: &[String]) -> UsageError {
-    let flag = said(error, ContextKind::InvalidArg);
+    let flag = context_text(error, ContextKind::InvalidArg);
     let cli = super::command();
     let command = named_command(&cli, words);
     if !flag.starts_with('-') {
@@ -197,8 +197,8 @@ fn path_of(words: &[String]) -> String {
 
 fn wrong_choice(error: &Error) -> UsageError {
     let flag = flag_of(error);
-    let value = said(error, ContextKind::InvalidValue);
-    let choices = said(error, ContextKind::ValidValue);
+    let value = context_text(error, ContextKind::InvalidValue);
+    let choices = context_text(error, ContextKind::ValidValue);
     match (value.is_empty(), choices.is_empty()) {
         (true, true) => return UsageError::new(format!("{flag} needs a value; {SEE_HELP}")),
         (true, false) => {
@@ -214,7 +214,7 @@ fn wrong_choice(error: &Error) -> UsageError {
 
 fn wrong_value(error: &Error) -> UsageError {
     let why = error.source().map_or_else(|| first_line(error), ToString::to_string);
-    let value = said(error, ContextKind::InvalidValue);
+    let value = context_text(error, ContextKind::InvalidValue);
     UsageError::new(format!("{}: {:?} {}", flag_of(error), shortened(&value), with_verb(&why)))
 }
 
@@ -228,10 +228,10 @@ fn with_verb(why: &str) -> String {
 
 /// The flag as typed, without the placeholder of its value.
 fn flag_of(error: &Error) -> String {
-    said(error, ContextKind::InvalidArg).split(' ').next().unwrap_or_default().to_owned()
+    context_text(error, ContextKind::InvalidArg).split(' ').next().unwrap_or_default().to_owned()
 }
 
-fn said(error: &Error, kind: ContextKind) -> String {
+fn context_text(error: &Error, kind: ContextKind) -> String {
     match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(", "),

@@ -56,9 +56,9 @@ impl ReportArgs {
         if let Some(format) = self.format {
             return Ok(format);
         }
-        let ending = self.output.as_deref().and_then(Path::extension);
-        let ending = ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        match ending.as_deref() {
+        let extension = self.output.as_deref().and_then(Path::extension);
+        let extension = extension.map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
             None | Some("" | "txt" | "text" | "log") => Ok(ReportFormat::Table),
             Some("md" | "markdown") => Ok(ReportFormat::Markdown),
             Some("json") => Ok(ReportFormat::Json),

@@ -78,9 +78,10 @@ pub(super) async fn slurm(
         return Ok(0);
     };
     let file = write(folder, "job.sh", &script)?;
-    let said = hand_over(engine, &args.submit_arg, &[file.into_os_string()], world).await?;
-    let submission = Submission::of_sbatch(&said, open);
-    report_submission(args, folder, plan, &said, submission)
+    let engine_output =
+        hand_over(engine, &args.submit_arg, &[file.into_os_string()], world).await?;
+    let submission = Submission::of_sbatch(&engine_output, open);
+    report_submission(args, folder, plan, &engine_output, submission)
 }
 
 /// Renders the manifest, and hands it to `engine`.
@@ -110,13 +111,13 @@ pub(super) async fn kubernetes(
     };
     let file = write(folder, "job.yaml", &manifest)?;
     let words = ["apply".into(), "--filename".into(), file.into_os_string()];
-    let said = hand_over(engine, &args.submit_arg, &words, world).await?;
+    let engine_output = hand_over(engine, &args.submit_arg, &words, world).await?;
     let submission = (!is_trial(&args.submit_arg)).then(|| {
         let tasks: Vec<usize> = (0..plan.tasks.len()).collect();
         let target = target_words(&args.submit_arg);
         Submission::new(ClusterEngine::Kubernetes, plan.batch.clone(), target, &tasks)
     });
-    report_submission(args, folder, plan, &said, submission)
+    report_submission(args, folder, plan, &engine_output, submission)
 }
 
 /// Whether these words for kubectl only try what would be done.
@@ -174,11 +175,11 @@ pub(super) async fn already_submitted(
         )),
         JobState::Active => {
             let overview = BatchOverview::of_files(folder, plan).with_job(submission, state);
-            let said = format!(
+            let engine_output = format!(
                 "batch {batch} is submitted already, as job {job}; {look_up} shows it.\nTo submit it \
                  anew, give the same command after: {removal}\n"
             );
-            print_overview(args, &overview, &said)?;
+            print_overview(args, &overview, &engine_output)?;
             Ok(Some(exit_code::SUCCESS))
         }
     }
@@ -222,7 +223,7 @@ fn report_submission(
     args: &StartBatchArgs,
     folder: &BatchFolder,
     plan: &BatchPlan,
-    said: &str,
+    engine_output: &str,
     submission: Option<Submission>,
 ) -> Result<u8, UsageError> {
     let mut overview = BatchOverview::of_files(folder, plan);
@@ -230,20 +231,20 @@ fn report_submission(
         folder.record_submission(&submission).map_err(|error| folder_error(&error))?;
         overview = overview.with_job(submission, JobState::Active);
     }
-    print_overview(args, &overview, said)?;
+    print_overview(args, &overview, engine_output)?;
     Ok(exit_code::SUCCESS)
 }
 
-/// Prints a summary as JSON if that is asked for, or else `said` and how to see more.
+/// Prints a summary as JSON if that is asked for, or else `engine_output` and how to see more.
 fn print_overview(
     args: &StartBatchArgs,
     overview: &BatchOverview<'_>,
-    said: &str,
+    engine_output: &str,
 ) -> Result<(), UsageError> {
     if args.json {
         return print_report(&format!("{}\n", overview.object(exit_code::SUCCESS)));
     }
-    print_report(&format!("{said}{} shows how far it is.\n", overview.status_command()))
+    print_report(&format!("{engine_output}{} shows how far it is.\n", overview.status_command()))
 }
 
 /// Hands a batch to the engine's program, and returns what it prints.

@@ -58,7 +58,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     let run = args::run_flags(&args.flags)?;
     let ProcessContext { variables, cwd, signals, .. } = world;
     let screen = Screen::of_stdout(&variables);
-    let scene = DoctorContext {
+    let context = DoctorContext {
         version: VERSION,
         commit: COMMIT,
         home: environment::home(&variables),
@@ -86,7 +86,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
     let report = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),
-        report = doctor::run_checks(&scene, know) => report,
+        report = doctor::run_checks(&context, know) => report,
     };
     let mask = Redactor::new(secrets);
     let text = if args.json {
@@ -144,7 +144,7 @@ fn doctor_input(
         format!("{}{key} ({})", one.file, one.why)
     });
     let places = vec![first_endpoint(&survey, secrets)];
-    let strange_variables = unknown_variables(&survey);
+    let unknown_variable_names = unknown_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);
     let mut known = ResolvedConfig {
@@ -169,7 +169,7 @@ fn doctor_input(
         mistakes: survey.mistakes,
         // What is ignored is listed by itself, and so are servers.
         warnings: survey.warnings,
-        unknown_variables: strange_variables,
+        unknown_variables: unknown_variable_names,
         variables: survey.variables,
         ..ResolvedConfig::default()
     };
@@ -260,10 +260,10 @@ fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
         ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", helper),
     ];
     let by_variable = by_variable.into_iter().map(|(name, usual)| {
-        let said = survey.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
-        let said = said.and_then(|text| values::millis(text.trim()).ok());
-        let origin = if said.is_some() { format!("env {name}") } else { "default".to_owned() };
-        (name.to_owned(), format_duration(said.unwrap_or(usual)), origin)
+        let given = survey.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
+        let given = given.and_then(|text| values::millis(text.trim()).ok());
+        let origin = if given.is_some() { format!("env {name}") } else { "default".to_owned() };
+        (name.to_owned(), format_duration(given.unwrap_or(usual)), origin)
     });
     limits.chain(by_variable).collect()
 }

@@ -111,12 +111,12 @@ fn whole(finding: &Finding, screen: &Screen) -> String {
             let _ = writeln!(text, "{indent}{mark}{line}");
         }
     }
-    for (word, said, tone) in [("why: ", why, Tone::Faint), ("fix: ", fix, Tone::Strong)] {
-        if said.is_empty() {
+    for (word, detail, tone) in [("why: ", why, Tone::Faint), ("fix: ", fix, Tone::Strong)] {
+        if detail.is_empty() {
             continue;
         }
-        let said = Paragraph::plain(&one_line(said)).wrap(width(screen) - word.len(), styling);
-        for (index, line) in said.iter().enumerate() {
+        let detail = Paragraph::plain(&one_line(detail)).wrap(width(screen) - word.len(), styling);
+        for (index, line) in detail.iter().enumerate() {
             let before =
                 if index == 0 { styling.paint(tone, word) } else { " ".repeat(word.len()) };
             let _ = writeln!(text, "{indent}{before}{line}");

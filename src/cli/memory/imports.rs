@@ -135,7 +135,7 @@ mod tests {
         pieces(text).into_iter().filter_map(path).collect()
     }
 
-    fn told(text: &str) -> String {
+    fn visible_text(text: &str) -> String {
         let words = |piece| match piece {
             ImportPiece::Import { written, .. } => written,
             ImportPiece::Text(text) => text,
@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn memory_files_lose_comments_and_front_matter_only() {
-        assert_eq!(told("a\n\n<!-- b\n\nc -->\n\nd `<!-- e -->`"), "a\n\n\nd `<!-- e -->`");
-        assert_eq!(told("---\npaths: x\n---\nbody"), "body");
-        assert_eq!(told("---\nno end"), "---\nno end");
-        assert_eq!(told("```\n<!-- kept -->\n```"), "```\n<!-- kept -->\n```");
+        assert_eq!(visible_text("a\n\n<!-- b\n\nc -->\n\nd `<!-- e -->`"), "a\n\n\nd `<!-- e -->`");
+        assert_eq!(visible_text("---\npaths: x\n---\nbody"), "body");
+        assert_eq!(visible_text("---\nno end"), "---\nno end");
+        assert_eq!(visible_text("```\n<!-- kept -->\n```"), "```\n<!-- kept -->\n```");
     }
 }

@@ -222,20 +222,20 @@ impl MemoryReader<'_> {
             return None;
         }
         let folder = path.parent().unwrap_or(path);
-        let mut told = String::new();
+        let mut text_with_imports = String::new();
         for piece in pieces(&text) {
             match piece {
-                ImportPiece::Text(text) => told.push_str(text),
+                ImportPiece::Text(text) => text_with_imports.push_str(text),
                 ImportPiece::Import { path, written } => {
                     let target = self.resolve(path, folder);
                     let text =
                         (depth < DEPTH_MAX).then(|| self.read(&target, scope, depth + 1)).flatten();
                     // A word that names no file stays text.
-                    told.push_str(text.as_deref().map_or(written, str::trim));
+                    text_with_imports.push_str(text.as_deref().map_or(written, str::trim));
                 }
             }
         }
-        Some(told)
+        Some(text_with_imports)
     }
 
     /// Reads a regular file of text. A file of the project must not be a stranger's.

@@ -113,7 +113,7 @@ pub fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
         });
         return vec![("task_started", started)];
     };
-    let told = match end {
+    let outcome = match end {
         BackgroundEnd::Completed => TaskOutcome::Completed,
         BackgroundEnd::Failed => TaskOutcome::Failed,
         BackgroundEnd::Killed
@@ -126,7 +126,7 @@ pub fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
         Some(code) => format!("{description}: {}, exit code {code}", end.name()),
         None => format!("{description}: {}", end.name()),
     };
-    told.frames(json!({
+    outcome.frames(json!({
         "task_id": task.id,
         "tool_use_id": task.call,
         "output_file": file.unwrap_or_default(),

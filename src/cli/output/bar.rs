@@ -227,7 +227,7 @@ impl Observer for StatusLine {
             | RunEvent::Denied { .. }
             | RunEvent::Hook(_)
             | RunEvent::HookSays { .. }
-            | RunEvent::Remark(_)
+            | RunEvent::Note(_)
             | RunEvent::Warning(_) => {}
         }
         for line in lines {

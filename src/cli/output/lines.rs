@@ -145,8 +145,8 @@ impl ProgressLines {
                 self.end = None;
                 Vec::new()
             }
-            RunEvent::Heartbeat(news) => {
-                let line = heartbeat(news, &self.calls, &(self.clock)(), self.end);
+            RunEvent::Heartbeat(heartbeat_of) => {
+                let line = heartbeat(heartbeat_of, &self.calls, &(self.clock)(), self.end);
                 vec![ProgressLine::plain(line)]
             }
             RunEvent::ModelSwitched { from, to } => {
@@ -172,7 +172,7 @@ impl ProgressLines {
             RunEvent::HookSays { event, text } => {
                 vec![ProgressLine::plain(format!("{} hook: {text}", event.name()))]
             }
-            RunEvent::Remark(text) => self.detail(|| text.clone()),
+            RunEvent::Note(text) => self.detail(|| text.clone()),
             RunEvent::Warning(text) => vec![ProgressLine::warning(text)],
             RunEvent::Assistant { message, usage, .. } => {
                 self.turns += 1;

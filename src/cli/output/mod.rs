@@ -52,7 +52,7 @@ use crate::telemetry::SpanRecorder;
 
 /// All observers of a run.
 pub struct RunObservers {
-    pub witness: SnapshotRecorder,
+    pub snapshots: SnapshotRecorder,
     /// Lines, or a bar on a terminal.
     pub people: Box<dyn Observer>,
     /// `text`, and `json` without `--verbose`, have nothing to say before the end.
@@ -65,7 +65,7 @@ pub struct RunObservers {
 
 impl Observer for RunObservers {
     fn observe(&mut self, event: &RunEvent) {
-        self.witness.observe(event);
+        self.snapshots.observe(event);
         self.people.observe(event);
         if let Some(programs) = &mut self.programs {
             programs.observe(event);

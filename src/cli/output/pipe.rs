@@ -83,8 +83,8 @@ impl PipeBacklog {
 
     fn give_up(&self) {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(tell) = broken {
-            tell();
+        if let Some(notify) = broken {
+            notify();
         }
     }
 }
@@ -108,7 +108,7 @@ pub fn framed_pipe(
     broken: impl FnOnce() + Send + 'static,
 ) -> (PipeSender, PipeDrain) {
     let (jobs, queue) = channel();
-    let (tell, done) = oneshot::channel();
+    let (notify, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
     let broken = Mutex::new(Some(broken));
     let backlog = Arc::new(PipeBacklog {
@@ -124,7 +124,7 @@ pub fn framed_pipe(
             waiting.fail(error);
         }
         // The receiver may be gone.
-        let _ = tell.send(written);
+        let _ = notify.send(written);
     });
     (PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done })
 }
@@ -145,9 +145,9 @@ fn write<S: Write>(
                 sink.close()?;
                 line
             }
-            Ok(PipeJob::Flushed(tell)) => {
+            Ok(PipeJob::Flushed(notify)) => {
                 // The receiver has given up.
-                let _ = tell.send(());
+                let _ = notify.send(());
                 continue;
             }
             Ok(PipeJob::End) | Err(_) => return sink.close(),
@@ -230,10 +230,10 @@ impl PipeSender {
     /// # Errors
     /// The sink failed, or its reader was too slow.
     pub async fn flush(&self, patience: Duration) -> io::Result<()> {
-        let (tell, told) = oneshot::channel();
+        let (notify, notified) = oneshot::channel();
         // The error says that the sink failed, and so does the answer.
-        let _ = self.jobs.send(PipeJob::Flushed(tell));
-        match tokio::time::timeout(patience, told).await {
+        let _ = self.jobs.send(PipeJob::Flushed(notify));
+        match tokio::time::timeout(patience, notified).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.backlog.failure()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_told_from_a_reader_that_is_gone() {
+    async fn a_full_disk_is_distinguished_from_a_reader_that_is_gone() {
         for (kind, is_gone) in
             [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)]
         {
-            let told = Arc::new(AtomicBool::new(false));
-            let tell = Arc::clone(&told);
+            let notified = Arc::new(AtomicBool::new(false));
+            let notify = Arc::clone(&notified);
             let mask = Arc::new(Redactor::default());
-            let broken = move || tell.store(true, Ordering::SeqCst);
+            let broken = move || notify.store(true, Ordering::SeqCst);
             let (sender, drain) = pipe(FailingSink(kind), mask, broken);
             sender.send("a line");
             let flushed = sender.flush(Duration::from_mins(1)).await;
@@ -342,7 +342,7 @@ mod tests {
             }
             let end = drain.finish(Duration::from_mins(1)).await;
             assert_eq!(end.map_err(|error| error.kind()), Err(kind));
-            assert_eq!(told.load(Ordering::SeqCst), is_gone, "{kind}: also after more output");
+            assert_eq!(notified.load(Ordering::SeqCst), is_gone, "{kind}: also after more output");
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct SnapshotRecorder(Arc<Mutex<RecordedSnapshot>>);
 
 #[derive(Debug, Default)]
 struct RecordedSnapshot {
-    tally: RunStats,
+    stats: RunStats,
     spent: Money,
     recorded: RecordedPrompt,
     fault: Option<Fault>,
@@ -52,10 +52,10 @@ impl SnapshotRecorder {
 
     /// Returns the ending as far as recorded. `persists` says whether a journal was requested; it
     /// exists from the init message on.
-    pub fn ending(&self, reason: StopReason, persists: bool) -> RunOutcome {
+    pub fn outcome(&self, reason: StopReason, persists: bool) -> RunOutcome {
         let seen = self.seen();
-        let mut tally = seen.tally.clone();
-        tally.recovery.end(seen.now, reason);
+        let mut stats = seen.stats.clone();
+        stats.recovery.end(seen.now, reason);
         let journal =
             if persists && seen.begun { JournalHealth::Durable } else { JournalHealth::Off };
         RunOutcome {
@@ -71,7 +71,7 @@ impl SnapshotRecorder {
             stop_reason: seen.recorded.stop_reason().map(str::to_owned),
             has_messages: seen.begun,
             deferred: None,
-            tally,
+            stats,
             spent: seen.spent,
             unsettled: Money::ZERO,
             cost_before: seen.cost_before,
@@ -101,14 +101,14 @@ impl Observer for SnapshotRecorder {
                 seen.error_class = transition.event.failure().map(|failure| failure.class);
                 seen.now = transition.at;
                 seen.recorded.step(transition);
-                let turns = seen.tally.turns;
-                seen.tally.recovery.observe(transition, turns);
+                let turns = seen.stats.turns;
+                seen.stats.recovery.observe(transition, turns);
             }
             RunEvent::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent.amount),
             RunEvent::Assistant { message, stop_reason, usage, spent, .. } => {
                 seen.spent = seen.spent.max(spent.amount);
-                seen.tally.turns += 1;
-                seen.tally.usage += *usage;
+                seen.stats.turns += 1;
+                seen.stats.usage += *usage;
                 seen.recorded.reply(&message.content, stop_reason.as_deref());
             }
             RunEvent::Warning(warning) => seen.warnings.push(warning.clone()),
@@ -122,14 +122,14 @@ impl Observer for SnapshotRecorder {
                     None => seen.agents.push(AgentTask::clone(task)),
                 }
             }
-            RunEvent::Denied { .. } => seen.tally.tools.denied += 1,
+            RunEvent::Denied { .. } => seen.stats.tools.denied += 1,
             RunEvent::Init(init) => {
                 seen.begun = true;
                 seen.cost_before = init.cost_before;
                 seen.recorded = init.recorded.clone();
             }
             RunEvent::WaitBegins { .. }
-            | RunEvent::Remark(_)
+            | RunEvent::Note(_)
             | RunEvent::WaitEnds { .. }
             | RunEvent::RecoveryEnds(_)
             | RunEvent::AwaitsAgents(_)
@@ -169,12 +169,12 @@ mod tests {
         ];
         for phase in phases {
             let next = Run { phase, ..begun.next };
-            let mut witness = SnapshotRecorder::default();
+            let mut snapshots = SnapshotRecorder::default();
             let transition = Transition { next, ..begun };
-            witness.observe(&RunEvent::Step { transition: Box::new(transition), fault: None });
+            snapshots.observe(&RunEvent::Step { transition: Box::new(transition), fault: None });
             let cut = next.step(at, Event::Interrupted(by), &limits).unwrap().next.phase;
             let at_work = cut == Phase::Stopped(StopReason::AbortedTools(by));
-            assert_eq!(witness.is_working(), at_work, "{phase:?}");
+            assert_eq!(snapshots.is_working(), at_work, "{phase:?}");
         }
     }
 }

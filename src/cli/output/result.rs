@@ -34,7 +34,7 @@ pub struct Resumption {
 /// All inputs of the result object.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultReport<'a> {
-    pub ending: &'a RunOutcome,
+    pub outcome: &'a RunOutcome,
     pub session_id: &'a str,
     pub uuid: &'a str,
     pub now: &'a WallTime,
@@ -50,38 +50,38 @@ pub struct ResultReport<'a> {
 
 impl ResultReport<'_> {
     pub fn verdict(&self) -> ExitStatus {
-        exit::exit_status(self.ending.reason)
+        exit::exit_status(self.outcome.reason)
     }
 
     /// Why it failed, a line each; empty when it did not.
     pub fn errors(&self) -> Vec<String> {
-        advice::explain(self.ending, self.now, self.session_id)
+        advice::explain(self.outcome, self.now, self.session_id)
     }
 
     /// The last lines that the required command printed when it did not pass.
     pub fn requirement_output(&self) -> Vec<&str> {
-        let requirement = self.ending.acceptance.requirement.as_ref();
+        let requirement = self.outcome.acceptance.requirement.as_ref();
         let output = requirement.map_or("", |requirement| requirement.output.as_str());
         if self.verdict().is_error() { output.lines().collect() } else { Vec::new() }
     }
 
     /// Returns the structured output, or else the model's final text.
     pub fn answer(&self) -> String {
-        let answer = self.ending.acceptance.structured_output.as_ref();
-        answer.map_or_else(|| self.ending.text.clone(), ToString::to_string)
+        let answer = self.outcome.acceptance.structured_output.as_ref();
+        answer.map_or_else(|| self.outcome.text.clone(), ToString::to_string)
     }
 
     /// Returns the command that resumes the run, if it ended early and can be resumed.
     pub fn resume_command(&self) -> Option<String> {
-        let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
-        let can_go_on = self.ending.has_messages && self.ending.journal == JournalHealth::Durable;
+        let unfinished = self.verdict().is_error() && self.outcome.reason != StopReason::Refusal;
+        let can_go_on = self.outcome.has_messages && self.outcome.journal == JournalHealth::Durable;
         (unfinished && can_go_on)
             .then(|| resume_command(self.session_id, Some(self.cwd), self.profile))
     }
 
     /// The object.
     pub fn object(&self) -> Value {
-        let (ending, verdict) = (self.ending, self.verdict());
+        let (outcome, verdict) = (self.outcome, self.verdict());
         let mut object = common_fields(verdict, self.session_id, self.uuid);
         if verdict.is_error() {
             let partial = self.answer();
@@ -91,55 +91,55 @@ impl ResultReport<'_> {
             object.insert("errors".to_owned(), json!(self.errors()));
         } else {
             object.insert("result".to_owned(), json!(self.answer()));
-            if let Some(answer) = &ending.acceptance.structured_output {
+            if let Some(answer) = &outcome.acceptance.structured_output {
                 object.insert("structured_output".to_owned(), answer.clone());
             }
         }
-        object.extend(acceptance_fields(&ending.acceptance));
+        object.extend(acceptance_fields(&outcome.acceptance));
         let resume = self
             .resume_command()
             .map(|command| json!({ "session_id": self.session_id, "command": command }));
-        extend(&mut object, why(ending, verdict));
+        extend(&mut object, why(outcome, verdict));
         object.insert("resume".to_owned(), json!(resume));
-        extend(&mut object, sums(&ending.tally, ending.session_cost()));
-        if !ending.agents.is_empty() {
-            let agents: Vec<Value> = ending.agents.iter().map(agents::agent).collect();
+        extend(&mut object, sums(&outcome.stats, outcome.session_cost()));
+        if !outcome.agents.is_empty() {
+            let agents: Vec<Value> = outcome.agents.iter().map(agents::agent).collect();
             object.insert("agents".to_owned(), json!(agents));
         }
-        let background: Vec<Value> = ending.tasks.iter().map(agents::background).collect();
+        let background: Vec<Value> = outcome.tasks.iter().map(agents::background).collect();
         object.insert("background".to_owned(), json!(background));
         extend(
             &mut object,
             json!({
                 "budget": {
-                    "ceiling_usd": ending.budget.map(Money::as_dollars),
-                    "spent_usd": ending.cost().map(Money::as_dollars),
-                    "unsettled_usd": ending.cost().map(|_| ending.unsettled.as_dollars()),
-                    "clamped_replies": ending.tally.clamped,
+                    "ceiling_usd": outcome.budget.map(Money::as_dollars),
+                    "spent_usd": outcome.cost().map(Money::as_dollars),
+                    "unsettled_usd": outcome.cost().map(|_| outcome.unsettled.as_dollars()),
+                    "clamped_replies": outcome.stats.clamped,
                 },
-                "durable": ending.journal == JournalHealth::Durable,
-                "journal": journal(ending, self.resumption.damage.as_ref()),
+                "durable": outcome.journal == JournalHealth::Durable,
+                "journal": journal(outcome, self.resumption.damage.as_ref()),
                 "warnings": self.warnings,
                 "sandbox": self.sandbox,
                 "ignored_settings": ignored(self.ignored),
-                "hooks": hooks(&ending.hooks),
+                "hooks": hooks(&outcome.hooks),
             }),
         );
         if let Some(egress) = &self.sandbox.egress {
             object.insert("network_refused".to_owned(), json!(egress.refusals()));
         }
-        if !ending.servers.servers.is_empty() {
-            object.insert("mcp".to_owned(), servers(&ending.servers));
+        if !outcome.servers.servers.is_empty() {
+            object.insert("mcp".to_owned(), servers(&outcome.servers));
         }
         if !self.resumption.changes.is_empty() {
             let changes: Vec<Value> = self.resumption.changes.iter().map(change).collect();
             object.insert("contract_changes".to_owned(), json!(changes));
         }
-        if let Some(DeferredCall { call, .. }) = &ending.deferred {
+        if let Some(DeferredCall { call, .. }) = &outcome.deferred {
             let call = json!({ "id": call.id, "name": call.name, "input": call.input });
             object.insert("deferred_tool_use".to_owned(), call);
         }
-        if let Some(limits) = &ending.rate_limits {
+        if let Some(limits) = &outcome.rate_limits {
             object.insert("rate_limits".to_owned(), json!(limits));
         }
         Value::Object(object)
@@ -147,32 +147,32 @@ impl ResultReport<'_> {
 }
 
 /// Serialises the hook statistics, and the hooks that were killed with the run.
-fn hooks(tally: &HookStats) -> Value {
+fn hooks(stats: &HookStats) -> Value {
     let mut hooks = json!({
-        "ran": tally.ran,
-        "failed": tally.failed,
-        "blocked": tally.blocked,
-        "waited_ms": millis(tally.waited),
-        "log": tally.log,
+        "ran": stats.ran,
+        "failed": stats.failed,
+        "blocked": stats.blocked,
+        "waited_ms": millis(stats.waited),
+        "log": stats.log,
     });
-    if !tally.cut.is_empty() {
-        hooks["cut"] = json!(tally.cut);
+    if !stats.cut.is_empty() {
+        hooks["cut"] = json!(stats.cut);
     }
     hooks
 }
 
 /// Why it ended.
-fn why(ending: &RunOutcome, verdict: ExitStatus) -> Value {
-    let fault = ending.fault.as_ref();
-    let deferred = ending.deferred.is_some().then(|| ending.reason.name());
-    let stop_reason = deferred.or(ending.stop_reason.as_deref());
+fn why(outcome: &RunOutcome, verdict: ExitStatus) -> Value {
+    let fault = outcome.fault.as_ref();
+    let deferred = outcome.deferred.is_some().then(|| outcome.reason.name());
+    let stop_reason = deferred.or(outcome.stop_reason.as_deref());
     json!({
-        "terminal_reason": ending.reason.name(),
+        "terminal_reason": outcome.reason.name(),
         "stop_reason": stop_reason,
         "api_error_status": fault.and_then(crate::recovery::Fault::status),
-        "api_error_class": advice::error_class(ending).map(crate::recovery::ErrorClass::name),
+        "api_error_class": advice::error_class(outcome).map(crate::recovery::ErrorClass::name),
         "retryable": verdict.is_temporary(),
-        "retry_at": ending.retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
+        "retry_at": outcome.retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
         "request_id": fault.and_then(|fault| fault.request_id.clone()),
     })
 }
@@ -242,8 +242,8 @@ pub(super) fn ignored(ignored: &[IgnoredSetting]) -> Vec<Value> {
     ignored.iter().map(value).collect()
 }
 
-fn sums(tally: &RunStats, spent: Option<Money>) -> Value {
-    let denials: Vec<Value> = tally
+fn sums(stats: &RunStats, spent: Option<Money>) -> Value {
+    let denials: Vec<Value> = stats
         .denials
         .iter()
         .map(|denial| {
@@ -256,21 +256,21 @@ fn sums(tally: &RunStats, spent: Option<Money>) -> Value {
         })
         .collect();
     json!({
-        "num_turns": tally.turns,
-        "duration_ms": millis(tally.duration),
-        "duration_api_ms": millis(tally.api_duration),
-        "ttft_ms": tally.first_token.map(millis),
+        "num_turns": stats.turns,
+        "duration_ms": millis(stats.duration),
+        "duration_api_ms": millis(stats.api_duration),
+        "ttft_ms": stats.first_token.map(millis),
         "total_cost_usd": spent.map(Money::as_dollars),
-        "usage": usage(tally.usage),
-        "modelUsage": model_usage(&tally.by_model),
+        "usage": usage(stats.usage),
+        "modelUsage": model_usage(&stats.by_model),
         "permission_denials": denials,
-        "recovery": recovery(tally),
+        "recovery": recovery(stats),
         "tools": {
-            "calls": tally.tools.calls,
-            "failed": tally.tools.failed,
-            "denied": tally.tools.denied,
-            "abandoned": tally.tools.abandoned,
-            "unknown_outcomes": tally.unknown_outcomes,
+            "calls": stats.tools.calls,
+            "failed": stats.tools.failed,
+            "denied": stats.tools.denied,
+            "abandoned": stats.tools.abandoned,
+            "unknown_outcomes": stats.unknown_outcomes,
         },
     })
 }
@@ -298,10 +298,10 @@ fn acceptance_fields(acceptance: &Acceptance) -> Map<String, Value> {
 
 /// Serialises the recovery totals, which model answered from which turn on, and the latest
 /// recoveries.
-fn recovery(tally: &RunStats) -> Value {
-    let totals = tally.recovery.totals();
+fn recovery(stats: &RunStats) -> Value {
+    let totals = stats.recovery.totals();
     let models =
-        tally.models.iter().map(|span| json!({ "model": span.model, "from_turn": span.from_turn }));
+        stats.models.iter().map(|span| json!({ "model": span.model, "from_turn": span.from_turn }));
     json!({
         "requests": totals.requests,
         "retries": totals.retries_by_class.sum(),
@@ -310,33 +310,33 @@ fn recovery(tally: &RunStats) -> Value {
         "waited_ms": millis(totals.waited),
         "shared_limits": { "waits": totals.shared_limit_waits, "waited_ms": millis(totals.shared_limit_waited) },
         "probes": { "sent": totals.probes, "cost_usd": totals.probes_cost.total().map(Money::as_dollars) },
-        "repairs": tally.repairs,
+        "repairs": stats.repairs,
         "compactions": totals.compactions,
         "fallbacks": totals.fallbacks,
         "saved": totals.saved,
         "lost": totals.lost,
         "models": models.collect::<Vec<Value>>(),
-        "records": tally.recovery.records().map(record).collect::<Vec<Value>>(),
+        "records": stats.recovery.records().map(record).collect::<Vec<Value>>(),
         "records_dropped": totals.forgotten,
     })
 }
 
 /// Serialises a finished recovery.
-pub(super) fn record(episode: &RecoveryRecord) -> Value {
+pub(super) fn record(ended: &RecoveryRecord) -> Value {
     json!({
-        "class": episode.class,
-        "setbacks": counts(&episode.setbacks),
-        "strategy": episode.strategy,
-        "strategies": counts(&episode.strategies),
-        "transition": episode.transition,
-        "turn": episode.turn,
-        "attempts": episode.attempts,
-        "waited_ms": millis(episode.waited),
-        "took_ms": millis(episode.took),
-        "tokens": episode.tokens,
-        "cost_usd": episode.spending().total().map(Money::as_dollars),
-        "saved": episode.saved,
-        "lost_to": episode.lost_to,
+        "class": ended.class,
+        "setbacks": counts(&ended.failures),
+        "strategy": ended.strategy,
+        "strategies": counts(&ended.strategies),
+        "transition": ended.transition,
+        "turn": ended.turn,
+        "attempts": ended.attempts,
+        "waited_ms": millis(ended.waited),
+        "took_ms": millis(ended.took),
+        "tokens": ended.tokens,
+        "cost_usd": ended.spending().total().map(Money::as_dollars),
+        "saved": ended.saved,
+        "lost_to": ended.lost_to,
     })
 }
 
@@ -363,18 +363,18 @@ pub fn model_usage(lines: &[ModelStats]) -> Value {
     Value::Object(lines.iter().map(by_model).collect())
 }
 
-fn by_model(tally: &ModelStats) -> (String, Value) {
+fn by_model(stats: &ModelStats) -> (String, Value) {
     let value = json!({
-        "inputTokens": tally.usage.input_tokens,
-        "outputTokens": tally.usage.output_tokens,
-        "cacheReadInputTokens": tally.usage.cache_read_input_tokens,
-        "cacheCreationInputTokens": tally.usage.cache_creation_input_tokens,
-        "webSearchRequests": tally.usage.web_search_requests,
-        "costUSD": tally.cost.map(Money::as_dollars),
-        "contextWindow": tally.context_window,
-        "maxOutputTokens": tally.max_output,
+        "inputTokens": stats.usage.input_tokens,
+        "outputTokens": stats.usage.output_tokens,
+        "cacheReadInputTokens": stats.usage.cache_read_input_tokens,
+        "cacheCreationInputTokens": stats.usage.cache_creation_input_tokens,
+        "webSearchRequests": stats.usage.web_search_requests,
+        "costUSD": stats.cost.map(Money::as_dollars),
+        "contextWindow": stats.context_window,
+        "maxOutputTokens": stats.max_output,
     });
-    (tally.model.clone(), value)
+    (stats.model.clone(), value)
 }
 
 /// Serialises a changed term of the session's contract.
@@ -382,14 +382,14 @@ fn change(change: &ContractChange) -> Value {
     json!({ "name": change.name, "was": change.was, "now": change.now })
 }
 
-fn journal(ending: &RunOutcome, damage: Option<&Damage>) -> Value {
-    let (state, why) = match &ending.journal {
+fn journal(outcome: &RunOutcome, damage: Option<&Damage>) -> Value {
+    let (state, why) = match &outcome.journal {
         JournalHealth::Durable => ("durable", None),
         JournalHealth::Off => ("off", None),
         JournalHealth::Lost(why) => ("lost", Some(why)),
         JournalHealth::TakenOver(why) => ("taken_over", Some(why)),
     };
-    let dropped = ending.tally.dropped_records;
+    let dropped = outcome.stats.dropped_records;
     let mut journal = json!({ "state": state, "error": why, "dropped_records": dropped });
     if let Some(damage) = damage {
         journal["damage"] = json!(damage);

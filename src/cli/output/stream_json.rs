@@ -72,7 +72,7 @@ struct ReplyStream {
     /// A complete block, until the event that ends it comes.
     block: Option<(Value, Uuid)>,
     /// The blocks that were sent.
-    told: HashSet<Uuid>,
+    emitted: HashSet<Uuid>,
 }
 
 impl StreamJson {
@@ -247,7 +247,7 @@ impl StreamJson {
     }
 
     /// Emits a message of the conversation, with the id of its part in the transcript.
-    fn said(&mut self, kind: &str, id: Uuid, mut fields: Value) {
+    fn emit_message(&mut self, kind: &str, id: Uuid, mut fields: Value) {
         let now = Timestamp::now().round(Unit::Millisecond);
         fields["timestamp"] = json!(now.ok().map(|now| now.to_string()));
         self.message(kind, id, fields);
@@ -293,16 +293,19 @@ impl StreamJson {
             "stop_sequence": null,
             "usage": start["usage"],
         });
-        self.stream.told.insert(id);
-        self.said("assistant", id, json!({ "message": message }));
+        self.stream.emitted.insert(id);
+        self.emit_message("assistant", id, json!({ "message": message }));
     }
 
     fn blocks_dropped(&mut self, ids: &[Uuid]) {
         self.stream.block = None;
-        let told: Vec<String> =
-            ids.iter().filter(|id| self.stream.told.remove(id)).map(ToString::to_string).collect();
-        if !told.is_empty() {
-            self.system("reply_dropped", json!({ "uuids": told }));
+        let emitted: Vec<String> = ids
+            .iter()
+            .filter(|id| self.stream.emitted.remove(id))
+            .map(ToString::to_string)
+            .collect();
+        if !emitted.is_empty() {
+            self.system("reply_dropped", json!({ "uuids": emitted }));
         }
     }
 
@@ -314,15 +317,15 @@ impl StreamJson {
         let last = reply.message.content.len().saturating_sub(1);
         for (index, block) in reply.message.content.iter().enumerate() {
             let id = id_at(ids, index);
-            if self.stream.told.remove(&id) {
+            if self.stream.emitted.remove(&id) {
                 continue;
             }
             // Tool calls of a sub-agent are reported; its text goes to the agent that started it.
-            let told = self.reports_subagent_text || matches!(block, Block::ToolUse { .. });
-            if self.within.is_some() && !told {
+            let emitted = self.reports_subagent_text || matches!(block, Block::ToolUse { .. });
+            if self.within.is_some() && !emitted {
                 continue;
             }
-            self.said(
+            self.emit_message(
                 "assistant",
                 id,
                 json!({
@@ -348,7 +351,7 @@ impl StreamJson {
             let id = id_at(ids, index);
             if let [Block::ToolResult { .. }] = part {
                 let content: Vec<Value> = part.iter().map(plain_result).collect();
-                self.said(
+                self.emit_message(
                     "user",
                     id,
                     json!({
@@ -357,7 +360,7 @@ impl StreamJson {
                     }),
                 );
             } else if self.within.is_none() {
-                self.said(
+                self.emit_message(
                     "user",
                     id,
                     json!({
@@ -424,16 +427,16 @@ impl StreamJson {
     }
 
     /// A hook begins, or is over.
-    fn hook(&mut self, news: &HookProgress) {
-        if !self.reports_hooks && news.event != HookEvent::SessionStart {
+    fn hook(&mut self, progress: &HookProgress) {
+        if !self.reports_hooks && progress.event != HookEvent::SessionStart {
             return;
         }
         let mut fields = json!({
-            "hook_id": news.id,
-            "hook_name": news.name,
-            "hook_event": news.event.name(),
+            "hook_id": progress.id,
+            "hook_name": progress.name,
+            "hook_event": progress.event.name(),
         });
-        let Some(over) = &news.finished else { return self.system("hook_started", fields) };
+        let Some(over) = &progress.finished else { return self.system("hook_started", fields) };
         fields["output"] = json!(over.stdout);
         fields["stdout"] = json!(over.stdout);
         fields["stderr"] = json!(over.stderr);
@@ -466,7 +469,7 @@ impl StreamJson {
     /// message about a failure of the API.
     pub fn finish_turn(mut self, failure: Option<Value>, result: Value) {
         if let Some(failure) = failure {
-            self.said("assistant", Uuid::new_v4(), failure);
+            self.emit_message("assistant", Uuid::new_v4(), failure);
         }
         self.send_held();
         self.out.send_json(result, self.longest);
@@ -558,7 +561,7 @@ impl Observer for StreamJson {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }
             RunEvent::Compacted { before, after } => self.compacted(*before, *after),
-            RunEvent::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
+            RunEvent::RecoveryEnds(ended) => self.system("recovery_end", record(ended)),
             RunEvent::Task(task) => self.systems(agents::work_frames(task)),
             RunEvent::Agent(task) => self.systems(agents::frames(task)),
             RunEvent::OfAgent { agent, event } => {
@@ -570,12 +573,12 @@ impl Observer for StreamJson {
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
             ),
-            RunEvent::Hook(news) => self.hook(news),
+            RunEvent::Hook(progress) => self.hook(progress),
             RunEvent::HookSays { event, text } => self.system(
                 "informational",
                 json!({ "content": text, "level": "info", "hook_event": event.name() }),
             ),
-            RunEvent::Remark(text) => self.inform(text, "info"),
+            RunEvent::Note(text) => self.inform(text, "info"),
             RunEvent::Warning(text) => self.inform(text, "warning"),
         }
     }

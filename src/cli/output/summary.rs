@@ -32,7 +32,7 @@ pub(super) fn first_line(init: &Init, limits: RunLimits) -> String {
 /// The last line: how the run ended, and what it took.
 pub fn last_line(outcome: &RunOutcome) -> (Tone, String) {
     let verdict = exit_status(outcome.reason);
-    let totals = outcome.tally.recovery.totals();
+    let totals = outcome.stats.recovery.totals();
     let retries = totals.retries_by_class.sum();
     let (tone, how, survived) = if verdict.is_error() {
         let how = format!("{} (exit {})", outcome.reason.name(), verdict.exit_code());
@@ -46,8 +46,8 @@ pub fn last_line(outcome: &RunOutcome) -> (Tone, String) {
     };
     let mut parts = vec![
         how,
-        counted(u64::from(outcome.tally.turns), "turn", "turns"),
-        format_took(outcome.tally.duration),
+        counted(u64::from(outcome.stats.turns), "turn", "turns"),
+        format_took(outcome.stats.duration),
         spent,
     ];
     if retries > 0 {

@@ -37,8 +37,11 @@ const TRUSTED_ONLY: [&str; 5] = ["permissionMode", "hooks", "mcpServers", "model
 ///
 /// # Errors
 /// Why the file defines none. `None`: it is not meant to, as a README.
-pub(super) fn name(sheet: &PromptFile, fields: &FrontMatter) -> Result<String, Option<String>> {
-    let stem = sheet.relative.file_stem().unwrap_or_default();
+pub(super) fn name(
+    prompt_file: &PromptFile,
+    fields: &FrontMatter,
+) -> Result<String, Option<String>> {
+    let stem = prompt_file.relative.file_stem().unwrap_or_default();
     if stem.eq_ignore_ascii_case("readme") && !fields.has("name") {
         return Err(None);
     }
@@ -61,40 +64,40 @@ fn check_name(name: &str) -> Result<(), String> {
 
 /// Adds the agent that a file defines to the library.
 pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
-    let LibraryEntry { sheet, fields, name } = entry;
-    if !sheet.is_trusted() && name == GENERAL_PURPOSE {
+    let LibraryEntry { prompt_file, fields, name } = entry;
+    if !prompt_file.is_trusted() && name == GENERAL_PURPOSE {
         // Calls without an agent type use this one.
         return library.withhold(
-            sheet,
+            prompt_file,
             None,
             "only those who are trusted replace what is built in",
         );
     }
-    let mut definition = define(name, fields, front_matter::body(&sheet.text));
-    if let Err(why) = &sheet.trust {
+    let mut definition = define(name, fields, front_matter::body(&prompt_file.text));
+    if let Err(why) = &prompt_file.trust {
         let harmless = |field: &str| {
             field == "model" && fields.text(field).is_some_and(|model| model == "inherit")
         };
         let withheld = TRUSTED_ONLY.iter().filter(|field| fields.has(field) && !harmless(field));
         for field in withheld {
-            library.withhold(sheet, Some(field), why);
+            library.withhold(prompt_file, Some(field), why);
         }
         (definition.permission_mode, definition.model) = (None, None);
         (definition.servers, definition.effort) = (None, None);
     }
-    let told = |field: &&&str| sheet.is_trusted() || !TRUSTED_ONLY.contains(*field);
-    let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(told).copied();
-    library.warnings.extend(without_effect(&sheet.shown, &idle.collect::<Vec<_>>()));
-    if sheet.is_trusted() {
-        library.warnings.extend(inline_servers(&sheet.shown, fields));
+    let is_reported = |field: &&&str| prompt_file.is_trusted() || !TRUSTED_ONLY.contains(*field);
+    let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(is_reported).copied();
+    library.warnings.extend(without_effect(&prompt_file.shown, &idle.collect::<Vec<_>>()));
+    if prompt_file.is_trusted() {
+        library.warnings.extend(inline_servers(&prompt_file.shown, fields));
     }
-    library.warnings.extend(odd(&sheet.shown, fields));
-    let hooks = hooks(name, fields, &sheet.shown).unwrap_or_else(|why| {
+    library.warnings.extend(odd(&prompt_file.shown, fields));
+    let hooks = hooks(name, fields, &prompt_file.shown).unwrap_or_else(|why| {
         library.warnings.push(format!("{why}, so none of its hooks runs"));
         HookSettings::default()
     });
-    let hooks = if sheet.is_trusted() { hooks } else { HookSettings::default() };
-    let (file, skills) = (sheet.shown.clone(), fields.words("skills").unwrap_or_default());
+    let hooks = if prompt_file.is_trusted() { hooks } else { HookSettings::default() };
+    let (file, skills) = (prompt_file.shown.clone(), fields.words("skills").unwrap_or_default());
     library.warnings.extend(hooks.skipped.iter().map(|it| skipped(&file, it)));
     library.agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });
 }

@@ -18,8 +18,8 @@ const MARKS: &str = "_-.:";
 ///
 /// # Errors
 /// Why it is not called at all.
-pub(super) fn command_name(sheet: &PromptFile) -> Result<String, Option<String>> {
-    let stem = sheet.relative.with_extension("");
+pub(super) fn command_name(prompt_file: &PromptFile) -> Result<String, Option<String>> {
+    let stem = prompt_file.relative.with_extension("");
     let parts = stem.components().map(|part| match part {
         Component::Normal(part) => part.to_str().filter(|part| is_name(part)),
         Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
@@ -34,8 +34,8 @@ pub(super) fn command_name(sheet: &PromptFile) -> Result<String, Option<String>>
 ///
 /// # Errors
 /// Why it is not called at all.
-pub(super) fn skill_name(sheet: &PromptFile) -> Result<String, Option<String>> {
-    let folder = sheet.relative.parent().and_then(Path::to_str);
+pub(super) fn skill_name(prompt_file: &PromptFile) -> Result<String, Option<String>> {
+    let folder = prompt_file.relative.parent().and_then(Path::to_str);
     let name = folder.filter(|name| is_name(name)).map(ToOwned::to_owned);
     name.ok_or_else(|| Some(NO_NAME.to_owned()))
 }
@@ -50,10 +50,10 @@ pub(super) fn is_name(text: &str) -> bool {
 
 /// Adds the command or skill that a file defines to the library.
 pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut PromptLibrary) {
-    let LibraryEntry { sheet, fields, name } = entry;
-    let body = front_matter::body(&sheet.text).trim().to_owned();
+    let LibraryEntry { prompt_file, fields, name } = entry;
+    let body = front_matter::body(&prompt_file.text).trim().to_owned();
     if body.is_empty() {
-        library.warnings.push(format!("{} is left out: it says nothing", sheet.shown));
+        library.warnings.push(format!("{} is left out: it says nothing", prompt_file.shown));
         return;
     }
     let description = [fields.text("description"), fields.text("when-to-use")];
@@ -70,29 +70,29 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
     let withheld = |why: &String| {
         let fields = wanted.into_iter().filter(|(wanted, _)| *wanted);
         let ignored = fields.map(|(_, field)| IgnoredSetting {
-            file: sheet.shown.clone(),
+            file: prompt_file.shown.clone(),
             key: Some(field.to_owned()),
             why: why.clone(),
         });
         ignored.collect()
     };
-    let trusted = sheet.is_trusted();
+    let trusted = prompt_file.is_trusted();
     library.commands.push(PromptCommand {
         name: name.clone(),
         kind,
         description: description.split_whitespace().collect::<Vec<_>>().join(" "),
         hint: fields.text("argument-hint"),
-        path: sheet.path.clone(),
-        file: sheet.shown.clone(),
+        path: prompt_file.path.clone(),
+        file: prompt_file.shown.clone(),
         body,
-        withheld: sheet.trust.as_ref().err().map(withheld).unwrap_or_default(),
+        withheld: prompt_file.trust.as_ref().err().map(withheld).unwrap_or_default(),
         grants: if trusted { grants } else { Vec::new() },
         model: model.filter(|_| trusted),
         effort: effort.filter(|_| trusted),
         trusted,
         user_callable: fields.flag("user-invocable").unwrap_or(true),
         model_callable: !fields.flag("disable-model-invocation").unwrap_or_default(),
-        rank: sheet.rank,
+        rank: prompt_file.rank,
     });
 }
 

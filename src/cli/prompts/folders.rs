@@ -87,7 +87,7 @@ impl PromptFile {
 /// Finds and reads files, and remembers what could not be read.
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
-    shelves: Vec<PromptFolder>,
+    candidates: Vec<PromptFolder>,
     /// The owners of the project's files.
     owners: TrustedOwners,
     bytes: usize,
@@ -97,8 +97,8 @@ pub(super) struct PromptFinder<'a> {
 impl<'a> PromptFinder<'a> {
     pub(super) fn new(search: &'a LibrarySearch<'a>) -> Self {
         let owners = TrustedOwners::new(search.cwd, search.anywhere);
-        let shelves = search_folders(search);
-        Self { search, shelves, owners, bytes: 0, warnings: Vec::new() }
+        let candidates = search_folders(search);
+        Self { search, candidates, owners, bytes: 0, warnings: Vec::new() }
     }
 
     /// The Markdown files below the folders of this name.
@@ -123,25 +123,25 @@ impl<'a> PromptFinder<'a> {
         list: impl Fn(&Path, Option<&Path>, &mut Vec<String>) -> Vec<PathBuf>,
     ) -> Vec<PromptFile> {
         let mut sheets = Vec::new();
-        let shelves = std::mem::take(&mut self.shelves);
-        for shelf in &shelves {
-            let root = shelf.folder.join(kind);
+        let candidates = std::mem::take(&mut self.candidates);
+        for candidate in &candidates {
+            let root = candidate.folder.join(kind);
             let Ok(real) = root.canonicalize() else { continue };
-            let shown = format!("{}{kind}/", shelf.shown);
-            if shelf.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
+            let shown = format!("{}{kind}/", candidate.shown);
+            if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
                 self.warn(&shown, "it leads out of the project, which is not trusted");
                 continue;
             }
-            for path in list(&root, shelf.bound.as_deref(), &mut self.warnings) {
+            for path in list(&root, candidate.bound.as_deref(), &mut self.warnings) {
                 if sheets.len() >= FILES_MAX {
                     let why = format!("only {FILES_MAX} files of a kind are read");
                     self.warn(&shown, &why);
                     break;
                 }
-                sheets.extend(self.read(shelf, &root, &shown, path));
+                sheets.extend(self.read(candidate, &root, &shown, path));
             }
         }
-        self.shelves = shelves;
+        self.candidates = candidates;
         sheets
     }
 
@@ -213,14 +213,14 @@ const UNTRUSTED_RANK: usize = 1 << 17;
 
 /// Returns the folders to search, highest precedence first.
 fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
-    let mut shelves: Vec<PromptFolder> = Vec::new();
-    let mut add = |shelf: PromptFolder| {
+    let mut candidates: Vec<PromptFolder> = Vec::new();
+    let mut add = |candidate: PromptFolder| {
         // The home folder may be the project as well: the user's own folders keep their rank.
-        let real = |shelf: &PromptFolder| shelf.folder.canonicalize().ok();
-        if let Some(place) = real(&shelf)
-            && !shelves.iter().any(|known| real(known).as_ref() == Some(&place))
+        let real = |candidate: &PromptFolder| candidate.folder.canonicalize().ok();
+        if let Some(place) = real(&candidate)
+            && !candidates.iter().any(|known| real(known).as_ref() == Some(&place))
         {
-            shelves.push(shelf);
+            candidates.push(candidate);
         }
     };
     for (distance, folder) in search.own.iter().enumerate() {
@@ -256,7 +256,7 @@ fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
             }
         }
     }
-    shelves
+    candidates
 }
 
 /// The repository that the run works in, or its folder.

@@ -95,7 +95,7 @@ impl CommandKind {
 
 /// A file whose front matter was read.
 pub(super) struct LibraryEntry {
-    pub(super) sheet: PromptFile,
+    pub(super) prompt_file: PromptFile,
     pub(super) fields: FrontMatter,
     pub(super) name: String,
 }
@@ -162,9 +162,9 @@ impl PromptLibrary {
         }
     }
 
-    pub(super) fn withhold(&mut self, sheet: &PromptFile, key: Option<&str>, why: &str) {
+    pub(super) fn withhold(&mut self, prompt_file: &PromptFile, key: Option<&str>, why: &str) {
         self.withheld.push(IgnoredSetting {
-            file: sheet.shown.clone(),
+            file: prompt_file.shown.clone(),
             key: key.map(ToOwned::to_owned),
             why: why.to_owned(),
         });
@@ -199,7 +199,7 @@ impl PromptLibrary {
     }
 
     /// Returns the list of skills for the system prompt, if there are any.
-    pub fn briefing(&self) -> Option<String> {
+    pub fn instructions(&self) -> Option<String> {
         let mut text = String::from(
             "Skills: instructions for certain tasks, each in a file. When a task is what one is \
              for, Read its file first and follow it. Other files that it names are beside it.\n",

@@ -17,29 +17,30 @@ impl LibrarySearch<'_> {
         let mut library =
             PromptLibrary { accepts_calls: self.commands, ..PromptLibrary::default() };
         let mut finder = PromptFinder::new(self);
-        for sheet in select_entries(finder.files("agents"), &mut library, agents::name) {
-            agents::add_agent(&sheet, &mut library);
+        for prompt_file in select_entries(finder.files("agents"), &mut library, agents::name) {
+            agents::add_agent(&prompt_file, &mut library);
         }
         if self.commands {
             // A skill has precedence over a command of the same name.
             let skills = finder.skills("skills");
-            for sheet in
-                select_entries(skills, &mut library, |sheet, _| commands::skill_name(sheet))
-            {
-                commands::add_command(&sheet, CommandKind::Skill, &mut library);
+            for prompt_file in select_entries(skills, &mut library, |prompt_file, _| {
+                commands::skill_name(prompt_file)
+            }) {
+                commands::add_command(&prompt_file, CommandKind::Skill, &mut library);
             }
             let files = finder.files("commands");
-            for sheet in
-                select_entries(files, &mut library, |sheet, _| commands::command_name(sheet))
-            {
-                commands::add_command(&sheet, CommandKind::Command, &mut library);
+            for prompt_file in select_entries(files, &mut library, |prompt_file, _| {
+                commands::command_name(prompt_file)
+            }) {
+                commands::add_command(&prompt_file, CommandKind::Command, &mut library);
             }
         }
         let styles = finder.files("output-styles");
-        for sheet in select_entries(styles, &mut library, |sheet, _| commands::command_name(sheet))
-        {
-            let text = front_matter::body(&sheet.sheet.text).trim().to_owned();
-            library.styles.push(OutputStyle { name: sheet.name, text });
+        for prompt_file in select_entries(styles, &mut library, |prompt_file, _| {
+            commands::command_name(prompt_file)
+        }) {
+            let text = front_matter::body(&prompt_file.prompt_file.text).trim().to_owned();
+            library.styles.push(OutputStyle { name: prompt_file.name, text });
         }
         library.warnings.extend(finder.warnings);
         let untold = library.warnings.len().saturating_sub(WARNINGS_MAX);
@@ -58,30 +59,30 @@ fn select_entries(
     name: impl Fn(&PromptFile, &FrontMatter) -> Result<String, Option<String>>,
 ) -> Vec<LibraryEntry> {
     let mut kept: BTreeMap<String, LibraryEntry> = BTreeMap::new();
-    for sheet in sheets {
-        let fields = match front_matter::fields(&sheet.text) {
+    for prompt_file in sheets {
+        let fields = match front_matter::fields(&prompt_file.text) {
             Ok(fields) => fields.unwrap_or_default(),
             Err(mistake) => {
-                library.warnings.push(format!("{}:{mistake}; it is left out", sheet.shown));
+                library.warnings.push(format!("{}:{mistake}; it is left out", prompt_file.shown));
                 continue;
             }
         };
-        let name = match name(&sheet, &fields) {
-            Ok(name) => qualified(sheet.namespace.as_deref(), name),
+        let name = match name(&prompt_file, &fields) {
+            Ok(name) => qualified(prompt_file.namespace.as_deref(), name),
             Err(why) => {
                 library
                     .warnings
-                    .extend(why.map(|why| format!("{} is left out: {why}", sheet.shown)));
+                    .extend(why.map(|why| format!("{} is left out: {why}", prompt_file.shown)));
                 continue;
             }
         };
-        let entry = LibraryEntry { sheet, fields, name: name.clone() };
+        let entry = LibraryEntry { prompt_file, fields, name: name.clone() };
         let lost = match kept.remove(&name) {
             None => {
                 kept.insert(name, entry);
                 continue;
             }
-            Some(known) if known.sheet.rank <= entry.sheet.rank => {
+            Some(known) if known.prompt_file.rank <= entry.prompt_file.rank => {
                 let lost = entry;
                 kept.insert(name.clone(), known);
                 lost
@@ -107,10 +108,10 @@ fn qualified(namespace: Option<&str>, name: String) -> String {
 /// Warns that a file is shadowed by another of the same name, unless that is expected.
 fn warn_shadowed(library: &mut PromptLibrary, lost: &LibraryEntry, by: Option<&LibraryEntry>) {
     let Some(by) = by else { return };
-    let (file, other, name) = (&lost.sheet.shown, &by.sheet.shown, &lost.name);
-    if lost.sheet.rank == by.sheet.rank {
+    let (file, other, name) = (&lost.prompt_file.shown, &by.prompt_file.shown, &lost.name);
+    if lost.prompt_file.rank == by.prompt_file.rank {
         library.warnings.push(format!("{file} is left out: {other} is called {name:?} as well"));
-    } else if by.sheet.is_trusted() && !lost.sheet.is_trusted() {
-        library.withhold(&lost.sheet, None, "something of yours is called the same");
+    } else if by.prompt_file.is_trusted() && !lost.prompt_file.is_trusted() {
+        library.withhold(&lost.prompt_file, None, "something of yours is called the same");
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct ChosenScenario {
     /// Its file.
     pub(super) text: Cow<'static, str>,
     /// What of a recorded session it does not reproduce.
-    omissions: Vec<String>,
+    skipped: Vec<String>,
 }
 
 /// Finds and reads the scenario.
@@ -55,13 +55,13 @@ impl ChosenScenario {
     fn parse(text: Cow<'static, str>, file: &str) -> Result<Self, UsageError> {
         let scenario = Scenario::parse(&text, file);
         let scenario = scenario.map_err(|error| UsageError::new(error.to_string()))?;
-        Ok(Self { scenario, text, omissions: Vec::new() })
+        Ok(Self { scenario, text, skipped: Vec::new() })
     }
 
     /// Says on standard error what is not reproduced.
     pub(super) fn report_omissions(&self) {
-        for omission in &self.omissions {
-            say(&format!("not reproduced: {omission}"));
+        for skipped in &self.skipped {
+            say(&format!("not reproduced: {skipped}"));
         }
     }
 }
@@ -109,5 +109,5 @@ fn recorded(
         let what = format!("outlast itself broke: {error}");
         UsageError::of(UsageErrorKind::Internal, what)
     })?;
-    Ok(ChosenScenario { omissions: recorded.omissions, ..chosen })
+    Ok(ChosenScenario { skipped: recorded.skipped, ..chosen })
 }

@@ -103,7 +103,7 @@ async fn run(
     isolation::redirect(&mut world, &stage, &run);
     let own_flags = !args.flags.is_empty();
     let passed = RefCell::new(None);
-    let judge = |code: u8, reason: &str| {
+    let exit_check = |code: u8, reason: &str| {
         let faults = stage.check(code, reason, own_flags);
         if faults.is_empty() {
             *passed.borrow_mut() = Some(code);
@@ -111,9 +111,9 @@ async fn run(
         faults
     };
     let code = if run.output.is_driven_by_host() {
-        Box::pin(host::drive(&run, world, &judge)).await?
+        Box::pin(host::drive(&run, world, &exit_check)).await?
     } else {
-        Box::pin(super::run::run(&run, world, &judge)).await?
+        Box::pin(super::run::run(&run, world, &exit_check)).await?
     };
     // After a failure the result has said what was wrong.
     if *passed.borrow() == Some(code) && !run.output.quiet {

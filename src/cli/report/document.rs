@@ -12,7 +12,7 @@ use crate::report::{
 };
 
 use super::super::output::one_line;
-use super::super::sessions::phrases::{count, ending};
+use super::super::sessions::phrases::{count, stop_reason};
 use super::super::sessions::{Column, SessionsContext};
 use super::words::{percent, thousands, tried};
 
@@ -315,7 +315,7 @@ fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figu
 /// How a session ended, in words.
 fn status(outcome: SessionOutcome) -> ReportCell {
     let text: Cow<'static, str> = match outcome {
-        SessionOutcome::Ended(reason) => ending(reason).into(),
+        SessionOutcome::Ended(reason) => stop_reason(reason).into(),
         SessionOutcome::Running => "running: a process works on it".into(),
         SessionOutcome::Unfinished => "unfinished: its last process did not record an end".into(),
         SessionOutcome::Foreign => "recorded by another program".into(),

@@ -42,7 +42,7 @@ pub(super) fn took(duration: Duration) -> String {
 }
 
 /// A stop reason with its exit code.
-pub(in crate::cli) fn ending(reason: StopReason) -> String {
+pub(in crate::cli) fn stop_reason(reason: StopReason) -> String {
     let info = reason.info();
     let why = match reason {
         StopReason::ModelError(class) => format!(" ({})", class.name()),
@@ -76,7 +76,7 @@ pub(in crate::cli) fn ending(reason: StopReason) -> String {
 }
 
 /// What went wrong: the meaning of an error class with its name, or the name of another setback.
-pub(in crate::cli) fn setback(class: &str) -> String {
+pub(in crate::cli) fn failure(class: &str) -> String {
     let known = ErrorClass::ALL.into_iter().find(|one| one.name() == class);
     known.map_or_else(
         || class.replace('_', " "),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use crate::journal::{
-    PruneCandidate, PruneCriteria, RemovalError, SessionStanding, list_sessions, remove_session,
+    PruneCandidate, PruneCriteria, PruneState, RemovalError, list_sessions, remove_session,
 };
 
 use super::super::args::PruneSessionsArgs;
@@ -22,7 +22,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
     }
     let files = list_sessions(&context.place, SessionsContext::scope(args.all_projects));
     let candidates: Vec<PruneCandidate> = files.into_iter().map(PruneCandidate::new).collect();
-    let running = candidates.iter().filter(|one| one.standing == SessionStanding::Running).count();
+    let running = candidates.iter().filter(|one| one.state == PruneState::Running).count();
     let chosen = criteria.choose(candidates, SystemTime::now());
     let mut out = ReportWriter::new();
     let mut deleted = Deleted::default();
@@ -34,7 +34,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
         match removed {
             Ok(()) => {
                 deleted.add(candidate);
-                let is_open = candidate.standing == SessionStanding::Unfinished;
+                let is_open = candidate.state == PruneState::Unfinished;
                 let state = if is_open { ", unfinished" } else { "" };
                 out.print(&format!("{verb} {id} ({size}{state})\n"))?;
             }
@@ -61,7 +61,7 @@ struct Deleted {
 impl Deleted {
     fn add(&mut self, candidate: &PruneCandidate) {
         self.sessions += 1;
-        self.unfinished += usize::from(candidate.standing == SessionStanding::Unfinished);
+        self.unfinished += usize::from(candidate.state == PruneState::Unfinished);
         self.bytes = self.bytes.saturating_add(candidate.bytes);
     }
 

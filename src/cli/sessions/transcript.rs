@@ -94,7 +94,7 @@ fn closing(file: &SessionFile, history: &SessionHistory) -> String {
     if file.is_running() {
         text.line(0, "A process works on the session right now.");
     } else if let Some(end) = history.end {
-        text.line(0, &format!("The session ended: {}.", phrases::ending(end.reason)));
+        text.line(0, &format!("The session ended: {}.", phrases::stop_reason(end.reason)));
         if end.exit_code() != 0 {
             text.line(0, &resume);
         }
@@ -151,7 +151,7 @@ impl Transcript<'_> {
             }
             HistoryEvent::Turn(turn) => self.turn(turn, agent, indent + INDENT, text),
             HistoryEvent::Process(_)
-            | HistoryEvent::Setback(_)
+            | HistoryEvent::Failure(_)
             | HistoryEvent::Wait(_)
             | HistoryEvent::Recovery(_)
             | HistoryEvent::ModelSwitch { .. }
@@ -167,7 +167,7 @@ impl Transcript<'_> {
     fn turn(&self, turn: &TurnRecord, agent: Option<&str>, indent: usize, text: &mut Lines) {
         for block in &turn.content {
             match block {
-                Block::Text { text: said } => self.text(said, indent, text),
+                Block::Text { text: content } => self.text(content, indent, text),
                 Block::Thinking { thinking, .. } if self.is_full => {
                     text.line(indent, "(thinking)");
                     self.text(thinking, indent, text);
@@ -229,8 +229,8 @@ impl Transcript<'_> {
     }
 
     /// Adds a text, and without `--full` only its first lines.
-    fn text(&self, said: &str, indent: usize, text: &mut Lines) {
-        let lines: Vec<&str> = said.trim_end().lines().collect();
+    fn text(&self, content: &str, indent: usize, text: &mut Lines) {
+        let lines: Vec<&str> = content.trim_end().lines().collect();
         let shown = if self.is_full { lines.len() } else { lines.len().min(TEXT_LINES) };
         self.prefixed("", lines[..shown].iter().copied(), indent, text);
         if lines.len() > shown {
@@ -262,8 +262,8 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
         HistoryEvent::Process(start) => process(start),
         HistoryEvent::Message(message) => message_heading(message).to_owned(),
         HistoryEvent::Turn(turn) => turn_heading(turn),
-        HistoryEvent::Setback(setback) => {
-            let (what, did) = (phrases::setback(setback.class), phrases::plan(setback.plan));
+        HistoryEvent::Failure(failure) => {
+            let (what, did) = (phrases::failure(failure.class), phrases::plan(failure.plan));
             format!("setback: {what}: {did}")
         }
         HistoryEvent::Wait(wait) => waiting(wait),
@@ -288,7 +288,7 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
             |failure| format!("the required command failed: it {}", failure.end),
         ),
         HistoryEvent::Background(changes) => return background(changes),
-        HistoryEvent::End(end) => format!("end: {}", phrases::ending(end.reason)),
+        HistoryEvent::End(end) => format!("end: {}", phrases::stop_reason(end.reason)),
     };
     vec![line]
 }
@@ -378,8 +378,9 @@ fn background(changes: &BackgroundChanges) -> Vec<String> {
         };
         format!("started in the background: {what}")
     });
-    let told = changes.told.iter().map(|id| format!("the model was told about the end of {id}"));
-    started.chain(told).collect()
+    let reported =
+        changes.reported.iter().map(|id| format!("the model was told about the end of {id}"));
+    started.chain(reported).collect()
 }
 
 /// Lines of text, each without control characters.

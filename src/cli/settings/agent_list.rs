@@ -78,9 +78,9 @@ fn choose(
 
 impl Settings {
     /// Returns the list of skills for the model, if it can read them.
-    pub(in crate::cli) fn briefing(&self) -> Option<String> {
+    pub(in crate::cli) fn instructions(&self) -> Option<String> {
         let reads = |only: &Vec<String>| only.iter().any(|name| name == "Read");
-        self.library.briefing().filter(|_| self.tools.only.as_ref().is_none_or(reads))
+        self.library.instructions().filter(|_| self.tools.only.as_ref().is_none_or(reads))
     }
 
     /// Where skills are kept.

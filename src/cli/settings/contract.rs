@@ -227,8 +227,8 @@ impl Settings {
         }
         let changes = self.changes_of(contract);
         if !changes.is_empty() {
-            let told: Vec<String> = changes.iter().map(ContractChange::words).collect();
-            let told = told.join(", ");
+            let changed: Vec<String> = changes.iter().map(ContractChange::words).collect();
+            let changed = changed.join(", ");
             let dropped = |change: &ContractChange| {
                 TERMS.iter().any(|term| term.name == change.name && held.term(term).is_none())
             };
@@ -238,7 +238,7 @@ impl Settings {
                     "; its permissions count only in the folder that they were given in, {folder}"
                 )
             });
-            self.warnings.push(format!("the contract of the session changes: {told}{why}"));
+            self.warnings.push(format!("the contract of the session changes: {changed}{why}"));
         }
         Ok(self)
     }

@@ -39,7 +39,7 @@ use crate::cli::args::{LogFilter, OutputFormat, Profile, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
-use crate::cli::stdin::{Need, StdinWish};
+use crate::cli::stdin::{Need, StdinMode};
 use crate::config::environment::{ColorChoice, Variables};
 use crate::config::kinds::BudgetMode;
 use crate::config::models::FilePrice;
@@ -192,7 +192,7 @@ pub struct PromptSource {
     /// Images that are shown with the prompt.
     pub images: Vec<PathBuf>,
     /// Whether standard input is read.
-    pub stdin: StdinWish,
+    pub stdin: StdinMode,
     /// A session goes on, so that there need be no prompt at all.
     pub may_be_empty: bool,
     /// How long standard input may stay silent while it is waited for.

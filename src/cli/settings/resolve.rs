@@ -18,7 +18,7 @@ use super::{
 use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::session_name;
-use crate::cli::stdin::StdinWish;
+use crate::cli::stdin::StdinMode;
 use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
@@ -332,9 +332,9 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
         images: args.prompts.image.clone(),
         stdin: match (args.output.leaves_stdin(dash), dash || args.output.stdin) {
-            (true, _) => StdinWish::Refuse,
-            (false, true) => StdinWish::Insist,
-            (false, false) => StdinWish::Auto,
+            (true, _) => StdinMode::Refuse,
+            (false, true) => StdinMode::Insist,
+            (false, false) => StdinMode::Auto,
         },
         may_be_empty: args.session.go_on || args.session.resume.is_some(),
         patience: config.stdin_timeout.0,

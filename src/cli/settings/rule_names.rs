@@ -76,18 +76,18 @@ pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
 
 /// Warns about unknown tools that agents are given or denied.
 pub(super) fn check_agent_tools(agents: &[AgentDefinition]) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     for agent in agents {
         let given = agent.tools.iter().flatten().map(|rule| ("tools", rule));
         let denied = agent.disallowed_tools.iter().map(|rule| ("disallowedTools", rule));
         for (list, rule) in given.chain(denied) {
             if let Some(BadRuleName { why, .. }) = check_rule_name(rule) {
-                told.push(format!("the agent {:?}: \"{rule}\" of {list} {why}", agent.name));
+                warnings.push(format!("the agent {:?}: \"{rule}\" of {list} {why}", agent.name));
             }
         }
     }
-    told.truncate(NAMED_MAX);
-    told
+    warnings.truncate(NAMED_MAX);
+    warnings
 }
 
 fn check_flag_rules(
@@ -95,17 +95,17 @@ fn check_flag_rules(
     given: &[String],
     purpose: RulePurpose,
 ) -> Result<Vec<String>, UsageError> {
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     for rule in &values::list(given) {
         let Some(BadRuleName { why, is_near }) = check_rule_name(rule) else { continue };
-        let said = format!("{flag}: the rule \"{rule}\" {why}");
+        let warning = format!("{flag}: the rule \"{rule}\" {why}");
         if is_near && purpose == RulePurpose::Restricts {
-            return Err(UsageError::new(said));
+            return Err(UsageError::new(warning));
         }
-        told.push(said);
+        warnings.push(warning);
     }
-    told.truncate(NAMED_MAX);
-    Ok(told)
+    warnings.truncate(NAMED_MAX);
+    Ok(warnings)
 }
 
 /// Warns where flags ask for searches of the web and the service has none.
@@ -124,7 +124,7 @@ fn missing_server_warnings(rules: &ToolRules, servers: &McpServers) -> Vec<Strin
     let known: Vec<String> =
         servers.servers.iter().map(|server| mcp::tool_name_prefix(&server.name)).collect();
     let lists = [("deny", &rules.deny), ("ask", &rules.ask)];
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     for (list, rule) in
         lists.into_iter().flat_map(|(list, all)| all.iter().map(move |one| (list, one)))
     {
@@ -153,10 +153,10 @@ fn missing_server_warnings(rules: &ToolRules, servers: &McpServers) -> Vec<Strin
                 mcp::tool_name_prefix(&known.name).trim_end_matches('_')
             )
         });
-        told.push(format!(
+        warnings.push(format!(
             "the {list} rule \"{rule}\" names no MCP server of this run, and has no effect{hint}"
         ));
     }
-    told.truncate(NAMED_MAX);
-    told
+    warnings.truncate(NAMED_MAX);
+    warnings
 }

@@ -289,12 +289,12 @@ fn oauth_warnings(at: &str, server: &ServerConfig, entry: &Value) -> Vec<String>
         }
         ServerAddress::Http(_) => {
             let unknown = mcp::unknown_oauth_keys(entry).into_iter();
-            let told = unknown.map(|key| {
+            let reports = unknown.map(|key| {
                 format!(
                     "{at}: {key:?} in \"oauth\" of the MCP server {name:?} is not known: remove it"
                 )
             });
-            told.collect()
+            reports.collect()
         }
     }
 }

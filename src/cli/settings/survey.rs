@@ -187,8 +187,8 @@ impl SettingsSurvey {
 fn unknown_variables(all: &Variables) -> Vec<String> {
     let known = |name: &str| variable_names().any(|known| known == name);
     let names = all.keys().filter_map(|name| name.to_str());
-    let strange = names.filter(|name| name.starts_with("OUTLAST_") && !known(name));
-    strange.map(ToOwned::to_owned).collect()
+    let unknown = names.filter(|name| name.starts_with("OUTLAST_") && !known(name));
+    unknown.map(ToOwned::to_owned).collect()
 }
 
 /// Every credential, in the order in which they outrank each other: its kind, and its source.

@@ -3,40 +3,40 @@
 use super::event::{Action, Nudge, ReplyDisposition, StopHookDecision};
 use super::state::{Phase, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{RecoveryPlan, SetbackKind, StopReason};
+use super::{RecoveryCause, RecoveryPlan, StopReason};
 
 impl Run {
     /// Takes an answer for the end, unless a structured output is required.
-    pub(super) fn answer(self, scene: StepContext<'_>) -> StepOutcome {
-        let outcome = if scene.limits.structured {
-            self.restructure(Some(Nudge::UseStructuredOutput), scene)
+    pub(super) fn answer(self, context: StepContext<'_>) -> StepOutcome {
+        let outcome = if context.limits.structured {
+            self.restructure(Some(Nudge::UseStructuredOutput), context)
         } else {
-            self.done(scene)
+            self.done(context)
         };
         outcome.with(ReplyDisposition::Keep)
     }
 
     /// Handles an answer that leaves something open: the model is reminded of it once a run.
-    pub(super) fn remind(self, scene: StepContext<'_>) -> StepOutcome {
-        if scene.limits.structured {
-            return self.answer(scene);
+    pub(super) fn remind(self, context: StepContext<'_>) -> StepOutcome {
+        if context.limits.structured {
+            return self.answer(context);
         }
-        let (run, chosen) = self.choose_plan(SetbackKind::LeftOpen, scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::LeftOpen, context);
         if chosen == RecoveryPlan::Remind {
             let run = Self { has_answer: true, ..run };
-            let outcome = run.next_turn(scene).saying(Nudge::LeftOpen).by(chosen);
+            let outcome = run.next_turn(context).saying(Nudge::LeftOpen).by(chosen);
             outcome.with(ReplyDisposition::Keep)
         } else {
-            run.answer(scene)
+            run.answer(context)
         }
     }
 
     /// Handles an answer while background work is running or unreported.
-    pub(super) fn answer_early(self, scene: StepContext<'_>) -> StepOutcome {
-        let outcome = if scene.limits.structured {
-            self.restructure(Some(Nudge::UseStructuredOutput), scene)
+    pub(super) fn answer_early(self, context: StepContext<'_>) -> StepOutcome {
+        let outcome = if context.limits.structured {
+            self.restructure(Some(Nudge::UseStructuredOutput), context)
         } else {
-            self.await_work(scene)
+            self.await_work(context)
         };
         outcome.with(ReplyDisposition::Keep)
     }
@@ -44,10 +44,10 @@ impl Run {
     /// Handles a model that is done. Stop hooks may object, the token budget may ask for more, and
     /// the command of `--require` is checked last. An answer after the deadline still counts, where
     /// nothing else has to be waited for.
-    pub(super) fn done(self, scene: StepContext<'_>) -> StepOutcome {
-        if !scene.limits.stop_hooks {
-            self.continue_without_objection(scene)
-        } else if scene.is_late() {
+    pub(super) fn done(self, context: StepContext<'_>) -> StepOutcome {
+        if !context.limits.stop_hooks {
+            self.continue_without_objection(context)
+        } else if context.is_late() {
             self.stop(StopReason::Deadline)
         } else {
             self.enter(Phase::RunningStopHooks).doing(Action::RunStopHooks)
@@ -56,22 +56,22 @@ impl Run {
 
     /// Applies the decision of the Stop hooks. A repeated objection without new work is not
     /// reported again.
-    pub(super) fn consulted(
+    pub(super) fn on_stop_hooks(
         self,
-        counsel: StopHookDecision,
-        scene: StepContext<'_>,
+        decision: StopHookDecision,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        match counsel {
+        match decision {
             StopHookDecision::Pass => {
-                let budgets = self.budgets.renewed_by_consent(&scene.limits.budgets);
-                Self { budgets, ..self }.continue_without_objection(scene)
+                let budgets = self.budgets.renewed_by_consent(&context.limits.budgets);
+                Self { budgets, ..self }.continue_without_objection(context)
             }
             StopHookDecision::Block => {
-                let (run, chosen) = self.choose_plan(SetbackKind::Objected, scene);
+                let (run, chosen) = self.choose_plan(RecoveryCause::Objected, context);
                 let outcome = if let RecoveryPlan::Stop(reason) = chosen {
                     run.stop(reason)
                 } else {
-                    let outcome = run.next_turn(scene).saying(Nudge::StopHookObjection);
+                    let outcome = run.next_turn(context).saying(Nudge::StopHookObjection);
                     outcome.refunding(self.budgets)
                 };
                 outcome.by(chosen)
@@ -82,23 +82,23 @@ impl Run {
     }
 
     /// Continues when no Stop hook objects.
-    fn continue_without_objection(self, scene: StepContext<'_>) -> StepOutcome {
+    fn continue_without_objection(self, context: StepContext<'_>) -> StepOutcome {
         if self.effort_left == 0 {
-            return self.conclude(scene);
+            return self.conclude(context);
         }
-        let (run, chosen) = self.choose_plan(SetbackKind::Idle, scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::Idle, context);
         if chosen == RecoveryPlan::Nudge {
             let run = Self { since_nudge: 0, ..run };
-            run.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
+            run.next_turn(context).saying(Nudge::MoreEffort).by(chosen)
         } else {
-            run.conclude(scene)
+            run.conclude(context)
         }
     }
 
-    pub(super) fn conclude(self, scene: StepContext<'_>) -> StepOutcome {
-        if !scene.limits.requirement {
+    pub(super) fn conclude(self, context: StepContext<'_>) -> StepOutcome {
+        if !context.limits.requirement {
             self.stop(StopReason::Completed)
-        } else if scene.is_late() {
+        } else if context.is_late() {
             self.stop(StopReason::Deadline)
         } else {
             self.enter(Phase::RunningRequirement).doing(Action::RunRequirement)
@@ -106,29 +106,29 @@ impl Run {
     }
 
     /// Asks again for a structured answer: it was text, or did not fit its schema.
-    pub(super) fn restructure(self, nudge: Option<Nudge>, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::Unstructured, scene);
+    pub(super) fn restructure(self, nudge: Option<Nudge>, context: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(RecoveryCause::Unstructured, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            let outcome = run.next_turn(scene).refunding(self.budgets);
+            let outcome = run.next_turn(context).refunding(self.budgets);
             if let Some(nudge) = nudge { outcome.saying(nudge) } else { outcome }
         };
         outcome.by(chosen)
     }
 
     /// Applies the result of the command of `--require`.
-    pub(super) fn checked(self, passed: bool, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn on_requirement(self, passed: bool, context: StepContext<'_>) -> StepOutcome {
         if passed {
             return self.stop(StopReason::Completed);
         }
-        let (run, chosen) = self.choose_plan(SetbackKind::Unmet, scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::Unmet, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
             let nudge =
-                unmet(run.budgets.requirement_tries, scene.limits.budgets.requirement_tries);
-            run.next_turn(scene).saying(nudge).refunding(self.budgets)
+                unmet(run.budgets.requirement_tries, context.limits.budgets.requirement_tries);
+            run.next_turn(context).saying(nudge).refunding(self.budgets)
         };
         outcome.by(chosen)
     }
@@ -138,10 +138,10 @@ impl StepOutcome {
     /// Ends with the answer before a reminder where the call for the reminder failed: the run would
     /// have been a success without it. Not where the answer has yet to be accepted and the server
     /// allows no request in case it is not.
-    pub(super) fn keeping_answer(self, scene: StepContext<'_>) -> Self {
+    pub(super) fn keeping_answer(self, context: StepContext<'_>) -> Self {
         let Action::Finish(reason) = self.action else { return self };
-        let is_final = !(scene.limits.stop_hooks || scene.limits.requirement);
-        let may_go_on = is_final || self.run.not_before <= scene.at;
+        let is_final = !(context.limits.stop_hooks || context.limits.requirement);
+        let may_go_on = is_final || self.run.not_before <= context.at;
         if !(self.run.has_answer && is_failed_call(reason) && may_go_on) {
             return self;
         }
@@ -152,7 +152,7 @@ impl StepOutcome {
             | ReplyDisposition::Summary) => reply,
         };
         Run { has_answer: false, quota_ended: false, effort_left: 0, ..self.run }
-            .done(scene)
+            .done(context)
             .with(reply)
     }
 }

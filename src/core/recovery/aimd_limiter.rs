@@ -10,14 +10,14 @@ pub struct AimdLimiter {
     /// Answers since the last change of the limit.
     answers: u32,
     /// How often it was lowered. Requests from before the last time carry no new information.
-    era: u32,
+    epoch: u32,
 }
 
 impl AimdLimiter {
     /// Starts with the maximum. Never allows fewer than one.
     pub fn new(most: u32) -> Self {
         let most = most.max(1);
-        Self { most, limit: most, answers: 0, era: 0 }
+        Self { most, limit: most, answers: 0, epoch: 0 }
     }
 
     /// How many requests may run at a time.
@@ -31,19 +31,19 @@ impl AimdLimiter {
     }
 
     /// The era to remember for a request that begins now.
-    pub fn era(self) -> u32 {
-        self.era
+    pub fn epoch(self) -> u32 {
+        self.epoch
     }
 
-    /// Halves the limit after a throttled request that had begun in `era`. Requests that fail
+    /// Halves the limit after a throttled request that had begun in `epoch`. Requests that fail
     /// together count once.
     #[must_use]
-    pub fn throttled(self, era: u32) -> Self {
-        if era != self.era {
+    pub fn throttled(self, epoch: u32) -> Self {
+        if epoch != self.epoch {
             return Self { answers: 0, ..self };
         }
         let limit = (self.limit / 2).max(1);
-        Self { limit, answers: 0, era: self.era.wrapping_add(1), ..self }
+        Self { limit, answers: 0, epoch: self.epoch.wrapping_add(1), ..self }
     }
 
     /// Records an answered request.
@@ -65,35 +65,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_one_era_halve_the_limit_once_and_each_round_of_answers_adds_one() {
-        let (full, mut throng) = (AimdLimiter::new(8), AimdLimiter::new(8));
+    fn failures_of_one_epoch_halve_the_limit_once_and_each_round_of_answers_adds_one() {
+        let (full, mut limiter) = (AimdLimiter::new(8), AimdLimiter::new(8));
         for _ in 0..8 {
-            throng = throng.throttled(full.era());
+            limiter = limiter.throttled(full.epoch());
         }
-        assert_eq!((throng.limit(), throng.withheld()), (4, 4));
-        throng = throng.throttled(throng.era());
-        assert_eq!(throng.limit(), 2);
+        assert_eq!((limiter.limit(), limiter.withheld()), (4, 4));
+        limiter = limiter.throttled(limiter.epoch());
+        assert_eq!(limiter.limit(), 2);
         let mut rounds = Vec::new();
-        while throng.limit() < 8 {
-            let before = throng.limit();
+        while limiter.limit() < 8 {
+            let before = limiter.limit();
             let mut answers = 0;
-            while throng.limit() == before {
-                throng = throng.answered();
+            while limiter.limit() == before {
+                limiter = limiter.answered();
                 answers += 1;
             }
-            rounds.push((answers, throng.limit()));
+            rounds.push((answers, limiter.limit()));
         }
         assert_eq!(rounds, [(2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]);
-        assert_eq!(throng.answered(), throng, "and never more than there may be");
+        assert_eq!(limiter.answered(), limiter, "and never more than there may be");
     }
 
     #[test]
     fn the_limit_never_falls_below_one() {
-        let mut throng = AimdLimiter::new(0);
+        let mut limiter = AimdLimiter::new(0);
         for _ in 0..3 {
-            throng = throng.throttled(throng.era());
-            assert_eq!((throng.limit(), throng.withheld()), (1, 0));
+            limiter = limiter.throttled(limiter.epoch());
+            assert_eq!((limiter.limit(), limiter.withheld()), (1, 0));
         }
-        assert_eq!(throng.answered().limit(), 1);
+        assert_eq!(limiter.answered().limit(), 1);
     }
 }

@@ -7,53 +7,54 @@
 use super::event::{Action, Nudge, WorkStatus};
 use super::state::{Phase, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{Moment, RecoveryPlan, SetbackKind, StopReason};
+use super::{Moment, RecoveryCause, RecoveryPlan, StopReason};
 
 impl Run {
     /// Waits for background work, within bounds.
-    pub(super) fn await_work(self, scene: StepContext<'_>) -> StepOutcome {
-        if scene.is_late() {
+    pub(super) fn await_work(self, context: StepContext<'_>) -> StepOutcome {
+        if context.is_late() {
             return self.stop(StopReason::BackgroundPending);
         }
-        let wait = scene.limits.background;
-        let until = scene.at.after(wait.most);
-        let until = scene.limits.deadline.map_or(until, |deadline| until.min(deadline));
-        let next = if self.may_ask(scene) { until.min(scene.at.after(wait.quiet)) } else { until };
+        let wait = context.limits.background;
+        let until = context.at.after(wait.most);
+        let until = context.limits.deadline.map_or(until, |deadline| until.min(deadline));
+        let next =
+            if self.may_ask(context) { until.min(context.at.after(wait.quiet)) } else { until };
         self.enter(Phase::Awaiting { until }).doing(Action::AwaitWork { until: next })
     }
 
     /// Handles news of background work, or the end of the wait.
-    pub(super) fn worked(
+    pub(super) fn on_background_work(
         self,
         until: Moment,
         work: WorkStatus,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         match work {
-            WorkStatus::Over => Self { asked_about_work: false, ..self }.done(scene),
+            WorkStatus::Over => Self { asked_about_work: false, ..self }.done(context),
             WorkStatus::Unreported => {
-                Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene)
+                Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, context)
             }
-            WorkStatus::StillRunning if scene.at < until && self.may_ask(scene) => {
-                Self { asked_about_work: true, ..self }.report(Nudge::StillRunning, scene)
+            WorkStatus::StillRunning if context.at < until && self.may_ask(context) => {
+                Self { asked_about_work: true, ..self }.report(Nudge::StillRunning, context)
             }
             WorkStatus::StillRunning => self.stop(StopReason::BackgroundPending),
         }
     }
 
     /// Whether the model can still be asked about the running commands.
-    fn may_ask(self, scene: StepContext<'_>) -> bool {
-        let heard = self.asked_about_work || self.is_last_reply();
-        !heard && self.budgets.reports > 0 && !scene.is_late()
+    fn may_ask(self, context: StepContext<'_>) -> bool {
+        let is_settled = self.asked_about_work || self.is_last_reply();
+        !is_settled && self.budgets.reports > 0 && !context.is_late()
     }
 
     /// Gives the model a turn to learn the status of background work.
-    fn report(self, nudge: Nudge, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::Unreported, scene);
+    fn report(self, nudge: Nudge, context: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(RecoveryCause::Unreported, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            run.next_turn(scene).saying(nudge)
+            run.next_turn(context).saying(nudge)
         };
         outcome.by(chosen)
     }

@@ -25,11 +25,16 @@ impl Backoff {
 /// The server's retry-after with jitter. Jitter is added and never subtracted: all clients were
 /// given the same time, so they must spread out, and none may come early. An exact reset time is
 /// kept exactly when the run waits for capacity anyway.
-pub(super) fn retry_after_jitter(seed: u64, nth: u8, wish: RetryAfter, exactly: bool) -> Duration {
-    match wish.source {
-        RetryAfterSource::Reset if exactly => wish.wait,
+pub(super) fn retry_after_jitter(
+    seed: u64,
+    nth: u8,
+    retry_after: RetryAfter,
+    exactly: bool,
+) -> Duration {
+    match retry_after.source {
+        RetryAfterSource::Reset if exactly => retry_after.wait,
         RetryAfterSource::Reset | RetryAfterSource::RetryAfter => {
-            wish.wait.saturating_add(jitter(wish.wait, seed, nth))
+            retry_after.wait.saturating_add(jitter(retry_after.wait, seed, nth))
         }
     }
 }

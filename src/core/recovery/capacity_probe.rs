@@ -23,7 +23,7 @@ use super::failure_transitions::allowed_from;
 use super::recovery_table::{RetryDistance, distance};
 use super::state::{Call, Pause, Phase, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{Budgets, Failure, Limits, Moment, RecoveryPlan, RetryHint, SetbackKind, StopReason};
+use super::{Budgets, Failure, Limits, Moment, RecoveryCause, RecoveryPlan, RetryHint, StopReason};
 use crate::types::ProbeFinding;
 
 /// A wait for capacity.
@@ -38,7 +38,7 @@ pub(super) struct CapacityWait {
 #[derive(Clone, Copy)]
 pub(super) struct SentProbe {
     pub(super) since: Moment,
-    pub(super) rung: u8,
+    pub(super) model_index: u8,
 }
 
 impl Run {
@@ -47,19 +47,19 @@ impl Run {
         self,
         wait: CapacityWait,
         probe_at: Option<Moment>,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let CapacityWait { until, why, then } = wait;
         let probe_at = probe_at.filter(|&probe_at| probe_at < until);
-        let piece = probe_at.map_or(until, |probe_at| probe_at.max(scene.at.after(SHORTEST)));
-        self.enter(Phase::Pausing { until, why, then, probe_at }).wait(piece, scene)
+        let piece = probe_at.map_or(until, |probe_at| probe_at.max(context.at.after(SHORTEST)));
+        self.enter(Phase::Pausing { until, why, then, probe_at }).wait(piece, context)
     }
 
     /// When a wait that begins now is first interrupted by a probe. Not before the server's
     /// retry-after, and not for a credential: a probe asks the model.
-    pub(super) fn first_probe(self, then: Call, scene: StepContext<'_>) -> Option<Moment> {
+    pub(super) fn first_probe(self, then: Call, context: StepContext<'_>) -> Option<Moment> {
         match then {
-            Call::Ask(_) => Some(self.next_probe(scene.at, scene.limits)?.max(self.not_before)),
+            Call::Ask(_) => Some(self.next_probe(context.at, context.limits)?.max(self.not_before)),
             Call::Refresh(_) => None,
         }
     }
@@ -73,29 +73,29 @@ impl Run {
     }
 
     /// Handles the end of a piece of a wait: the call, a probe, or the next piece.
-    pub(super) fn woke(
+    pub(super) fn on_wait_ended(
         self,
         wait: CapacityWait,
         probe_at: Option<Moment>,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        if scene.at >= wait.until {
-            return self.call(wait.then, scene);
+        if context.at >= wait.until {
+            return self.call(wait.then, context);
         }
-        if scene.is_late() {
+        if context.is_late() {
             return self.stop(StopReason::Deadline);
         }
-        if probe_at.is_none_or(|probe_at| scene.at < probe_at) {
-            return self.wait_with_probes(wait, probe_at, scene);
+        if probe_at.is_none_or(|probe_at| context.at < probe_at) {
+            return self.wait_with_probes(wait, probe_at, context);
         }
-        let (run, chosen) = self.choose_plan(SetbackKind::ProbeDue, scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::ProbeDue, context);
         if chosen != RecoveryPlan::Probe {
-            return run.wait_with_probes(wait, None, scene);
+            return run.wait_with_probes(wait, None, context);
         }
         let CapacityWait { until, why, then } = wait;
-        let rung = run.model_to_probe(scene.at);
-        let probing = Phase::Probing { until, why, then, since: scene.at, rung };
-        run.enter(probing).doing(Action::Probe { rung }).by(chosen)
+        let model_index = run.model_to_probe(context.at);
+        let probing = Phase::Probing { until, why, then, since: context.at, model_index };
+        run.enter(probing).doing(Action::Probe { model_index }).by(chosen)
     }
 
     /// The model in use, and every second time the preferred one: it may be back first.
@@ -106,32 +106,34 @@ impl Run {
     }
 
     /// Handles the result of a probe.
-    pub(super) fn probed(
+    pub(super) fn on_probe(
         self,
         wait: CapacityWait,
         probe: SentProbe,
         probed: Probed,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        if scene.is_late() {
+        if context.is_late() {
             return self.stop(StopReason::Deadline);
         }
         match probed {
             Probed::Answered => {
                 let [nth, _] = self.budgets.capacity_probes.to_le_bytes();
-                let spread = scene.limits.probe_interval.unwrap_or_default() / 10;
-                let turn = scene.at.after(part(spread, self.seed, nth));
-                self.return_early(turn, probe.rung, wait, scene)
+                let spread = context.limits.probe_interval.unwrap_or_default() / 10;
+                let turn = context.at.after(part(spread, self.seed, nth));
+                self.return_early(turn, probe.model_index, wait, context)
             }
             Probed::AnsweredElsewhere { turn } => {
-                self.unsent().return_early(turn, probe.rung, wait, scene)
+                self.unsent().return_early(turn, probe.model_index, wait, context)
             }
-            Probed::Failed(failure) if probe.rung != self.model_index => {
-                self.preferred_still_out(failure, wait, probe.since, scene)
+            Probed::Failed(failure) if probe.model_index != self.model_index => {
+                self.preferred_still_out(failure, wait, probe.since, context)
             }
-            Probed::Failed(failure) => self.probe_failed(failure, wait, probe.since, scene),
-            Probed::Deferred { until } => self.unsent().wait_with_probes(wait, Some(until), scene),
-            Probed::Unaffordable => self.unsent().wait_with_probes(wait, None, scene),
+            Probed::Failed(failure) => self.probe_failed(failure, wait, probe.since, context),
+            Probed::Deferred { until } => {
+                self.unsent().wait_with_probes(wait, Some(until), context)
+            }
+            Probed::Unaffordable => self.unsent().wait_with_probes(wait, None, context),
         }
     }
 
@@ -146,16 +148,17 @@ impl Run {
     fn return_early(
         self,
         turn: Moment,
-        rung: u8,
+        model_index: u8,
         wait: CapacityWait,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::CapacityBack, scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::CapacityBack, context);
         if chosen != RecoveryPlan::ReturnEarly {
-            return run.wait_with_probes(wait, None, scene);
+            return run.wait_with_probes(wait, None, context);
         }
-        let run = if rung == run.model_index { run } else { run.trying_preferred_model(scene) };
-        run.call_from(turn.min(wait.until), wait.why, wait.then, scene).by(chosen)
+        let run =
+            if model_index == run.model_index { run } else { run.trying_preferred_model(context) };
+        run.call_from(turn.min(wait.until), wait.why, wait.then, context).by(chosen)
     }
 
     /// The preferred model, which is not in use, has no capacity either.
@@ -164,13 +167,13 @@ impl Run {
         failure: Failure,
         wait: CapacityWait,
         since: Moment,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        let earliest = allowed_from(failure, self.seed, self.failures, scene);
+        let earliest = allowed_from(failure, self.seed, self.failures, context);
         let preferred_retry_at = failure.is_temporary().then_some(earliest);
         let run = Self { preferred_retry_at, ..self };
-        let next = run.next_probe(since, scene.limits);
-        run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), scene)
+        let next = run.next_probe(since, context.limits);
+        run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), context)
     }
 
     fn probe_failed(
@@ -178,25 +181,25 @@ impl Run {
         failure: Failure,
         wait: CapacityWait,
         since: Moment,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         // A wait that long is decided on as if the call itself had failed with it.
-        if distance(failure, scene.at, scene.limits) != RetryDistance::Near {
+        if distance(failure, context.at, context.limits) != RetryDistance::Near {
             let calling = self.enter(Phase::Calling(wait.then));
-            return calling.recover(wait.then, failure, scene).with(ReplyDisposition::Absent);
+            return calling.on_failure(wait.then, failure, context).with(ReplyDisposition::Absent);
         }
-        let allowed = allowed_from(failure, self.seed, self.failures, scene);
+        let allowed = allowed_from(failure, self.seed, self.failures, context);
         let run = Self { not_before: self.not_before.max(allowed), ..self };
         let wait = CapacityWait { until: wait.until.max(run.not_before), ..wait };
         match classify_probe_failure(failure) {
-            ProbeFinding::Answers => run.return_early(scene.at, run.model_index, wait, scene),
+            ProbeFinding::Answers => run.return_early(context.at, run.model_index, wait, context),
             ProbeFinding::RefusesProbes => {
                 let budgets = Budgets { capacity_probes: 0, ..run.budgets };
-                Self { budgets, ..run }.wait_with_probes(wait, None, scene)
+                Self { budgets, ..run }.wait_with_probes(wait, None, context)
             }
             ProbeFinding::StillOut => {
-                let next = run.next_probe(since, scene.limits);
-                run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), scene)
+                let next = run.next_probe(since, context.limits);
+                run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), context)
             }
         }
     }

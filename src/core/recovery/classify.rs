@@ -1,7 +1,7 @@
 //! Classifies faults: from what the transport saw to what it means for recovery.
 
 use super::output_limit::refuses_output_cap;
-use super::{AvailableMitigations, ErrorClass, Failure, Fault, FaultKind, Standing, Timer};
+use super::{AvailableMitigations, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 
 /// Classifies a fault. Total: every fault has exactly one meaning. The caller adds the state of the
 /// endpoint.
@@ -33,7 +33,7 @@ pub fn classify(fault: &Fault) -> Failure {
         mitigations: AvailableMitigations::NONE,
         fast_denied: fault.overage_disabled.is_some(),
         body: fault.body,
-        standing: Standing::Untried,
+        endpoint_status: EndpointStatus::Untried,
         contradicted: false,
     }
 }

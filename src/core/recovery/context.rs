@@ -5,7 +5,7 @@ use super::event::{
 };
 use super::state::{Call, Compaction, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{AvailableMitigations, Budget, Limits, RecoveryPlan, SetbackKind, StopReason};
+use super::{AvailableMitigations, Budget, Limits, RecoveryCause, RecoveryPlan, StopReason};
 
 /// Consecutive compactions without progress after which the run ends.
 pub(super) const USELESS_MAX: u8 = 2;
@@ -16,47 +16,51 @@ const PART_REMOVED: u32 = 4;
 impl Run {
     /// Compacts a conversation that is about to fill the window, removes what it can from one that
     /// does not fit, refuses one that cannot fit, and sends the rest.
-    pub(super) fn preflight(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
-        if scene.is_late() {
+    pub(super) fn on_estimate(
+        self,
+        estimate: TokenEstimate,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        if context.is_late() {
             return self.stop(StopReason::Deadline);
         }
-        let crowded = weight.is_crowded(scene.limits);
-        let run = self.judge_compaction(crowded, weight.size);
+        let crowded = estimate.is_crowded(context.limits);
+        let run = self.check_compaction(crowded, estimate.size);
         if run.useless_compactions >= USELESS_MAX {
             return run.stop(StopReason::PromptTooLong);
         }
-        if crowded && run.may_compact(weight.mitigations, scene.limits) {
-            let (run, chosen) = run.choose_plan(SetbackKind::Crowded, scene);
+        if crowded && run.may_compact(estimate.mitigations, context.limits) {
+            let (run, chosen) = run.choose_plan(RecoveryCause::Crowded, context);
             let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Threshold));
-            return run.compacting(scene).call(call, scene).by(chosen);
+            return run.compacting(context).call(call, context).by(chosen);
         }
-        if weight.is_full() {
-            return run.make_room(weight, scene);
+        if estimate.is_full() {
+            return run.make_room(estimate, context);
         }
-        run.ask(CallPurpose::Reply, weight, scene)
+        run.ask(CallPurpose::Reply, estimate, context)
     }
 
     /// Removes something from a request that fills the window, instead of sending it to be refused.
     /// An estimate may be too high: where nothing can be removed, the service decides.
-    fn make_room(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::Full(weight.mitigations), scene);
+    fn make_room(self, estimate: TokenEstimate, context: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(RecoveryCause::Full(estimate.mitigations), context);
         let outcome = if chosen == RecoveryPlan::CommitFolds {
-            run.call(Call::Ask(CallPurpose::Reply), scene).trimming(Trim::Folds)
+            run.call(Call::Ask(CallPurpose::Reply), context).trimming(Trim::Folds)
         } else if chosen == RecoveryPlan::CompactReactively {
             let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
-            Self { failures: 0, ..run }.compacting(scene).call(call, scene)
-        } else if !run.compacts_ahead(scene.limits) {
+            Self { failures: 0, ..run }.compacting(context).call(call, context)
+        } else if !run.compacts_ahead(context.limits) {
             run.stop(StopReason::BlockingLimit)
-        } else if weight.counted {
+        } else if estimate.counted {
             run.stop(StopReason::PromptTooLong)
         } else {
-            return run.ask(CallPurpose::Reply, weight, scene);
+            return run.ask(CallPurpose::Reply, estimate, context);
         };
         outcome.by(chosen)
     }
 
     /// Judges a compaction once, by the first request that follows it, which has `size` tokens.
-    fn judge_compaction(self, crowded: bool, size: u32) -> Self {
+    fn check_compaction(self, crowded: bool, size: u32) -> Self {
         let run = Self { size, ..self };
         match self.compaction {
             Compaction::Idle | Compaction::Spent => run,
@@ -84,27 +88,27 @@ impl Run {
     }
 
     /// Prepares a request for a summary.
-    pub(super) fn compacting(self, scene: StepContext<'_>) -> Self {
-        Self { budgets: self.budgets.renewed_by_compacting(&scene.limits.budgets), ..self }
+    pub(super) fn compacting(self, context: StepContext<'_>) -> Self {
+        Self { budgets: self.budgets.renewed_by_compacting(&context.limits.budgets), ..self }
     }
 
     /// Takes a reply for the summary. A truncated summary counts: what must survive does not depend
     /// on it.
-    pub(super) fn hear_summary(
+    pub(super) fn on_summary(
         self,
-        occasion: CompactionTrigger,
+        trigger: CompactionTrigger,
         reply: ReplyKind,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        let run = self.settle(scene);
+        let run = self.settle(context);
         match reply {
             ReplyKind::Answer { .. }
             | ReplyKind::Early { .. }
             | ReplyKind::LeftOpen { .. }
             | ReplyKind::CutShort(CutKind::Text) => {
-                let budgets = run.budgets.renewed_by_summary(&scene.limits.budgets);
+                let budgets = run.budgets.renewed_by_summary(&context.limits.budgets);
                 let run = Self { budgets, compaction: Compaction::Done, ..run };
-                run.call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Summary)
+                run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Summary)
             }
             ReplyKind::ToolCalls { .. }
             | ReplyKind::CutShort(CutKind::ToolCall | CutKind::Thinking)
@@ -112,7 +116,7 @@ impl Run {
             | ReplyKind::Refusal
             | ReplyKind::Empty
             | ReplyKind::Paused => {
-                run.without_summary(occasion, scene).with(ReplyDisposition::Drop)
+                run.without_summary(trigger, context).with(ReplyDisposition::Drop)
             }
         }
     }
@@ -120,14 +124,14 @@ impl Run {
     /// Handles a summary that did not come, or that cannot be paid for.
     pub(super) fn without_summary(
         self,
-        occasion: CompactionTrigger,
-        scene: StepContext<'_>,
+        trigger: CompactionTrigger,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::NoSummary(occasion), scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::NoSummary(trigger), context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            run.skip_compaction().call(Call::Ask(CallPurpose::Reply), scene)
+            run.skip_compaction().call(Call::Ask(CallPurpose::Reply), context)
         };
         outcome.by(chosen)
     }

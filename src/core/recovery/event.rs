@@ -315,7 +315,7 @@ pub enum Action {
     },
     /// Send the smallest request that shows whether there is capacity.
     Probe {
-        rung: u8,
+        model_index: u8,
     },
     Finish(StopReason),
 }
@@ -345,7 +345,7 @@ pub enum CompactionTrigger {
 pub struct ModelCall {
     pub purpose: CallPurpose,
     /// The index of the model in the chain.
-    pub rung: u8,
+    pub model_index: u8,
     /// Output cap, in tokens.
     pub cap: u32,
     pub mode: ReplyMode,

@@ -25,7 +25,7 @@ pub struct Failure {
     pub body: ErrorBody,
     /// Whether the endpoint has given a good answer before.
     #[serde(default)]
-    pub standing: Standing,
+    pub endpoint_status: EndpointStatus,
     /// Whether the request contradicts the refusal: it is far smaller than any limit, or lacks what
     /// it is refused for.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct Failure {
 /// The state of an endpoint, judged by the answers that this process had from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum EndpointStatus {
     /// It has not given a good answer yet.
     #[default]
     Untried,
@@ -133,7 +133,7 @@ impl Failure {
             mitigations: AvailableMitigations::NONE,
             fast_denied: false,
             body: ErrorBody::None,
-            standing: Standing::Untried,
+            endpoint_status: EndpointStatus::Untried,
             contradicted: false,
         }
     }
@@ -169,11 +169,13 @@ impl Failure {
             | ErrorClass::Refusal
             | ErrorClass::EmptyResponse => false,
         };
-        let is_odd = match (self.standing, self.body) {
-            (Standing::Proven, ErrorBody::Foreign | ErrorBody::Portal)
-            | (Standing::Untried, ErrorBody::Portal) => true,
-            (Standing::Proven, ErrorBody::None | ErrorBody::Api)
-            | (Standing::Untried, ErrorBody::None | ErrorBody::Api | ErrorBody::Foreign) => false,
+        let is_odd = match (self.endpoint_status, self.body) {
+            (EndpointStatus::Proven, ErrorBody::Foreign | ErrorBody::Portal)
+            | (EndpointStatus::Untried, ErrorBody::Portal) => true,
+            (EndpointStatus::Proven, ErrorBody::None | ErrorBody::Api)
+            | (EndpointStatus::Untried, ErrorBody::None | ErrorBody::Api | ErrorBody::Foreign) => {
+                false
+            }
         };
         is_final && is_odd
     }
@@ -189,20 +191,20 @@ impl Failure {
     /// Whether the API rejects a credential although the endpoint has accepted one.
     pub(super) fn is_doubtful_rejection(self) -> bool {
         self.class == ErrorClass::InvalidApiKey
-            && (self.standing, self.body) == (Standing::Proven, ErrorBody::Api)
+            && (self.endpoint_status, self.body) == (EndpointStatus::Proven, ErrorBody::Api)
     }
 
     /// The failure of a call over `connection`, without contradictions: a retry-after of zero, and
     /// a new connection that was stale.
     pub(super) fn normalized_for(self, connection: ConnectionChoice) -> Self {
-        let wish = self.retry_after.filter(|wish| !wish.wait.is_zero());
+        let retry_after = self.retry_after.filter(|retry_after| !retry_after.wait.is_zero());
         let reach = match (self.stage, connection) {
             (FailureStage::StaleConnection, ConnectionChoice::Fresh) => {
                 FailureStage::FreshConnection
             }
             (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
         };
-        Self { retry_after: wish, stage: reach, ..self }
+        Self { retry_after: retry_after, stage: reach, ..self }
     }
 
     /// Whether the same call may succeed later.

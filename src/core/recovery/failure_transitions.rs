@@ -9,12 +9,12 @@ use super::recovery_table::{plan, retry_cost};
 use super::state::{Call, Cap, Fast, Pause, Phase, Run};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
-    Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Nudge, Persistence, RecoveryPlan,
-    SetbackKind, StopReason,
+    Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Nudge, Persistence, RecoveryCause,
+    RecoveryPlan, StopReason,
 };
 
 impl Run {
-    pub(super) fn handle_reply(self, reply: ReplyKind, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn on_reply(self, reply: ReplyKind, context: StepContext<'_>) -> StepOutcome {
         let resumes_work = matches!(
             reply,
             ReplyKind::CutShort(_)
@@ -24,81 +24,83 @@ impl Run {
         let run = Self { has_answer: self.has_answer && !resumes_work, ..self };
         match reply {
             ReplyKind::Answer { tokens } => run
-                .settle(scene)
-                .record_reply_ended(scene)
-                .count_output_tokens(tokens, scene)
-                .answer(scene),
+                .settle(context)
+                .record_reply_ended(context)
+                .count_output_tokens(tokens, context)
+                .answer(context),
             ReplyKind::Early { tokens } => run
-                .settle(scene)
-                .record_reply_ended(scene)
-                .count_output_tokens(tokens, scene)
-                .answer_early(scene),
+                .settle(context)
+                .record_reply_ended(context)
+                .count_output_tokens(tokens, context)
+                .answer_early(context),
             ReplyKind::LeftOpen { tokens } => run
-                .settle(scene)
-                .record_reply_ended(scene)
-                .count_output_tokens(tokens, scene)
-                .remind(scene),
+                .settle(context)
+                .record_reply_ended(context)
+                .count_output_tokens(tokens, context)
+                .remind(context),
             ReplyKind::ToolCalls { tokens } => run
-                .settle(scene)
-                .record_reply_ended(scene)
-                .count_output_tokens(tokens, scene)
-                .work(scene),
+                .settle(context)
+                .record_reply_ended(context)
+                .count_output_tokens(tokens, context)
+                .work(context),
             ReplyKind::Refusal => {
-                run.settle(scene).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
+                run.settle(context).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
             }
-            ReplyKind::CutShort(cut) => run.settle(scene).recover_cut_reply(cut, scene),
+            ReplyKind::CutShort(cut) => run.settle(context).recover_cut_reply(cut, context),
             ReplyKind::Incomplete(why) => {
-                run.count_unusable_reply(scene).recover_incomplete_reply(why, scene)
+                run.count_unusable_reply(context).recover_incomplete_reply(why, context)
             }
-            ReplyKind::Paused => run.settle(scene).resume(scene),
-            ReplyKind::Empty => run.count_unusable_reply(scene).ask_again(scene),
+            ReplyKind::Paused => run.settle(context).resume(context),
+            ReplyKind::Empty => run.count_unusable_reply(context).ask_again(context),
         }
     }
 
-    fn work(self, scene: StepContext<'_>) -> StepOutcome {
-        if scene.is_late() {
+    fn work(self, context: StepContext<'_>) -> StepOutcome {
+        if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
         self.enter(Phase::Working).doing(Action::RunTools).with(ReplyDisposition::Keep)
     }
 
     /// Recovers from a reply that hit the output limit.
-    fn recover_cut_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
-        if scene.is_late() {
+    fn recover_cut_reply(self, cut: CutKind, context: StepContext<'_>) -> StepOutcome {
+        if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let (run, chosen) = self.choose_plan(SetbackKind::CutShort, scene);
+        let (run, chosen) = self.choose_plan(RecoveryCause::CutShort, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::Escalate {
             let run = Self { cap: Cap::Escalated, ..run };
-            run.call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Drop)
+            run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Drop)
         } else {
-            run.continue_reply(cut, scene).with(ReplyDisposition::Keep)
+            run.continue_reply(cut, context).with(ReplyDisposition::Keep)
         };
         outcome.by(chosen)
     }
 
-    pub(super) fn continue_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
-        match self.afford_reply(scene) {
+    pub(super) fn continue_reply(self, cut: CutKind, context: StepContext<'_>) -> StepOutcome {
+        match self.afford_reply(context) {
             Err(reason) => self.stop(reason),
             Ok(run) if run.is_last_reply() => {
-                run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::ContinueLast)
+                run.call(Call::Ask(CallPurpose::Reply), context).saying(Nudge::ContinueLast)
             }
-            Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Continue(cut)),
+            Ok(run) => {
+                run.call(Call::Ask(CallPurpose::Reply), context).saying(Nudge::Continue(cut))
+            }
         }
     }
 
     /// Continues a paused turn. The service requires an unchanged conversation, so no nudge is
     /// added, not even that this is the last reply.
-    fn resume(self, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::Paused, scene);
+    fn resume(self, context: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(RecoveryCause::Paused, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            match run.afford_reply(scene) {
+            match run.afford_reply(context) {
                 Err(reason) => run.stop(reason),
-                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene),
+                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), context),
             }
         };
         outcome.with(ReplyDisposition::Keep).by(chosen)
@@ -106,128 +108,138 @@ impl Run {
 
     /// Recovers from a reply that may be incomplete. The same request may bring a better one; after
     /// that, the model is told.
-    fn recover_incomplete_reply(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
-        if scene.is_late() {
+    fn recover_incomplete_reply(self, why: Incomplete, context: StepContext<'_>) -> StepOutcome {
+        if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let setback = match why {
-            Incomplete::CallInText => SetbackKind::CallInText,
+        let cause = match why {
+            Incomplete::CallInText => RecoveryCause::CallInText,
             Incomplete::MissingCall
             | Incomplete::Filtered
             | Incomplete::BrokenOff
-            | Incomplete::UnknownReason => SetbackKind::Incomplete,
+            | Incomplete::UnknownReason => RecoveryCause::Incomplete,
         };
-        let (run, chosen) = self.choose_plan(setback, scene);
+        let (run, chosen) = self.choose_plan(cause, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(None, scene)
-                .call(Call::Ask(CallPurpose::Reply), scene)
+            run.change_model(None, context)
+                .call(Call::Ask(CallPurpose::Reply), context)
                 .with(ReplyDisposition::Drop)
         } else if chosen == RecoveryPlan::RequestCompletion {
-            Self { failures: 0, ..run }.request_completion(why, scene).with(ReplyDisposition::Keep)
+            Self { failures: 0, ..run }
+                .request_completion(why, context)
+                .with(ReplyDisposition::Keep)
         } else {
-            let full = scene.limits.budgets.incomplete_retries;
+            let full = context.limits.budgets.incomplete_retries;
             let retry = full.saturating_sub(run.budgets.incomplete_retries);
             let why = Pause { class: ErrorClass::BadResponse, retry, of: Some(full) };
-            let until = scene.at.after(scene.limits.backoff.pause(run.seed, retry));
-            run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene)
+            let until = context.at.after(context.limits.backoff.pause(run.seed, retry));
+            run.call_from(until, why, Call::Ask(CallPurpose::Reply), context)
                 .with(ReplyDisposition::Drop)
         };
         outcome.by(chosen)
     }
 
-    pub(super) fn request_completion(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
-        match self.afford_reply(scene) {
+    pub(super) fn request_completion(
+        self,
+        why: Incomplete,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        match self.afford_reply(context) {
             Err(reason) => self.stop(reason),
-            Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Complete(why)),
+            Ok(run) => {
+                run.call(Call::Ask(CallPurpose::Reply), context).saying(Nudge::Complete(why))
+            }
         }
     }
 
     /// Counts an unusable reply as a failed attempt over a working connection.
-    fn count_unusable_reply(self, scene: StepContext<'_>) -> Self {
+    fn count_unusable_reply(self, context: StepContext<'_>) -> Self {
         Self {
             failures: self.failures.saturating_add(1).min(FAILURES_MAX),
-            ..self.record_service_reached(scene)
+            ..self.record_service_reached(context)
         }
     }
 
-    fn ask_again(self, scene: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(SetbackKind::Empty, scene);
+    fn ask_again(self, context: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(RecoveryCause::Empty, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(None, scene).call(Call::Ask(CallPurpose::Reply), scene)
+            run.change_model(None, context).call(Call::Ask(CallPurpose::Reply), context)
         } else {
-            let full = scene.limits.budgets.empty_replies;
+            let full = context.limits.budgets.empty_replies;
             let retry = full.saturating_sub(run.budgets.empty_replies);
             let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
-            let until = scene.at.after(scene.limits.backoff.pause(run.seed, retry));
-            run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene)
+            let until = context.at.after(context.limits.backoff.pause(run.seed, retry));
+            run.call_from(until, why, Call::Ask(CallPurpose::Reply), context)
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
     // --- failures --------------------------------------------------------------------------------
 
-    pub(super) fn recover(
+    pub(super) fn on_failure(
         self,
         call: Call,
         failure: Failure,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let failure = failure.normalized_for(self.connection);
-        let counted = self.count(call, failure, scene);
-        let (run, chosen) = counted.choose_plan(SetbackKind::Failed(failure), scene);
-        let without = |trim| run.retry_without(trim, failure, call, scene);
+        let counted = self.count(call, failure, context);
+        let (run, chosen) = counted.choose_plan(RecoveryCause::Failed(failure), context);
+        let without = |trim| run.retry_without(trim, failure, call, context);
         let outcome = match chosen {
             RecoveryPlan::Stop(reason) => {
-                let quota_ended = counted.needs_quota(failure, scene);
+                let quota_ended = counted.needs_quota(failure, context);
                 Self { quota_ended, ..run }.stop(reason)
             }
             RecoveryPlan::SwitchModel => {
-                run.change_model(Some(failure), scene).call(Call::Ask(call.purpose()), scene)
+                run.change_model(Some(failure), context).call(Call::Ask(call.purpose()), context)
             }
             RecoveryPlan::RetryPreferredModel => {
-                run.retry_preferred_model(failure, call.purpose(), scene)
+                run.retry_preferred_model(failure, call.purpose(), context)
             }
             RecoveryPlan::Refresh => {
-                let why = run.nth_refresh(failure, scene);
-                run.call_from(scene.at, why, Call::Refresh(call.purpose()), scene)
+                let why = run.nth_refresh(failure, context);
+                run.call_from(context.at, why, Call::Refresh(call.purpose()), context)
             }
             RecoveryPlan::RetryAtOnce { .. } => {
-                run.call_from(scene.at, run.nth_retry(failure, scene), call, scene)
+                run.call_from(context.at, run.nth_retry(failure, context), call, context)
             }
             RecoveryPlan::Retry { tokens } => {
-                let until = run.back_off(scene.limits.backoff, tokens, failure, scene);
-                run.call_from(until, run.nth_retry(failure, scene), call, scene)
+                let until = run.back_off(context.limits.backoff, tokens, failure, context);
+                run.call_from(until, run.nth_retry(failure, context), call, context)
             }
             RecoveryPlan::RetryOddRefusal => {
                 // A credential that could not be refreshed is used as it is.
-                let until = run.back_off(scene.limits.backoff, 1, failure, scene);
-                let why = run.nth_odd_refusal(failure, scene);
-                run.call_from(until, why, Call::Ask(call.purpose()), scene)
+                let until = run.back_off(context.limits.backoff, 1, failure, context);
+                let why = run.nth_odd_refusal(failure, context);
+                run.call_from(until, why, Call::Ask(call.purpose()), context)
             }
-            RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
+            RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, context),
             RecoveryPlan::CommitFolds => without(Trim::Folds),
-            RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, scene),
+            RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, context),
             RecoveryPlan::Strip => without(Trim::Media),
             RecoveryPlan::RepairBlock => without(Trim::Block),
             RecoveryPlan::DropThinking => without(Trim::ThinkingParameter),
             RecoveryPlan::DropCacheMarks => without(Trim::CacheMarks),
-            RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, scene),
+            RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, context),
             RecoveryPlan::Trim => without(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
                 let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
-                run.compacting(scene).retry_changed_request(failure, call, scene)
+                run.compacting(context).retry_changed_request(failure, call, context)
             }
             RecoveryPlan::SkipCompaction => run.skip_compaction().retry_changed_request(
                 failure,
                 Call::Ask(CallPurpose::Reply),
-                scene,
+                context,
             ),
-            RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
-            RecoveryPlan::DisableFastMode => run.slow_down(Fast::Off, self, call.purpose(), scene),
+            RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), context),
+            RecoveryPlan::DisableFastMode => {
+                run.slow_down(Fast::Off, self, call.purpose(), context)
+            }
             // These plans are for replies or waits. One that was planned for a failure is a bug of
             // outlast.
             RecoveryPlan::Probe
@@ -251,18 +263,18 @@ impl Run {
     }
 
     /// Whether the failure would be retried with a full bucket.
-    fn needs_quota(self, failure: Failure, scene: StepContext<'_>) -> bool {
+    fn needs_quota(self, failure: Failure, context: StepContext<'_>) -> bool {
         let budgets = Budgets { bucket: u16::MAX, ..self.budgets };
         let full = Self { budgets, ..self };
-        let chosen = plan(SetbackKind::Failed(failure), &full, scene.at, scene.limits);
+        let chosen = plan(RecoveryCause::Failed(failure), &full, context.at, context.limits);
         matches!(chosen, RecoveryPlan::Retry { .. } | RecoveryPlan::RetryAtOnce { .. })
     }
 
     /// Repeats, after a pause, a request that was refused as too long although it is small.
-    fn retry_overflow(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
+    fn retry_overflow(self, call: Call, failure: Failure, context: StepContext<'_>) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: Some(1) };
-        let pause = scene.limits.backoff.pause(self.seed, 1);
-        self.call_from(scene.at.after(pause), why, call, scene)
+        let pause = context.limits.backoff.pause(self.seed, 1);
+        self.call_from(context.at.after(pause), why, call, context)
     }
 
     /// Makes the request again without something.
@@ -271,9 +283,9 @@ impl Run {
         trim: Trim,
         failure: Failure,
         call: Call,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        self.retry_changed_request(failure, call, scene).trimming(trim)
+        self.retry_changed_request(failure, call, context).trimming(trim)
     }
 
     /// Makes another request, which has not been refused yet.
@@ -281,10 +293,10 @@ impl Run {
         self,
         failure: Failure,
         call: Call,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: None };
-        Self { failures: 0, ..self }.call_from(scene.at, why, call, scene)
+        Self { failures: 0, ..self }.call_from(context.at, why, call, context)
     }
 
     /// Waits without a count, and pays from the bucket as far as it lasts.
@@ -292,16 +304,17 @@ impl Run {
         self,
         call: Call,
         failure: Failure,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let paid = self.budgets.take_tokens(retry_cost(failure.class));
         let run = Self { budgets: paid.unwrap_or(self.budgets), ..self };
         let why = Pause { class: failure.class, retry: run.failures, of: None };
         let tokens = paid.map_or(0, |_| retry_cost(failure.class));
-        let longest = scene.limits.longest_capacity_wait;
-        let ladder = Backoff { longest, ..scene.limits.backoff };
-        let outcome = run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene);
-        outcome.probing_from(run.first_probe(call, scene), scene)
+        let longest = context.limits.longest_capacity_wait;
+        let ladder = Backoff { longest, ..context.limits.backoff };
+        let outcome =
+            run.call_from(run.back_off(ladder, tokens, failure, context), why, call, context);
+        outcome.probing_from(run.first_probe(call, context), context)
     }
 
     /// When to call again: the server's retry-after outranks the back-off, and an empty bucket
@@ -311,40 +324,40 @@ impl Run {
         ladder: Backoff,
         tokens: u16,
         failure: Failure,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> Moment {
-        let longest = scene.limits.longest_capacity_wait;
+        let longest = context.limits.longest_capacity_wait;
         let pause = if tokens == 0 {
             Backoff { first: longest, longest }.pause(self.seed, self.failures)
         } else if failure.retry_after.is_some() {
-            return scene.at;
+            return context.at;
         } else {
             ladder.pause(self.seed, self.failures)
         };
-        scene.at.after(pause)
+        context.at.after(pause)
     }
 
-    fn nth_retry(self, failure: Failure, scene: StepContext<'_>) -> Pause {
-        let full = scene.limits.budgets.retries;
+    fn nth_retry(self, failure: Failure, context: StepContext<'_>) -> Pause {
+        let full = context.limits.budgets.retries;
         let retry = full.saturating_sub(self.budgets.retries);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    fn nth_odd_refusal(self, failure: Failure, scene: StepContext<'_>) -> Pause {
-        let full = scene.limits.budgets.odd_refusals;
+    fn nth_odd_refusal(self, failure: Failure, context: StepContext<'_>) -> Pause {
+        let full = context.limits.budgets.odd_refusals;
         let retry = full.saturating_sub(self.budgets.odd_refusals);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    fn nth_refresh(self, failure: Failure, scene: StepContext<'_>) -> Pause {
-        let full = scene.limits.budgets.refreshes;
+    fn nth_refresh(self, failure: Failure, context: StepContext<'_>) -> Pause {
+        let full = context.limits.budgets.refreshes;
         let retry = full.saturating_sub(self.budgets.refreshes);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    fn count(self, call: Call, failure: Failure, scene: StepContext<'_>) -> Self {
+    fn count(self, call: Call, failure: Failure, context: StepContext<'_>) -> Self {
         let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
-        let allowed = allowed_from(failure, self.seed, failures, scene);
+        let allowed = allowed_from(failure, self.seed, failures, context);
         let suspect = failure.suspects_connection();
         let run = Self {
             failures,
@@ -354,8 +367,8 @@ impl Run {
         };
         match call {
             Call::Ask(_) => {
-                let overloads = self.count_overloads(failure, scene.limits);
-                Self { overloads, ..run.count_torn(failure, scene.limits) }
+                let overloads = self.count_overloads(failure, context.limits);
+                Self { overloads, ..run.count_torn(failure, context.limits) }
             }
             Call::Refresh(_) => run,
         }
@@ -398,12 +411,17 @@ impl Run {
 
 /// When the server allows the next call. Jitter is added to its retry-after, but must not miss a
 /// deadline that the retry-after itself leaves room for.
-pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: StepContext<'_>) -> Moment {
-    let Some(wish) = failure.retry_after else { return Moment::default() };
-    let exactly = scene.limits.persistence != Persistence::Off;
-    let polite = scene.at.after(retry_after_jitter(seed, nth, wish, exactly));
-    match scene.limits.deadline {
-        Some(deadline) if scene.at.after(wish.wait) < deadline => {
+pub(super) fn allowed_from(
+    failure: Failure,
+    seed: u64,
+    nth: u8,
+    context: StepContext<'_>,
+) -> Moment {
+    let Some(retry_after) = failure.retry_after else { return Moment::default() };
+    let exactly = context.limits.persistence != Persistence::Off;
+    let polite = context.at.after(retry_after_jitter(seed, nth, retry_after, exactly));
+    match context.limits.deadline {
+        Some(deadline) if context.at.after(retry_after.wait) < deadline => {
             polite.min(deadline.just_before())
         }
         Some(_) | None => polite,

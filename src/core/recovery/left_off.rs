@@ -107,7 +107,7 @@ impl LeftOff {
     /// Where the prompt stands once the model was told something outside of a step. An answer waits
     /// for its reply to that; a reply that was not whole still has to be continued.
     #[must_use]
-    pub fn told(self) -> Self {
+    pub fn after_message(self) -> Self {
         match self {
             Self::Answered | Self::Delivered | Self::Consented => Self::ReplyDue,
             Self::ReplyDue
@@ -127,20 +127,20 @@ impl LeftOff {
 
 impl Run {
     /// Takes a prompt up where an earlier process left it.
-    pub(super) fn take_up(self, left: LeftOff, scene: StepContext<'_>) -> StepOutcome {
+    pub(super) fn on_resumed(self, left: LeftOff, context: StepContext<'_>) -> StepOutcome {
         match left {
-            LeftOff::ReplyDue => self.next_turn(scene),
-            LeftOff::Cut(cut) => self.continue_reply(cut, scene),
-            LeftOff::Incomplete(why) => self.request_completion(why, scene),
-            LeftOff::Paused | LeftOff::Continuing => match self.afford_reply(scene) {
+            LeftOff::ReplyDue => self.next_turn(context),
+            LeftOff::Cut(cut) => self.continue_reply(cut, context),
+            LeftOff::Incomplete(why) => self.request_completion(why, context),
+            LeftOff::Paused | LeftOff::Continuing => match self.afford_reply(context) {
                 Err(reason) => self.stop(reason),
-                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene),
+                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), context),
             },
-            LeftOff::Answered if scene.limits.structured => {
-                self.next_turn(scene).saying(Nudge::UseStructuredOutput)
+            LeftOff::Answered if context.limits.structured => {
+                self.next_turn(context).saying(Nudge::UseStructuredOutput)
             }
-            LeftOff::Answered | LeftOff::Delivered => self.done(scene),
-            LeftOff::Consented => self.conclude(scene),
+            LeftOff::Answered | LeftOff::Delivered => self.done(context),
+            LeftOff::Consented => self.conclude(context),
             LeftOff::Finished(reason) => self.stop(reason),
         }
     }

@@ -143,12 +143,12 @@ impl Limits {
 
     /// Whether models `a` and `b` of the chain share an endpoint.
     pub(super) fn share_endpoint(&self, a: u8, b: u8) -> bool {
-        !(a.min(b)..a.max(b)).any(|rung| self.next_has_other_endpoint(rung))
+        !(a.min(b)..a.max(b)).any(|model_index| self.next_has_other_endpoint(model_index))
     }
 
-    /// Whether the model after `rung` has another endpoint.
-    pub(super) fn next_has_other_endpoint(&self, rung: u8) -> bool {
-        self.endpoint_changes.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
+    /// Whether the model after `model_index` has another endpoint.
+    pub(super) fn next_has_other_endpoint(&self, model_index: u8) -> bool {
+        self.endpoint_changes.checked_shr(model_index.into()).unwrap_or(0) & 1 == 1
     }
 }
 

@@ -89,7 +89,7 @@ struct RepetitionTrace {
     circle: RepetitionKind,
     key: Fingerprint,
     tool: Fingerprint,
-    weight: u64,
+    repetitions: u64,
     /// The batch it was last seen in.
     batch: u64,
     /// The progress counts at that time.
@@ -127,29 +127,30 @@ impl LoopDetector {
     /// Records the tool calls of one reply, in the order in which they ran.
     pub fn observe(&mut self, batch: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
         self.batch += 1;
-        let mut pace = LoopStatus::Fresh;
-        for deed in batch {
-            let circle = self.repetition_of(deed);
+        let mut status = LoopStatus::Fresh;
+        for record in batch {
+            let circle = self.repetition_of(record);
             let (before, after) =
-                circle.map_or((0, 0), |(_, key)| self.take_trace_weights(deed, key));
-            pace = pace.max(self.loop_status(before, after, limits));
-            self.record_progress(deed);
+                circle.map_or((0, 0), |(_, key)| self.take_trace_values(record, key));
+            status = status.max(self.loop_status(before, after, limits));
+            self.record_progress(record);
             if let Some((circle, key)) = circle {
-                let (tool, batch, progress) = (deed.tool, self.batch, self.progress);
-                let trace = RepetitionTrace { circle, key, tool, weight: after, batch, progress };
+                let (tool, batch, progress) = (record.tool, self.batch, self.progress);
+                let trace =
+                    RepetitionTrace { circle, key, tool, repetitions: after, batch, progress };
                 self.traces.push_back(trace);
             }
         }
-        pace
+        status
     }
 
     /// The kind of repetition that a call may be part of, with its key.
-    fn repetition_of(&self, deed: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
-        match deed.effect {
+    fn repetition_of(&self, record: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
+        match record.effect {
             CallEffect::Changed | CallEffect::ReadOnly | CallEffect::Waited => {
-                Some((RepetitionKind::Call, deed.call.with(deed.result)))
+                Some((RepetitionKind::Call, record.call.with(record.result)))
             }
-            CallEffect::Failed => Some((RepetitionKind::Failure, deed.tool.with(deed.result))),
+            CallEffect::Failed => Some((RepetitionKind::Failure, record.tool.with(record.result))),
             CallEffect::Edited { file, now } => {
                 self.states.contains(file.with(now)).then_some((RepetitionKind::Return, file))
             }
@@ -157,7 +158,7 @@ impl LoopDetector {
     }
 
     /// Removes the trace of a call and returns its weight without and with the call.
-    fn take_trace_weights(&mut self, deed: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
+    fn take_trace_values(&mut self, record: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
         let place = self.traces.iter().position(|trace| trace.key == key);
         let found = match place {
             Some(place) => self.traces.remove(place),
@@ -167,11 +168,12 @@ impl LoopDetector {
             }
             None => None,
         };
-        let once = if deed.effect == CallEffect::Waited { POLL } else { FULL };
+        let once = if record.effect == CallEffect::Waited { POLL } else { FULL };
         let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
         // Calls of one reply were made before the results of the others were known.
-        let more = if trace.batch == self.batch { 0 } else { self.repetition_weight(&trace, deed) };
-        (trace.weight, trace.weight + more)
+        let more =
+            if trace.batch == self.batch { 0 } else { self.repetition_value(&trace, record) };
+        (trace.repetitions, trace.repetitions + more)
     }
 
     /// Whether so much has changed that a repetition is legitimate.
@@ -182,15 +184,15 @@ impl LoopDetector {
     }
 
     /// The weight of one more repetition.
-    fn repetition_weight(&self, trace: &RepetitionTrace, deed: &ToolCallRecord) -> u64 {
+    fn repetition_value(&self, trace: &RepetitionTrace, record: &ToolCallRecord) -> u64 {
         let (then, now) = (trace.progress, self.progress);
-        let waited = deed.effect == CallEffect::Waited || now.waited > then.waited;
-        let other = trace.circle == RepetitionKind::Failure && !self.calls.contains(deed.call);
-        let news = now.learned > then.learned || now.changed > then.changed;
+        let waited = record.effect == CallEffect::Waited || now.waited > then.waited;
+        let other = trace.circle == RepetitionKind::Failure && !self.calls.contains(record.call);
+        let progressed = now.learned > then.learned || now.changed > then.changed;
         match trace.circle {
             RepetitionKind::Call | RepetitionKind::Failure if waited => POLL,
             RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return
-                if other || news =>
+                if other || progressed =>
             {
                 HALF
             }
@@ -202,21 +204,21 @@ impl LoopDetector {
         if after < limits.soft() {
             return LoopStatus::Fresh;
         }
-        let told = self.looped.is_some_and(|last| self.batch - last <= SAME_ONSET);
+        let is_reported = self.looped.is_some_and(|last| self.batch - last <= SAME_ONSET);
         self.looped = Some(self.batch);
         if before >= limits.soft() {
             return if after >= limits.hard() { LoopStatus::Stuck } else { LoopStatus::Fresh };
         }
         // The calls of one loop reach the limit one after the other: that is one onset.
-        if told { LoopStatus::Fresh } else { LoopStatus::Repeating }
+        if is_reported { LoopStatus::Fresh } else { LoopStatus::Repeating }
     }
 
     /// Remembers a call, and updates the progress counts.
-    fn record_progress(&mut self, deed: &ToolCallRecord) {
-        let new_call = self.calls.add(deed.call);
-        let new_result = self.results.add(deed.result);
+    fn record_progress(&mut self, record: &ToolCallRecord) {
+        let new_call = self.calls.add(record.call);
+        let new_result = self.results.add(record.result);
         let progress = &mut self.progress;
-        match deed.effect {
+        match record.effect {
             CallEffect::Failed => return,
             CallEffect::Edited { file, now } => {
                 progress.made += u64::from(self.states.add(file.with(now)));
@@ -227,8 +229,9 @@ impl LoopDetector {
         }
         progress.learned += u64::from(new_result);
         if new_call || new_result {
-            let over =
-                |it: &RepetitionTrace| it.circle == RepetitionKind::Failure && it.tool == deed.tool;
+            let over = |it: &RepetitionTrace| {
+                it.circle == RepetitionKind::Failure && it.tool == record.tool
+            };
             self.traces.retain(|trace| !over(trace));
         }
     }

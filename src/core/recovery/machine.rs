@@ -9,7 +9,8 @@ use super::event::{
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
-    Budget, Budgets, Limits, LoopStatus, Moment, Nudge, RecoveryPlan, SetbackKind, StopReason, plan,
+    Budget, Budgets, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason,
+    plan,
 };
 
 /// A nudge that brings fewer output tokens than this counts as useless.
@@ -57,7 +58,7 @@ impl Run {
         event: Event,
         limits: &Limits,
     ) -> Result<Transition, InvalidEvent> {
-        let scene = StepContext { at, limits };
+        let context = StepContext { at, limits };
         let outcome = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(InvalidEvent { phase: self.phase, event }),
             (phase, Event::Interrupted(by)) if phase.is_at_work() => {
@@ -70,18 +71,20 @@ impl Run {
                 self.stop(StopReason::BackgroundPending)
             }
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
-            (Phase::Ready, Event::Begin) => self.begin_in_new_process(scene).next_turn(scene),
+            (Phase::Ready, Event::Begin) => self.begin_in_new_process(context).next_turn(context),
             (Phase::Ready, Event::Resumed(left)) => {
-                self.begin_in_new_process(scene).take_up(left, scene)
+                self.begin_in_new_process(context).on_resumed(left, context)
             }
-            (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
+            (Phase::Working, Event::ToolsDone(loop_status)) => {
+                self.on_tools_done(loop_status, context)
+            }
             (Phase::Working, Event::Deferred) => self.stop(StopReason::ToolDeferred),
-            (Phase::Working, Event::Delivered) => self.done(scene),
-            (Phase::Working, Event::DeliveredEarly) => self.await_work(scene),
+            (Phase::Working, Event::Delivered) => self.done(context),
+            (Phase::Working, Event::DeliveredEarly) => self.await_work(context),
             (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => {
-                self.worked(until, work, scene)
+                self.on_background_work(until, work, context)
             }
-            (Phase::Working, Event::SchemaMismatch) => self.restructure(None, scene),
+            (Phase::Working, Event::SchemaMismatch) => self.restructure(None, context),
             (
                 Phase::Ready
                 | Phase::Estimating(_)
@@ -91,80 +94,88 @@ impl Run {
                 | Phase::RunningRequirement,
                 Event::HookStopped,
             ) => self.stop(StopReason::HookStopped),
-            (
-                Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))),
-                Event::SummaryPrevented,
-            ) => self.without_summary(occasion, scene),
-            (Phase::RunningStopHooks, Event::Consulted(counsel)) => self.consulted(counsel, scene),
-            (Phase::RunningRequirement, Event::Checked { passed }) => self.checked(passed, scene),
-            (Phase::Estimating(CallPurpose::Reply), Event::Estimated(weight)) => {
-                self.preflight(weight, scene)
+            (Phase::Calling(Call::Ask(CallPurpose::Summary(trigger))), Event::SummaryPrevented) => {
+                self.without_summary(trigger, context)
             }
-            (Phase::Estimating(purpose @ CallPurpose::Summary(_)), Event::Estimated(weight)) => {
-                self.ask(purpose, weight, scene)
+            (Phase::RunningStopHooks, Event::Consulted(decision)) => {
+                self.on_stop_hooks(decision, context)
+            }
+            (Phase::RunningRequirement, Event::Checked { passed }) => {
+                self.on_requirement(passed, context)
+            }
+            (Phase::Estimating(CallPurpose::Reply), Event::Estimated(estimate)) => {
+                self.on_estimate(estimate, context)
+            }
+            (Phase::Estimating(purpose @ CallPurpose::Summary(_)), Event::Estimated(estimate)) => {
+                self.ask(purpose, estimate, context)
             }
             (Phase::Calling(Call::Ask(CallPurpose::Reply)), Event::Replied(reply)) => {
-                self.handle_reply(reply, scene)
+                self.on_reply(reply, context)
             }
-            (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::Replied(reply)) => {
-                self.hear_summary(occasion, reply, scene)
+            (Phase::Calling(Call::Ask(CallPurpose::Summary(trigger))), Event::Replied(reply)) => {
+                self.on_summary(trigger, reply, context)
             }
             (Phase::Calling(Call::Refresh(purpose)), Event::Refreshed) => {
-                self.call(Call::Ask(purpose), scene)
+                self.call(Call::Ask(purpose), context)
             }
-            (Phase::Calling(call), Event::Failed(failure)) => self.recover(call, failure, scene),
+            (Phase::Calling(call), Event::Failed(failure)) => {
+                self.on_failure(call, failure, context)
+            }
             (Phase::Calling(call @ Call::Ask(_)), Event::SharedLimitMet { until })
                 if self.may_wait_for_shared_limit() =>
             {
-                self.wait_for_shared_limit(until, call, scene)
+                self.wait_for_shared_limit(until, call, context)
             }
             (Phase::Pausing { until, why, then, probe_at }, Event::WaitEnded) => {
-                self.woke(CapacityWait { until, why, then }, probe_at, scene)
+                self.on_wait_ended(CapacityWait { until, why, then }, probe_at, context)
             }
-            (Phase::Probing { until, why, then, since, rung }, Event::Probed(probed)) => {
+            (Phase::Probing { until, why, then, since, model_index }, Event::Probed(probed)) => {
                 let wait = CapacityWait { until, why, then };
-                self.probed(wait, SentProbe { since, rung }, probed, scene)
+                self.on_probe(wait, SentProbe { since, model_index }, probed, context)
             }
             (phase, event) => return Err(InvalidEvent { phase, event }),
         };
-        let StepOutcome { run: next, plan, edit, action } = outcome.keeping_answer(scene);
+        let StepOutcome { run: next, plan, edit, action } = outcome.keeping_answer(context);
         Ok(Transition { at, event, plan, edit, next, action })
     }
 
     // --- towards the next call -------------------------------------------------------------------
 
     /// Starts in a new process: the first call has not failed in it yet.
-    fn begin_in_new_process(self, scene: StepContext<'_>) -> Self {
-        let budgets = self.budgets.renewed_by_beginning(&scene.limits.budgets);
+    fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
+        let budgets = self.budgets.renewed_by_beginning(&context.limits.budgets);
         Self { budgets, failures: 0, overloads: 0, torn_streams: 0, unstreamed_turns: 0, ..self }
     }
 
-    fn tools_done(self, pace: LoopStatus, scene: StepContext<'_>) -> StepOutcome {
-        if pace == LoopStatus::Stuck {
+    fn on_tools_done(self, loop_status: LoopStatus, context: StepContext<'_>) -> StepOutcome {
+        if loop_status == LoopStatus::Stuck {
             return self.stop(StopReason::Stalled);
         }
-        let (run, returns) = self.try_preferred_model(scene);
-        let outcome = run.next_turn(scene);
-        let outcome =
-            if pace == LoopStatus::Repeating { outcome.saying(Nudge::StepBack) } else { outcome };
+        let (run, returns) = self.try_preferred_model(context);
+        let outcome = run.next_turn(context);
+        let outcome = if loop_status == LoopStatus::Repeating {
+            outcome.saying(Nudge::StepBack)
+        } else {
+            outcome
+        };
         if returns { outcome.by(RecoveryPlan::ReturnToPreferredModel) } else { outcome }
     }
 
     /// Starts a turn: at the start of the run, after tools, or when more is required.
-    pub(super) fn next_turn(self, scene: StepContext<'_>) -> StepOutcome {
-        match self.afford_reply(scene) {
+    pub(super) fn next_turn(self, context: StepContext<'_>) -> StepOutcome {
+        match self.afford_reply(context) {
             Err(reason) => self.stop(reason),
             Ok(run) => {
-                let (run, notice) = run.resume_fast_mode(scene).notice(scene);
+                let (run, notice) = run.resume_fast_mode(context).notice(context);
                 let run = Self { cap: Cap::First, compaction: Compaction::Idle, ..run };
-                run.call(Call::Ask(CallPurpose::Reply), scene).noticing(notice)
+                run.call(Call::Ask(CallPurpose::Reply), context).noticing(notice)
             }
         }
     }
 
     /// Pays for one more reply. Every reply that enters the history costs a turn.
-    pub(super) fn afford_reply(self, scene: StepContext<'_>) -> Result<Self, StopReason> {
-        if scene.is_late() {
+    pub(super) fn afford_reply(self, context: StepContext<'_>) -> Result<Self, StopReason> {
+        if context.is_late() {
             return Err(StopReason::Deadline);
         }
         let budgets = self.budgets.spend(Budget::Turn).ok_or(StopReason::MaxTurns)?;
@@ -172,10 +183,10 @@ impl Run {
     }
 
     /// The notice for the model before this turn.
-    fn notice(self, scene: StepContext<'_>) -> (Self, Option<Nudge>) {
+    fn notice(self, context: StepContext<'_>) -> (Self, Option<Nudge>) {
         if self.is_last_reply() {
             (self, Some(Nudge::LastTurn))
-        } else if self.should_wrap_up(scene.at, scene.limits) && !self.wrapping_up {
+        } else if self.should_wrap_up(context.at, context.limits) && !self.wrapping_up {
             (Self { wrapping_up: true, ..self }, Some(Nudge::WrapUp))
         } else {
             (self, None)
@@ -183,8 +194,8 @@ impl Run {
     }
 
     /// Prepares a call.
-    pub(super) fn call(self, call: Call, scene: StepContext<'_>) -> StepOutcome {
-        if scene.is_late() {
+    pub(super) fn call(self, call: Call, context: StepContext<'_>) -> StepOutcome {
+        if context.is_late() {
             return self.stop(StopReason::Deadline);
         }
         match call {
@@ -201,29 +212,29 @@ impl Run {
     pub(super) fn ask(
         self,
         purpose: CallPurpose,
-        weight: TokenEstimate,
-        scene: StepContext<'_>,
+        estimate: TokenEstimate,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        if scene.is_late() {
+        if context.is_late() {
             return self.stop(StopReason::Deadline);
         }
-        let caps = &scene.limits.caps;
-        let whole = self.avoids_streaming(scene.limits);
+        let caps = &context.limits.caps;
+        let whole = self.avoids_streaming(context.limits);
         // The size is an estimate, so a request that seems too large may still fit.
-        let room = weight.room().max(caps.floor);
-        let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
+        let room = estimate.room().max(caps.floor);
+        let most = estimate.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
         let wanted = match (purpose, self.cap) {
             (CallPurpose::Summary(_), _) => caps.summary.min(most),
             (CallPurpose::Reply, Cap::First) => caps.first.min(most),
             (CallPurpose::Reply, Cap::Escalated) => caps.escalated.min(most),
         };
-        let cap = weight.affordable_cap(wanted);
+        let cap = estimate.affordable_cap(wanted);
         if cap < caps.floor.min(wanted) {
-            return self.cannot_afford(purpose, scene);
+            return self.cannot_afford(purpose, context);
         }
         let ask = ModelCall {
             purpose,
-            rung: self.model_index,
+            model_index: self.model_index,
             cap,
             mode: if whole { ReplyMode::Whole } else { ReplyMode::Streaming },
             connection: self.connection,
@@ -231,16 +242,16 @@ impl Run {
             fast: self.fast == Fast::On,
             may_wait_for_shared_limit: self.may_wait_for_shared_limit(),
         };
-        let may_escalate = weight.after_call(cap).affordable_cap(caps.escalated.min(most)) > cap;
+        let may_escalate = estimate.after_call(cap).affordable_cap(caps.escalated.min(most)) > cap;
         let calling = Phase::Calling(Call::Ask(purpose));
         Self { may_escalate, ..self }.enter(calling).doing(Action::Ask(ask))
     }
 
     /// Handles a call that cannot be paid for. A summary that can wait must not use the last money.
-    fn cannot_afford(self, purpose: CallPurpose, scene: StepContext<'_>) -> StepOutcome {
+    fn cannot_afford(self, purpose: CallPurpose, context: StepContext<'_>) -> StepOutcome {
         match purpose {
             CallPurpose::Summary(CompactionTrigger::Threshold) => {
-                self.without_summary(CompactionTrigger::Threshold, scene)
+                self.without_summary(CompactionTrigger::Threshold, context)
             }
             CallPurpose::Summary(CompactionTrigger::Overflow) | CallPurpose::Reply => {
                 self.stop(StopReason::MaxBudgetUsd)
@@ -254,22 +265,22 @@ impl Run {
         earliest: Moment,
         why: Pause,
         call: Call,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let until = earliest.max(self.not_before);
-        if scene.at >= until {
-            return self.call(call, scene);
+        if context.at >= until {
+            return self.call(call, context);
         }
-        if scene.limits.deadline.is_some_and(|deadline| until >= deadline) {
+        if context.limits.deadline.is_some_and(|deadline| until >= deadline) {
             return self.stop(StopReason::Deadline);
         }
-        self.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, scene)
+        self.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, context)
     }
 
     /// Waits in steps no longer than a heartbeat, so that the observer never mistakes silence for a
     /// hang.
-    pub(super) fn wait(self, until: Moment, scene: StepContext<'_>) -> StepOutcome {
-        self.doing(Action::Wait { until: until.min(scene.at.after(scene.limits.heartbeat)) })
+    pub(super) fn wait(self, until: Moment, context: StepContext<'_>) -> StepOutcome {
+        self.doing(Action::Wait { until: until.min(context.at.after(context.limits.heartbeat)) })
     }
 
     // --- helpers ---------------------------------------------------------------------------------
@@ -277,37 +288,37 @@ impl Run {
     /// Chooses a recovery plan and pays for it.
     pub(super) fn choose_plan(
         self,
-        setback: SetbackKind,
-        scene: StepContext<'_>,
+        cause: RecoveryCause,
+        context: StepContext<'_>,
     ) -> (Self, RecoveryPlan) {
-        let chosen = plan(setback, &self, scene.at, scene.limits);
+        let chosen = plan(cause, &self, context.at, context.limits);
         let budgets = chosen.price().and_then(|price| self.budgets.spend(price));
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
     }
 
     /// The call was answered. Where the preferred model answers, the chain begins anew.
-    pub(super) fn settle(self, scene: StepContext<'_>) -> Self {
-        let (first_try, full) = (self.failures == 0, &scene.limits.budgets);
+    pub(super) fn settle(self, context: StepContext<'_>) -> Self {
+        let (first_try, full) = (self.failures == 0, &context.limits.budgets);
         let budgets = self.budgets.renewed_by_success(full, first_try);
         let budgets = if self.model_index == 0 { budgets.renewed_by_return(full) } else { budgets };
-        Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(scene) }
+        Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(context) }
     }
 
     /// Records that the service was reached. An answer without streaming says nothing about
     /// streams.
-    pub(super) fn record_service_reached(self, scene: StepContext<'_>) -> Self {
-        let torn = if self.avoids_streaming(scene.limits) { self.torn_streams } else { 0 };
+    pub(super) fn record_service_reached(self, context: StepContext<'_>) -> Self {
+        let torn = if self.avoids_streaming(context.limits) { self.torn_streams } else { 0 };
         Self { overloads: 0, torn_streams: torn, connection: ConnectionChoice::Pooled, ..self }
     }
 
     /// Records that the reply ended normally.
-    pub(super) fn record_reply_ended(self, scene: StepContext<'_>) -> Self {
-        let budgets = self.budgets.renewed_by_turn(&scene.limits.budgets);
+    pub(super) fn record_reply_ended(self, context: StepContext<'_>) -> Self {
+        let budgets = self.budgets.renewed_by_turn(&context.limits.budgets);
         Self { budgets, has_answer: false, ..self }
     }
 
     /// Counts output tokens towards the token budget. Enough of them show that nudges help.
-    pub(super) fn count_output_tokens(self, tokens: u32, scene: StepContext<'_>) -> Self {
+    pub(super) fn count_output_tokens(self, tokens: u32, context: StepContext<'_>) -> Self {
         if self.effort_left == 0 {
             return self;
         }
@@ -317,7 +328,7 @@ impl Run {
         if since_nudge < NUDGE_WORTH {
             return run;
         }
-        Self { budgets: run.budgets.renewed_by_effort(&scene.limits.budgets), ..run }
+        Self { budgets: run.budgets.renewed_by_effort(&context.limits.budgets), ..run }
     }
 
     /// Whether compaction has stopped helping and is off.
@@ -385,11 +396,11 @@ impl StepOutcome {
     }
 
     /// Schedules probes during a wait, from `probe_at` on.
-    pub(super) fn probing_from(self, probe_at: Option<Moment>, scene: StepContext<'_>) -> Self {
+    pub(super) fn probing_from(self, probe_at: Option<Moment>, context: StepContext<'_>) -> Self {
         let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
         let wait = CapacityWait { until, why, then };
         let Self { plan, edit, run, .. } = self;
-        Self { plan, edit, ..run.wait_with_probes(wait, probe_at, scene) }
+        Self { plan, edit, ..run.wait_with_probes(wait, probe_at, context) }
     }
 
     /// Records the plan that led here. A plan that could not be carried out, for lack of time or

@@ -51,7 +51,8 @@ pub use event::{
     StopHookDecision, TokenEstimate, Trim, WorkStatus,
 };
 pub use failure::{
-    AvailableMitigations, Failure, FailureStage, RetryAfter, RetryAfterSource, RetryHint, Standing,
+    AvailableMitigations, EndpointStatus, Failure, FailureStage, RetryAfter, RetryAfterSource,
+    RetryHint,
 };
 pub use fault::{ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, Timer};
 pub use left_off::LeftOff;
@@ -59,11 +60,13 @@ pub use limits::{FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWai
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation, Spending};
-pub use nudges::{FOLDER_CHANGED, HOOK_SAYS, SERVERS_NEWS, SUMMARISE, WORK_ENDED_SINCE, WORK_GONE};
+pub use nudges::{
+    FOLDER_CHANGED, HOOK_SAYS, SERVERS_CHANGED, SUMMARISE, WORK_ENDED_SINCE, WORK_GONE,
+};
 pub use output_limit::RefusedCap;
-pub use plan::{RecoveryPlan, SetbackKind};
+pub use plan::{RecoveryCause, RecoveryPlan};
 pub use recovery_log::{RecoveryLog, RecoveryTotals};
-pub use recovery_record::{RecoveryCounts, RecoveryRecord, setback};
+pub use recovery_record::{RecoveryCounts, RecoveryRecord, failure_class};
 pub use recovery_table::plan;
 pub use refusal_wording::{BlockIndex, OptionalField, RefusedField, RejectedContent};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};

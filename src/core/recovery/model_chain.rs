@@ -9,12 +9,12 @@ impl Run {
     /// Changes to another model and resets the state of the last one: its overloads and its
     /// retry-after do not apply. Takes the next of the chain, or returns to the one in use before
     /// the preferred one was tried again. `failure` is the cause, unless it was a reply.
-    pub(super) fn change_model(self, failure: Option<Failure>, scene: StepContext<'_>) -> Self {
-        let away_until = match scene.limits.fallback_return {
-            Some(pause) => scene.at.after(pause),
+    pub(super) fn change_model(self, failure: Option<Failure>, context: StepContext<'_>) -> Self {
+        let away_until = match context.limits.fallback_return {
+            Some(pause) => context.at.after(pause),
             None => Moment::default(),
         };
-        let renewed = self.budgets.renewed_by_switch(&scene.limits.budgets);
+        let renewed = self.budgets.renewed_by_switch(&context.limits.budgets);
         // A model that answers probes and refuses calls is not returned to for ever.
         let early_returns = match self.fallback_from {
             Some(_) => self.budgets.early_returns,
@@ -34,42 +34,44 @@ impl Run {
             failures: 0,
             overloads: 0,
             not_before: Moment::default(),
-            ..self
-                .moving_to(self.fallback_from.unwrap_or(self.model_index.saturating_add(1)), scene)
+            ..self.moving_to(
+                self.fallback_from.unwrap_or(self.model_index.saturating_add(1)),
+                context,
+            )
         }
     }
 
     /// Changes the model index. The stream statistics belong to the endpoint, not to the model.
-    fn moving_to(self, rung: u8, scene: StepContext<'_>) -> Self {
-        if scene.limits.share_endpoint(self.model_index, rung) {
-            Self { model_index: rung, ..self }
+    fn moving_to(self, model_index: u8, context: StepContext<'_>) -> Self {
+        if context.limits.share_endpoint(self.model_index, model_index) {
+            Self { model_index: model_index, ..self }
         } else {
-            Self { model_index: rung, torn_streams: 0, unstreamed_turns: 0, ..self }
+            Self { model_index: model_index, torn_streams: 0, unstreamed_turns: 0, ..self }
         }
     }
 
     /// Tries the preferred model again, if it is due (`--fallback-return`). Returns whether it is.
-    pub(super) fn try_preferred_model(self, scene: StepContext<'_>) -> (Self, bool) {
+    pub(super) fn try_preferred_model(self, context: StepContext<'_>) -> (Self, bool) {
         let due = self.model_index > 0
-            && scene.limits.fallback_return.is_some()
-            && scene.at >= self.preferred_model_after
+            && context.limits.fallback_return.is_some()
+            && context.at >= self.preferred_model_after
             && self.budgets.turns != Some(0)
-            && !scene.is_late();
+            && !context.is_late();
         let Some(budgets) = self.budgets.spend(Budget::Probe).filter(|_| due) else {
             return (self, false);
         };
-        (Self { budgets, ..self }.trying_preferred_model(scene), true)
+        (Self { budgets, ..self }.trying_preferred_model(context), true)
     }
 
     /// Goes back to the preferred model, and leaves it again at once if it still fails.
-    pub(super) fn trying_preferred_model(self, scene: StepContext<'_>) -> Self {
+    pub(super) fn trying_preferred_model(self, context: StepContext<'_>) -> Self {
         Self {
             fallback_from: Some(self.model_index),
-            budgets: self.budgets.renewed_by_return(&scene.limits.budgets),
+            budgets: self.budgets.renewed_by_return(&context.limits.budgets),
             failures: 0,
             overloads: 0,
             not_before: Moment::default(),
-            ..self.moving_to(0, scene)
+            ..self.moving_to(0, context)
         }
     }
 
@@ -79,21 +81,21 @@ impl Run {
         self,
         failure: Failure,
         purpose: CallPurpose,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let not_before = self.preferred_retry_at.unwrap_or_default();
         let budgets = Budgets { switches: 0, ..self.budgets };
         let run =
-            Self { preferred_retry_at: None, not_before, budgets, ..self.moving_to(0, scene) };
+            Self { preferred_retry_at: None, not_before, budgets, ..self.moving_to(0, context) };
         let why = Pause { class: failure.class, retry: 1, of: Some(1) };
-        let pause = scene.limits.backoff.pause(self.seed, 1);
-        run.call_from(scene.at.after(pause), why, Call::Ask(purpose), scene)
+        let pause = context.limits.backoff.pause(self.seed, 1);
+        run.call_from(context.at.after(pause), why, Call::Ask(purpose), context)
     }
 
     /// Resumes fast mode at the start of a turn.
-    pub(super) fn resume_fast_mode(self, scene: StepContext<'_>) -> Self {
+    pub(super) fn resume_fast_mode(self, context: StepContext<'_>) -> Self {
         match self.fast {
-            Fast::Cooling { until } if scene.at >= until => Self { fast: Fast::On, ..self },
+            Fast::Cooling { until } if context.at >= until => Self { fast: Fast::On, ..self },
             Fast::Cooling { .. } | Fast::On | Fast::Off => self,
         }
     }
@@ -105,15 +107,15 @@ impl Run {
         before: Self,
         failure: Failure,
         purpose: CallPurpose,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        let rules = scene.limits.fast.unwrap_or_default();
+        let rules = context.limits.fast.unwrap_or_default();
         let spell = match failure.retry_after {
-            Some(wish) => wish.wait.max(rules.cool_down),
+            Some(retry_after) => retry_after.wait.max(rules.cool_down),
             None => rules.unknown,
         };
-        let until = scene.at.after(spell);
-        self.slow_down(Fast::Cooling { until }, before, purpose, scene)
+        let until = context.at.after(spell);
+        self.slow_down(Fast::Cooling { until }, before, purpose, context)
     }
 
     pub(super) fn slow_down(
@@ -121,7 +123,7 @@ impl Run {
         fast: Fast,
         before: Self,
         purpose: CallPurpose,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
         let run = Self {
             fast,
@@ -130,6 +132,6 @@ impl Run {
             not_before: before.not_before,
             ..self
         };
-        run.call(Call::Ask(purpose), scene)
+        run.call(Call::Ask(purpose), context)
     }
 }

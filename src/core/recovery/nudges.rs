@@ -77,7 +77,7 @@ const STILL_RUNNING: &str = "You are done, but the background commands below are
 pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
 
 /// Heading of the news about servers that were still starting when the run began.
-pub const SERVERS_NEWS: &str = "News of MCP servers that were not connected when the run began:";
+pub const SERVERS_CHANGED: &str = "News of MCP servers that were not connected when the run began:";
 
 const STOP_HOOK_OBJECTION: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
                     with what they say, then end again with your whole answer. If that is out of \
@@ -126,7 +126,7 @@ impl Nudge {
         WORK_GONE,
         FOLDER_CHANGED,
         HOOK_SAYS,
-        SERVERS_NEWS,
+        SERVERS_CHANGED,
     ];
 
     /// Whether the command of `--require` did not pass.

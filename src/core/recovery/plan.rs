@@ -6,7 +6,7 @@ use super::{AvailableMitigations, Budget, CompactionTrigger, Failure, StopReason
 
 /// Something that keeps a run from simply continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SetbackKind {
+pub enum RecoveryCause {
     /// A call failed.
     Failed(Failure),
     /// The reply hit the output limit.

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use super::recovery_record::{RecoveryCounts, RecoveryGoal, RecoveryRecord, setback};
+use super::recovery_record::{RecoveryCounts, RecoveryGoal, RecoveryRecord, failure_class};
 use super::{
     Action, Event, Moment, RecoveryPlan, ReplyDisposition, ReplyKind, Spending, StopHookDecision,
     StopReason, Transition,
@@ -117,8 +117,8 @@ impl RecoveryLog {
             // The summary itself was wanted, unless an earlier request for it had failed.
             charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
         }
-        if let Some(class) = setback(step) {
-            self.record_setback(class, step, turns);
+        if let Some(class) = failure_class(step) {
+            self.record_failure(class, step, turns);
         } else if let (Some(RecoveryPlan::ReturnEarly), Some(open)) =
             (step.plan, self.open_call_recovery())
         {
@@ -209,7 +209,7 @@ impl RecoveryLog {
         if let (
             Event::Failed(_) | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_)),
             Some(class),
-        ) = (step.event, setback(step))
+        ) = (step.event, failure_class(step))
         {
             totals.retries_by_class.add(class);
         }
@@ -220,21 +220,21 @@ impl RecoveryLog {
     }
 
     /// Records a setback. Without a remedy, and without an open recovery, it is none.
-    fn record_setback(&mut self, class: &'static str, step: &Transition, turns: u32) {
+    fn record_failure(&mut self, class: &'static str, step: &Transition, turns: u32) {
         let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();
-        let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
+        let plan = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
         let same =
             |open: &OpenRecovery| open.goal == goal || (of_a_call && open.goal.is_of_a_call());
-        let at = match (self.open.iter().position(same), cure) {
+        let at = match (self.open.iter().position(same), plan) {
             (Some(at), _) => at,
             (None, None) => return,
             (None, Some(_)) => {
                 let next = of_a_call && step.edit.reply != ReplyDisposition::Keep;
                 let turn = turns.saturating_add(u32::from(next));
-                let episode =
+                let record =
                     RecoveryRecord { class: class.to_owned(), turn, ..RecoveryRecord::default() };
-                self.open.push(OpenRecovery { goal, since: step.at, record: episode });
+                self.open.push(OpenRecovery { goal, since: step.at, record: record });
                 self.open.len() - 1
             }
         };
@@ -245,33 +245,33 @@ impl RecoveryLog {
             (Event::Failed(_) | Event::Replied(_), true) => open.record.attempts == 0,
             (_, true) => false,
         };
-        let episode = &mut open.record;
-        episode.attempts = episode.attempts.saturating_add(u32::from(judged));
-        episode.setbacks.add(class);
-        let Some(cure) = cure else { return };
-        if cure == RecoveryPlan::SkipCompaction {
+        let record = &mut open.record;
+        record.attempts = record.attempts.saturating_add(u32::from(judged));
+        record.failures.add(class);
+        let Some(plan) = plan else { return };
+        if plan == RecoveryPlan::SkipCompaction {
             open.goal = RecoveryGoal::Reply;
         }
-        cure.name().clone_into(&mut episode.strategy);
-        episode.strategies.add(cure.name());
-        if let Some(transition) = cure.transition() {
-            episode.transition = Some(transition.to_owned());
+        plan.name().clone_into(&mut record.strategy);
+        record.strategies.add(plan.name());
+        if let Some(transition) = plan.transition() {
+            record.transition = Some(transition.to_owned());
         }
     }
 
     fn close(
         &mut self,
-        ending: Vec<OpenRecovery>,
+        closed: Vec<OpenRecovery>,
         lost_to: Option<StopReason>,
     ) -> Vec<RecoveryRecord> {
-        let mut ended = Vec::with_capacity(ending.len());
-        for OpenRecovery { goal, since, record: mut episode } in ending {
+        let mut ended = Vec::with_capacity(closed.len());
+        for OpenRecovery { goal, since, mut record } in closed {
             // The successful judgement is the last one.
             let judged = lost_to.is_none() && !goal.is_of_a_call();
-            episode.attempts = episode.attempts.saturating_add(u32::from(judged));
-            episode.took += since.until(self.now);
-            episode.saved = lost_to.is_none();
-            episode.lost_to = lost_to.map(|reason| reason.name().to_owned());
+            record.attempts = record.attempts.saturating_add(u32::from(judged));
+            record.took += since.until(self.now);
+            record.saved = lost_to.is_none();
+            record.lost_to = lost_to.map(|reason| reason.name().to_owned());
             match lost_to {
                 None => self.totals.saved += 1,
                 Some(_) => self.totals.lost += 1,
@@ -280,8 +280,8 @@ impl RecoveryLog {
                 self.over.pop_front();
                 self.totals.forgotten += 1;
             }
-            self.over.push_back(episode.clone());
-            ended.push(episode);
+            self.over.push_back(record.clone());
+            ended.push(record);
         }
         ended
     }
@@ -312,13 +312,13 @@ impl OpenRecovery {
             RecoveryGoal::Reply => whole,
             RecoveryGoal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
             RecoveryGoal::Effort => {
-                let heard = matches!(
+                let is_delivered = matches!(
                     step.event,
                     Event::Delivered
                         | Event::BackgroundWaited(_)
                         | Event::Consulted(StopHookDecision::Pass)
                 );
-                (answered || heard) && taken
+                (answered || is_delivered) && taken
             }
             RecoveryGoal::Consent => step.event == Event::Consulted(StopHookDecision::Pass),
             RecoveryGoal::Acceptance => step.event == Event::Checked { passed: true },

@@ -15,7 +15,7 @@ pub struct RecoveryRecord {
     /// What went wrong first: an error class, or the name of another setback.
     pub class: String,
     /// Everything that went wrong, the setback that ended the run included.
-    pub setbacks: RecoveryCounts,
+    pub failures: RecoveryCounts,
     /// What was tried last.
     pub strategy: String,
     /// Everything that was tried.
@@ -180,7 +180,7 @@ impl RecoveryGoal {
 }
 
 /// The name of the setback that a step planned a recovery for.
-pub fn setback(step: &Transition) -> Option<&'static str> {
+pub fn failure_class(step: &Transition) -> Option<&'static str> {
     let plan = step.plan?;
     match step.event {
         Event::Failed(failure) => Some(failure.class.name()),

@@ -4,66 +4,66 @@ use std::time::Duration;
 
 use super::{
     AccountKind, AvailableMitigations, Call, CallPurpose, CompactionTrigger, ErrorClass, Failure,
-    FailureStage, Fast, Limits, Moment, Persistence, Phase, QuerySource, RecoveryPlan, RetryHint,
-    Run, SetbackKind, StopReason,
+    FailureStage, Fast, Limits, Moment, Persistence, Phase, QuerySource, RecoveryCause,
+    RecoveryPlan, RetryHint, Run, StopReason,
 };
 
 /// Picks the first plan that can be paid for.
 ///
 /// `run` has already counted this setback. Every list ends with an end of the run.
-pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     use RecoveryPlan as P;
 
-    let (cures, end): (&[P], StopReason) = match setback {
-        SetbackKind::Failed(failure) => return plan_for_failure(failure, run, at, limits),
-        SetbackKind::CutShort if run.may_escalate => {
+    let (plans, end): (&[P], StopReason) = match cause {
+        RecoveryCause::Failed(failure) => return plan_for_failure(failure, run, at, limits),
+        RecoveryCause::CutShort if run.may_escalate => {
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
-        SetbackKind::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
-        SetbackKind::Empty if run.fallback_from.is_some() => {
+        RecoveryCause::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
+        RecoveryCause::Empty if run.fallback_from.is_some() => {
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
-        SetbackKind::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
-        SetbackKind::Incomplete if run.fallback_from.is_some() => {
+        RecoveryCause::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
+        RecoveryCause::Incomplete if run.fallback_from.is_some() => {
             (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
         }
-        SetbackKind::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
+        RecoveryCause::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
         // The model is told once.
-        SetbackKind::CallInText if run.budgets.completions >= limits.budgets.completions => {
+        RecoveryCause::CallInText if run.budgets.completions >= limits.budgets.completions => {
             (&[P::RequestCompletion], INCOMPLETE)
         }
-        SetbackKind::CallInText => (&[], INCOMPLETE),
-        SetbackKind::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
-        SetbackKind::LeftOpen if has_room_for_effort(run, at, limits) => {
+        RecoveryCause::CallInText => (&[], INCOMPLETE),
+        RecoveryCause::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
+        RecoveryCause::LeftOpen if has_room_for_effort(run, at, limits) => {
             (&[P::Remind], StopReason::Completed)
         }
-        SetbackKind::LeftOpen => (&[], StopReason::Completed),
-        SetbackKind::Idle if has_room_for_effort(run, at, limits) => {
+        RecoveryCause::LeftOpen => (&[], StopReason::Completed),
+        RecoveryCause::Idle if has_room_for_effort(run, at, limits) => {
             (&[P::Nudge], StopReason::Completed)
         }
-        SetbackKind::Idle => (&[], StopReason::Completed),
-        SetbackKind::Crowded => (&[P::Compact], StopReason::PromptTooLong),
-        SetbackKind::Full(found) => return plan_for_full_window(found, run),
-        SetbackKind::NoSummary(CompactionTrigger::Threshold) => {
+        RecoveryCause::Idle => (&[], StopReason::Completed),
+        RecoveryCause::Crowded => (&[P::Compact], StopReason::PromptTooLong),
+        RecoveryCause::Full(found) => return plan_for_full_window(found, run),
+        RecoveryCause::NoSummary(CompactionTrigger::Threshold) => {
             (&[P::SkipCompaction], StopReason::PromptTooLong)
         }
-        SetbackKind::NoSummary(CompactionTrigger::Overflow) => (&[], StopReason::PromptTooLong),
-        SetbackKind::Unstructured => {
+        RecoveryCause::NoSummary(CompactionTrigger::Overflow) => (&[], StopReason::PromptTooLong),
+        RecoveryCause::Unstructured => {
             (&[P::Restructure], StopReason::StructuredOutputRetryExhausted)
         }
-        SetbackKind::Unmet => (&[P::RetryRequirement], StopReason::RequirementFailed),
-        SetbackKind::Objected => (&[P::RetryStopHook], StopReason::StopHookBlocked),
-        SetbackKind::Unreported => (&[P::Report], StopReason::BackgroundPending),
+        RecoveryCause::Unmet => (&[P::RetryRequirement], StopReason::RequirementFailed),
+        RecoveryCause::Objected => (&[P::RetryStopHook], StopReason::StopHookBlocked),
+        RecoveryCause::Unreported => (&[P::Report], StopReason::BackgroundPending),
         // Without a budget for early returns, a probe's answer would be useless.
-        SetbackKind::ProbeDue if run.budgets.early_returns > 0 => {
+        RecoveryCause::ProbeDue if run.budgets.early_returns > 0 => {
             (&[P::Probe, P::WaitForCapacity], StopReason::InternalError)
         }
-        SetbackKind::ProbeDue => (&[P::WaitForCapacity], StopReason::InternalError),
-        SetbackKind::CapacityBack => {
+        RecoveryCause::ProbeDue => (&[P::WaitForCapacity], StopReason::InternalError),
+        RecoveryCause::CapacityBack => {
             (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError)
         }
     };
-    let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
+    let affordable = plans.iter().copied().find(|&plan| can_pay(run, plan));
     affordable.unwrap_or(P::Stop(end))
 }
 
@@ -78,8 +78,8 @@ fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan 
 /// The Messages API does not allow a reply that never becomes complete.
 const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
-fn can_pay(run: &Run, cure: RecoveryPlan) -> bool {
-    cure.price().is_none_or(|price| run.budgets.spend(price).is_some())
+fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
+    plan.price().is_none_or(|price| run.budgets.spend(price).is_some())
 }
 
 /// Whether the model may be nudged to more effort. A finished answer is not put at risk for it when
@@ -96,8 +96,8 @@ fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
 
 fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     let distance = distance(failure, at, limits);
-    let payable = |&cure: &RecoveryPlan| {
-        can_pay(run, cure) && !(cure.repeats() && failure.retry_hint == Some(RetryHint::Stop))
+    let payable = |&plan: &RecoveryPlan| {
+        can_pay(run, plan) && !(plan.repeats() && failure.retry_hint == Some(RetryHint::Stop))
     };
     let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
     // Normal speed may have the capacity that fast mode lacks.
@@ -106,27 +106,27 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     let preferred = retry_preferred_model(failure, run, at, limits).filter(payable);
     let first =
         slower.or(elsewhere).or(retry_implausible_overflow(failure, distance)).filter(payable);
-    if let Some(cure) = first {
-        return cure;
+    if let Some(plan) = first {
+        return plan;
     }
     if shortage && distance != RetryDistance::Near {
         let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
         let switch = switch(failure.class, run, limits).filter(payable);
         return switch.or(preferred).unwrap_or(RecoveryPlan::Stop(end));
     }
-    let cures = plans_for_class(failure, run, limits).into_iter().flatten();
-    let cures = with_odd_retry(cures.collect(), failure, run, limits).into_iter().filter(payable);
+    let plans = plans_for_class(failure, run, limits).into_iter().flatten();
+    let plans = with_odd_retry(plans.collect(), failure, run, limits).into_iter().filter(payable);
     // Plans that ask the same model, or refresh a key for it, respect its retry-after.
-    let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
-    let waits_only = cures.clone().any(|cure| may_wait(&cure));
-    let reachable = |cure: &RecoveryPlan| distance == RetryDistance::Near || !may_wait(cure);
+    let may_wait = |plan: &RecoveryPlan| *plan != RecoveryPlan::SwitchModel;
+    let waits_only = plans.clone().any(|plan| may_wait(&plan));
+    let reachable = |plan: &RecoveryPlan| distance == RetryDistance::Near || !may_wait(plan);
     let end = match distance {
         RetryDistance::PastDeadline if waits_only => StopReason::Deadline,
         RetryDistance::PastDeadline | RetryDistance::Near | RetryDistance::TooFar => {
             stop_reason(failure, run)
         }
     };
-    cures.into_iter().find(reachable).or(preferred).unwrap_or(RecoveryPlan::Stop(end))
+    plans.into_iter().find(reachable).or(preferred).unwrap_or(RecoveryPlan::Stop(end))
 }
 
 /// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
@@ -141,7 +141,8 @@ fn plan_normal_speed(
     if failure.fast_denied {
         return Some(RecoveryPlan::DisableFastMode);
     }
-    let within_patience = failure.retry_after.is_some_and(|wish| wish.wait < rules.patience);
+    let within_patience =
+        failure.retry_after.is_some_and(|retry_after| retry_after.wait < rules.patience);
     let short = within_patience && distance == RetryDistance::Near;
     match (short, can_pay(run, RecoveryPlan::CoolDown)) {
         (true, _) => None,
@@ -177,13 +178,14 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let sit_out = within_overload_limit(run, limits).and(for_capacity);
     // The server's retry hint overrides the class, but not the account kind or the query source:
     // its `true` also comes with limits that last for hours, and to many clients at once.
-    let if_told_to = if failure.retry_hint == Some(RetryHint::Retry) { retry } else { None };
+    let if_retry_requested =
+        if failure.retry_hint == Some(RetryHint::Retry) { retry } else { None };
     let switch = switch(failure.class, run, limits);
     let refresh = if is_refreshing(run) { None } else { Some(P::Refresh) };
     if failure.is_request_failure()
-        && let Some(occasion) = summarising(run)
+        && let Some(trigger) = summarising(run)
     {
-        return plans_for_summary(failure, occasion);
+        return plans_for_summary(failure, trigger);
     }
     let lower = failure.mitigations.output.then_some(P::LowerCap);
     let drain = failure.mitigations.folds.then_some(P::CommitFolds);
@@ -211,17 +213,17 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
             }
             QuerySource::Foreground => [sit_out, switch, None, None],
         },
-        C::InvalidModel => [if_told_to, switch, None, None],
-        C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch, None],
-        C::AuthError => [unmarked, if_told_to, switch, None],
+        C::InvalidModel => [if_retry_requested, switch, None, None],
+        C::InvalidApiKey | C::TokenRevoked => [refresh, if_retry_requested, switch, None],
+        C::AuthError => [unmarked, if_retry_requested, switch, None],
         C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
-        C::PromptTooLong => [lower, drain, compact, if_told_to],
-        C::RequestTooLarge => [strip, drain, compact, if_told_to],
+        C::PromptTooLong => [lower, drain, compact, if_retry_requested],
+        C::RequestTooLarge => [strip, drain, compact, if_retry_requested],
         // Services name one oversized document at a time: the others are removed as blocks.
-        C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_told_to, None],
-        C::ToolUseMismatch => [heal, unthinking, if_told_to, None],
-        C::InvalidRequest => [heal, lower.or(unmarked), unthinking, if_told_to],
-        C::Unknown => [if_told_to, None, None, None],
+        C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_retry_requested, None],
+        C::ToolUseMismatch => [heal, unthinking, if_retry_requested, None],
+        C::InvalidRequest => [heal, lower.or(unmarked), unthinking, if_retry_requested],
+        C::Unknown => [if_retry_requested, None, None, None],
         // Classes made by outlast, not by a server.
         C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
             [None; 4]
@@ -233,7 +235,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
 /// request or the credential, and before a model switch. A doubtful refusal by the API itself is
 /// doubted once; that of a credential only where no other was fetched meanwhile.
 fn with_odd_retry(
-    mut cures: Vec<RecoveryPlan>,
+    mut plans: Vec<RecoveryPlan>,
     failure: Failure,
     run: &Run,
     limits: &Limits,
@@ -244,10 +246,10 @@ fn with_odd_retry(
         failure.is_doubtful_refusal() && (is_same_credential || !failure.is_doubtful_rejection());
     let is_odd = failure.is_odd_refusal() || (is_doubtful && is_first);
     if is_odd && failure.retry_hint.is_none() {
-        let switch = cures.iter().position(|cure| *cure == RecoveryPlan::SwitchModel);
-        cures.insert(switch.unwrap_or(cures.len()), RecoveryPlan::RetryOddRefusal);
+        let switch = plans.iter().position(|plan| *plan == RecoveryPlan::SwitchModel);
+        plans.insert(switch.unwrap_or(plans.len()), RecoveryPlan::RetryOddRefusal);
     }
-    cures
+    plans
 }
 
 /// Retries at once after a kept-alive connection died before any byte of the answer: that says
@@ -258,7 +260,7 @@ fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
 }
 
 /// Plans for a refused summarising request: a smaller one, or none if it can wait.
-fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
+fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
     let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
     let lower = of_cap && failure.mitigations.output;
     let is_invalid = failure.class == ErrorClass::InvalidRequest;
@@ -267,12 +269,12 @@ fn plans_for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<R
     let unthinking =
         (is_invalid && failure.mitigations.thinking).then_some(RecoveryPlan::DropThinking);
     let trim = failure.is_overflow() && failure.mitigations.rounds;
-    let forgo = occasion == CompactionTrigger::Threshold;
+    let may_skip = trigger == CompactionTrigger::Threshold;
     [
         lower.then_some(RecoveryPlan::LowerCap),
         unmark.or(unthinking),
         trim.then_some(RecoveryPlan::Trim),
-        forgo.then_some(RecoveryPlan::SkipCompaction),
+        may_skip.then_some(RecoveryPlan::SkipCompaction),
     ]
 }
 
@@ -342,7 +344,7 @@ fn is_refreshing(run: &Run) -> bool {
 fn summarising(run: &Run) -> Option<CompactionTrigger> {
     match run.phase {
         Phase::Calling(call) => match call.purpose() {
-            CallPurpose::Summary(occasion) => Some(occasion),
+            CallPurpose::Summary(trigger) => Some(trigger),
             CallPurpose::Reply => None,
         },
         Phase::Ready
@@ -371,9 +373,9 @@ pub(super) fn retry_cost(class: ErrorClass) -> u16 {
 
 /// An empty bucket forbids a retry; in persistent mode it lengthens the wait instead.
 fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
-    let toll = retry_cost(class);
-    let empty = run.budgets.bucket < toll;
-    if empty && limits.persistence != Persistence::Off { 0 } else { toll }
+    let cost = retry_cost(class);
+    let empty = run.budgets.bucket < cost;
+    if empty && limits.persistence != Persistence::Off { 0 } else { cost }
 }
 
 /// How far away the server's retry-after is.
@@ -388,7 +390,7 @@ pub(super) enum RetryDistance {
 }
 
 pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDistance {
-    let wait = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
+    let wait = failure.retry_after.map_or(Duration::ZERO, |retry_after| retry_after.wait);
     if wait > limits.max_retry_wait {
         RetryDistance::TooFar
     } else if !wait.is_zero() && limits.deadline.is_some_and(|end| at.after(wait) >= end) {

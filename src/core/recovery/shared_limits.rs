@@ -23,22 +23,22 @@ impl Run {
         self,
         until: Moment,
         call: Call,
-        scene: StepContext<'_>,
+        context: StepContext<'_>,
     ) -> StepOutcome {
-        let first = self.budgets.shared_limit_waits == scene.limits.budgets.shared_limit_waits;
-        let patience = scene.at.after(scene.limits.max_retry_wait);
+        let first = self.budgets.shared_limit_waits == context.limits.budgets.shared_limit_waits;
+        let patience = context.at.after(context.limits.max_retry_wait);
         let yields_until = if first { patience } else { self.shared_wait_until };
-        let late = scene.limits.deadline.is_some_and(|deadline| until >= deadline);
+        let late = context.limits.deadline.is_some_and(|deadline| until >= deadline);
         if late || until > yields_until {
             let budgets = Budgets { shared_limit_waits: 0, ..self.budgets };
-            return Self { budgets, ..self }.call(call, scene);
+            return Self { budgets, ..self }.call(call, context);
         }
         let budgets = self.budgets.spend(Budget::SharedLimitWait).unwrap_or(self.budgets);
         let run = Self { budgets, shared_wait_until: yields_until, ..self };
         let why = Pause { class: ErrorClass::RateLimit, retry: 0, of: None };
         // A moment in the past would loop without a wait.
-        let until = until.max(scene.at.after(SHORTEST));
-        run.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, scene)
+        let until = until.max(context.at.after(SHORTEST));
+        run.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, context)
     }
 }
 

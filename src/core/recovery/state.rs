@@ -112,14 +112,14 @@ pub enum Phase {
         #[serde(default)]
         probe_at: Option<Moment>,
     },
-    /// A pause, while a probe of model `rung` that began at `since` is under way.
+    /// A pause, while a probe of model `model_index` that began at `since` is under way.
     Probing {
         until: Moment,
         why: Pause,
         then: Call,
         since: Moment,
         #[serde(default)]
-        rung: u8,
+        model_index: u8,
     },
     Stopped(StopReason),
 }

@@ -65,11 +65,11 @@ impl KnownValues {
     /// Returns whether the secret was new.
     fn add(&mut self, secret: &str) -> bool {
         let secret = secret.trim();
-        let news = is_distinctive(secret) && !self.values.iter().any(|known| known == secret);
-        if news {
+        let is_new = is_distinctive(secret) && !self.values.iter().any(|known| known == secret);
+        if is_new {
             self.values.push(secret.to_owned());
         }
-        news
+        is_new
     }
 }
 

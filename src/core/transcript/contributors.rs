@@ -42,14 +42,14 @@ pub fn largest_parts(
         };
         parts.push(of(format!("what the model said in {count}"), tokens));
     }
-    for dealing in tool_exchanges(messages) {
-        let what = format!("the result of {}", dealing.call_label());
-        parts.push(of(what, density.of_blocks(dealing.content)));
+    for exchange in tool_exchanges(messages) {
+        let what = format!("the result of {}", exchange.call_label());
+        parts.push(of(what, density.of_blocks(exchange.content)));
     }
     for (at, message) in messages.iter().enumerate().filter(|(_, m)| m.role == Role::User) {
-        let said = |block: &&Block| !matches!(block, Block::ToolResult { .. });
-        let tokens = density.of_blocks(message.content.iter().filter(said));
-        let first = message.content.iter().filter(said).find_map(text_of);
+        let is_text = |block: &&Block| !matches!(block, Block::ToolResult { .. });
+        let tokens = density.of_blocks(message.content.iter().filter(is_text));
+        let first = message.content.iter().filter(is_text).find_map(text_of);
         let what = match (at, first) {
             (0, _) if is_root(message) => "the task and the summary of earlier work".to_owned(),
             (0, _) => "the task".to_owned(),

@@ -6,7 +6,7 @@ use super::TokenDensity;
 pub(super) const EXCERPT_MIN: usize = 200;
 
 /// A byte limit divided by this fits any text: no text weighs more than three times its bytes.
-const WEIGHT_MARGIN: u64 = 4;
+const ESTIMATE_MARGIN: u64 = 4;
 
 /// `text` in at most `limit` bytes: its beginning and its end, with a note of how many bytes are
 /// omitted between them. Both ends matter: command output begins with its subject and ends with its
@@ -20,7 +20,7 @@ pub(super) fn excerpt(text: &str, limit: usize) -> String {
         return beginning(text, limit).to_owned();
     };
     let head = beginning(text, words.div_ceil(2));
-    let tail = ending(text, words / 2);
+    let tail = tail(text, words / 2);
     let missing = text.len() - head.len() - tail.len();
     format!("{head}{}{tail}", note(missing))
 }
@@ -49,7 +49,7 @@ pub(super) fn shrink_until_fits(
         }
         limit = limit.saturating_mul(room) / tokens;
     }
-    make(whole(most / WEIGHT_MARGIN))
+    make(whole(most / ESTIMATE_MARGIN))
 }
 
 /// The words of `text` on one line of at most `limit` bytes.
@@ -85,6 +85,6 @@ pub(super) fn beginning(text: &str, limit: usize) -> &str {
 }
 
 /// The last `limit` bytes, starting at a character boundary.
-fn ending(text: &str, limit: usize) -> &str {
+fn tail(text: &str, limit: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(limit))..]
 }

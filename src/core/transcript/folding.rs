@@ -42,8 +42,8 @@ pub fn has_foldable(messages: &[Message]) -> bool {
 
 fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
     let recent = first_recent(messages);
-    let old = tool_exchanges(messages).take_while(move |dealing| dealing.at.0 < recent);
-    old.filter_map(|dealing| fold(&dealing))
+    let old = tool_exchanges(messages).take_while(move |exchange| exchange.at.0 < recent);
+    old.filter_map(|exchange| fold(&exchange))
 }
 
 /// The number of tokens that `folds` would free.
@@ -82,24 +82,24 @@ fn first_recent(messages: &[Message]) -> usize {
     rounds.nth(ROUNDS_KEPT - 1).map_or(0, |(at, _)| at)
 }
 
-fn fold(dealing: &ToolExchange<'_>) -> Option<Fold> {
-    let whole = ContentSize::of(dealing.content);
+fn fold(exchange: &ToolExchange<'_>) -> Option<Fold> {
+    let whole = ContentSize::of(exchange.content);
     if whole.estimate_tokens(TokenDensity::USUAL) < RESULT_MIN {
         return None;
     }
-    let brief = fold_text(dealing);
+    let brief = fold_text(exchange);
     let folded = ContentSize::of([&Block::text(brief.as_str())]);
-    Some(Fold { at: dealing.at, id: dealing.id.to_owned(), brief, whole, folded })
+    Some(Fold { at: exchange.at, id: exchange.id.to_owned(), brief, whole, folded })
 }
 
-fn fold_text(dealing: &ToolExchange<'_>) -> String {
-    let text = dealing.text();
+fn fold_text(exchange: &ToolExchange<'_>) -> String {
+    let text = exchange.text();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut parts = vec![format!(
         "[Folded to save room: {}: {}{}]",
-        dealing.call_label(),
-        size_note(dealing, &text),
-        outcome_note(dealing, &lines),
+        exchange.call_label(),
+        size_note(exchange, &text),
+        outcome_note(exchange, &lines),
     )];
     let show = |line: &&str| beginning(line, LINE_MAX).to_owned();
     if lines.len() <= 2 * LINES_SHOWN {
@@ -110,13 +110,13 @@ fn fold_text(dealing: &ToolExchange<'_>) -> String {
         parts.push("[...]".to_owned());
         parts.extend(lines[last..].iter().map(show));
     }
-    parts.push(format!("[{}]", reload_hint(dealing.name)));
+    parts.push(format!("[{}]", reload_hint(exchange.name)));
     parts.join("\n")
 }
 
 /// The original size, in words.
-fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
-    let others = dealing.content.iter().filter(|block| !matches!(block, Block::Text { .. }));
+fn size_note(exchange: &ToolExchange<'_>, text: &str) -> String {
+    let others = exchange.content.iter().filter(|block| !matches!(block, Block::Text { .. }));
     let text =
         (!text.is_empty()).then(|| format!("{} bytes, {} lines", text.len(), text.lines().count()));
     let others = match others.count() {
@@ -128,13 +128,13 @@ fn size_note(dealing: &ToolExchange<'_>, text: &str) -> String {
 }
 
 /// The outcome of the call. Bash output begins with the exit code unless that is 0.
-fn outcome_note(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
+fn outcome_note(exchange: &ToolExchange<'_>, lines: &[&str]) -> String {
     let first = lines.first().copied().unwrap_or_default();
     if let Some(code) = noted_exit_code(first) {
         format!(", exit code {}", one_line(code, 50))
-    } else if dealing.is_error {
+    } else if exchange.is_error {
         ", failed".to_owned()
-    } else if dealing.name == "Bash" {
+    } else if exchange.name == "Bash" {
         ", exit code 0".to_owned()
     } else {
         String::new()

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::token_estimate::weight;
+use super::token_estimate::plain_text_bytes;
 use super::{Block, Message, ToolDefinition, Usage, media};
 
 /// Bytes that the service may add around a block: markers, field names, the role.
@@ -64,7 +64,7 @@ impl History {
 
     /// Updates the size of the system prompt and tools, as counted by [`fixed_bytes`].
     pub fn set_fixed_bytes(&mut self, fixed: u64) {
-        self.meter.fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
+        self.meter.fixed = ContentSize { bytes: fixed, plain_text_bytes: fixed, tokens: 0 };
         self.meter.record_edit(&self.messages);
     }
 
@@ -171,7 +171,7 @@ pub(super) struct ContentSize {
     /// For the bound: the maximum number of bytes.
     bytes: u64,
     /// For the estimate: the equivalent number of bytes of ordinary text.
-    weight: u64,
+    plain_text_bytes: u64,
     tokens: u64,
 }
 
@@ -193,7 +193,7 @@ impl TokenDensity {
 
     /// The estimated tokens of `text`.
     pub fn of_text(self, text: &str) -> u64 {
-        self.tokens(weight(text))
+        self.tokens(plain_text_bytes(text))
     }
 
     /// The estimated tokens of these messages.
@@ -210,7 +210,7 @@ impl TokenDensity {
 
 impl Meter {
     pub fn begin(fixed: u64) -> Self {
-        let fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
+        let fixed = ContentSize { bytes: fixed, plain_text_bytes: fixed, tokens: 0 };
         let (total, since) = (ContentSize::default(), ContentSize::default());
         Self { fixed, total, counted: None, since, least: 0, density: TokenDensity::USUAL }
     }
@@ -232,7 +232,8 @@ impl Meter {
         (self.counted, self.least) = (Some(input), input);
         self.since = ContentSize::default();
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
-        let density = text.checked_div(sent.weight).map_or(TokenDensity::USUAL, TokenDensity);
+        let density =
+            text.checked_div(sent.plain_text_bytes).map_or(TokenDensity::USUAL, TokenDensity);
         // Media are counted at their maximum, so the remainder for the text is too small: it may
         // raise the density, but not lower it.
         let least = if sent.tokens > 0 { self.density } else { TokenDensity::USUAL };
@@ -247,7 +248,7 @@ impl Meter {
             u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
         let exact = ContentSize {
             bytes: 0,
-            weight: 0,
+            plain_text_bytes: 0,
             tokens: usage.output_tokens.saturating_add(wrapped),
         };
         let known = self.counted.is_some() && usage.output_tokens > 0;
@@ -295,7 +296,7 @@ impl ContentSize {
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
-            weight: self.weight.saturating_add(other.weight),
+            plain_text_bytes: self.plain_text_bytes.saturating_add(other.plain_text_bytes),
             tokens: self.tokens.saturating_add(other.tokens),
         }
     }
@@ -305,7 +306,7 @@ impl ContentSize {
     }
 
     pub(super) fn estimate_tokens(self, density: TokenDensity) -> u64 {
-        density.tokens(self.weight).saturating_add(self.tokens)
+        density.tokens(self.plain_text_bytes).saturating_add(self.tokens)
     }
 }
 
@@ -322,14 +323,18 @@ pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
 }
 
 fn block_size(block: &Block) -> ContentSize {
-    let known = |bytes| ContentSize { bytes, weight: bytes, tokens: 0 };
-    let words = |text: &str| ContentSize { bytes: bytes(text), weight: weight(text), tokens: 0 };
-    let json = |value: &Value| ContentSize {
-        bytes: max_json_bytes(value),
-        weight: weight(&value.to_string()),
+    let known = |bytes| ContentSize { bytes, plain_text_bytes: bytes, tokens: 0 };
+    let words = |text: &str| ContentSize {
+        bytes: bytes(text),
+        plain_text_bytes: plain_text_bytes(text),
         tokens: 0,
     };
-    let fixed = |tokens| ContentSize { bytes: 0, weight: 0, tokens };
+    let json = |value: &Value| ContentSize {
+        bytes: max_json_bytes(value),
+        plain_text_bytes: plain_text_bytes(&value.to_string()),
+        tokens: 0,
+    };
+    let fixed = |tokens| ContentSize { bytes: 0, plain_text_bytes: 0, tokens };
     known(BLOCK_OVERHEAD).plus(match block {
         Block::Text { text } => words(text),
         Block::Thinking { thinking, signature } => words(thinking).plus(known(bytes(signature))),

@@ -204,8 +204,8 @@ fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
         }
     }
     let mut all = Vec::new();
-    for (message, said) in user_messages(messages) {
-        for (index, outer) in said.content.iter().enumerate() {
+    for (message, user_message) in user_messages(messages) {
+        for (index, outer) in user_message.content.iter().enumerate() {
             let call = match outer {
                 Block::ToolResult { tool_use_id, .. } => calls.get(tool_use_id.as_str()),
                 Block::Text { .. }

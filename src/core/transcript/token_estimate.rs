@@ -30,16 +30,16 @@ const TOKEN: u64 = 1_000;
 const BLANK: u64 = 700;
 /// The weight of ten tokens, in bytes of ordinary text; a tenth more than
 /// [`TokenDensity::USUAL`](super::TokenDensity::USUAL) assumes.
-const WEIGHT_OF_TEN: u64 = 33;
+const BYTES_OF_TEN_TOKENS: u64 = 33;
 
 /// Maximum weight per byte: a token covers at least one byte.
-const WEIGHT_PER_BYTE_MAX: u64 = 3;
+const PLAIN_BYTES_PER_BYTE_MAX: u64 = 3;
 
 /// The bytes of ordinary text with as many tokens as `text`, at least its own length.
-pub(super) fn weight(text: &str) -> u64 {
+pub(super) fn plain_text_bytes(text: &str) -> u64 {
     let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    let weight = millitokens(text).saturating_mul(WEIGHT_OF_TEN) / (10 * TOKEN);
-    weight.clamp(bytes, bytes.saturating_mul(WEIGHT_PER_BYTE_MAX))
+    let plain_text_bytes = millitokens(text).saturating_mul(BYTES_OF_TEN_TOKENS) / (10 * TOKEN);
+    plain_text_bytes.clamp(bytes, bytes.saturating_mul(PLAIN_BYTES_PER_BYTE_MAX))
 }
 
 /// Thousandths of tokens.

@@ -20,7 +20,7 @@ pub struct Violation {
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRule {
     /// The list is empty.
-    NothingSaid,
+    NoMessage,
     /// The first message is not the user's.
     AssistantOpens,
     /// The last message is not the user's.
@@ -85,7 +85,7 @@ pub(super) const ID_MAX: usize = 64;
 pub fn violations(messages: &[Message]) -> Vec<Violation> {
     let mut found = history_violations(messages);
     match messages.last() {
-        None => found.push(Violation { at: 0, rule: HistoryRule::NothingSaid }),
+        None => found.push(Violation { at: 0, rule: HistoryRule::NoMessage }),
         Some(last) if last.role == Role::Assistant => {
             found.push(Violation { at: messages.len() - 1, rule: HistoryRule::AssistantCloses });
         }

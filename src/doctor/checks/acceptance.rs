@@ -69,7 +69,7 @@ fn describe_credential(service: &ServiceFacts) -> String {
 
 /// Converts a refusal to a finding, by its error class.
 fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) -> Finding {
-    let said = match refusal.fault.detail().trim() {
+    let quoted = match refusal.fault.detail().trim() {
         "" => format!("HTTP {status}"),
         words => format!("HTTP {status}: {words}"),
     };
@@ -77,7 +77,7 @@ fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) 
         meaning(refusal.class, &describe_credential(service), service);
     let of_cloud = clouds::refusal_remedy(&service.service, refusal.class);
     let fix = of_cloud.map_or(fix, str::to_owned);
-    let what = format!("{what} ({said})");
+    let what = format!("{what} ({quoted})");
     let is_credential =
         matches!(refusal.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
     let finding = match level {

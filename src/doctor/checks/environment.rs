@@ -164,7 +164,7 @@ fn check_home_and_path(known: &ResolvedConfig) -> Vec<Finding> {
 
 /// Reports unknown variables that look like ours.
 fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
-    let told = |(name, meant): &(String, Option<&'static str>)| {
+    let describe = |(name, meant): &(String, Option<&'static str>)| {
         let guess = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
         warning(
             format!("outlast reads no variable {name}{guess}"),
@@ -172,5 +172,5 @@ fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
             "see ENVIRONMENT in outlast(1) for its spelling, or unset it",
         )
     };
-    known.unknown_variables.iter().map(told).collect()
+    known.unknown_variables.iter().map(describe).collect()
 }

@@ -9,13 +9,13 @@ use super::super::finding::{Finding, listed};
 const NAMED_MAX: usize = 8;
 
 /// Reports version, path and kind of the installation, and others on PATH.
-pub fn check_installation(scene: &DoctorContext, facts: &Installation) -> Vec<Finding> {
+pub fn check_installation(context: &DoctorContext, facts: &Installation) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok(
             "version",
             format!(
                 "outlast {}, commit {}, called as {:?}",
-                scene.version, scene.commit, scene.program_name
+                context.version, context.commit, context.program_name
             ),
         ),
         Finding::ok("installation", format!("{} ({})", facts.binary.display(), facts.kind.name())),
@@ -111,7 +111,7 @@ pub fn check_search(ripgrep: Option<&str>) -> Vec<Finding> {
 
 /// Reports shell files that redefine the name.
 pub fn check_shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
-    let told = |shadow: &ShadowingAlias| {
+    let describe = |shadow: &ShadowingAlias| {
         let (file, line) = (shadow.file.display(), shadow.line);
         Finding::warning(
             "shell",
@@ -123,5 +123,5 @@ pub fn check_shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
     if shadows.is_empty() {
         return vec![Finding::ok("shell", "no alias or function shadows outlast")];
     }
-    shadows.iter().map(told).collect()
+    shadows.iter().map(describe).collect()
 }

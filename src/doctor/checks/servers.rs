@@ -19,7 +19,7 @@ const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 /// why the model services are not reached: other servers may not be reached for the same reason.
 pub fn check_servers(
     known: &ResolvedConfig,
-    scene: &DoctorContext,
+    context: &DoctorContext,
     tried: &[TriedServer],
     network: Option<FindingCause>,
 ) -> Vec<Finding> {
@@ -38,8 +38,8 @@ pub fn check_servers(
     }
     let path = known.variables.get(OsStr::new("PATH")).map(OsString::as_os_str);
     findings.extend(known.servers.iter().map(|server| {
-        let tried = tried.iter().find(|tried| tried.standing.name == server.name);
-        let there = is_there(&server.how, path.unwrap_or_default(), &scene.cwd);
+        let tried = tried.iter().find(|tried| tried.report.name == server.name);
+        let there = is_there(&server.how, path.unwrap_or_default(), &context.cwd);
         let finding = check_server(server, tried, there, known.mcp_wait);
         finding.caused_by(network.filter(|_| is_unreached(server, tried)))
     }));
@@ -53,7 +53,7 @@ fn is_unreached(server: &ConfiguredServer, tried: Option<&TriedServer>) -> bool 
         ServerTransport::Program(_) | ServerTransport::Host => false,
     };
     let is_down = |tried: &TriedServer| {
-        matches!(tried.standing.status, ServerStatus::Failed | ServerStatus::Pending)
+        matches!(tried.report.status, ServerStatus::Failed | ServerStatus::Pending)
     };
     is_elsewhere && tried.is_some_and(is_down)
 }
@@ -81,7 +81,7 @@ fn check_server(
             format!("install {program}, correct \"command\" in {source}, or take {name} out of it"),
         );
     }
-    let Some(TriedServer { standing, tools }) = tried else {
+    let Some(TriedServer { report, tools }) = tried else {
         return Finding::ok(
             "mcp",
             about(&match how {
@@ -92,8 +92,8 @@ fn check_server(
         );
     };
     let silent = format!("it does not answer within {} s", run_wait.min(START_MAX).as_secs_f32());
-    let why = standing.why.as_deref().unwrap_or(&silent);
-    match standing.status {
+    let why = report.why.as_deref().unwrap_or(&silent);
+    match report.status {
         ServerStatus::Connected => {
             Finding::ok("mcp", about(&format!("connected, {}", counted(*tools, "tool"))))
         }
@@ -109,14 +109,12 @@ fn check_server(
             TOOLS_MISSING,
             format!("a run cannot log in: {login_advice}; it is in {source}"),
         ),
-        ServerStatus::Pending if run_wait > START_MAX && standing.why.is_none() => {
-            Finding::warning(
-                "mcp",
-                about(&format!("{why}; a run waits {} (MCP_TIMEOUT)", format_duration(run_wait))),
-                "until it answers, its tools are missing in a run",
-                remedy(server),
-            )
-        }
+        ServerStatus::Pending if run_wait > START_MAX && report.why.is_none() => Finding::warning(
+            "mcp",
+            about(&format!("{why}; a run waits {} (MCP_TIMEOUT)", format_duration(run_wait))),
+            "until it answers, its tools are missing in a run",
+            remedy(server),
+        ),
         ServerStatus::Failed | ServerStatus::Pending => {
             Finding::problem("mcp", about(why), TOOLS_MISSING, remedy(server))
         }

@@ -153,7 +153,7 @@ impl HookContext<'_> {
             return Some(HookObstacle::Missing);
         }
         // Other interpreters accept CR LF.
-        let is_shell = path.extension().is_some_and(|ending| ending == "sh");
+        let is_shell = path.extension().is_some_and(|extension| extension == "sh");
         let line = first_line(&path).filter(|line| is_shell && line.ends_with('\r'));
         line.map(|_| HookObstacle::CarriageReturn)
     }
@@ -200,9 +200,9 @@ fn is_assignment(word: &str) -> bool {
 }
 
 fn is_script(word: &str) -> bool {
-    let ending = Path::new(word).extension().and_then(OsStr::to_str);
+    let extension = Path::new(word).extension().and_then(OsStr::to_str);
     !word.starts_with('-')
-        && (word.contains('/') || ending.is_some_and(|ending| ENDINGS.contains(&ending)))
+        && (word.contains('/') || extension.is_some_and(|extension| ENDINGS.contains(&extension)))
 }
 
 /// Reads the first line, including a carriage return at its end.

@@ -61,10 +61,10 @@ pub struct InstalledCopy {
 }
 
 /// Finds this binary and others.
-pub fn find_installations(scene: &DoctorContext) -> Installation {
+pub fn find_installations(context: &DoctorContext) -> Installation {
     let exe = std::env::current_exe().unwrap_or_default();
     let binary = fs::canonicalize(&exe).unwrap_or(exe);
-    let path = scene.variables.get(OsStr::new("PATH"));
+    let path = context.variables.get(OsStr::new("PATH"));
     let found = path.map(|path| all_on(path)).unwrap_or_default();
     let on_path = found.into_iter().map(|(path, target)| {
         let is_equal = target == binary || has_same_content(&target, &binary).unwrap_or(false);

@@ -105,12 +105,12 @@ fn temporary(variables: &Variables) -> TempFolder {
 }
 
 /// Starts a trivial command in the way of a run. Returns why it failed, if it did.
-pub async fn start_test_command(scene: &DoctorContext) -> Option<String> {
+pub async fn start_test_command(context: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::with_own_binary();
     let job = Job {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), ":".into()],
-        cwd: scene.cwd.clone(),
+        cwd: context.cwd.clone(),
         environment: Vec::new(),
         input: false,
         memory: None,

@@ -12,19 +12,19 @@ use crate::process::{Job, ProgramTerms, Supervisor, find_program};
 const VERSION_MAX: u64 = 4096;
 
 /// Returns path and version of a ripgrep outside the working folder.
-pub async fn find_ripgrep(scene: &DoctorContext) -> Option<String> {
-    let path = scene.variables.get(OsStr::new("PATH"))?;
-    let program = find_program(&["rg"], path, &scene.cwd)?;
-    let version = version(&program, scene).await.unwrap_or_else(|| "unknown version".to_owned());
+pub async fn find_ripgrep(context: &DoctorContext) -> Option<String> {
+    let path = context.variables.get(OsStr::new("PATH"))?;
+    let program = find_program(&["rg"], path, &context.cwd)?;
+    let version = version(&program, context).await.unwrap_or_else(|| "unknown version".to_owned());
     Some(format!("{} ({version})", program.display()))
 }
 
-async fn version(program: &std::path::Path, scene: &DoctorContext) -> Option<String> {
+async fn version(program: &std::path::Path, context: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::with_own_binary();
     let job = Job {
         program: program.to_path_buf(),
         arguments: vec!["--no-config".into(), "--version".into()],
-        cwd: scene.cwd.clone(),
+        cwd: context.cwd.clone(),
         environment: Vec::new(),
         input: false,
         memory: None,

@@ -13,7 +13,7 @@ const END_MAX: Duration = Duration::from_millis(1_200);
 /// A server after its test start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedServer {
-    pub standing: ServerReport,
+    pub report: ServerReport,
     /// How many tools it offers.
     pub tools: usize,
 }
@@ -27,7 +27,7 @@ pub async fn try_servers(servers: &Servers, offline: bool, run_wait: Duration) -
     servers.start();
     servers.wait_for_first_attempts(run_wait.min(START_MAX)).await;
     let tried = servers.reports().into_iter().zip(servers.tool_counts());
-    let tried = tried.map(|(standing, tools)| TriedServer { standing, tools }).collect();
+    let tried = tried.map(|(report, tools)| TriedServer { report, tools }).collect();
     servers.close(END_MAX).await;
     tried
 }

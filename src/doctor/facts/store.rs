@@ -107,9 +107,9 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
     // The first line of a partial read is probably cut.
     let lines = text.lines().skip(usize::from(partial));
     let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
-    let told: Vec<String> = lines.iter().filter_map(|line| format_failure(line)).collect();
-    let (failures, rubbish) = (told.len(), lines.len() - told.len());
-    let last = told.into_iter().skip(failures.saturating_sub(SHOWN_MAX)).collect();
+    let formatted: Vec<String> = lines.iter().filter_map(|line| format_failure(line)).collect();
+    let (failures, rubbish) = (formatted.len(), lines.len() - formatted.len());
+    let last = formatted.into_iter().skip(failures.saturating_sub(SHOWN_MAX)).collect();
     HookLog { path, failures, unreadable_lines: rubbish, partial, unreadable: None, last }
 }
 

@@ -76,8 +76,9 @@ impl RedirectListener {
         match (value("code"), value("error")) {
             (Some(_), None) => Some(Redirected::Granted(url)),
             (_, Some(error)) => {
-                let told = value("error_description").map(|told| format!(": {told}"));
-                Some(Redirected::Refused(error + &told.unwrap_or_default()))
+                let description =
+                    value("error_description").map(|description| format!(": {description}"));
+                Some(Redirected::Refused(error + &description.unwrap_or_default()))
             }
             (None, None) => None,
         }

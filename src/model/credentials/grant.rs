@@ -234,15 +234,15 @@ impl TokenRequest {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
         let is_code = !code.is_empty() && code.len() <= CODE_MAX && code.bytes().all(plain);
         let code = if is_code { code } else { "oauth_refused" };
-        let mut said = if is_code { format!(", {code}") } else { String::new() };
+        let mut quoted = if is_code { format!(", {code}") } else { String::new() };
         if let Some(words) = answer["error_description"].as_str().filter(|it| !it.is_empty()) {
-            said.push_str(": ");
-            said.extend(words.chars().filter(|letter| !letter.is_control()).take(200));
+            quoted.push_str(": ");
+            quoted.extend(words.chars().filter(|letter| !letter.is_control()).take(200));
         }
         let status = status.as_u16();
         let advice = if is_code { "log in again" } else { "check its address, or log in again" };
         let message = format!(
-            "{} does not renew the login (HTTP {status}{said}); {advice}",
+            "{} does not renew the login (HTTP {status}{quoted}); {advice}",
             self.destination
         );
         missing_credential(code, message)

@@ -171,10 +171,10 @@ fn read_replacement(target: &Path) -> Option<Login> {
     Login::read(&append_suffix(target, REPLACEMENT_SUFFIX)).ok().flatten()
 }
 
-/// Appends `ending` to a file's name.
-pub(super) fn append_suffix(path: &Path, ending: &str) -> PathBuf {
+/// Appends `suffix` to a file's name.
+pub(super) fn append_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }
 

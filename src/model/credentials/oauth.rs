@@ -213,7 +213,7 @@ impl RenewalInProgress {
             held.adopt_login(there, MARGIN);
             return Ok(());
         }
-        let errand = TokenRequest::new(&there)?;
+        let request = TokenRequest::new(&there)?;
         if let Some((token, fault)) = &held.refused_grant
             && there.refresh.as_ref() == Some(token)
         {
@@ -222,7 +222,7 @@ impl RenewalInProgress {
         let successor = ReplacementFile::prepare(path)
             .map_err(|error| unsaved_login("is not renewed, for a new one", path, &error))?;
         let now = wall_clock();
-        let saved = match errand.run(&self.roots, &self.proxies, self.file.limit).await {
+        let saved = match request.run(&self.roots, &self.proxies, self.file.limit).await {
             Ok(grant) => successor
                 .commit(&grant, now)
                 .map_err(|error| unsaved_login("was renewed, but", path, &error))

@@ -11,12 +11,14 @@
 
 mod account_key;
 mod capacity;
-pub mod pace;
+pub mod rate_limit;
 mod share;
 mod store;
 
 pub use capacity::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
-pub use pace::{ClaimAnswer, HeaderLimits, RequestPermit, RequestWindow, Requester, SharedPace};
+pub use rate_limit::{
+    ClaimAnswer, HeaderLimits, RequestPermit, RequestWindow, Requester, SharedRateLimit,
+};
 pub use share::{ProbeTurn, SharedLimits};
 pub use store::{StateFile, StateFileProblem, folders, state_files};
 

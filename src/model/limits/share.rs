@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::super::headers::{RateLimits, wall_clock};
 use super::capacity::{ProbeEnd, ProbeLeave, Prober};
-use super::pace::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedPace};
+use super::rate_limit::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedRateLimit};
 use super::store::{StateFileProblem, prepare_folder, update};
 
 /// Timeout of a file operation. Far above the lock timeout, even on a busy host; a file system that
@@ -84,7 +84,8 @@ impl SharedLimits {
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
         let asker = Requester { id: self.id, jitter: fraction(self.id), skips_wait: insists };
         let (file, patience) = (path.clone(), self.patience);
-        let claim = move |now, pace: &mut SharedPace| (now, pace.claim(now, asker));
+        let claim =
+            move |now, rate_limit: &mut SharedRateLimit| (now, rate_limit.claim(now, asker));
         let claiming = spawn_blocking(move || update(&file, patience, claim));
         match self.outcome(claiming).await? {
             (_, ClaimAnswer::Go(grant)) => {
@@ -101,15 +102,15 @@ impl SharedLimits {
     /// before the reply is complete.
     pub fn accepted(&mut self, limits: Option<&RateLimits>) {
         let Some((path, grant)) = self.grant.take() else { return };
-        let told = limits.and_then(header_limits);
-        self.write(path, move |now, pace| pace.record_success(now, grant, told));
+        let reported = limits.and_then(header_limits);
+        self.write(path, move |now, rate_limit| rate_limit.record_success(now, grant, reported));
     }
 
-    /// Records a 429. `wish` is the server's retry-after.
-    pub fn refused(&mut self, wish: Option<Duration>) {
+    /// Records a 429. `wait` is the server's retry-after.
+    pub fn refused(&mut self, wait: Option<Duration>) {
         let Some((path, grant)) = self.grant.take() else { return };
-        let wish = wish.map(millis);
-        self.write(path, move |now, pace| pace.record_refusal(now, grant, wish));
+        let wait = wait.map(millis);
+        self.write(path, move |now, rate_limit| rate_limit.record_refusal(now, grant, wait));
     }
 
     /// Asks whether this run may probe the service under the limit called `name`, having `waited`
@@ -129,7 +130,8 @@ impl SharedLimits {
             waited: millis(waited),
             interval: millis(interval),
         };
-        let claim = move |now, pace: &mut SharedPace| (now, pace.claim_probe(now, prober));
+        let claim =
+            move |now, rate_limit: &mut SharedRateLimit| (now, rate_limit.claim_probe(now, prober));
         let claiming = spawn_blocking(move || update(&path, patience, claim));
         let after = |now: u64, then: u64| Duration::from_millis(then.saturating_sub(now));
         match self.outcome(claiming).await {
@@ -145,7 +147,7 @@ impl SharedLimits {
     pub fn probe_ended(&mut self, name: &str, end: ProbeEnd) {
         let Some(folder) = &self.folder else { return };
         let (path, id) = (folder.join(format!("{name}.json")), self.id);
-        self.write(path, move |now, pace| pace.record_probe_end(now, id, end));
+        self.write(path, move |now, rate_limit| rate_limit.record_probe_end(now, id, end));
     }
 
     /// Waits briefly until the recorded outcome is written. Cancel-safe: a later call continues the
@@ -165,7 +167,11 @@ impl SharedLimits {
         Some(trouble)
     }
 
-    fn write(&mut self, path: PathBuf, act: impl FnOnce(u64, &mut SharedPace) + Send + 'static) {
+    fn write(
+        &mut self,
+        path: PathBuf,
+        act: impl FnOnce(u64, &mut SharedRateLimit) + Send + 'static,
+    ) {
         let patience = self.patience;
         self.writing = Some(spawn_blocking(move || update(&path, patience, act)));
     }

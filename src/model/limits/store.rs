@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::super::headers::wall_clock;
-use super::pace::SharedPace;
+use super::rate_limit::SharedRateLimit;
 
 /// Format version of the file.
 const VERSION: u32 = 2;
@@ -56,7 +56,7 @@ struct StateRecord {
     /// Wall-clock time of the boot, in milliseconds since the Unix epoch. It changes only when the
     /// clock is set, which invalidates times that a server named.
     began: u64,
-    pace: SharedPace,
+    rate_limit: SharedRateLimit,
 }
 
 /// One state file and its parsed state.
@@ -64,7 +64,7 @@ struct StateRecord {
 pub struct StateFile {
     pub path: PathBuf,
     /// The state; `None` when it is invalid or cannot be read.
-    pub pace: Option<SharedPace>,
+    pub rate_limit: Option<SharedRateLimit>,
     /// How long the stored block still lasts.
     pub blocked_for: Duration,
 }
@@ -91,10 +91,10 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
     let Some(instant) = HostInstant::now() else { return Vec::new() };
     let read = |path: PathBuf| {
         let text = fs::read(&path).unwrap_or_default();
-        let pace = instant.parse_record(&text);
-        let until = pace.as_ref().map_or(0, |pace| pace.blocked_until);
+        let rate_limit = instant.parse_record(&text);
+        let until = rate_limit.as_ref().map_or(0, |rate_limit| rate_limit.blocked_until);
         let blocked_for = Duration::from_millis(until.saturating_sub(instant.now));
-        StateFile { path, pace, blocked_for }
+        StateFile { path, rate_limit, blocked_for }
     };
     let found = folders.iter().filter(|folder| check_with_parent(folder).is_ok()).map(|folder| {
         let mut files = list_state_files(folder);
@@ -182,7 +182,7 @@ fn remove_old_files(folder: &Path) {
 pub(super) fn update<T>(
     path: &Path,
     patience: Duration,
-    act: impl FnOnce(u64, &mut SharedPace) -> T,
+    act: impl FnOnce(u64, &mut SharedRateLimit) -> T,
 ) -> Result<T, StateFileProblem> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -203,10 +203,10 @@ pub(super) fn update<T>(
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
     let mut text = Vec::new();
     (&file).take(FILE_SIZE_MAX).read_to_end(&mut text)?;
-    let mut pace = instant.parse_record(&text).unwrap_or_default();
-    let outcome = act(instant.now, &mut pace);
+    let mut rate_limit = instant.parse_record(&text).unwrap_or_default();
+    let outcome = act(instant.now, &mut rate_limit);
     let HostInstant { boot, began, .. } = instant;
-    let text = serde_json::to_vec(&StateRecord { v: VERSION, boot, began, pace });
+    let text = serde_json::to_vec(&StateRecord { v: VERSION, boot, began, rate_limit });
     let text = text.map_err(io::Error::from)?;
     // Written in place: a renamed file would have a lock of its own. A file that is half written
     // when its writer is killed is invalid, which is no worse than a missing one.
@@ -251,13 +251,13 @@ impl HostInstant {
 
     /// Parses a state file, if it can be trusted: same boot, no clock change since, plausible
     /// times.
-    fn parse_record(&self, text: &[u8]) -> Option<SharedPace> {
+    fn parse_record(&self, text: &[u8]) -> Option<SharedRateLimit> {
         let record: StateRecord = serde_json::from_slice(text).ok()?;
         let holds = record.v == VERSION
             && record.boot == self.boot
             && record.began.abs_diff(self.began) <= CLOCK_DRIFT_MAX
-            && record.pace.is_sound(self.now);
-        holds.then_some(record.pace)
+            && record.rate_limit.is_sound(self.now);
+        holds.then_some(record.rate_limit)
     }
 }
 

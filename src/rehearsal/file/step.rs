@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::rehearsal::render;
 use crate::rehearsal::scenario::{
-    FaultPosition, ReplyForm, ScriptStep, ScriptedError, ScriptedFault, ScriptedFaultKind,
-    ScriptedHttp, ScriptedReply, ScriptedToolCall, ScriptedUsage, SendPace, StepAnswer,
+    ChunkTiming, FaultPosition, ReplyForm, ScriptStep, ScriptedError, ScriptedFault,
+    ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer,
     StepCondition,
 };
 use crate::rehearsal::scripted_duration::ScriptedDuration;
@@ -57,7 +57,7 @@ impl StepTable {
             delay: self.delay.0,
             answer,
             headers: self.headers.into_iter().collect(),
-            pace: SendPace { chunk: self.chunk, pause: self.pause.0 },
+            timing: ChunkTiming { chunk: self.chunk, pause: self.pause.0 },
             fault,
             closes_early: self.closes_early,
         })
@@ -185,7 +185,7 @@ impl FaultTable {
             | FaultPosition::Bytes(_)
             | FaultPosition::Delta => (true, true),
         };
-        let harm = match self.kind {
+        let kind = match self.kind {
             AnswerKind::Reset => ScriptedFaultKind::Reset,
             AnswerKind::Close => ScriptedFaultKind::Close,
             AnswerKind::Stall => ScriptedFaultKind::Stall,
@@ -207,7 +207,7 @@ impl FaultTable {
             }
         };
         Ok(ScriptedFault {
-            harm,
+            kind,
             after: self.after,
             hold: self.hold.map_or(ScriptedFault::HOLD, |hold| hold.0),
         })

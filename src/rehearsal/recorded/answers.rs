@@ -37,14 +37,14 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct RecordedAnswer {
     pub(super) step: ScriptStep,
     /// What happened, for a comment.
-    pub(super) remark: String,
+    pub(super) note: String,
     /// Why it is not quite what the service sent.
-    pub(super) omission: Option<String>,
+    pub(super) skipped: Option<String>,
 }
 
 impl RecordedAnswer {
-    fn exact(step: ScriptStep, remark: String) -> Self {
-        Self { step, remark, omission: None }
+    fn exact(step: ScriptStep, note: String) -> Self {
+        Self { step, note, skipped: None }
     }
 }
 
@@ -145,12 +145,12 @@ fn dropped(end: &CallEnd, kind: ReplyKind, paths: &PathMask<'_>) -> RecordedAnsw
     let mut reply =
         ScriptedReply { usage: usage(end.usage.unwrap_or_default()), ..ScriptedReply::default() };
     let summary = end.summary.as_deref().filter(|_| end.reply == ReplyDisposition::Summary);
-    let mut remark = "A reply that was dropped.";
+    let mut note = "A reply that was dropped.";
     match kind {
         ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. } => {
             reply.text = summary.map(|it| paths.hide(it)).or_else(|| text(NOT_RECORDED));
             if end.reply == ReplyDisposition::Summary {
-                remark = "A summary.";
+                note = "A summary.";
             }
         }
         ReplyKind::ToolCalls { .. } => {
@@ -181,13 +181,13 @@ fn dropped(end: &CallEnd, kind: ReplyKind, paths: &PathMask<'_>) -> RecordedAnsw
             reply.text = text(NOT_RECORDED);
             reply.stop_reason = text("refusal");
         }
-        ReplyKind::Empty => remark = "An empty reply.",
+        ReplyKind::Empty => note = "An empty reply.",
         ReplyKind::Paused => {
             reply.text = text(NOT_RECORDED);
             reply.stop_reason = text("pause_turn");
         }
     }
-    RecordedAnswer::exact(ScriptStep::new(StepAnswer::Reply(reply)), remark.to_owned())
+    RecordedAnswer::exact(ScriptStep::new(StepAnswer::Reply(reply)), note.to_owned())
 }
 
 /// After how many bytes the input of a call is cut.
@@ -209,7 +209,7 @@ fn failed(
         ErrorClass::ConnectionError => connection_failure(failure),
         ErrorClass::ApiTimeout => match failure.stage {
             FailureStage::Stream | FailureStage::Block => RecordedAnswer {
-                omission: Some(
+                skipped: Some(
                     "a stream that went on until the time of a reply was over: it stalls instead"
                         .to_owned(),
                 ),
@@ -256,7 +256,7 @@ fn failed(
         | ErrorClass::Refusal
         | ErrorClass::Unknown => refusal(record, end, failure),
     };
-    class.name().clone_into(&mut answer.remark);
+    class.name().clone_into(&mut answer.note);
     answer.step.headers.extend(headers(failure));
     Ok(answer)
 }
@@ -292,12 +292,12 @@ fn headers(failure: Failure) -> Vec<(String, String)> {
 }
 
 /// A reply that breaks where the recorded one did.
-fn stream_fault(harm: ScriptedFaultKind, failure: Failure) -> ScriptStep {
+fn stream_fault(kind: ScriptedFaultKind, failure: Failure) -> ScriptStep {
     let events = if failure.stage == FailureStage::Block { AFTER_A_BLOCK } else { BEFORE_A_BLOCK };
-    broken(harm, events)
+    broken(kind, events)
 }
 
-fn broken(harm: ScriptedFaultKind, events: usize) -> ScriptStep {
+fn broken(kind: ScriptedFaultKind, events: usize) -> ScriptStep {
     let reply = ScriptedReply {
         text: Some(BROKEN_OFF.to_owned()),
         // A second block, for the break to be before its end.
@@ -305,15 +305,15 @@ fn broken(harm: ScriptedFaultKind, events: usize) -> ScriptStep {
         ..ScriptedReply::default()
     };
     let mut step = ScriptStep::new(StepAnswer::Reply(reply));
-    step.fault = Some(ScriptedFault::new(harm, FaultPosition::Events(events)));
+    step.fault = Some(ScriptedFault::new(kind, FaultPosition::Events(events)));
     step
 }
 
 /// A request that gets no byte of an answer.
-fn no_answer(harm: ScriptedFaultKind) -> ScriptStep {
+fn no_answer(kind: ScriptedFaultKind) -> ScriptStep {
     let reply = StepAnswer::Reply(ScriptedReply::interrupted_default());
     let mut step = ScriptStep::new(reply);
-    step.fault = Some(ScriptedFault::new(harm, FaultPosition::Request));
+    step.fault = Some(ScriptedFault::new(kind, FaultPosition::Request));
     step
 }
 
@@ -326,10 +326,10 @@ fn connection_failure(failure: Failure) -> RecordedAnswer {
             no_answer(ScriptedFaultKind::Reset)
         }
     };
-    let omission = (failure.stage == FailureStage::Unsent).then(|| {
+    let skipped = (failure.stage == FailureStage::Unsent).then(|| {
         "an address that could not be reached: the connection is reset instead".to_owned()
     });
-    RecordedAnswer { omission, ..RecordedAnswer::exact(step, String::new()) }
+    RecordedAnswer { skipped, ..RecordedAnswer::exact(step, String::new()) }
 }
 
 /// A success without a sense.
@@ -353,11 +353,11 @@ fn bad_response(failure: Failure) -> ScriptStep {
 
 /// An error of the service, in an answer of its own or within a stream.
 fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnswer {
-    let (status, error, omission) = error_of(record, end, failure);
+    let (status, error, skipped) = error_of(record, end, failure);
     if matches!(failure.stage, FailureStage::Stream | FailureStage::Block) {
         let error = error.unwrap_or_else(|| render::usual_error(status));
         let step = stream_fault(ScriptedFaultKind::Error(error), failure);
-        return RecordedAnswer { step, remark: String::new(), omission };
+        return RecordedAnswer { step, note: String::new(), skipped };
     }
     let http = match failure.body {
         ErrorBody::Foreign | ErrorBody::Portal => ScriptedHttp {
@@ -369,7 +369,7 @@ fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnsw
         ErrorBody::Api | ErrorBody::None => render::error_response(status, error.as_ref()),
     };
     let step = ScriptStep::new(StepAnswer::Http(http));
-    RecordedAnswer { step, remark: String::new(), omission }
+    RecordedAnswer { step, note: String::new(), skipped }
 }
 
 /// Status and error for a class. `None`: the usual error of the status.
@@ -408,8 +408,8 @@ fn error_of(
                 (400, invalid("cache_control: Extra inputs are not permitted"))
             }
             Some(RecoveryPlan::RepairBlock) => {
-                let omission = "which block of the conversation was refused";
-                return (400, None, Some(omission.to_owned()));
+                let skipped = "which block of the conversation was refused";
+                return (400, None, Some(skipped.to_owned()));
             }
             Some(_) | None => (400, None),
         },

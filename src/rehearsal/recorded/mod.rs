@@ -40,7 +40,7 @@ pub struct RecordedScenario {
     /// The scenario file.
     pub text: String,
     /// What it does not reproduce, a line each.
-    pub omissions: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// Why a session cannot be rehearsed.
@@ -73,7 +73,7 @@ impl RecordedScenario {
         let folder = history.project.as_ref().map(|folder| folder.to_string_lossy());
         let paths = PathMask::new(folder.as_deref());
         let prompt = history.prompts().last().ok_or(RecordingError::NoPrompt)?;
-        let mut recording = Recording { history, paths, steps: Vec::new(), omissions: Vec::new() };
+        let mut recording = Recording { history, paths, steps: Vec::new(), skipped: Vec::new() };
         recording.collect();
         if recording.steps.is_empty() {
             return Err(RecordingError::NoRequests);
@@ -89,7 +89,7 @@ struct RecordedStep {
     model_index: u8,
     purpose: CallPurpose,
     step: ScriptStep,
-    remark: String,
+    note: String,
 }
 
 /// A scenario that is being made.
@@ -97,13 +97,13 @@ struct Recording<'a> {
     history: &'a SessionHistory,
     paths: PathMask<'a>,
     steps: Vec<RecordedStep>,
-    omissions: Vec<String>,
+    skipped: Vec<String>,
 }
 
 impl Recording<'_> {
     fn omit(&mut self, what: &str) {
-        if !self.omissions.iter().any(|known| known == what) {
-            self.omissions.push(what.to_owned());
+        if !self.skipped.iter().any(|known| known == what) {
+            self.skipped.push(what.to_owned());
         }
     }
 
@@ -149,9 +149,9 @@ impl Recording<'_> {
             for turn in turns_of_last_prompt(history) {
                 let mut step = kept(turn, &self.paths);
                 step.when = when.clone();
-                let (at, remark) = (None, String::new());
+                let (at, note) = (None, String::new());
                 let purpose = CallPurpose::Reply;
-                self.steps.push(RecordedStep { at, model_index: 0, purpose, step, remark });
+                self.steps.push(RecordedStep { at, model_index: 0, purpose, step, note });
             }
             return;
         }
@@ -162,9 +162,9 @@ impl Recording<'_> {
             let number = record.end.as_ref().and_then(|end| end.turn);
             let turn = turns.iter().find(|turn| Some(turn.number) == number).copied();
             match answer(record, turn, &self.paths) {
-                Ok(RecordedAnswer { mut step, remark, omission }) => {
-                    if let Some(omission) = omission {
-                        self.omit(&omission);
+                Ok(RecordedAnswer { mut step, note, skipped }) => {
+                    if let Some(skipped) = skipped {
+                        self.omit(&skipped);
                     }
                     if needs_new_connection(record)
                         && let Some(before) = before
@@ -176,9 +176,9 @@ impl Recording<'_> {
                         step.when = when.clone();
                     }
                     before = Some(self.steps.len());
-                    let model_index = record.call.rung;
+                    let model_index = record.call.model_index;
                     let (at, purpose) = (record.at, record.call.purpose);
-                    self.steps.push(RecordedStep { at, model_index, purpose, step, remark });
+                    self.steps.push(RecordedStep { at, model_index, purpose, step, note });
                 }
                 Err(Unanswered::Skipped) => {}
                 Err(Unanswered::Omitted(what)) => self.omit(what),
@@ -223,8 +223,8 @@ impl Recording<'_> {
         let checks = acceptance::checks(history);
         let hooks = checks.hooks.clone();
         let mut terms = terms::terms(history, &self.paths, hooks, acceptance::REQUIREMENT);
-        for omission in std::mem::take(&mut terms.omissions) {
-            self.omit(&omission);
+        for skipped in std::mem::take(&mut terms.skipped) {
+            self.omit(&skipped);
         }
         if prompt.starts_with('/') {
             // What a command stood for is in the prompt already.
@@ -249,8 +249,8 @@ impl Recording<'_> {
             let reply = ScriptedReply { text, ..ScriptedReply::default() };
             let mut step = ScriptStep::new(StepAnswer::Reply(reply));
             step.when = self.condition_of_main();
-            let (at, purpose, remark) = (None, CallPurpose::Reply, String::new());
-            self.steps.push(RecordedStep { at, model_index: 0, purpose, step, remark });
+            let (at, purpose, note) = (None, CallPurpose::Reply, String::new());
+            self.steps.push(RecordedStep { at, model_index: 0, purpose, step, note });
         }
         let (time_scale, id) = (self.time_scale(), history.id.as_str());
         let mut scenario = Scenario {
@@ -263,7 +263,7 @@ impl Recording<'_> {
             files: checks.files(terms.has_requirement),
             ..Scenario::new()
         };
-        let mut remarks = Remarks { head: self.head(), steps: Vec::new() };
+        let mut notes = Remarks { head: self.head(), steps: Vec::new() };
         for recorded in self.steps {
             let server = terms.servers.get(usize::from(recorded.model_index));
             let part = match server.filter(|name| !name.is_empty()) {
@@ -271,12 +271,12 @@ impl Recording<'_> {
                 None => &mut scenario.main,
             };
             let is_main = server.is_none_or(String::is_empty);
-            let (steps, has_remark) = match recorded.purpose {
+            let (steps, has_note) = match recorded.purpose {
                 CallPurpose::Reply => (&mut part.steps, is_main),
                 CallPurpose::Summary(_) => (&mut part.compactions, false),
             };
-            if has_remark {
-                add_step(steps, Some(&mut remarks.steps), recorded);
+            if has_note {
+                add_step(steps, Some(&mut notes.steps), recorded);
             } else {
                 add_step(steps, None, recorded);
             }
@@ -296,7 +296,7 @@ impl Recording<'_> {
             requests: is_whole.then(|| answers(&scenario.main)).flatten(),
             ..Expectation::default()
         };
-        RecordedScenario { text: write(&scenario, &remarks), omissions: self.omissions }
+        RecordedScenario { text: write(&scenario, &notes), skipped: self.skipped }
     }
 
     fn has_plan(&self, wanted: RecoveryPlan) -> bool {
@@ -312,9 +312,9 @@ impl Recording<'_> {
              without the files of the session, so their results may differ.",
             self.history.id
         )];
-        if !self.omissions.is_empty() {
+        if !self.skipped.is_empty() {
             head.push("Not reproduced:".to_owned());
-            head.extend(self.omissions.iter().map(|omission| format!("- {omission}")));
+            head.extend(self.skipped.iter().map(|skipped| format!("- {skipped}")));
         }
         head
     }
@@ -328,7 +328,7 @@ impl Recording<'_> {
                 HistoryEvent::Process(_)
                 | HistoryEvent::Message(_)
                 | HistoryEvent::Turn(_)
-                | HistoryEvent::Setback(_)
+                | HistoryEvent::Failure(_)
                 | HistoryEvent::Recovery(_)
                 | HistoryEvent::ModelSwitch { .. }
                 | HistoryEvent::Compaction { .. }
@@ -428,12 +428,8 @@ fn close_connection(step: &mut ScriptStep) {
 }
 
 /// Adds a step, or counts it with the one before if it is the same.
-fn add_step(
-    steps: &mut Vec<ScriptStep>,
-    remarks: Option<&mut Vec<String>>,
-    recorded: RecordedStep,
-) {
-    let RecordedStep { step, remark, .. } = recorded;
+fn add_step(steps: &mut Vec<ScriptStep>, notes: Option<&mut Vec<String>>, recorded: RecordedStep) {
+    let RecordedStep { step, note, .. } = recorded;
     if let Some(last) = steps.last_mut()
         && (ScriptStep { repeat: 1, ..last.clone() }) == step
     {
@@ -441,8 +437,8 @@ fn add_step(
         return;
     }
     steps.push(step);
-    if let Some(remarks) = remarks {
-        remarks.push(remark);
+    if let Some(notes) = notes {
+        notes.push(note);
     }
 }
 

@@ -50,7 +50,7 @@ const LEFT_OUT: [(&str, &str); 8] = [
 #[derive(Debug, Default)]
 pub(super) struct RecordedTerms {
     pub(super) args: Vec<String>,
-    pub(super) omissions: Vec<String>,
+    pub(super) skipped: Vec<String>,
     /// The name of the server that each model of the chain is at; empty for the main one.
     pub(super) servers: Vec<String>,
     /// Variables for the keys of further models.
@@ -83,10 +83,10 @@ pub(super) fn terms(
             insert(&mut settings, name, paths.hide_in(value));
         }
     }
-    add_permissions(&mut settings, history, paths, &mut found.omissions);
+    add_permissions(&mut settings, history, paths, &mut found.skipped);
     for (name, what) in LEFT_OUT {
         if has_value(name).is_some() {
-            found.omissions.push(what.to_owned());
+            found.skipped.push(what.to_owned());
         }
     }
     if has_value("require").is_some() {
@@ -121,7 +121,7 @@ pub(super) fn terms(
     }
     if let Some(agents) = agents(history) {
         add("--agents", agents.to_string());
-        found.omissions.push("prompts and rules of the kinds of sub-agents".to_owned());
+        found.skipped.push("prompts and rules of the kinds of sub-agents".to_owned());
     }
     if !chain.is_empty() {
         add("--fallback-model", chain.join(","));
@@ -139,7 +139,7 @@ fn add_permissions(
     settings: &mut Map<String, Value>,
     history: &SessionHistory,
     paths: &PathMask<'_>,
-    omissions: &mut Vec<String>,
+    skipped: &mut Vec<String>,
 ) {
     let terms = history.contract.as_ref().map(|contract| &contract.terms);
     let term = |name: &str| terms.and_then(|terms| terms.get(name));
@@ -156,7 +156,7 @@ fn add_permissions(
         is_narrower = true;
     }
     if is_narrower {
-        omissions.push(
+        skipped.push(
             "calls of file tools outside of the working folder, and of WebFetch: they \
                         are refused"
                 .to_owned(),

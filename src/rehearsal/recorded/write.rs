@@ -23,9 +23,9 @@ pub(super) struct Remarks {
 }
 
 /// The text of a scenario file.
-pub(super) fn write(scenario: &Scenario, remarks: &Remarks) -> String {
+pub(super) fn write(scenario: &Scenario, notes: &Remarks) -> String {
     let mut file = String::new();
-    for (index, words) in remarks.head.iter().enumerate() {
+    for (index, words) in notes.head.iter().enumerate() {
         file.push_str(if index == 0 { "" } else { "#\n" });
         file.push_str(&comment(words));
     }
@@ -53,8 +53,8 @@ pub(super) fn write(scenario: &Scenario, remarks: &Remarks) -> String {
         }
     }
     for (index, step) in scenario.main.steps.iter().enumerate() {
-        let remark = remarks.steps.get(index).map_or("", String::as_str);
-        write_step(&mut file, "step", step, remark);
+        let note = notes.steps.get(index).map_or("", String::as_str);
+        write_step(&mut file, "step", step, note);
     }
     for step in &scenario.main.compactions {
         write_step(&mut file, "compaction", step, "");
@@ -142,8 +142,8 @@ fn write_expectation(file: &mut String, scenario: &Scenario) {
     }
 }
 
-fn write_step(file: &mut String, heading: &str, step: &ScriptStep, remark: &str) {
-    let _ = write!(file, "\n{}[[{heading}]]\n", comment(remark));
+fn write_step(file: &mut String, heading: &str, step: &ScriptStep, note: &str) {
+    let _ = write!(file, "\n{}[[{heading}]]\n", comment(note));
     let when = condition(&step.when);
     if !when.is_empty() {
         line(file, "when", &inline(&when));
@@ -167,11 +167,11 @@ fn write_step(file: &mut String, heading: &str, step: &ScriptStep, remark: &str)
         let headers: Vec<_> = step.headers.iter().map(|(name, it)| (name, text(it))).collect();
         line(file, "headers", &inline(&headers));
     }
-    if let Some(chunk) = step.pace.chunk {
+    if let Some(chunk) = step.timing.chunk {
         line(file, "chunk", &chunk.to_string());
     }
-    if !step.pace.pause.is_zero() {
-        line(file, "pause", &duration(step.pace.pause));
+    if !step.timing.pause.is_zero() {
+        line(file, "pause", &duration(step.timing.pause));
     }
     if let Some(fault) = &step.fault {
         line(file, "fault", &inline(&fault_fields(fault)));
@@ -289,7 +289,7 @@ fn error_fields(error: &ScriptedError) -> Vec<(&'static str, String)> {
 }
 
 fn fault_fields(fault: &ScriptedFault) -> Vec<(&'static str, String)> {
-    let (kind, own) = match &fault.harm {
+    let (kind, own) = match &fault.kind {
         ScriptedFaultKind::Reset => ("reset", None),
         ScriptedFaultKind::Close => ("close", None),
         ScriptedFaultKind::End => ("end", None),
@@ -328,9 +328,9 @@ mod tests {
             if parts.clone().any(|part| part.rules != ServerRules::default()) {
                 continue;
             }
-            let remarks =
+            let notes =
                 Remarks { head: vec!["One.".into(), "Two.".into()], steps: vec!["A.".into()] };
-            let file = write(&scenario, &remarks);
+            let file = write(&scenario, &notes);
             let read = Scenario::parse(&file, "written.toml")
                 .unwrap_or_else(|error| panic!("{error}\n{file}"));
             assert_eq!(read, scenario, "{file}");

@@ -39,7 +39,7 @@ pub(super) fn message(
 
 fn block(block: &Value, role: &str, signer: Option<&str>, place: &str, faults: &mut Vec<String>) {
     let kind = block["type"].as_str().unwrap_or_default();
-    let (speaker, known): (Option<&str>, &[&str]) = match kind {
+    let (role_of_kind, known): (Option<&str>, &[&str]) = match kind {
         "text" => (None, &["text", "cache_control", "citations"]),
         "image" => (Some("user"), &["source", "cache_control"]),
         "document" => (Some("user"), &["source", "title", "context", "citations", "cache_control"]),
@@ -57,7 +57,7 @@ fn block(block: &Value, role: &str, signer: Option<&str>, place: &str, faults: &
             faults.push(format!("{place}.{key}: Extra inputs are not permitted"));
         }
     }
-    if speaker.is_some_and(|speaker| speaker != role) {
+    if role_of_kind.is_some_and(|role_of_kind| role_of_kind != role) {
         faults.push(format!("{place}: a `{kind}` block cannot stand in a `{role}` message"));
     }
     match kind {
@@ -65,8 +65,8 @@ fn block(block: &Value, role: &str, signer: Option<&str>, place: &str, faults: &
         "tool_use" => tool_use(block, place, faults),
         "tool_result" => tool_result(block, place, faults),
         "thinking" => {
-            let eras = [SigningKey::First, SigningKey::Second];
-            if signer.is_some_and(|model| !is_signed(block, model, &eras)) {
+            let signing_keys = [SigningKey::First, SigningKey::Second];
+            if signer.is_some_and(|model| !is_signed(block, model, &signing_keys)) {
                 faults.push(badly_signed(place));
             }
         }
@@ -130,10 +130,12 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
 }
 
 /// Whether a thinking block is signed with one of these keys.
-pub(super) fn is_signed(block: &Value, model: &str, eras: &[SigningKey]) -> bool {
+pub(super) fn is_signed(block: &Value, model: &str, signing_keys: &[SigningKey]) -> bool {
     let words = block["thinking"].as_str().unwrap_or_default();
     let signature = block["signature"].as_str();
-    eras.iter().any(|era| signature == Some(&sign_thinking(model, words, *era)))
+    signing_keys
+        .iter()
+        .any(|signing_key| signature == Some(&sign_thinking(model, words, *signing_key)))
 }
 
 pub(super) fn badly_signed(place: &str) -> String {

@@ -13,11 +13,11 @@ pub(in crate::rehearsal) fn exceeded_limit(
     rules: &ServerRules,
     request: &RecordedRequest,
     body: &Value,
-    era: SigningKey,
+    signing_key: SigningKey,
 ) -> Option<String> {
     let placed = walk::blocks(body);
     output(rules, body)
-        .or_else(|| signatures(rules, body, &placed, era))
+        .or_else(|| signatures(rules, body, &placed, signing_key))
         .or_else(|| rejected_content(&rules.rejected_content, &placed))
         .or_else(|| media::exceeded_limit(&rules.media, &placed))
         .or_else(|| window(rules, request, body))
@@ -57,14 +57,15 @@ fn signatures(
     rules: &ServerRules,
     body: &Value,
     placed: &[PlacedBlock<'_>],
-    era: SigningKey,
+    signing_key: SigningKey,
 ) -> Option<String> {
-    if rules.signatures == Signatures::Judge && rules.expire_signatures_after.is_none() {
+    if rules.signatures == Signatures::Check && rules.expire_signatures_after.is_none() {
         return None;
     }
     let model = body["model"].as_str().unwrap_or_default();
     let mut thinking = placed.iter().filter(|placed| placed.kind() == "thinking");
-    let foreign = thinking.find(|placed| !blocks::is_signed(placed.block, model, &[era]))?;
+    let foreign =
+        thinking.find(|placed| !blocks::is_signed(placed.block, model, &[signing_key]))?;
     Some(blocks::badly_signed(&foreign.place))
 }
 

@@ -66,7 +66,7 @@ pub(super) fn validate(
         ));
     }
     let model = fields.get("model").and_then(Value::as_str).unwrap_or_default();
-    let signer = Some(model).filter(|_| signatures == Signatures::Judge);
+    let signer = Some(model).filter(|_| signatures == Signatures::Check);
     match fields.get("messages").and_then(Value::as_array) {
         None => faults.push("messages: Field required".to_owned()),
         Some(messages) => self::messages(messages, signer, last_word, &mut faults),

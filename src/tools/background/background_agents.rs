@@ -98,9 +98,9 @@ impl BackgroundTasks {
 
 impl TaskTable {
     /// Those that have ended unknown to the model, with the final texts of sub-agents.
-    pub(super) fn news_text(&self) -> String {
+    pub(super) fn ended_text(&self) -> String {
         let mut list = String::new();
-        for entry in self.entries.iter().filter(|entry| entry.is_news()) {
+        for entry in self.entries.iter().filter(|entry| entry.has_unreported_end()) {
             let gap = if list.is_empty() { "" } else { "\n" };
             // Writing to a string cannot fail.
             let _ = write!(list, "{gap}- {}", descriptions::list_line(&entry.snapshot()));
@@ -138,11 +138,11 @@ mod tests {
         let mut ends = shells.end_count.subscribe();
         let work = async { panic!("the floor is gone") };
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
-        let told = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
-        assert!(told.is_ok(), "it runs for ever");
+        let ended = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
+        assert!(ended.is_ok(), "it runs for ever");
         let table = shells.table();
         assert_eq!(table.entries[0].task.end, Some(BackgroundEnd::Failed));
-        assert!(table.news_text().contains("the floor is gone"), "{}", table.news_text());
+        assert!(table.ended_text().contains("the floor is gone"), "{}", table.ended_text());
     }
 
     /// What it holds, such as budget reservations, is released when it is dropped.

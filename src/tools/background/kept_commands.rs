@@ -46,8 +46,9 @@ impl KeptCommands {
     /// Waits until more than `seen` tasks have ended and one of them is a command that ended by
     /// itself, unknown to the model. Returns how many have ended.
     pub async fn wait_for_unreported_end(&self, seen: usize) -> usize {
-        let is_unreported =
-            |entry: &TaskEntry| entry.is_news() && entry.task.end != Some(BackgroundEnd::Killed);
+        let is_unreported = |entry: &TaskEntry| {
+            entry.has_unreported_end() && entry.task.end != Some(BackgroundEnd::Killed)
+        };
         let mut ends = self.0.end_count.subscribe();
         loop {
             let count = *ends.borrow_and_update();

@@ -15,13 +15,13 @@ impl Toolbox {
     }
 
     /// Waits until background work has news, or is finished.
-    pub async fn wait_for_background_news(&self) -> WorkStatus {
-        self.tools.shell.background.wait_for_news().await
+    pub async fn wait_for_background_work(&self) -> WorkStatus {
+        self.tools.shell.background.wait_for_work().await
     }
 
     /// Lists the tasks that have ended unknown to the model, and marks them as known.
-    pub fn take_background_news(&self) -> Option<String> {
-        self.tools.shell.background.take_news()
+    pub fn take_ended_work(&self) -> Option<String> {
+        self.tools.shell.background.take_ended_work()
     }
 
     /// Whether sub-agents run in the background, or have ended unknown to the model.
@@ -55,8 +55,8 @@ impl Toolbox {
     }
 
     /// The ids of tasks of whose end the model has learned since the last call.
-    pub fn take_told_ends(&self) -> Vec<String> {
-        self.tools.shell.background.take_told_ends()
+    pub fn take_reported_ends(&self) -> Vec<String> {
+        self.tools.shell.background.take_reported_ends()
     }
 
     /// Every background task of this process.

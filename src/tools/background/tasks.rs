@@ -369,7 +369,7 @@ impl BackgroundTasks {
     /// The state of the background work.
     pub(in super::super) fn work_state(&self) -> WorkStatus {
         let table = self.table();
-        if table.entries.iter().any(TaskEntry::is_news) {
+        if table.entries.iter().any(TaskEntry::has_unreported_end) {
             WorkStatus::Unreported
         } else if table.alive_in_run().next().is_some() {
             WorkStatus::StillRunning
@@ -379,7 +379,7 @@ impl BackgroundTasks {
     }
 
     /// Waits until there is news, or no running task that could produce any.
-    pub(in super::super) async fn wait_for_news(&self) -> WorkStatus {
+    pub(in super::super) async fn wait_for_work(&self) -> WorkStatus {
         let mut ends = self.end_count.subscribe();
         loop {
             let stand = self.work_state();
@@ -391,17 +391,17 @@ impl BackgroundTasks {
 
     /// Whether sub-agents are running, or have ended unknown to the model.
     pub(in super::super) fn has_unreported_agents(&self) -> bool {
-        let is_open = |entry: &TaskEntry| entry.task.end.is_none() || entry.is_news();
+        let is_open = |entry: &TaskEntry| entry.task.end.is_none() || entry.has_unreported_end();
         let agents = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Agent;
         self.table().entries.iter().filter(agents).any(is_open)
     }
 
     /// Lists the tasks that have ended unknown to the model, and marks them as known.
-    pub(in super::super) fn take_news(&self) -> Option<String> {
+    pub(in super::super) fn take_ended_work(&self) -> Option<String> {
         let mut table = self.table();
-        let list = table.news_text();
+        let list = table.ended_text();
         for entry in &mut table.entries {
-            entry.model_knows_end |= entry.is_news();
+            entry.model_knows_end |= entry.has_unreported_end();
         }
         let running = table.list(|entry| entry.task.end.is_none());
         let more = if running.is_empty() { running } else { format!("\nStill going:\n{running}") };
@@ -443,7 +443,7 @@ impl BackgroundTasks {
     }
 
     /// The ids of recorded tasks of whose end the model has learned since the last call.
-    pub(in super::super) fn take_told_ends(&self) -> Vec<String> {
+    pub(in super::super) fn take_reported_ends(&self) -> Vec<String> {
         let mut table = self.table();
         let told = table.entries.iter_mut().filter(|entry| {
             let knows_end = entry.task.end.is_some() && entry.model_knows_end;
@@ -576,7 +576,7 @@ impl TaskTable {
 }
 
 impl TaskEntry {
-    pub(super) fn is_news(&self) -> bool {
+    pub(super) fn has_unreported_end(&self) -> bool {
         self.task.end.is_some() && !self.model_knows_end
     }
 

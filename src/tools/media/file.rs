@@ -87,17 +87,17 @@ fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> ToolOutco
     let media_type = picture.format.to_mime_type();
     let ((width, height), (full_width, full_height)) = (picture.size, picture.full_size);
     let mut content = vec![Block::Image { source: source(media_type, &picture.data) }];
-    let mut remarks = Vec::new();
+    let mut notes = Vec::new();
     if picture.is_animated {
-        remarks.push("only the first frame of an animation is shown".to_string());
+        notes.push("only the first frame of an animation is shown".to_string());
     }
     if picture.size != picture.full_size {
-        remarks.push(format!(
+        notes.push(format!(
             "shown at {width}x{height} pixels; the file has {full_width}x{full_height}"
         ));
     }
-    if !remarks.is_empty() {
-        content.push(Block::text(format!("({})", remarks.join("; "))));
+    if !notes.is_empty() {
+        content.push(Block::text(format!("({})", notes.join("; "))));
     }
     let detail = json!({
         "type": media_type,

@@ -158,14 +158,14 @@ impl Permissions {
         &self,
         name: &str,
         reads_only: bool,
-        warrant: GrantSource,
+        source: GrantSource,
     ) -> Result<(), Denial> {
         let current = self.current();
         if let Some(why) = current.external_denial(name) {
             return Err(why);
         }
         let asking = current.ask.iter().find(|rule| rule.covers_external(name));
-        if let Some(rule) = asking.filter(|_| warrant != GrantSource::Prompt) {
+        if let Some(rule) = asking.filter(|_| source != GrantSource::Prompt) {
             return Err(Denial::by_ask_rule(name, rule));
         }
         match current.mode {
@@ -178,7 +178,7 @@ impl Permissions {
             | PermissionMode::AcceptEdits
             | PermissionMode::DontAsk => {
                 let allowed = current.allow.iter().any(|rule| rule.covers_external(name));
-                if allowed || warrant != GrantSource::Rules {
+                if allowed || source != GrantSource::Rules {
                     return Ok(());
                 }
                 Err(Denial::External { name: name.to_owned() })
@@ -234,14 +234,14 @@ impl Permissions {
         &self,
         tool: BuiltinTool,
         input: &Value,
-        deed: &Access<'_>,
-        warrant: GrantSource,
+        access: &Access<'_>,
+        source: GrantSource,
     ) -> Result<Confinement, Denial> {
         let current = self.current();
-        match warrant {
-            GrantSource::Rules => current.check_by_rules(tool, input, deed),
-            GrantSource::Hook => current.with_allow_rule(tool).check_by_rules(tool, input, deed),
-            GrantSource::Prompt => current.limits_only().check_by_rules(tool, input, deed),
+        match source {
+            GrantSource::Rules => current.check_by_rules(tool, input, access),
+            GrantSource::Hook => current.with_allow_rule(tool).check_by_rules(tool, input, access),
+            GrantSource::Prompt => current.limits_only().check_by_rules(tool, input, access),
         }
     }
 
@@ -271,7 +271,7 @@ impl Permissions {
         rule: &str,
         tool: BuiltinTool,
         input: &Value,
-        deed: &Access<'_>,
+        access: &Access<'_>,
     ) -> Result<Confinement, Denial> {
         let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
         let alone = Self {
@@ -282,14 +282,14 @@ impl Permissions {
             secrets: DeniedPlaces::default(),
             ..self.clone()
         };
-        alone.check_by_rules(tool, input, deed)
+        alone.check_by_rules(tool, input, access)
     }
 
     fn check_by_rules(
         &self,
         tool: BuiltinTool,
         input: &Value,
-        deed: &Access<'_>,
+        access: &Access<'_>,
     ) -> Result<Confinement, Denial> {
         let covers =
             |rule: &&PermissionRule| rule.covers_whole_tool(tool) || rule.covers_input(tool, input);
@@ -301,7 +301,7 @@ impl Permissions {
         if let Some(rule) = self.ask.iter().find(covers) {
             return Err(Denial::by_ask_rule(tool.name(), rule));
         }
-        match deed {
+        match access {
             Access::Nothing => Ok(()),
             Access::Read(place) => self.check_read(tool, place),
             Access::Change(place) => self.check_change(tool, place),

@@ -255,9 +255,9 @@ impl PermissionRule {
     /// Whether this rule covers a field of this input.
     pub(super) fn covers_input(&self, tool: BuiltinTool, input: &Value) -> bool {
         let RuleScope::Field(field, value) = &self.scope else { return false };
-        let text = |told: &Value| told.as_str().map_or_else(|| told.to_string(), str::to_owned);
-        let told = input.get(field).map(text);
-        self.tool == tool.name() && told.is_some_and(|told| wildcard(value, &told))
+        let text = |given: &Value| given.as_str().map_or_else(|| given.to_string(), str::to_owned);
+        let given = input.get(field).map(text);
+        self.tool == tool.name() && given.is_some_and(|given| wildcard(value, &given))
     }
 
     fn tools_covered(&self) -> &'static [BuiltinTool] {

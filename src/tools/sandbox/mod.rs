@@ -166,10 +166,10 @@ impl Sandbox {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
         // Exposure in temporary folders only is reported in the result, without a warning.
-        let is_told = gaps.kernel.is_some()
+        let is_reported = gaps.kernel.is_some()
             || policy.exposes_in_tree(&exposure)
             || !exposure.sockets.is_empty();
-        let warning = gap.filter(|_| is_told);
+        let warning = gap.filter(|_| is_reported);
         let own_only = |holds: bool| if is_on && holds { "own_only" } else { "open" };
         let state = SandboxState {
             mode,

@@ -28,19 +28,19 @@ pub(super) fn page_type(content_type: Option<&str>, body: &[u8]) -> PageKind {
         Some(MediaKind::Picture(_)) => return PageKind::File("picture"),
         None => {}
     }
-    let said = content_type.unwrap_or_default().to_ascii_lowercase();
-    let said = said.split(';').next().unwrap_or_default().trim();
-    match said {
+    let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+    let content_type = content_type.split(';').next().unwrap_or_default().trim();
+    match content_type {
         "text/html" | "application/xhtml+xml" => PageKind::Html,
         "" | "application/octet-stream" if text::is_binary(body) => PageKind::Other,
         "" if starts_like_html(body) => PageKind::Html,
         "" | "application/octet-stream" => PageKind::Text,
-        _ if is_text(said) => PageKind::Text,
+        _ if is_text(content_type) => PageKind::Text,
         _ => PageKind::Other,
     }
 }
 
-fn is_text(said: &str) -> bool {
+fn is_text(content_type: &str) -> bool {
     const WORDS: [&str; 14] = [
         "json",
         "xml",
@@ -57,7 +57,7 @@ fn is_text(said: &str) -> bool {
         "rtf",
         "x-www-form-urlencoded",
     ];
-    let (family, kind) = said.split_once('/').unwrap_or((said, ""));
+    let (family, kind) = content_type.split_once('/').unwrap_or((content_type, ""));
     let kind = kind.rsplit('+').next().unwrap_or(kind);
     family == "text" || matches!(family, "application" | "image" | "model") && WORDS.contains(&kind)
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn page_type_follows_content_type_and_file_type_the_first_bytes() {
-        for (said, body, nature) in [
+        for (content_type, body, nature) in [
             (Some("text/html; charset=utf-8"), "x", PageKind::Html),
             (Some("TEXT/HTML"), "x", PageKind::Html),
             (Some("application/xhtml+xml"), "x", PageKind::Html),
@@ -154,13 +154,17 @@ mod tests {
             (Some("image/gif"), "GIF89a", PageKind::File("picture")),
             (Some("image/png"), "no picture", PageKind::Other),
         ] {
-            assert_eq!(super::page_type(said, body.as_bytes()), nature, "{said:?} {body}");
+            assert_eq!(
+                super::page_type(content_type, body.as_bytes()),
+                nature,
+                "{content_type:?} {body}"
+            );
         }
     }
 
     #[test]
     fn decoding_uses_the_encoding_with_the_highest_precedence() {
-        for (said, body, text) in [
+        for (content_type, body, text) in [
             (Some("text/html; charset=ISO-8859-1"), &b"caf\xe9"[..], "café"),
             (Some("text/html; charset=\"windows-1252\""), b"\x80", "€"),
             (Some("text/html; charset=nonsense"), "é".as_bytes(), "é"),
@@ -175,7 +179,7 @@ mod tests {
             (Some("text/plain"), b"\xff\xfeh\0i\0", "hi"),
             (None, b"ab\xffc", "ab\u{fffd}c"),
         ] {
-            assert_eq!(decode(said, body.to_vec()), text, "{said:?}");
+            assert_eq!(decode(content_type, body.to_vec()), text, "{content_type:?}");
         }
     }
 }

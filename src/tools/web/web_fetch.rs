@@ -165,14 +165,15 @@ impl WebFetcher {
 
     async fn page_outcome(&self, mut page: FetchedPage, took: Duration) -> ToolOutcome {
         let bytes = page.body.len();
-        let mut told = match self.page_text(&mut page).await {
-            Ok(told) => told,
+        let mut extracted = match self.page_text(&mut page).await {
+            Ok(extracted) => extracted,
             Err(why) => return ToolOutcome::failure(format!("{} {why}", page.url)),
         };
         if page.is_cut {
-            told.notes.push(format!("only its first {} MB were read", BODY_BYTES_MAX >> 20));
+            extracted.notes.push(format!("only its first {} MB were read", BODY_BYTES_MAX >> 20));
         }
-        let notes = told.notes.iter().flat_map(|note| ["; ", note.as_str()]).collect::<String>();
+        let notes =
+            extracted.notes.iter().flat_map(|note| ["; ", note.as_str()]).collect::<String>();
         let when = httpdate::fmt_http_date(SystemTime::now());
         let status = page.status.as_u16();
         let head = format!(
@@ -183,7 +184,7 @@ impl WebFetcher {
         );
         let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
         capture.push(OutputStream::Out, head.as_bytes()).await;
-        for chunk in told.text.as_bytes().chunks(CHUNK) {
+        for chunk in extracted.text.as_bytes().chunks(CHUNK) {
             capture.push(OutputStream::Out, chunk).await;
         }
         let shown = capture.finish().await.both;
@@ -203,10 +204,10 @@ impl WebFetcher {
     /// # Errors
     /// What it is instead, as a predicate whose subject is the URL.
     async fn page_text(&self, page: &mut FetchedPage) -> Result<PageText, ToolError> {
-        let said = page.content_type.as_deref();
-        match page_type(said, &page.body) {
+        let page_text = page.content_type.as_deref();
+        match page_type(page_text, &page.body) {
             PageKind::Html => {
-                let html = decode(said, take(&mut page.body));
+                let html = decode(page_text, take(&mut page.body));
                 let made = self.converter.convert(html).await;
                 let mut made =
                     made.map_err(|why| format!("could not be turned into text: {why}"))?;
@@ -216,7 +217,7 @@ impl WebFetcher {
                 Ok(PageText { text: made.text, notes: cut.into_iter().collect() })
             }
             PageKind::Text => {
-                let mut text = decode(said, take(&mut page.body));
+                let mut text = decode(page_text, take(&mut page.body));
                 for line_end in ["\r\n", "\r"] {
                     if text.contains(line_end) {
                         text = text.replace(line_end, "\n");
@@ -235,7 +236,7 @@ impl WebFetcher {
                 Err(format!(
                     "is no text: it is {}, {more}{} bytes. To get such a file, download it \
                      with a command.",
-                    plain_content_type(said),
+                    plain_content_type(page_text),
                     page.body.len()
                 )
                 .into())
@@ -250,11 +251,15 @@ impl WebFetcher {
         let wait = page.retry_after.as_deref().map_or(String::new(), |wait| {
             format!("\nIt says to come back later (retry-after: {}).", text::truncated(wait, 100))
         });
-        let said = self.page_text(&mut page).await.map_or(String::new(), |told| told.text);
-        let said = text::readable(said.trim());
-        let said = text::truncated(&said, ERROR_CHARS_MAX);
-        let page_says =
-            if said.is_empty() { String::new() } else { format!("\n{UNTRUSTED_NOTICE}\n\n{said}") };
+        let page_text =
+            self.page_text(&mut page).await.map_or(String::new(), |extracted| extracted.text);
+        let page_text = text::readable(page_text.trim());
+        let page_text = text::truncated(&page_text, ERROR_CHARS_MAX);
+        let page_says = if page_text.is_empty() {
+            String::new()
+        } else {
+            format!("\n{UNTRUSTED_NOTICE}\n\n{page_text}")
+        };
         ToolOutcome::failure(format!(
             "{}: HTTP {} {reason}{wait}{page_says}",
             page.url,

@@ -52,7 +52,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
 fn check(restored: &RestoredSession) {
     for violation in violations(&restored.messages) {
         let open_ended =
-            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
+            matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{violation:?}");
     }
 }

@@ -4,9 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, AvailableMitigations, CallPurpose, ErrorBody, ErrorClass, Event, Failure, FailureStage,
-    Interrupt, Ledger, Limits, ModelCall, Moment, Money, Probed, Run, Standing, StopHookDecision,
-    StopReason, TokenEstimate,
+    Action, AvailableMitigations, CallPurpose, EndpointStatus, ErrorBody, ErrorClass, Event,
+    Failure, FailureStage, Interrupt, Ledger, Limits, ModelCall, Moment, Money, Probed, Run,
+    StopHookDecision, StopReason, TokenEstimate,
 };
 
 use super::super::{failure, secs};
@@ -34,7 +34,7 @@ pub(super) struct Simulation {
     pub(super) down_from: Moment,
     pub(super) down_with: ErrorClass,
     /// Whether the service has answered this process well.
-    pub(super) standing: Standing,
+    pub(super) endpoint_status: EndpointStatus,
     pub(super) key_ends: Moment,
     /// How many tokens the window truly holds, and how many it is believed to.
     pub(super) true_window: u32,
@@ -85,7 +85,7 @@ impl Simulation {
             flap: 1_000 * (dice.roll(60) + 5),
             down_from: Moment::default().after(dice.secs(1_200)),
             down_with: if far { dice.pick(&worse) } else { dice.pick(&wrong) },
-            standing: Standing::Untried,
+            endpoint_status: EndpointStatus::Untried,
             key_ends: Moment::default().after(dice.secs(900)),
             true_window,
             window,
@@ -140,9 +140,9 @@ impl Simulation {
                     event
                 }
                 Action::Refresh => self.refresh(),
-                Action::Probe { rung } => {
+                Action::Probe { model_index } => {
                     let before = self.ledger.spent();
-                    let event = self.probe(rung);
+                    let event = self.probe(model_index);
                     self.records.bill(self.ledger.spent().minus(before));
                     event
                 }
@@ -163,7 +163,7 @@ impl Simulation {
         self.key_ends = Moment::default().after(secs(300));
         self.overload_ends = Moment::default();
         self.interrupted = None;
-        self.standing = Standing::Untried;
+        self.endpoint_status = EndpointStatus::Untried;
         self.talk.thinking = self.day == ServiceScenario::Unthinking;
         self.talk.cache_marks = self.talk.thinking && self.seed.is_multiple_of(2);
         self.seen.begin_again();
@@ -261,8 +261,12 @@ impl Simulation {
             0..=9 => Event::Failed(failure(ErrorClass::ServerError)),
             10..=19 if self.day == ServiceScenario::Anything => Event::Failed(self.any_failure()),
             20 => {
-                let (body, standing) = (ErrorBody::Foreign, self.standing);
-                Event::Failed(Failure { body, standing, ..failure(ErrorClass::InvalidApiKey) })
+                let (body, endpoint_status) = (ErrorBody::Foreign, self.endpoint_status);
+                Event::Failed(Failure {
+                    body,
+                    endpoint_status,
+                    ..failure(ErrorClass::InvalidApiKey)
+                })
             }
             _ => {
                 let lasts = secs(u64::from(self.dice.between(120, 1_200)));
@@ -273,7 +277,7 @@ impl Simulation {
     }
 
     /// A request for one token, unless other runs make it superfluous or there is no money for it.
-    fn probe(&mut self, rung: u8) -> Event {
+    fn probe(&mut self, model_index: u8) -> Event {
         let later = self.now.after(self.dice.secs(40));
         match self.dice.roll(12) {
             0 => return Event::Probed(Probed::Deferred { until: later }),
@@ -286,7 +290,7 @@ impl Simulation {
         };
         let length = Duration::from_millis(self.dice.roll(10_000));
         let cut = self.pass(length);
-        let failed = if cut.is_some() { None } else { self.probe_fault(rung) };
+        let failed = if cut.is_some() { None } else { self.probe_fault(model_index) };
         let cost = if cut.is_some() || failed.is_some() { Money::ZERO } else { worst };
         self.ledger.settle(reserved, cost);
         let probed = failed.map_or(Probed::Answered, Probed::Failed);

@@ -20,7 +20,7 @@ use super::streams::Streams;
 /// What tells one request from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
-    rung: u8,
+    model_index: u8,
     pub(super) purpose: CallPurpose,
     revision: u64,
     fast: bool,
@@ -262,8 +262,8 @@ impl Simulation {
     fn observe_probe(&mut self, before: Run, probed: Probed, step: &Transition) {
         let seed = self.seed;
         // Every second one may be for the preferred model, which says nothing of the one in use.
-        let of_another = !matches!(before.phase, Phase::Probing { rung, .. }
-            if rung == before.model_index);
+        let of_another = !matches!(before.phase, Phase::Probing { model_index, .. }
+            if model_index == before.model_index);
         let slower =
             matches!(step.plan, Some(RecoveryPlan::CoolDown | RecoveryPlan::DisableFastMode));
         if let Probed::Failed(failure) = probed
@@ -352,7 +352,7 @@ impl Simulation {
             let models = &mut self.seen.models;
             (models.home, models.retried) = (None, false);
             // Where the preferred model answers, the chain begins anew.
-            if self.seen.sent.is_some_and(|sent| sent.rung == 0) {
+            if self.seen.sent.is_some_and(|sent| sent.model_index == 0) {
                 models.tried = 1;
             }
         }
@@ -423,7 +423,7 @@ impl Simulation {
             models.switched = Some(self.now);
         }
         let way = from.min(to)..from.max(to);
-        if way.into_iter().any(|rung| self.limits.endpoint_changes >> rung & 1 == 1) {
+        if way.into_iter().any(|model_index| self.limits.endpoint_changes >> model_index & 1 == 1) {
             self.seen.streams = Streams::default();
         }
         self.seen.speed.stays = false;
@@ -583,8 +583,8 @@ impl Simulation {
         let whole = self.seen.streams.whole > 0;
         assert_eq!(ask.mode == ReplyMode::Whole, whole, "seed {seed}: {ask:?}");
         self.seen.streams.asked = Some((ask.mode, ask.connection));
-        let (rung, purpose, fast) = (ask.rung, ask.purpose, ask.fast);
-        let sent = Some(Sent { rung, purpose, revision: self.talk.revision, fast });
+        let (model_index, purpose, fast) = (ask.model_index, ask.purpose, ask.fast);
+        let sent = Some(Sent { model_index, purpose, revision: self.talk.revision, fast });
         let same = sent == self.seen.sent;
         let again =
             sent.is_some_and(|sent| self.seen.refused.contains(&Sent { fast: false, ..sent }));

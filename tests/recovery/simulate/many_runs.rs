@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-use outlast::model::limits::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP, SharedPace};
+use outlast::model::limits::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP, SharedRateLimit};
 use outlast::recovery::{
     Action, ErrorClass, Event, Limits, Moment, Persistence, Probed, Run, StopReason,
 };
@@ -52,7 +52,7 @@ struct Counts {
 struct Fleet {
     limits: Limits,
     clients: Vec<Client>,
-    hosts: Vec<SharedPace>,
+    hosts: Vec<SharedRateLimit>,
     /// What comes next, with a number that keeps what happens at once in order.
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     happenings: Vec<Happening>,
@@ -81,7 +81,7 @@ impl Fleet {
         let mut fleet = Self {
             limits,
             clients: (0..clients).map(client).collect(),
-            hosts: vec![SharedPace::default(); hosts],
+            hosts: vec![SharedRateLimit::default(); hosts],
             queue: BinaryHeap::new(),
             happenings: Vec::new(),
             counts: Counts::default(),

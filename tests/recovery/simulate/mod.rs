@@ -206,19 +206,19 @@ fn no_simulated_service_makes_a_run_hang_rush_go_silent_or_overspend() {
         Some(seed) => seed..seed + 1,
         None => 0..number("SEEDS").unwrap_or(16_000),
     };
-    let mut tally = Tally::default();
+    let mut stats = Tally::default();
     for seed in seeds {
         let mut world = Simulation::new(seed);
         let (reason, trace) = world.play();
-        tally.add(&world, reason);
+        stats.add(&world, reason);
         if seed % 16 == 0 {
             assert_eq!(Simulation::new(seed).play(), (reason, trace), "seed {seed} is not itself");
         }
     }
-    eprintln!("{}", tally.show());
+    eprintln!("{}", stats.show());
     if number("SEED").is_none() {
         assert_eq!(DAYS.len(), 31, "a day is drawn only if it is listed");
-        tally.check_scenario_variety();
-        tally.check_success_rate();
+        stats.check_scenario_variety();
+        stats.check_success_rate();
     }
 }

@@ -5,7 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-use outlast::model::limits::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedPace};
+use outlast::model::limits::{
+    ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedRateLimit,
+};
 
 use super::RandomSource;
 
@@ -124,7 +126,7 @@ struct Figures {
 
 /// Plays `clients` shells, each with `runs` runs of `turns` requests, one after the other.
 fn play(limit: Limit, clients: usize, runs: u64, turns: u64, shared: bool) -> Figures {
-    let (mut service, mut pace) = (Service::new(limit), SharedPace::default());
+    let (mut service, mut pace) = (Service::new(limit), SharedRateLimit::default());
     let (mut dice, mut figures) = (RandomSource::new(5), Figures::default());
     let mut requests: Vec<(Option<RequestPermit>, Answer)> = Vec::new();
     let mut all: Vec<Client> = (0..clients)

@@ -120,7 +120,7 @@ impl Records {
         assert!(costs <= spent, "seed {seed}: recoveries cost {costs} of {spent}");
         for one in &self.ended {
             assert!(one.waited <= one.took, "seed {seed}: {one:?}");
-            assert!(one.strategies.sum() > 0 && one.setbacks.sum() > 0, "seed {seed}: {one:?}");
+            assert!(one.strategies.sum() > 0 && one.failures.sum() > 0, "seed {seed}: {one:?}");
         }
     }
 }

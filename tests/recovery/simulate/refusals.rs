@@ -1,6 +1,6 @@
 //! Kinds of refusals, as a reader of the manual knows them.
 
-use outlast::recovery::{ErrorBody, ErrorClass, Failure, Standing};
+use outlast::recovery::{EndpointStatus, ErrorBody, ErrorClass, Failure};
 
 /// Whether the service has no capacity for the request.
 pub(super) fn is_shortage(failure: Failure) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn is_final(class: ErrorClass) -> bool {
 pub(super) fn is_odd(failure: Failure) -> bool {
     let foreign = failure.body == ErrorBody::Foreign && is_final(failure.class);
     let portal = failure.body == ErrorBody::Portal && is_final(failure.class);
-    portal || (foreign && failure.standing == Standing::Proven) || is_doubtful(failure)
+    portal || (foreign && failure.endpoint_status == EndpointStatus::Proven) || is_doubtful(failure)
 }
 
 /// Whether what is known contradicts a refusal.
@@ -33,6 +33,7 @@ fn is_doubtful(failure: Failure) -> bool {
     let of_key = failure.class == ErrorClass::InvalidApiKey;
     let of_request =
         matches!(failure.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
-    let proven = failure.body == ErrorBody::Api && failure.standing == Standing::Proven;
+    let proven =
+        failure.body == ErrorBody::Api && failure.endpoint_status == EndpointStatus::Proven;
     (of_key && proven) || (of_request && failure.contradicted)
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    AccountKind, AvailableMitigations, Budgets, CallPurpose, ConnectionChoice, CutKind, ErrorBody,
-    ErrorClass, Event, Failure, FailureStage, FastMode, Incomplete, Limits, LoopStatus, ModelCall,
-    Moment, Persistence, QuerySource, ReplyKind, ReplyMode, RetryAfter, RetryAfterSource,
-    RetryHint, Standing,
+    AccountKind, AvailableMitigations, Budgets, CallPurpose, ConnectionChoice, CutKind,
+    EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, FastMode, Incomplete,
+    Limits, LoopStatus, ModelCall, Moment, Persistence, QuerySource, ReplyKind, ReplyMode,
+    RetryAfter, RetryAfterSource, RetryHint,
 };
 
 use super::super::{failure, failure_at_stage, failure_with_retry_after, limits, secs};
@@ -306,18 +306,22 @@ impl Simulation {
     pub(super) fn outcome(&mut self, ask: ModelCall) -> Event {
         if let Some(failed) = self.service_fault(ask).or_else(|| self.refusal(ask)) {
             let remedies = self.talk.remedies(ask.purpose);
-            Event::Failed(Failure { mitigations: remedies, standing: self.standing, ..failed })
+            Event::Failed(Failure {
+                mitigations: remedies,
+                endpoint_status: self.endpoint_status,
+                ..failed
+            })
         } else {
-            self.standing = Standing::Proven;
+            self.endpoint_status = EndpointStatus::Proven;
             Event::Replied(self.reply(ask.purpose))
         }
     }
 
     /// What is wrong with the service when it is asked for one token.
-    pub(super) fn probe_fault(&mut self, rung: u8) -> Option<Failure> {
+    pub(super) fn probe_fault(&mut self, model_index: u8) -> Option<Failure> {
         self.service_fault(ModelCall {
             purpose: CallPurpose::Reply,
-            rung,
+            model_index,
             cap: 1,
             mode: ReplyMode::Whole,
             connection: ConnectionChoice::Fresh,
@@ -362,14 +366,14 @@ impl Simulation {
                 ];
                 Some(failure_at_stage(ErrorClass::ConnectionError, self.dice.pick(&reaches)))
             }
-            ServiceScenario::OneModelDown if ask.rung == 0 && self.is_down() => {
+            ServiceScenario::OneModelDown if ask.model_index == 0 && self.is_down() => {
                 Some(failure(self.down_with))
             }
             ServiceScenario::FastIsShort if ask.fast && self.dice.one_in(2) => {
                 Some(self.shortage())
             }
             ServiceScenario::OddRefusals
-                if self.standing == Standing::Proven && self.dice.one_in(4) =>
+                if self.endpoint_status == EndpointStatus::Proven && self.dice.one_in(4) =>
             {
                 Some(self.odd_refusal())
             }
@@ -378,7 +382,7 @@ impl Simulation {
                 let reset = failure_at_stage(ErrorClass::ConnectionError, stale);
                 Some(self.dice.pick(&[overload, reset]))
             }
-            ServiceScenario::BothModelsOut if ask.rung > 0 || self.is_out_at_first() => {
+            ServiceScenario::BothModelsOut if ask.model_index > 0 || self.is_out_at_first() => {
                 Some(overload)
             }
             ServiceScenario::Pages if self.now < self.overload_ends => {
@@ -580,7 +584,7 @@ impl Simulation {
                 ErrorBody::Foreign,
                 ErrorBody::Portal,
             ]),
-            standing: self.standing,
+            endpoint_status: self.endpoint_status,
             contradicted: self.dice.one_in(4),
         }
     }

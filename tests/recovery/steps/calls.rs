@@ -251,7 +251,7 @@ fn a_server_that_rules_out_retries_may_still_get_another_model_or_key() {
     for class in [ErrorClass::ServerError, ErrorClass::ServerOverload, ErrorClass::InvalidModel] {
         let story = Story::begin(fallback)
             .then(Event::Failed(failure_with_retry_hint(class, RetryHint::Stop)));
-        assert_eq!(story.asked().rung, 1, "{class}");
+        assert_eq!(story.asked().model_index, 1, "{class}");
     }
     let rejected = failure_with_retry_hint(ErrorClass::InvalidApiKey, RetryHint::Stop);
     assert_eq!(Story::begin(limits()).then(Event::Failed(rejected)).last(), Action::Refresh);
@@ -399,7 +399,7 @@ fn tokens_of_a_failed_call_come_back_with_the_next_answer() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
     let story = story.fails(ErrorClass::ServerOverload).fails_and_waits(ErrorClass::ServerError, 1);
-    assert_eq!((story.asked().rung, story.run.budgets.bucket), (1, 485));
+    assert_eq!((story.asked().model_index, story.run.budgets.bucket), (1, 485));
     let story = Story::unasked(rules).goes_on_from(&story);
     assert_eq!(story.run.budgets.bucket, 485, "what was spent stays spent in another process");
     assert_eq!(story.then(TOOL_CALLS).run.budgets.bucket, 500);
@@ -444,7 +444,7 @@ fn a_resumed_run_regains_retries_but_not_turns_or_models() {
     assert_eq!(story.run.budgets.retries, 0);
     let story = Story::resume(story.run.resumed(), rules);
     let ask = story.asked();
-    assert_eq!((ask.rung, ask.attempt, ask.connection), (0, 1, ConnectionChoice::Pooled));
+    assert_eq!((ask.model_index, ask.attempt, ask.connection), (0, 1, ConnectionChoice::Pooled));
     let left = story.run.budgets;
     assert_eq!((left.turns, left.retries, left.switches, left.bucket), (Some(3), 4, 0, 470));
     assert!(story.retried_without_pause(), "moments begin anew, so the old wish means nothing");

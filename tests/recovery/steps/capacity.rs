@@ -80,7 +80,7 @@ fn an_exhausted_quota_can_only_switch_the_model() {
     Story::begin(limits()).then(Event::Failed(told)).ends_as(quota_exhausted());
     let story = Story::begin(rules).then(Event::Failed(told));
     assert_eq!(
-        (story.asked().rung, story.retried_without_pause()),
+        (story.asked().model_index, story.retried_without_pause()),
         (1, true),
         "another has its own"
     );

@@ -502,10 +502,10 @@ fn a_failed_summary_is_requested_from_the_next_model() {
         story.fails_and_waits(ErrorClass::ServerOverload, 2).fails(ErrorClass::ServerOverload)
     };
     let ahead = crowd(begin(CROWDED, rules));
-    assert_eq!((ahead.asks_for(AHEAD).rung, ahead.asked().attempt), (1, 1));
+    assert_eq!((ahead.asks_for(AHEAD).model_index, ahead.asked().attempt), (1, 1));
     let late = crowd(begin(ROOMY, rules).then(overflow(ROUNDS)));
-    assert_eq!(late.asks_for(LATE).rung, 1);
-    assert_eq!(late.sums_up(ROOMY).asks_for(CallPurpose::Reply).rung, 1);
+    assert_eq!(late.asks_for(LATE).model_index, 1);
+    assert_eq!(late.sums_up(ROOMY).asks_for(CallPurpose::Reply).model_index, 1);
 }
 
 #[test]

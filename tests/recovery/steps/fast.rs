@@ -82,8 +82,8 @@ fn a_fast_mode_shortage_does_not_count_as_an_overload() {
     let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
     let story = Story::begin(Limits { budgets, ..fast() }).fails(ErrorClass::ServerOverload);
     let story = story.fails_and_waits(ErrorClass::ServerOverload, 2);
-    assert_eq!(story.asked().rung, 0, "two at normal speed");
-    assert_eq!(story.fails(ErrorClass::ServerOverload).asked().rung, 1);
+    assert_eq!(story.asked().model_index, 0, "two at normal speed");
+    assert_eq!(story.fails(ErrorClass::ServerOverload).asked().model_index, 1);
 }
 
 #[test]
@@ -256,8 +256,8 @@ fn the_next_model_inherits_the_speed_of_the_run() {
     let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
     let rules = Limits { fast: Some(FastMode::default()), ..with_budgets(budgets) };
     let story = Story::begin(rules).fails(ErrorClass::InvalidModel);
-    assert_eq!((story.asked().rung, story.asked().fast), (1, true));
+    assert_eq!((story.asked().model_index, story.asked().fast), (1, true));
     let story = Story::begin(rules).fails(ErrorClass::RateLimit).fails(ErrorClass::InvalidModel);
-    assert_eq!((story.asked().rung, story.asked().fast), (1, false));
+    assert_eq!((story.asked().model_index, story.asked().fast), (1, false));
     assert_eq!(story.now, Moment::default());
 }

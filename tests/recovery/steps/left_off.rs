@@ -84,10 +84,10 @@ fn the_steps_of_a_prompt_tell_where_it_stands() {
     }
     let told = [(Answered, ReplyDue), (Delivered, ReplyDue), (Consented, ReplyDue)];
     for (before, after) in told {
-        assert_eq!(before.told(), after);
+        assert_eq!(before.after_message(), after);
     }
     for same in [ReplyDue, Continuing, Paused, Cut(CutKind::Text)] {
-        assert_eq!(same.told(), same);
+        assert_eq!(same.after_message(), same);
     }
 }
 

@@ -56,7 +56,7 @@ fn a_failed_probe_does_not_change_the_wait() {
         story = if let Action::Wait { until } = story.last() {
             story.at(until).then(Event::WaitEnded)
         } else {
-            assert_eq!(story.last(), Action::Probe { rung: story.run.model_index });
+            assert_eq!(story.last(), Action::Probe { model_index: story.run.model_index });
             probes += 1;
             let since = began.until(story.now).as_secs();
             assert!((20 * probes..=25 * probes + 1).contains(&since), "{probes}: {since} s");
@@ -230,13 +230,15 @@ fn both_out() -> Story {
     let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
     let story = Story::begin(Limits { budgets, ..persistent() });
     let story = story.fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
-    assert_eq!(story.asked().rung, 1);
+    assert_eq!(story.asked().model_index, 1);
     story.fails_and_waits(OVERLOAD, 12).fails(OVERLOAD)
 }
 
-fn rung(story: &Story) -> u8 {
-    let Action::Probe { rung } = story.last() else { panic!("no probe but {:?}", story.last()) };
-    rung
+fn model_index(story: &Story) -> u8 {
+    let Action::Probe { model_index } = story.last() else {
+        panic!("no probe but {:?}", story.last())
+    };
+    model_index
 }
 
 #[test]
@@ -245,20 +247,27 @@ fn every_second_probe_is_for_the_preferred_model() {
     let mut probed = Vec::new();
     for _ in 0..6 {
         story = story.until_a_probe();
-        probed.push(rung(&story));
+        probed.push(model_index(&story));
         story = story.probed(Probed::Failed(failure(OVERLOAD)));
     }
     assert!(probed == [0, 1, 0, 1, 0, 1] || probed == [1, 0, 1, 0, 1, 0], "{probed:?}");
     while story.run.model_index == 1 {
         story = story.until_a_probe();
-        let back =
-            if rung(&story) == 0 { Probed::Answered } else { Probed::Failed(failure(OVERLOAD)) };
+        let back = if model_index(&story) == 0 {
+            Probed::Answered
+        } else {
+            Probed::Failed(failure(OVERLOAD))
+        };
         story = story.probed(back);
     }
     let story = story.wakes();
-    assert_eq!((story.asked().rung, story.asked().attempt), (0, 1));
+    assert_eq!((story.asked().model_index, story.asked().attempt), (0, 1));
     let saved = story.then(TOOL_CALLS).then(TOOLS_DONE);
-    assert_eq!((saved.asked().rung, saved.run.budgets.switches), (0, 1), "the chain begins anew");
+    assert_eq!(
+        (saved.asked().model_index, saved.run.budgets.switches),
+        (0, 1),
+        "the chain begins anew"
+    );
 }
 
 #[test]
@@ -268,10 +277,10 @@ fn a_preferred_model_that_answers_probes_only_is_left_at_once_and_not_returned_t
     for _ in 0..200 {
         story = match story.last() {
             Action::Wait { until } => story.at(until).then(Event::WaitEnded),
-            Action::Probe { rung: 0 } => story.probed(Probed::Answered),
+            Action::Probe { model_index: 0 } => story.probed(Probed::Answered),
             Action::Probe { .. } => story.probed(Probed::Failed(failure(OVERLOAD))),
             Action::Ask(ask) => {
-                returns += usize::from(ask.rung == 0);
+                returns += usize::from(ask.model_index == 0);
                 story.fails(OVERLOAD)
             }
             action @ (Action::Estimate { .. }
@@ -291,13 +300,13 @@ fn a_preferred_model_that_answers_probes_only_is_left_at_once_and_not_returned_t
 #[test]
 fn a_preferred_model_that_refuses_probes_for_good_is_not_probed_again() {
     let mut story = both_out().until_a_probe();
-    if rung(&story) == 1 {
+    if model_index(&story) == 1 {
         story = story.probed(Probed::Failed(failure(OVERLOAD))).until_a_probe();
     }
     story = story.probed(Probed::Failed(failure(ErrorClass::InvalidModel)));
     for _ in 0..4 {
         story = story.until_a_probe();
-        assert_eq!(rung(&story), 1);
+        assert_eq!(model_index(&story), 1);
         story = story.probed(Probed::Failed(failure(OVERLOAD)));
     }
 }

@@ -191,7 +191,7 @@ fn an_empty_reply_ends_a_row_of_overloads() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
     let story = story.then(EMPTY).wakes().fails(ErrorClass::ServerOverload).wakes();
-    assert_eq!(story.asked().rung, 0);
+    assert_eq!(story.asked().model_index, 0);
 }
 
 // --- a reply that nothing says is whole -------------------------------------------------------

@@ -20,11 +20,11 @@ fn the_third_overload_in_a_row_switches_the_model() {
     for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
         let rules = Limits { persistence, ..fallbacks(1) };
         let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2);
-        assert_eq!(story.asked().rung, 0);
+        assert_eq!(story.asked().model_index, 0);
         let story = story.fails(OVERLOAD);
         assert!(story.retried_without_pause());
         assert_eq!(story.decision().plan, Some(RecoveryPlan::SwitchModel));
-        assert_eq!((story.asked().rung, story.asked().attempt), (1, 1));
+        assert_eq!((story.asked().model_index, story.asked().attempt), (1, 1));
         story.then(ANSWER).ends_as(StopReason::Completed);
     }
 }
@@ -33,22 +33,22 @@ fn the_third_overload_in_a_row_switches_the_model() {
 fn only_consecutive_overloads_switch_the_model() {
     let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
     let story = story.fails_and_waits(ErrorClass::ServerError, 1).fails_and_waits(OVERLOAD, 2);
-    assert_eq!(story.asked().rung, 0);
-    assert_eq!(story.fails(OVERLOAD).asked().rung, 1);
+    assert_eq!(story.asked().model_index, 0);
+    assert_eq!(story.fails(OVERLOAD).asked().model_index, 1);
     let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
     let story = story
         .then(TOOL_CALLS)
         .then(Event::ToolsDone(LoopStatus::Fresh))
         .fails_and_waits(OVERLOAD, 2);
-    assert_eq!(story.asked().rung, 0, "an answer ends a row");
+    assert_eq!(story.asked().model_index, 0, "an answer ends a row");
 }
 
 #[test]
 fn each_model_is_tried_once_and_the_last_keeps_all_its_retries() {
     let mut story = Story::begin(fallbacks(2));
-    for rung in 1..=2 {
+    for model_index in 1..=2 {
         story = story.fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
-        assert_eq!(story.asked().rung, rung);
+        assert_eq!(story.asked().model_index, model_index);
     }
     let story = story.fails_and_waits(OVERLOAD, 11).fails(OVERLOAD);
     story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
@@ -86,7 +86,7 @@ fn the_overload_limit_does_not_end_the_run_while_a_model_is_left() {
         let rules = Limits { overload_limit: Some(limit), ..fallbacks(1) };
         let before = usize::from(limit) - 1;
         let story = Story::begin(rules).fails_and_waits(OVERLOAD, before).fails(OVERLOAD);
-        assert_eq!(story.asked().rung, 1);
+        assert_eq!(story.asked().model_index, 1);
     }
 }
 
@@ -107,9 +107,9 @@ fn persistent_mode_does_not_count_overloads() {
 #[test]
 fn a_persistent_server_error_switches_the_model_after_all_retries() {
     let story = Story::begin(fallbacks(1)).fails_and_waits(ErrorClass::ServerError, 10);
-    assert_eq!(story.asked().rung, 0);
+    assert_eq!(story.asked().model_index, 0);
     let story = story.fails(ErrorClass::ServerError);
-    assert_eq!((story.asked().rung, story.asked().attempt), (1, 1));
+    assert_eq!((story.asked().model_index, story.asked().attempt), (1, 1));
     let story = story.fails_and_waits(ErrorClass::ServerError, 11).fails(ErrorClass::ServerError);
     story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
     assert_eq!(story.requests(), 23);
@@ -119,13 +119,13 @@ fn a_persistent_server_error_switches_the_model_after_all_retries() {
 fn overloads_switch_the_model_when_few_retries_are_spent() {
     let rules = with_budgets(Budgets { retries: 1, switches: 1, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails_and_waits(OVERLOAD, 1).fails(OVERLOAD);
-    assert_eq!(story.asked().rung, 1);
+    assert_eq!(story.asked().model_index, 1);
 }
 
 #[test]
 fn an_unknown_model_is_replaced_without_a_retry() {
     let story = Story::begin(fallbacks(1)).fails(ErrorClass::InvalidModel);
-    assert_eq!((story.asked().rung, story.requests()), (1, 2));
+    assert_eq!((story.asked().model_index, story.requests()), (1, 2));
     let story = story.fails(ErrorClass::InvalidModel);
     story.ends_as(StopReason::ModelError(ErrorClass::InvalidModel));
 }
@@ -136,7 +136,7 @@ fn the_next_model_ignores_retry_after_of_the_previous_one() {
     let story = Story::begin(fallbacks(1)).then(asked).wakes().then(asked).wakes();
     let story = story.then(asked);
     assert!(story.retried_without_pause());
-    assert_eq!(story.asked().rung, 1);
+    assert_eq!(story.asked().model_index, 1);
     let story = story.fails(OVERLOAD);
     assert!((500..=625).contains(&story.pause_millis()), "nor to its place on the ladder");
 }
@@ -145,7 +145,7 @@ fn the_next_model_ignores_retry_after_of_the_previous_one() {
 fn a_retry_after_beyond_patience_switches_to_the_next_model() {
     let far = Event::Failed(failure_with_retry_after(ErrorClass::ServerError, secs(3_600)));
     let story = Story::begin(fallbacks(1)).then(far);
-    assert_eq!(story.asked().rung, 1);
+    assert_eq!(story.asked().model_index, 1);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn an_endpoint_failure_switches_only_to_a_model_at_another_endpoint() {
         let story = patient(fallbacks(1));
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
         let story = patient(Limits { endpoint_changes: 0b1, ..fallbacks(1) });
-        assert_eq!((story.asked().rung, story.requests()), (1, 12), "{class}");
+        assert_eq!((story.asked().model_index, story.requests()), (1, 12), "{class}");
         let story = patient(Limits { endpoint_changes: 0b10, ..fallbacks(1) });
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
     }
@@ -174,17 +174,17 @@ fn an_account_failure_switches_only_to_a_model_at_another_endpoint() {
     let away = Limits { endpoint_changes: 0b1, ..fallbacks(1) };
     for class in [ErrorClass::CreditBalanceLow, ErrorClass::SslCertError] {
         let story = Story::begin(away).fails(class);
-        assert_eq!((story.asked().rung, story.requests()), (1, 2), "{class}");
+        assert_eq!((story.asked().model_index, story.requests()), (1, 2), "{class}");
         let story = Story::begin(fallbacks(1)).fails(class);
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
     }
     for class in [ErrorClass::InvalidApiKey, ErrorClass::TokenRevoked] {
         let rejected_twice =
             |rules| Story::begin(rules).fails(class).then(Event::Refreshed).fails(class);
-        assert_eq!(rejected_twice(away).asked().rung, 1, "{class}");
+        assert_eq!(rejected_twice(away).asked().model_index, 1, "{class}");
         rejected_twice(fallbacks(1)).ends_as(StopReason::ModelError(class));
         let unrenewed = Story::begin(away).fails(class).fails(class);
-        assert_eq!(unrenewed.asked().rung, 1, "{class}: no fresh credential to be had");
+        assert_eq!(unrenewed.asked().model_index, 1, "{class}: no fresh credential to be had");
         Story::begin(fallbacks(1)).fails(class).fails(class).ends_as(StopReason::ModelError(class));
     }
 }
@@ -193,10 +193,10 @@ fn an_account_failure_switches_only_to_a_model_at_another_endpoint() {
 fn a_persistent_rate_limit_switches_the_model() {
     let limited = ErrorClass::RateLimit;
     let story = Story::begin(fallbacks(1)).fails_and_waits(limited, 10).fails(limited);
-    assert_eq!((story.asked().rung, story.requests()), (1, 12));
+    assert_eq!((story.asked().model_index, story.requests()), (1, 12));
     let subscription = Limits { account: AccountKind::Subscription, ..fallbacks(1) };
     let story = Story::begin(subscription).fails(limited);
-    assert_eq!((story.asked().rung, story.requests()), (1, 2), "its limits last for hours");
+    assert_eq!((story.asked().model_index, story.requests()), (1, 2), "its limits last for hours");
     let story = Story::begin(fallbacks(1)).fails(ErrorClass::AuthError);
-    assert_eq!(story.asked().rung, 1, "what may not use one model may use another");
+    assert_eq!(story.asked().model_index, 1, "what may not use one model may use another");
 }

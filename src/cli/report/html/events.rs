@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::history::{
-    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, SetbackRecord, ToolRun,
+    AgentHistory, FailureRecord, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun,
     ToolRunState,
 };
 use crate::recovery::RecoveryPlan;
@@ -63,7 +63,7 @@ fn list(context: &SessionsContext, history: &SessionHistory, most: usize) -> Str
     let mut items = history.items.iter().skip(before).peekable();
     while let Some(item) = items.next() {
         // A failure and the wait after it are one entry: an outage has many of both.
-        let is_failure = matches!(item.event, HistoryEvent::Setback(_));
+        let is_failure = matches!(item.event, HistoryEvent::Failure(_));
         let wait = items
             .next_if(|next| is_failure && matches!(next.event, HistoryEvent::Wait(_)))
             .map(|next| &next.event);
@@ -81,8 +81,8 @@ fn event(
     let kind = match &item.event {
         HistoryEvent::Turn(_) => "turn",
         HistoryEvent::Message(message) if message.author == MessageAuthor::User => "prompt",
-        HistoryEvent::Setback(SetbackRecord { plan: RecoveryPlan::Stop(_), .. }) => "event bad",
-        HistoryEvent::Setback(_) => "event open",
+        HistoryEvent::Failure(FailureRecord { plan: RecoveryPlan::Stop(_), .. }) => "event bad",
+        HistoryEvent::Failure(_) => "event open",
         HistoryEvent::Recovery(record) if !record.saved => "event bad",
         HistoryEvent::Requirement { passed: false, .. } => "event bad",
         HistoryEvent::Recovery(_) | HistoryEvent::Requirement { passed: true, .. } => "event good",
@@ -106,9 +106,12 @@ fn event(
     }
     match &item.event {
         HistoryEvent::Turn(turn) => {
-            for said in turn.texts() {
-                let _ =
-                    write!(text, "<div class=\"answer\">{}</div>", answer::html(&beginning(said)));
+            for reply_text in turn.texts() {
+                let _ = write!(
+                    text,
+                    "<div class=\"answer\">{}</div>",
+                    answer::html(&beginning(reply_text))
+                );
             }
             if !turn.tools.is_empty() {
                 text.push_str("\n<ul class=\"tools\">\n");
@@ -123,7 +126,7 @@ fn event(
         }
         HistoryEvent::Message(_)
         | HistoryEvent::Process(_)
-        | HistoryEvent::Setback(_)
+        | HistoryEvent::Failure(_)
         | HistoryEvent::Wait(_)
         | HistoryEvent::Recovery(_)
         | HistoryEvent::ModelSwitch { .. }
@@ -138,11 +141,11 @@ fn event(
 }
 
 /// The beginning of a text.
-fn beginning(said: &str) -> Cow<'_, str> {
-    let said = said.trim();
-    match said.char_indices().nth(TEXT_CHARS) {
-        Some((end, _)) => format!("{} ...", &said[..end]).into(),
-        None => said.into(),
+fn beginning(reply_text: &str) -> Cow<'_, str> {
+    let reply_text = reply_text.trim();
+    match reply_text.char_indices().nth(TEXT_CHARS) {
+        Some((end, _)) => format!("{} ...", &reply_text[..end]).into(),
+        None => reply_text.into(),
     }
 }
 

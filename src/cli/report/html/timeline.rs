@@ -8,7 +8,7 @@ use crate::config::format_took;
 use crate::history::{SessionHistory, ToolRun};
 use crate::recovery::Money;
 use crate::report::{
-    BarContent, MarkContent, SessionTimeline, TimelineBar, TimelineLane, TimelineMark,
+    BarContent, MarkContent, SessionTimeline, TimelineBar, TimelineMark, TimelineRow,
 };
 use crate::transcript::summarize_call;
 
@@ -35,13 +35,13 @@ pub(super) fn section(history: &SessionHistory, timeline: &SessionTimeline) -> S
          <li><i class=\"failed\"></i>failed or lost</li>\n</ul>\n<div class=\"timeline\">\n",
     );
     drawing.marks(&mut text);
-    for lane in timeline.lanes.iter().take(AGENTS_MAX + 1) {
-        drawing.lane(lane, &mut text);
+    for row in timeline.rows.iter().take(AGENTS_MAX + 1) {
+        drawing.row(row, &mut text);
     }
     drawing.spend(&mut text);
     drawing.axis(&mut text);
     text.push_str("</div>\n");
-    let more = timeline.lanes.len().saturating_sub(AGENTS_MAX + 1);
+    let more = timeline.rows.len().saturating_sub(AGENTS_MAX + 1);
     if more > 0 {
         let _ = writeln!(text, "<p>{more} more sub-agents have no lane.</p>");
     }
@@ -59,24 +59,24 @@ impl TimelineDrawing<'_> {
         share(time.as_secs_f64(), self.timeline.length.as_secs_f64())
     }
 
-    fn lane(&self, lane: &TimelineLane, text: &mut String) {
-        let agent = lane.agent.and_then(|place| self.history.agents.get(place));
+    fn row(&self, row: &TimelineRow, text: &mut String) {
+        let agent = row.agent.and_then(|place| self.history.agents.get(place));
         let history = agent.map_or(self.history, |agent| &agent.history);
         let tools = Calls::of(history);
         if let Some(agent) = agent {
             // One lane for each sub-agent: turns, tools and waits together.
             let name = format!("{} {}", agent.meta.agent_id, agent.meta.description);
-            let kinds = [&lane.waits, &lane.turns, &lane.tools];
+            let kinds = [&row.waits, &row.turns, &row.tools];
             let bars: String = kinds.into_iter().map(|bars| self.bars(bars, &tools)).collect();
             let label = format!("sub-agent {name}");
             Self::track(&escaped(&name), &label, &bars, text);
             return;
         }
         for (name, bars) in [
-            ("Model", &lane.turns),
-            ("Tools", &lane.tools),
-            ("Waits", &lane.waits),
-            ("Recoveries", &lane.recoveries),
+            ("Model", &row.turns),
+            ("Tools", &row.tools),
+            ("Waits", &row.waits),
+            ("Recoveries", &row.recoveries),
         ] {
             if bars.is_empty() {
                 continue;
@@ -208,7 +208,7 @@ fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
             ("turn", format!("turn {number} · {cost}"))
         }
         BarContent::FailedRequest { class } => {
-            ("turn", format!("request failed: {}", phrases::setback(class)))
+            ("turn", format!("request failed: {}", phrases::failure(class)))
         }
         BarContent::Tool { turn, place, .. } => {
             let call = tools.0.get(&(*turn, *place)).map_or_else(String::new, |tool| {

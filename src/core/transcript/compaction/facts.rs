@@ -56,7 +56,7 @@ enum FileState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FailedCall {
     call: String,
-    said: String,
+    error: String,
 }
 
 impl WorkFacts {
@@ -74,24 +74,24 @@ impl WorkFacts {
 
     /// Adds the facts of `older`. To-dos that are rewritten in `kept` are dropped.
     pub(super) fn with_facts_of(mut self, older: &[Message], kept: &[Message]) -> Self {
-        for dealing in tool_exchanges(older) {
-            if dealing.is_error {
-                self.add_failure(&dealing);
-            } else if let Some(todos) = todos(&dealing) {
+        for exchange in tool_exchanges(older) {
+            if exchange.is_error {
+                self.add_failure(&exchange);
+            } else if let Some(todos) = todos(&exchange) {
                 self.open_todos = todos;
-            } else if let Some((path, state)) = file_of_call(&dealing) {
+            } else if let Some((path, state)) = file_of_call(&exchange) {
                 self.add_file(path, state);
             }
         }
-        if tool_exchanges(kept).any(|dealing| !dealing.is_error && todos(&dealing).is_some()) {
+        if tool_exchanges(kept).any(|exchange| !exchange.is_error && todos(&exchange).is_some()) {
             self.open_todos.clear();
         }
         self
     }
 
-    fn add_failure(&mut self, dealing: &ToolExchange<'_>) {
-        let said = excerpt(dealing.text().trim(), FAILURE_MAX);
-        self.last_failures.push(FailedCall { call: dealing.call_label(), said });
+    fn add_failure(&mut self, exchange: &ToolExchange<'_>) {
+        let error = excerpt(exchange.text().trim(), FAILURE_MAX);
+        self.last_failures.push(FailedCall { call: exchange.call_label(), error });
         let surplus = self.last_failures.len().saturating_sub(FAILURES_MAX);
         self.last_failures.drain(..surplus);
     }
@@ -131,11 +131,11 @@ impl WorkFacts {
     }
 }
 
-fn todos(dealing: &ToolExchange<'_>) -> Option<Vec<TodoFact>> {
-    if dealing.name != "TodoWrite" {
+fn todos(exchange: &ToolExchange<'_>) -> Option<Vec<TodoFact>> {
+    if exchange.name != "TodoWrite" {
         return None;
     }
-    let items = dealing.input.get("todos")?.as_array()?;
+    let items = exchange.input.get("todos")?.as_array()?;
     let field = |item: &Value, name| item.get(name).and_then(Value::as_str).map(str::to_owned);
     let todo = |item: &Value| {
         let content = excerpt(&field(item, "content")?, TODO_MAX);
@@ -145,15 +145,15 @@ fn todos(dealing: &ToolExchange<'_>) -> Option<Vec<TodoFact>> {
     Some(items.iter().filter_map(todo).collect())
 }
 
-fn file_of_call<'a>(dealing: &ToolExchange<'a>) -> Option<(&'a str, FileState)> {
-    let (argument, state) = match dealing.name {
+fn file_of_call<'a>(exchange: &ToolExchange<'a>) -> Option<(&'a str, FileState)> {
+    let (argument, state) = match exchange.name {
         "Read" => ("file_path", FileState::Read),
         "Write" => ("file_path", FileState::Written),
         "Edit" | "MultiEdit" => ("file_path", FileState::Edited),
         "NotebookEdit" => ("notebook_path", FileState::Edited),
         _ => return None,
     };
-    let path = dealing.input.get(argument)?.as_str()?;
+    let path = exchange.input.get(argument)?.as_str()?;
     (1..=PATH_MAX).contains(&path.len()).then_some((path, state))
 }
 
@@ -171,17 +171,17 @@ pub struct ReadFile {
 /// The files most recently read or changed before the cut that the kept part does not show: the
 /// latest first, at most [`RESTORED_FILES`].
 pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
-    let fine = |dealing: &ToolExchange<'_>| !dealing.is_error;
+    let fine = |exchange: &ToolExchange<'_>| !exchange.is_error;
     let shown = |path: &str| {
-        tool_exchanges(cut.kept(messages)).filter(fine).any(|dealing| {
+        tool_exchanges(cut.kept(messages)).filter(fine).any(|exchange| {
             // An edit shows only what it changed.
-            matches!(file_of_call(&dealing), Some((same, FileState::Read | FileState::Written)) if same == path)
+            matches!(file_of_call(&exchange), Some((same, FileState::Read | FileState::Written)) if same == path)
         })
     };
     let mut readings: Vec<ReadFile> = Vec::new();
     let older: Vec<ToolExchange<'_>> = tool_exchanges(cut.older(messages)).filter(fine).collect();
-    for dealing in older.iter().rev() {
-        let Some((path, state)) = file_of_call(dealing) else { continue };
+    for exchange in older.iter().rev() {
+        let Some((path, state)) = file_of_call(exchange) else { continue };
         if readings.len() == RESTORED_FILES {
             break;
         }
@@ -189,7 +189,7 @@ pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
             continue;
         }
         let line = |name| match state {
-            FileState::Read => dealing.input.get(name).and_then(Value::as_u64),
+            FileState::Read => exchange.input.get(name).and_then(Value::as_u64),
             FileState::Edited | FileState::Written => None,
         };
         let (offset, limit) = (line("offset"), line("limit"));

@@ -120,11 +120,11 @@ fn shorten_task(task: &mut [Block], cut: &CutPoint) {
 
 /// The user texts in messages that answer no call.
 fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
-    let said = rounds.iter().filter(|message| {
+    let user_messages = rounds.iter().filter(|message| {
         let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
         message.role == Role::User && !message.content.iter().any(answers)
     });
-    said.flat_map(|message| message.content.iter().filter_map(text_of)).map(str::to_owned)
+    user_messages.flat_map(|message| message.content.iter().filter_map(text_of)).map(str::to_owned)
 }
 
 /// The newest of `texts` that fit in `limit` bytes; a single text that is too long is truncated in

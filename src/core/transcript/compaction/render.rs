@@ -69,10 +69,11 @@ fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
     let mut rounds: Vec<Vec<RenderedPiece>> = Vec::new();
     for (at, message) in older.iter().enumerate().skip(1) {
         let before = &older[at - 1].content;
-        let said = message.content.iter().filter_map(|block| piece(message.role, block, before));
+        let new_pieces =
+            message.content.iter().filter_map(|block| piece(message.role, block, before));
         match rounds.last_mut() {
-            Some(round) if message.role == Role::User => round.extend(said),
-            Some(_) | None => rounds.push(said.collect()),
+            Some(round) if message.role == Role::User => round.extend(new_pieces),
+            Some(_) | None => rounds.push(new_pieces.collect()),
         }
     }
     (opening, rounds)

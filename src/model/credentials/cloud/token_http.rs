@@ -176,8 +176,8 @@ impl TokenHttp {
                 fault.stage = FailureStage::Unsent;
                 return Err(Box::new(fault));
             }
-            let said = quote(&body);
-            let message = format!("{place} refuses (HTTP {}{said}); {remedy}", status.as_u16());
+            let quoted = quote(&body);
+            let message = format!("{place} refuses (HTTP {}{quoted}); {remedy}", status.as_u16());
             Err(missing_credential("cloud_identity_refused", message))
         };
         timeout(limit, asking).await.unwrap_or_else(|_| {
@@ -230,11 +230,12 @@ fn quote(body: &[u8]) -> String {
         xml_text(&text, "Code"),
         xml_text(&text, "Message"),
     ];
-    let said: Vec<&str> = fields.into_iter().flatten().filter(|said| !said.is_empty()).collect();
-    let mut said = said.join(": ");
-    said.retain(|letter| !letter.is_control());
-    said.truncate(said.floor_char_boundary(QUOTE_MAX));
-    if said.is_empty() { said } else { format!(", {said}") }
+    let quoted: Vec<&str> =
+        fields.into_iter().flatten().filter(|quoted| !quoted.is_empty()).collect();
+    let mut quoted = quoted.join(": ");
+    quoted.retain(|letter| !letter.is_control());
+    quoted.truncate(quoted.floor_char_boundary(QUOTE_MAX));
+    if quoted.is_empty() { quoted } else { format!(", {quoted}") }
 }
 
 /// The text of the first XML element of this name.

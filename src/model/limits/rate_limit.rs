@@ -32,7 +32,7 @@ use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, fraction_of};
 /// Shared pacing state of one rate limit. The default is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SharedPace {
+pub struct SharedRateLimit {
     /// No request may be sent before then.
     pub blocked_until: u64,
     /// When the refusal (429) arrived that set the block.
@@ -53,7 +53,7 @@ pub struct SharedPace {
     /// How many requests were ever permitted.
     granted: u64,
     /// The latest permitted request whose answer reported the window.
-    told_by: u64,
+    reported_by: u64,
     /// Requests in flight: the id of the run, and when the request was permitted.
     under_way: Vec<(u64, u64)>,
     /// Answers since `since`: the basis for measuring the gap.
@@ -155,7 +155,7 @@ const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
 /// No stored time may lie further ahead than this.
 const FUTURE_MAX: u64 = 7 * 24 * 60 * MINUTE;
 
-impl SharedPace {
+impl SharedRateLimit {
     /// Asks whether `who` may send a request at `now`.
     pub fn claim(&mut self, now: u64, who: Requester) -> ClaimAnswer {
         self.drop_outdated(now);
@@ -181,7 +181,12 @@ impl SharedPace {
     }
 
     /// Records that the service accepted the request, with the window it reported.
-    pub fn record_success(&mut self, now: u64, grant: RequestPermit, told: Option<HeaderLimits>) {
+    pub fn record_success(
+        &mut self,
+        now: u64,
+        grant: RequestPermit,
+        reported: Option<HeaderLimits>,
+    ) {
         self.drop_outdated(now);
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
@@ -189,8 +194,8 @@ impl SharedPace {
         if grant.at > self.blocked_at {
             (self.unproven, self.probe, self.streak) = (false, None, 0);
         }
-        if let Some(told) = told {
-            self.update_window(now, grant, told);
+        if let Some(reported) = reported {
+            self.update_window(now, grant, reported);
         }
         if self.gap_us > 0 {
             // A window is used up in half its time: the runs keep their order, and none is refused.
@@ -199,12 +204,12 @@ impl SharedPace {
         }
     }
 
-    /// Records a 429. `wish` is the server's retry-after, in milliseconds.
-    pub fn record_refusal(&mut self, now: u64, grant: RequestPermit, wish: Option<u64>) {
+    /// Records a 429. `wait` is the server's retry-after, in milliseconds.
+    pub fn record_refusal(&mut self, now: u64, grant: RequestPermit, wait: Option<u64>) {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
-        let wish = wish.map(|wait| wait.min(FUTURE_MAX));
-        if let Some(wait) = wish {
+        let wait = wait.map(|wait| wait.min(FUTURE_MAX));
+        if let Some(wait) = wait {
             // It comes back after that time, and has waited already: it goes before the others.
             self.queue.truncate(TRACKED_MAX - 1);
             self.queue.insert(0, (grant.owner, now + wait + wait.min(40 * SECOND) / 4));
@@ -212,12 +217,12 @@ impl SharedPace {
         // Refusals of requests that were already in flight at the first refusal add no information.
         let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
         if known {
-            self.blocked_until = self.blocked_until.max(now + wish.unwrap_or(0));
+            self.blocked_until = self.blocked_until.max(now + wait.unwrap_or(0));
             return;
         }
         let ladder = (SECOND << self.streak.min(5)).min(32 * SECOND);
-        self.streak = if wish.is_some() { 0 } else { self.streak.saturating_add(1) };
-        let wait = wish.unwrap_or(ladder);
+        self.streak = if wait.is_some() { 0 } else { self.streak.saturating_add(1) };
+        let wait = wait.unwrap_or(ladder);
         if wait <= RATE_BLOCK_MAX {
             let seen = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
             let even = self.room.and_then(|room| even_gap(room.length, room.limit));
@@ -366,10 +371,10 @@ impl SharedPace {
     }
 
     /// Updates the window from the response headers.
-    fn update_window(&mut self, now: u64, grant: RequestPermit, told: HeaderLimits) {
+    fn update_window(&mut self, now: u64, grant: RequestPermit, reported: HeaderLimits) {
         let resets =
-            now.saturating_add(told.resets_in.saturating_add(CLOCK_TOLERANCE).min(FUTURE_MAX));
-        let mut left = self.remaining_after_in_flight(told.left);
+            now.saturating_add(reported.resets_in.saturating_add(CLOCK_TOLERANCE).min(FUTURE_MAX));
+        let mut left = self.remaining_after_in_flight(reported.left);
         // Reset times are reported in whole seconds.
         let same = self.room.filter(|room| room.resets.abs_diff(resets) <= 2 * SECOND);
         let later = self.room.filter(|room| room.resets > resets + 2 * SECOND);
@@ -377,14 +382,14 @@ impl SharedPace {
             // The answer arrived late and describes an earlier window.
             return;
         }
-        if grant.number >= self.told_by {
-            self.told_by = grant.number;
+        if grant.number >= self.reported_by {
+            self.reported_by = grant.number;
         } else if let Some(room) = same {
             // The report may predate answers that were already counted.
             left = left.min(room.left);
         }
         let length = same.map_or(0, |room| room.length).max(resets - now);
-        self.room = Some(RequestWindow { limit: told.limit, left, resets, length });
+        self.room = Some(RequestWindow { limit: reported.limit, left, resets, length });
     }
 
     /// Restarts the measurement every minute or two.
