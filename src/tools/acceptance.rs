@@ -15,9 +15,9 @@ use super::structured::{STRUCTURED_OUTPUT, StructuredAnswers};
 pub struct Acceptance {
     /// The structured answer that was requested.
     pub structured_output: Option<Value>,
-    /// How many answers were validated. `None` if no schema was given.
+    /// The number of answers that were validated. `None` if no schema was given.
     pub schema_attempts: Option<u32>,
-    /// `None` when no command must pass.
+    /// The result of the required command. `None` when no command must pass.
     pub requirement: Option<RequirementReport>,
 }
 

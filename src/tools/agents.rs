@@ -33,7 +33,7 @@ const GENERAL_PROMPT: &str = "You are a sub-agent of outlast: another agent gave
 pub struct AgentDefinition {
     /// The name that the model uses.
     pub name: String,
-    /// When to use it, for the model.
+    /// The tasks that it is meant for, in a text for the model.
     pub description: String,
     /// Its system prompt.
     pub prompt: String,
@@ -43,13 +43,13 @@ pub struct AgentDefinition {
     pub disallowed_tools: Vec<String>,
     /// A model's name or alias. `None`: the model of the parent.
     pub model: Option<String>,
-    /// How thorough its replies are to be. `None`: as those of the parent.
+    /// The effort level of its replies. `None`: that of the parent.
     pub effort: Option<Effort>,
     /// The maximum number of turns; a lower limit of the parent applies too.
     pub max_turns: Option<u32>,
-    /// What it may do without a rule. Never more than the parent.
+    /// The permission mode. Never more permissive than the parent's.
     pub permission_mode: Option<PermissionMode>,
-    /// Whether it works in the background unless the call says otherwise.
+    /// True if it works in the background unless the call says otherwise.
     pub background: bool,
     /// The only servers whose tools it has, besides the tools listed in `tools`; given as prefixes
     /// of tool names. `None`: those of the parent.
@@ -57,7 +57,7 @@ pub struct AgentDefinition {
 }
 
 impl AgentDefinition {
-    /// The one that is built in.
+    /// Returns the built-in general-purpose kind.
     pub fn general_purpose() -> Self {
         Self {
             name: GENERAL_PURPOSE.to_owned(),
@@ -71,7 +71,7 @@ impl AgentDefinition {
     }
 }
 
-/// What happens to the other sub-agents of a reply when one fails.
+/// The policy for the other sub-agents of a reply when one of them fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
@@ -98,7 +98,7 @@ pub struct AgentCall {
     pub on_failure: OnFailure,
 }
 
-/// What is wrong with the input of a call, for the model.
+/// An error in the input of a call, worded for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentCallError {
     #[error("InputValidationError: {AGENT}: {0}")]
@@ -117,7 +117,7 @@ impl AgentCall {
     /// Parses the input of a call.
     ///
     /// # Errors
-    /// What is wrong with it, for the model.
+    /// The input is not valid; the error says why, for the model.
     pub fn parse(input: &Value) -> Result<Self, AgentCallError> {
         let mut input = input.clone();
         if let Some(fields) = input.as_object_mut() {
@@ -173,7 +173,7 @@ fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
     }
 }
 
-/// Why a sub-agent cannot have any tools.
+/// The reason that a sub-agent cannot have any tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubagentToolsError {
     #[error("none of its tools exists here ({})", names.join(", "))]
@@ -219,13 +219,13 @@ impl Toolbox {
         self
     }
 
-    /// Whether sub-agents can be started.
+    /// True if sub-agents can be started.
     pub fn offers_agents(&self) -> bool {
         self.definitions.iter().any(|tool| tool.name == AGENT)
     }
 
-    /// Whether this is the tool that starts sub-agents. At the maximum nesting depth the tool is
-    /// not offered, and a call to it is refused with the reason.
+    /// True if this is the name of the tool that starts sub-agents. At the maximum nesting depth
+    /// the tool is not offered, and a call to it is refused with the reason.
     pub(super) fn is_agent_tool_name(&self, name: &str) -> bool {
         let too_deep = !self.is_root && self.settings.offered.names_agents();
         is_agent_tool(name) && (self.offers_agents() || too_deep)
@@ -252,7 +252,7 @@ impl Toolbox {
     /// Background work that it starts ends no later than this toolbox's own.
     ///
     /// # Errors
-    /// Why it cannot have any tools.
+    /// None of the requested tools exists, or the settings are invalid.
     pub fn derive_subagent_toolbox(&self, wanted: &AgentTools) -> Result<Self, SubagentToolsError> {
         let none_exists =
             |names: &[String]| SubagentToolsError::NoneExists { names: names.to_vec() };

@@ -18,7 +18,7 @@ use super::paths::ResolvedPath;
 use super::permission::Access;
 use super::read;
 
-/// How many names of a folder are shown.
+/// The maximum number of names listed for a folder.
 const NAMES_MAX: usize = 200;
 
 /// A range of lines in a file.
@@ -29,7 +29,7 @@ pub struct LineRange {
     pub last: u64,
 }
 
-/// Why a file is not shown.
+/// The reason that a file is not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAttached {
     /// The file does not exist.
@@ -42,7 +42,7 @@ impl Toolbox {
     /// Returns what Read would show of a file, or the names in a folder. Blocks.
     ///
     /// # Errors
-    /// Why the file is not shown.
+    /// The file does not exist, or reading it is not allowed or failed.
     pub fn attach(
         &self,
         path: &str,

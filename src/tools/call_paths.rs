@@ -54,7 +54,7 @@ impl ToolSet {
         })
     }
 
-    /// The file or folder that a call is about, where the literal folder of a pattern counts.
+    /// Resolves the file or folder that a call is about, including the literal folder of a pattern.
     pub(super) fn place(&self, request: &ToolRequest, cwd: &Path) -> Option<ResolvedPath> {
         let path = path(request)?;
         let folder = match request {
@@ -80,7 +80,7 @@ impl ToolSet {
         Some(self.places.resolve(folder, if is_absolute { cwd } else { &base.real }))
     }
 
-    /// The literal folder of the `glob` of a search, and what to match below it.
+    /// Splits the `glob` of a search into its literal folder and the pattern to match below it.
     fn glob_of<'a>(&self, grep: &'a GrepInput, cwd: &Path) -> (&'a str, Option<Cow<'a, str>>) {
         let Some(glob) = grep.glob.as_deref() else { return ("", None) };
         let folder = grep.path.as_deref().unwrap_or(".");

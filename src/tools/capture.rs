@@ -18,24 +18,25 @@ use super::head_and_tail::HeadAndTail;
 use super::output_redactor::{OutputRedactor, OutputStream, RedactedOutput};
 use super::text;
 
-/// How much of one command's output is kept on disk, in bytes.
+/// The maximum size of one command's output on disk, in bytes.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
 
-/// How much the outputs of a session may take on disk, in bytes.
+/// The maximum size of all outputs of a session on disk, in bytes.
 const SESSION_BYTES_MAX: u64 = 512 << 20;
 
 /// The folder for long outputs, and the space left in it.
 #[derive(Debug)]
 pub(super) struct OutputFolder {
     folder: PathBuf,
-    /// Commands write there too, and might put a link in its place. So it is opened once.
+    /// Opened only once: commands write there too, and might replace the folder by a symbolic link.
     held: OnceCell<Result<HeldFolder, FolderError>>,
     secrets: KnownSecrets,
     used: AtomicU64,
     files: AtomicU64,
 }
 
-/// Why the folder cannot be used. It is not tried again: a command may have made one by then.
+/// The error when the folder cannot be used. Opening is not retried: a command may have created one
+/// by then.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct FolderError(Arc<io::Error>);
@@ -47,7 +48,7 @@ impl From<io::Error> for FolderError {
 }
 
 impl OutputFolder {
-    /// Both saved and shown output have `secrets` redacted.
+    /// Creates an output folder. `secrets` are redacted from both saved and shown output.
     pub(super) fn new(folder: &Path, secrets: &KnownSecrets) -> Arc<Self> {
         Arc::new(Self {
             folder: folder.to_path_buf(),
@@ -58,7 +59,8 @@ impl OutputFolder {
         })
     }
 
-    /// Reserves up to `wanted` bytes, as many as are left. Returns how many.
+    /// Reserves up to `wanted` bytes of the session's disk space. Returns the number of reserved
+    /// bytes.
     fn reserve(&self, wanted: u64) -> u64 {
         let room = |used: u64| wanted.min(SESSION_BYTES_MAX.saturating_sub(used));
         let before = self
@@ -124,7 +126,7 @@ enum SpillFile {
         file: File,
         written: u64,
     },
-    /// The file is as full as it may be.
+    /// The file has reached its size limit, or that of the session.
     Full {
         path: PathBuf,
         file: File,
@@ -223,7 +225,8 @@ impl OutputCapture {
             let rest = self.sieve.finish(stream);
             self.save_chunk(stream, &rest).await;
         }
-        // What the model is not shown as it is can be looked at there.
+        // Output with NUL characters or binary data is not shown byte for byte, so it is saved in
+        // full.
         if let SpillFile::Short(all) = &mut self.spill
             && (all.contains(&0) || text::is_binary(all))
         {

@@ -10,10 +10,10 @@ use super::input_fields::{self, InputField};
 use super::outcome::Effect;
 use super::tool_search;
 
-/// The name for the model of the tool that starts sub-agents.
+/// The name of the tool that starts sub-agents, as the model sees it.
 pub const AGENT: &str = "Agent";
 
-/// Another name that programs and rules may use.
+/// An alias of [`AGENT`] that programs and rules may use.
 pub const TASK: &str = "Task";
 
 /// The name of the tool that searches the web by a request to the model's service.
@@ -22,7 +22,7 @@ pub const WEB_SEARCH: &str = "WebSearch";
 /// The name of the tool that finds deferred tools.
 pub const TOOL_SEARCH: &str = "ToolSearch";
 
-/// Whether a call of this name starts a sub-agent.
+/// True if a call with this name starts a sub-agent.
 pub fn is_agent_tool(name: &str) -> bool {
     name == AGENT || name == TASK
 }
@@ -57,7 +57,7 @@ pub(super) enum BuiltinTool {
 }
 
 impl BuiltinTool {
-    /// In the order of the tool definitions in a request.
+    /// All tools, in the order of the tool definitions in a request.
     pub(super) const ALL: [Self; 13] = [
         Self::Bash,
         Self::BashOutput,

@@ -1,21 +1,21 @@
-//! Repairs the input of a call by the schema of its tool, where the input has only one meaning: models
-//! behind some tool parsers give numbers, flags and lists as text. Pure.
+//! Repairs the input of a call by the schema of its tool, where the input has only one meaning:
+//! models behind some tool parsers give numbers, flags and lists as text. Pure.
 
 use serde_json::{Map, Number, Value};
 
-/// How many references and alternatives are followed from one schema to those that apply to the same
-/// value.
+/// The maximum number of references and combinations that are followed from one schema to those
+/// that apply to the same value.
 const INDIRECTIONS_MAX: usize = 8;
 
 /// The maximum depth to which a value is repaired, in JSON levels.
 const DEPTH_MAX: usize = 32;
 
-/// The whole numbers that a double represents exactly end here.
+/// 2^53: up to this magnitude, a double represents every whole number exactly.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Repairs an input: text that states a number, a flag, a list or an object where the schema takes
-/// that and no text; `null` for an optional field that takes none; a required field that is missing,
-/// but has a default. All else stays as it is.
+/// that and no text; `null` for an optional field that takes none; a required field that is
+/// missing, but has a default. Everything else is left unchanged.
 pub(super) fn coerce(input: &mut Value, schema: &Value) {
     coerce_value(input, schema, schema, DEPTH_MAX);
 }
@@ -36,7 +36,7 @@ fn coerce_value(value: &mut Value, schema: &Value, root: &Value, depth: usize) {
         *value = stated;
     }
     let mut accepting = alternatives.iter().filter(|alternative| alternative.accepts(value));
-    // Of several, any may be meant.
+    // With several matching types it is unclear which one is meant.
     let (Some(alternative), None) = (accepting.next(), accepting.next()) else { return };
     match value {
         Value::Number(number) if alternative.name == "integer" => {
@@ -77,7 +77,7 @@ fn coerce_fields(fields: &mut Map<String, Value>, schema: &Value, root: &Value, 
     }
 }
 
-/// Whether a schema may take `null`.
+/// True if a schema may take `null`.
 fn takes_null(schema: &Value, root: &Value) -> bool {
     let mut alternatives = Vec::new();
     collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut alternatives);
@@ -104,7 +104,7 @@ impl Alternative<'_> {
         }
     }
 
-    /// The value of this type that a text states.
+    /// Parses a text as a value of this type.
     fn parse(&self, text: &str) -> Option<Value> {
         let text = text.trim();
         match self.name {
@@ -117,8 +117,8 @@ impl Alternative<'_> {
     }
 }
 
-/// Collects the types that a schema takes, through references and combinations. None: it takes
-/// anything, or its types are unknown.
+/// Collects the types that a schema takes, through references and combinations. If there are none,
+/// it takes anything, or its types are unknown.
 fn collect_alternatives<'a>(
     schema: &'a Value,
     root: &'a Value,
@@ -144,7 +144,7 @@ fn collect_alternatives<'a>(
     }
 }
 
-/// A number in digits: neither `inf` nor one in another base.
+/// Parses a decimal number. Rejects `inf` and numbers in another base.
 fn parse_number(text: &str) -> Option<Value> {
     let is_number =
         text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
@@ -163,7 +163,7 @@ fn parse_number(text: &str) -> Option<Value> {
     Number::from_f64(number).filter(|_| is_exact).map(Value::Number)
 }
 
-/// The number without a fraction of zero. `None`: it has another fraction.
+/// Returns a whole number without a fraction of zero. `None` if it has another fraction.
 fn whole_number(number: &Number) -> Option<Number> {
     if !number.is_f64() {
         return Some(number.clone());

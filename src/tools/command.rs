@@ -18,23 +18,24 @@ use super::output_redactor::OutputStream;
 /// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a killed command may take to exit. Longer only if it hangs in the kernel.
+/// The maximum time for a killed command to exit. It takes longer only if it hangs in the kernel.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// How long output is still read when the command has exited but other processes hold its pipe.
+/// The time for which output is still read when the command has exited but other processes hold its
+/// pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
 const CHUNK: usize = 64 << 10;
 
-/// Why a command ended.
+/// The cause of a command's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Exited,
     TimedOut,
     Cancelled,
-    /// It was ended because it took so many bytes of memory.
+    /// It was terminated because it used this many bytes of memory.
     MemoryExceeded(u64),
-    /// It was killed, and the kernel killed processes for want of memory while it ran.
+    /// It was killed, and the kernel killed processes for lack of memory while it ran.
     KilledForMemory,
 }
 
@@ -43,10 +44,12 @@ pub(super) struct EndedCommand {
     /// `None` if the command could not be killed, or the status is not available.
     pub(super) status: Option<ExitStatus>,
     pub(super) cause: CommandEnd,
-    /// It left processes running, which were killed.
+    /// True if it left processes running, which were killed.
     pub(super) left_behind: bool,
 }
 
+/// The stages of a command, from its start to the end of its output.
+///
 /// ```text
 /// Running ── timeout, cancel ──► Terminating ── grace over ──► Killing ── grace over ──► given up
 ///    └──────────── leader exits ──────┴──────────────────────────┴──► Draining ──► done
@@ -59,8 +62,8 @@ enum CommandStage {
     Draining,
 }
 
-/// Whether a cancellation changes anything. A command that is being terminated is not terminated
-/// sooner, and what it printed before it was cancelled is still read.
+/// True if a cancellation changes anything. A command that is being terminated is not terminated
+/// sooner, and output printed before the cancellation is still read.
 fn can_cancel(stage: CommandStage, ended: &EndedCommand) -> bool {
     let is_terminating = matches!(stage, CommandStage::Terminating | CommandStage::Killing);
     !is_terminating && ended.cause != CommandEnd::Cancelled
@@ -133,12 +136,12 @@ pub(super) async fn wait_for_end(
     if let Some(taken) = running.memory_taken() {
         ended.cause = CommandEnd::MemoryExceeded(taken);
     } else if ended.cause == CommandEnd::Exited && was_killed(ended.status) {
-        // The kernel does not say whom it killed.
+        // The kernel counts its kills, but does not name the processes.
         let is_short = out_of_memory_kills() > kills_before;
         ended.cause = if is_short { CommandEnd::KilledForMemory } else { CommandEnd::Exited };
     }
     let held = out.is_some() || err.is_some();
-    // On a busy machine the time was over before what the command printed was read.
+    // On a busy machine the time may run out before the printed output was read.
     for (pipe, stream) in [(out, OutputStream::Out), (err, OutputStream::Err)] {
         if let Some(Ok(count)) = pipe.map(|pipe| pipe.try_read(&mut out_chunk)) {
             capture.push(stream, &out_chunk[..count]).await;
@@ -157,7 +160,7 @@ async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
     }
 }
 
-/// Whether SIGKILL ended the command, or the last program of a shell.
+/// True if SIGKILL ended the command, or the last program of a shell.
 fn was_killed(status: Option<ExitStatus>) -> bool {
     status.is_some_and(|status| exit_code(status) == 128 + Signal::SIGKILL as i32)
 }

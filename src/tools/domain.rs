@@ -11,13 +11,13 @@ pub(super) enum Domain {
     Subdomains(String),
 }
 
-/// A text that is no host.
+/// The error for a text that is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no host; write example.com, *.example.com or *, without a port")]
 pub struct InvalidHost(String);
 
 impl Domain {
-    /// Parses the text behind `domain:`.
+    /// Parses the text after `domain:`.
     ///
     /// # Errors
     /// The text is not a valid host.
@@ -30,7 +30,7 @@ impl Domain {
         named.ok_or_else(|| InvalidHost(text.to_owned()))
     }
 
-    /// Whether the rule covers `host`, which is in the form that [`host_of`] returns.
+    /// True if the rule covers `host`, which is in the form that [`host_of`] returns.
     pub(super) fn covers(&self, host: &str) -> bool {
         match self {
             Self::All => true,
@@ -48,7 +48,7 @@ pub(super) fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
 }
 
-/// A host in canonical form. `None`: it is no host.
+/// Returns a host in canonical form. `None` if the text is not a host.
 pub(super) fn canonical_host(host: &str) -> Option<String> {
     let is_v6 = host.matches(':').count() > 1 && !host.starts_with('[');
     let host = if is_v6 { format!("[{host}]") } else { host.to_owned() };
@@ -64,7 +64,7 @@ pub(super) fn canonical_host(host: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Whether a rule covers the host of an address.
+    /// True if a rule covers the host of an address.
     fn covers(rule: &str, address: &str) -> bool {
         let url = Url::parse(address).expect("an address");
         Domain::parse(rule).expect("a rule").covers(&host_of(&url))

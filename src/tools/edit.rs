@@ -21,19 +21,19 @@ use super::write::{self, record_written, replace_atomically};
 /// The largest file that is edited, in bytes.
 pub(super) const EDITED_BYTES_MAX: u64 = 50 << 20;
 
-/// How many lines are compared to find the closest match.
+/// The maximum number of lines that are compared to find the closest match.
 const HINT_LINES_MAX: usize = 5_000;
 
-/// How much of a line is compared and shown, in characters.
+/// The maximum part of a line that is compared and shown, in characters.
 const HINT_CHARACTERS: usize = 200;
 
-/// How many unchanged lines a result shows before and after the change.
+/// The number of unchanged lines that a result shows before and after the change.
 const CONTEXT_LINES: usize = 3;
 
-/// How many lines of the changed file a result shows.
+/// The maximum number of lines of the changed file that a result shows.
 const EXCERPT_LINES_MAX: usize = 40;
 
-/// Checks what does not depend on the file.
+/// Checks the input as far as that does not depend on the file.
 pub(super) fn check_input(input: &EditInput) -> Result<(), ToolError> {
     if input.old_string == input.new_string {
         Err("old_string and new_string are the same: nothing would change".into())
@@ -100,7 +100,7 @@ pub(super) fn run(
     Ok(change.outcome(input, place, &change.apply(&file.text)))
 }
 
-/// Makes a file of the new text: nothing is to be replaced. Blocks.
+/// Creates a file with the new text, because there is no old text to replace. Blocks.
 fn create(
     input: &EditInput,
     place: &ResolvedPath,
@@ -115,7 +115,7 @@ fn create(
             )
             .into());
         }
-        // There is nothing in it to be read first.
+        // An empty file needs no Read first.
         Ok(_) => record_written(place, known.0),
         Err(_) => {}
     }
@@ -235,7 +235,7 @@ fn occurrences(wanted: &str, file: &str) -> String {
     lines.join(", ")
 }
 
-/// Explains why nothing matched, as far as that can be guessed.
+/// Returns the message for a text that was not found, with the likely cause.
 fn not_found(wanted: &str, file: &str) -> String {
     if wanted.contains(char::REPLACEMENT_CHARACTER) {
         return "old_string was not found. U+FFFD stands for bytes that cannot be shown: choose \

@@ -1,7 +1,7 @@
-//! The encodings of text files: which one a file has, and conversion from and to it.
+//! Encodings of text files: detection, and conversion from and to UTF-8.
 //!
-//! A byte order mark decides. Else text that is valid UTF-8 is UTF-8, text with a NUL in every
-//! second byte is UTF-16, and what is left is guessed by its letters.
+//! A byte order mark takes precedence. Without one, valid UTF-8 is UTF-8, text with a NUL in every
+//! second byte is UTF-16, and the encoding of other text is guessed from its letters.
 
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, Chain, Cursor, Read, Seek, SeekFrom};
@@ -15,10 +15,10 @@ use super::text;
 /// The size of the sample from which an encoding is guessed, in bytes.
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// How far into a file its first character beyond ASCII is looked for, in bytes.
+/// The part of a file that is searched for its first non-ASCII character, in bytes.
 const ASCII_BYTES_MAX: usize = 16 << 20;
 
-/// How many control characters a text in a guessed encoding may have: one in so many bytes.
+/// The number of bytes for which a text in a guessed encoding may have one control character.
 const BYTES_PER_CONTROL: usize = 5_000;
 
 /// The encoding of the characters of a file.
@@ -57,7 +57,7 @@ pub(super) struct FileStart {
 }
 
 impl FileStart {
-    /// Looks at the beginning of a file, and further while that is ASCII.
+    /// Reads the beginning of a file, and continues while the file is ASCII.
     pub(super) fn read(file: &mut impl Read) -> io::Result<Self> {
         let mut head = Vec::new();
         file.take(SAMPLE_BYTES as u64).read_to_end(&mut head)?;
@@ -71,7 +71,7 @@ impl FileStart {
         Ok(start)
     }
 
-    /// The whole file as text. `rest` was read as far as this start says.
+    /// Decodes the whole file. `rest` is the file after the `consumed` bytes that were read.
     pub(super) fn text<R: Read + Seek>(
         self,
         mut rest: R,
@@ -91,10 +91,11 @@ impl FileStart {
     }
 }
 
-/// A file as UTF-8, without a byte order mark. What was damaged UTF-8 stays as it is.
+/// A reader of a file as UTF-8, without a byte order mark. Invalid UTF-8 is passed on unchanged.
 pub(super) type TextReader<R> = DecodeReaderBytes<Chain<Cursor<Vec<u8>>, R>, Vec<u8>>;
 
-/// A sample that begins with the first byte that is no ASCII, and how much was read to find it.
+/// Returns a sample that begins with the first non-ASCII byte, and the number of bytes read to find
+/// it.
 fn first_beyond_ascii(file: &mut impl Read) -> io::Result<(Vec<u8>, u64)> {
     let (mut sample, mut consumed) = (Vec::new(), 0);
     let mut chunk = vec![0; SAMPLE_BYTES];
@@ -116,7 +117,7 @@ fn first_beyond_ascii(file: &mut impl Read) -> io::Result<(Vec<u8>, u64)> {
     Ok((sample, consumed as u64))
 }
 
-/// The format of a text of which this is the beginning. `None`: it is no text.
+/// Detects the format of a text from its beginning. `None`: it is not text.
 pub(super) fn detect(start: &[u8]) -> Option<TextFormat> {
     if let Some((encoding, length)) = Encoding::for_bom(start) {
         let is_text = encoding == UTF_8 || is_utf_16(encoding, &start[length..], 10);
@@ -147,7 +148,7 @@ fn detect_text(sample: &[u8]) -> Option<TextFormat> {
     encoding.map(|encoding| TextFormat { encoding, has_bom: false }).or(damaged)
 }
 
-/// Whether there is more UTF-8 beyond ASCII than damage.
+/// True if there are non-ASCII characters, at least as many as invalid bytes.
 fn is_mostly_utf_8(sample: &[u8]) -> bool {
     let (mut valid, mut invalid) = (0, 0);
     for chunk in sample.utf8_chunks() {
@@ -165,8 +166,8 @@ fn guess(sample: &[u8]) -> Option<&'static Encoding> {
     guess.into_iter().chain([WINDOWS_1252]).find(|encoding| reads_as_text(encoding, sample))
 }
 
-/// Whether these are the units of a text, at most so many percent of them damaged or controls.
-/// Where none may be, most must be ASCII.
+/// True if these bytes are UTF-16 text with at most `bad_percent` percent of damaged and control
+/// characters. If none are allowed, more than half of the characters must be ASCII.
 fn is_utf_16(encoding: &'static Encoding, bytes: &[u8], bad_percent: usize) -> bool {
     let units = utf_16_units(encoding, bytes);
     let (mut all, mut bad, mut ascii) = (0, 0, 0);
@@ -194,7 +195,8 @@ fn utf_16_units(encoding: &'static Encoding, bytes: &[u8]) -> impl Iterator<Item
     })
 }
 
-/// Whether a sample makes sense in this encoding: nothing is damaged, and what is much is letters.
+/// True if a sample is plausible in this encoding: it has no errors, and mostly letters beyond
+/// ASCII.
 fn reads_as_text(encoding: &'static Encoding, sample: &[u8]) -> bool {
     let mut decoder = encoding.new_decoder_without_bom_handling();
     let room = decoder.max_utf8_buffer_length_without_replacement(sample.len());
@@ -211,7 +213,7 @@ fn reads_as_text(encoding: &'static Encoding, sample: &[u8]) -> bool {
     result == DecoderResult::InputEmpty && unreadable == 0 && mostly_letters
 }
 
-/// The text of these bytes, with damaged characters replaced.
+/// Decodes bytes, with damaged characters replaced by U+FFFD.
 pub(super) fn decode(format: TextFormat, bytes: &[u8]) -> String {
     if format.is_utf_8() {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -219,7 +221,7 @@ pub(super) fn decode(format: TextFormat, bytes: &[u8]) -> String {
     format.encoding.decode_without_bom_handling(bytes).0.into_owned()
 }
 
-/// A character that an encoding does not have.
+/// The error for a character that an encoding does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} has no {letter:?} (U+{:04X})", encoding.name(), u32::from(*letter))]
 pub(super) struct NoSuchCharacter {
@@ -227,7 +229,7 @@ pub(super) struct NoSuchCharacter {
     letter: char,
 }
 
-/// The bytes of a text.
+/// Encodes a text.
 ///
 /// # Errors
 /// The encoding does not have one of its characters.
@@ -235,7 +237,7 @@ pub(super) fn encode(encoding: &'static Encoding, text: &str) -> Result<Vec<u8>,
     if encoding == UTF_8 {
         return Ok(text.as_bytes().to_vec());
     }
-    // The encoder of the library writes UTF-8 in their place.
+    // For UTF-16, the encoder of the library writes UTF-8 instead.
     if encoding == UTF_16LE {
         return Ok(text.encode_utf16().flat_map(u16::to_le_bytes).collect());
     }

@@ -10,13 +10,13 @@ use crate::types::ChildEnvironment;
 
 use super::credentials::{CredentialSet, owner_of};
 
-/// The environment for commands, and what was left out.
+/// The environment of commands, and the variables that were left out.
 #[derive(Debug)]
 pub(super) struct CommandEnv {
     pub(super) variables: Vec<(OsString, OsString)>,
     /// Names that were dropped because they are, or look like, secrets.
     pub(super) dropped: Vec<String>,
-    /// Variables that were dropped and are no credentials of the model: a rule for their program
+    /// Variables that were withheld and are not credentials of the model: a rule for their program
     /// passes them.
     withheld: Vec<(OsString, OsString)>,
     /// Variables that the user's hooks have exported since.
@@ -48,17 +48,18 @@ const UNATTENDED: &[(&str, &str)] = &[
 const ESSENTIAL: &[&str] =
     &["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "CI", "PWD"];
 
-/// Shorter values are not treated as secret by name alone: they are too common, and some are words.
+/// The minimum length of a recognizable secret, in bytes: shorter values are common, or words.
 const SECRET_BYTES_MIN: usize = 12;
 
-/// Shorter credentials of the model are not looked for inside other variables.
+/// The minimum length of a credential of the model that is looked for in other variables, in bytes.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 
 /// Variables that systemd sets for the main process of a service only.
 const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// Variables that name one repository to git: outlast may run in a hook of it, and its commands work in
-/// others, too. All that `git rev-parse --local-env-vars` prints, but settings that a user gives.
+/// Variables that bind git to one repository: outlast may run in a hook of it, and its commands
+/// work in others, too. They are the output of `git rev-parse --local-env-vars` without user
+/// settings.
 const GIT_REPOSITORY: [&str; 15] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -77,8 +78,9 @@ const GIT_REPOSITORY: [&str; 15] = [
     "GIT_WORK_TREE",
 ];
 
-/// Variables that change what the words of a command mean to a shell or to a program that needs no rule:
-/// `cd` leads elsewhere, patterns match other files, options are set, another program runs first.
+/// Variables that change what the words of a command mean to a shell or to a program that needs no
+/// rule: `cd` leads elsewhere, patterns match other files, options are set, another program runs
+/// first.
 const COMMAND_MEANING: [&str; 16] = [
     "BASHOPTS",
     "BASH_COMPAT",
@@ -101,7 +103,7 @@ const COMMAND_MEANING: [&str; 16] = [
 /// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
-/// Which variables are passed on.
+/// The rules that decide which variables are passed on.
 struct EnvRules<'a> {
     policy: ChildEnvironment,
     pass: &'a [String],
@@ -111,7 +113,7 @@ struct EnvRules<'a> {
     credential_values: Vec<&'a OsStr>,
     /// Values of other secrets, which only a variable that is passed by name may contain.
     secret_values: Vec<&'a OsStr>,
-    /// Whether git's settings hold a secret.
+    /// True if git's settings hold a secret; then none of them is passed on.
     drops_git_settings: bool,
 }
 
@@ -120,7 +122,7 @@ impl EnvRules<'_> {
         is_credential(name, value) || self.credentials.iter().any(|known| known == name)
     }
 
-    /// Whether the variable is or contains a credential of the model.
+    /// True if the variable is or contains a credential of the model.
     fn is_of_model(&self, name: &str, value: &OsStr) -> bool {
         self.is_credential(name, value) || contains_credential(value, &self.credential_values)
     }
@@ -129,7 +131,7 @@ impl EnvRules<'_> {
         self.pass.iter().any(|passed| passed == name)
     }
 
-    /// Whether the variable is, contains or looks like a secret that the policy removes.
+    /// True if the variable is, contains or looks like a secret that the policy removes.
     fn drops(&self, name: &str, value: &OsStr) -> bool {
         if self.is_of_model(name, value) {
             return true;
@@ -232,8 +234,8 @@ impl CommandEnv {
         kept.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// All variables of a command that gets these credentials. For a repeated name the later value
-    /// wins.
+    /// Returns all variables of a command that is granted these credentials. Of several values for
+    /// a name, the last one takes effect.
     pub(super) fn for_command(&self, granted: &[&CredentialSet]) -> Vec<(OsString, OsString)> {
         let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
         let is_granted = |(name, _): &&(OsString, OsString)| {
@@ -271,7 +273,7 @@ impl CommandEnv {
     }
 }
 
-/// Whether a variable concerns outlast itself, one repository, or how shells read.
+/// True if a variable concerns this process, one git repository, or the meaning of commands.
 fn is_of_run(name: &str) -> bool {
     name.starts_with("OTEL_")
         || OF_SERVICE.contains(&name)
@@ -283,7 +285,7 @@ pub(super) fn is_essential(name: &str) -> bool {
     ESSENTIAL.contains(&name) || name.starts_with("LC_")
 }
 
-/// Whether this is a credential for the model's service.
+/// True if this is a credential for the model's service.
 pub(super) fn is_credential(name: &str, value: &OsStr) -> bool {
     let service = ["ANTHROPIC_", "CLAUDE_CODE_", "OUTLAST_", "AWS_BEARER_TOKEN"]
         .iter()
@@ -303,7 +305,7 @@ fn contains_credential(value: &OsStr, credentials: &[&OsStr]) -> bool {
     })
 }
 
-/// Whether a value is distinguishable from words, numbers, paths and addresses.
+/// True if a value is distinguishable from words, numbers, paths and addresses.
 pub(super) fn is_telling(value: &OsStr) -> bool {
     let text = value.to_string_lossy();
     let text = text.trim();
@@ -320,10 +322,10 @@ fn is_git_setting(name: &str) -> bool {
     GIT_SETTINGS.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Names of secrets that contain no telling word.
+/// Names of secrets that have none of the parts and words below.
 const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL"];
 
-/// A name with one of these is a secret's.
+/// Parts of a name that mark a secret.
 const SECRET_PARTS: [&str; 10] = [
     "SECRET",
     "PASSWORD",
@@ -337,8 +339,8 @@ const SECRET_PARTS: [&str; 10] = [
     "CONNECTIONSTR",
 ];
 
-/// A word of a name that ends in one of these tells a secret: APIKEY, AUTHTOKEN. False positives
-/// such as BYPASS are accepted.
+/// Endings of any word of a name that mark a secret: APIKEY, AUTHTOKEN. False positives such as
+/// BYPASS are accepted.
 const SECRET_ENDINGS: [&str; 14] = [
     "KEY",
     "KEYS",
@@ -356,8 +358,8 @@ const SECRET_ENDINGS: [&str; 14] = [
     "MNEMONIC",
 ];
 
-/// Whole words at the end of a name that tell a secret. `PWD` and `OLDPWD` are folders, and
-/// `SSH_AUTH_SOCK`, `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets.
+/// Last words of a name that mark a secret. `PWD` and `OLDPWD` are folders, and `SSH_AUTH_SOCK`,
+/// `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets.
 const SECRET_LAST_WORDS: [&str; 4] = ["PWD", "AUTH", "SAS", "PSK"];
 
 pub(super) fn looks_secret(name: &str, value: &OsStr) -> bool {
@@ -381,7 +383,7 @@ pub(super) fn looks_secret(name: &str, value: &OsStr) -> bool {
         || name.split('_').any(is_secret_word)
 }
 
-/// Whether a value switches something, as in `REQUIRE_AUTH=true`.
+/// True if a value is a switch, as in `REQUIRE_AUTH=true`.
 fn is_switch(value: &str) -> bool {
     ["true", "false", "yes", "no", "on", "off", "0", "1", ""].contains(&value)
 }

@@ -1,4 +1,4 @@
-//! External tools, such as those of MCP servers, and what becomes of their results.
+//! External tools, such as those of MCP servers, and the conversion of their results.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,14 +20,15 @@ pub trait ExternalTools: Send + Sync {
     /// The current tool definitions, in a fixed order.
     fn definitions(&self) -> Vec<ToolDefinition>;
 
-    /// Whether this source has a tool of this name.
+    /// True if this source has a tool of this name.
     fn has_tool(&self, name: &str) -> bool;
 
-    /// The schema of a tool's input, by which it is repaired. Only the implementation judges it: it
-    /// may accept more than its schema says.
+    /// The schema of a tool's input, by which the input is repaired but not validated: the
+    /// implementation may accept more than its schema says.
     fn input_schema(&self, name: &str) -> Option<Value>;
 
-    /// Why a tool that seems to belong to this source is unavailable, in a text for the model.
+    /// The reason that a tool that seems to belong to this source is unavailable, in a text for the
+    /// model.
     fn unavailable_reason(&self, name: &str) -> Option<String>;
 
     /// The permission that a call needs.
@@ -49,7 +50,7 @@ pub enum Permission {
     /// An allow rule that matches this name.
     Needed {
         name: String,
-        /// A source that the user trusts declares the tool read-only.
+        /// True if a source that the user trusts declares the tool read-only.
         reads_only: bool,
     },
 }
@@ -102,7 +103,7 @@ pub(super) async fn into_outcome_within(
     ToolOutcome { content, is_error, detail, denied: None }
 }
 
-/// Saves content that cannot be shown to a file, and says where.
+/// Saves content that cannot be shown to a file, and returns a text with its path.
 async fn save_to_file(what: &str, bytes: &[u8], scratch: &Arc<OutputFolder>) -> Block {
     Block::text(match scratch.keep("file", bytes).await {
         Ok(path) => format!("[{what}, {} bytes, is in {}]", bytes.len(), path.display()),

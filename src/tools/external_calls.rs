@@ -1,4 +1,5 @@
-//! How external tools join the built-in ones: definitions, validation, permission, execution.
+//! Integration of external tools with the built-in ones: definitions, validation, permission,
+//! execution.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl Toolbox {
         self.foreign.as_ref().filter(|_| may_be_unavailable)?.unavailable_reason(name)
     }
 
-    /// Whether an external tool may be offered: a sub-agent may be limited to some, by tool or by
+    /// True if an external tool may be offered: a sub-agent may be limited to some, by tool or by
     /// server.
     fn may_offer_external(&self, name: &str) -> bool {
         self.only_foreign.iter().all(|only| {
@@ -59,7 +60,7 @@ impl Toolbox {
         })
     }
 
-    /// Whether any tools may be offered whose names begin with `prefix`.
+    /// True if tools whose names begin with `prefix` may be offered.
     pub fn may_use_server(&self, prefix: &str) -> bool {
         let name = prefix.trim_end_matches('_');
         self.foreign.is_some()
@@ -86,7 +87,7 @@ impl Toolbox {
         }
     }
 
-    /// Runs an admitted call of an external tool, under the current rules.
+    /// Runs an admitted call of an external tool.
     pub(super) async fn run_external(
         &self,
         foreign: Arc<dyn ExternalTools>,

@@ -1,4 +1,4 @@
-//! Keeps what files held before the file tools changed them, so that a host can restore it.
+//! Keeps the contents of files before the file tools change them, so that a host can restore them.
 //!
 //! The folder holds `index.jsonl`, a line for the first change of each file by each prompt, and the
 //! former contents in numbered files.
@@ -19,7 +19,7 @@ use super::file_names;
 use super::paths::{OPEN_FOLDER_FLAGS, open_real, resolve};
 use super::write::replace_atomically;
 
-/// The largest file whose lines are counted.
+/// The largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 10 << 20;
 
 /// The files that one prompt changes. Clones share them: the run and its sub-agents.
@@ -40,16 +40,16 @@ struct FileChange {
     content: Option<String>,
 }
 
-/// What was restored, or would be.
+/// The files that were restored, or would be in a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoredFiles {
     pub files: Vec<PathBuf>,
-    /// Lines added and removed, the lines that all share at both ends apart.
+    /// The number of added lines; like `deletions`, without the common lines at both ends.
     pub insertions: usize,
     pub deletions: usize,
 }
 
-/// Why files were not restored.
+/// The reason that files were not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("no files are kept for the user message {0:?}")]
@@ -62,24 +62,24 @@ pub enum RestoreError {
     Unwritable { path: PathBuf, cause: io::Error },
 }
 
-/// Whether files are restored.
+/// The mode of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreMode {
-    /// Only what would change is reported.
+    /// The changes are only reported.
     DryRun,
     Restore,
 }
 
 impl FileHistory {
-    /// The files that the prompt with this id changes, kept in this folder.
+    /// Creates the history of the prompt with this id, kept in this folder.
     pub fn new(folder: PathBuf, prompt: String) -> Self {
         Self { folder, prompt, kept: Arc::default() }
     }
 
-    /// Keeps what a file holds, before its first change by this prompt. Blocks.
+    /// Keeps the content of a file before its first change by this prompt. Blocks.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The content cannot be kept.
     pub(super) fn keep(&self, real: &Path) -> io::Result<()> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.contains(real) {
@@ -151,14 +151,14 @@ fn index(folder: &Path) -> PathBuf {
     folder.join("index.jsonl")
 }
 
-/// Options for files of this user alone.
+/// Options to open files that only their owner can access.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600);
     options
 }
 
-/// The changes, oldest first. A line that was cut off is left out.
+/// Reads the changes, oldest first. Incomplete lines are left out.
 fn read_index(folder: &Path) -> io::Result<Vec<FileChange>> {
     match fs::read_to_string(index(folder)) {
         Ok(text) => Ok(text.lines().filter_map(read_change).collect()),
@@ -214,7 +214,8 @@ fn read_all(mut file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Removes a file, in the folder that its path means now, even if a link replaces that meanwhile.
+/// Removes a file from the folder that its path means now, even if a link replaces the folder
+/// meanwhile.
 fn remove(path: &Path) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
     let held = open_real(folder, OPEN_FOLDER_FLAGS)?;
@@ -223,7 +224,7 @@ fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(folder.join(path.file_name().unwrap_or_default()))
 }
 
-/// How many lines a change adds and removes, the common lines at both ends apart.
+/// Counts the lines that a change adds and removes, without the common lines at both ends.
 fn count_lines(from: Option<&[u8]>, to: Option<&[u8]>) -> (usize, usize) {
     let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
     let is_large = |bytes: &[u8]| u64::try_from(bytes.len()).is_ok_and(|it| it > COUNTED_BYTES_MAX);

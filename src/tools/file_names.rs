@@ -1,4 +1,4 @@
-//! Names of files that are not UTF-8, written as text: each byte that is none as `\xE9`.
+//! Text form of file names that are not UTF-8: each invalid byte is written like `\xE9`.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The maximum number of names in a folder that are compared.
 const NAMES_MAX: usize = 100_000;
 
-/// A path as text, from which [`find`] finds the file again.
+/// Formats a path as text, from which [`find`] finds the file again.
 pub(super) fn shown(path: &Path) -> String {
     let mut shown = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -22,9 +22,9 @@ pub(super) fn shown(path: &Path) -> String {
     shown
 }
 
-/// The file that a path is about whose names may be written as [`shown`] writes them, or with
-/// U+FFFD for what is not UTF-8, as output of commands is shown. A name that exists as it is
-/// written is itself, and so is one that could be several.
+/// Returns the file that a path means. Its names may be written as [`shown`] writes them, or with
+/// U+FFFD for invalid UTF-8, as in the output of commands. A name that exists as written, or that
+/// fits several files, is taken literally.
 pub(super) fn find(path: &Path) -> PathBuf {
     let is_replaced = |text: &str| text.contains('\u{fffd}') || text.contains("\\x");
     if !path.to_str().is_some_and(is_replaced) {
@@ -43,7 +43,7 @@ pub(super) fn find(path: &Path) -> PathBuf {
     found
 }
 
-/// The only name in a folder that is not UTF-8 and is written so.
+/// Finds the only name in a folder that is not UTF-8 and has this text form.
 fn find_name(folder: &Path, text: &str) -> Option<PathBuf> {
     let names = fs::read_dir(folder).ok()?.take(NAMES_MAX).flatten().map(|entry| entry.file_name());
     let is_meant = |name: &OsStr| {
@@ -70,13 +70,13 @@ mod tests {
         assert!(text.ends_with("/r\\xE9sum\\xE9/\\xFF.txt"), "{text}");
         assert_eq!(find(Path::new(&text)), file);
         assert_eq!(find(Path::new(file.to_string_lossy().as_ref())), file);
-        // What could be several is none of them, unless it is told apart.
+        // An ambiguous name is taken literally; the escaped form is unique.
         let twin = odd.join(OsStr::from_bytes(b"\xfe.txt"));
         fs::write(&twin, "").unwrap();
         let unclear = PathBuf::from(file.to_string_lossy().as_ref());
         assert_eq!(find(&unclear).file_name(), unclear.file_name());
         assert_eq!(find(Path::new(&shown(&twin))), twin);
-        // A name that is there as it is written is that one.
+        // A name that exists as it is written is taken literally.
         let literal = odd.join(Path::new("\\xFF.txt"));
         fs::write(&literal, "").unwrap();
         assert_eq!(find(&literal), literal);

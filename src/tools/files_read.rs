@@ -35,7 +35,7 @@ impl FilesRead {
     /// Checks that the model has read the current content of the file.
     ///
     /// # Errors
-    /// What the model must do first.
+    /// The file was not read, or has changed since; the error says what the model must do first.
     pub(super) fn check(&self, real: &Path, metadata: &Metadata) -> Result<(), ToolError> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         match files.get(real) {

@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt;
 use super::capture::OutputFolder;
 use super::paths::{PATH_BYTES_MAX, resolve};
 
-/// How long checking the folder may take. Longer only if its disk hangs.
+/// The maximum time to check the folder. Only a hanging disk takes longer.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file to which a shell writes its final folder.

@@ -18,7 +18,7 @@ use super::walk::{SearchBounds, SearchScope, explain_nothing_found, files};
 
 const FILES_MAX: usize = 100;
 
-/// A pattern for the paths below a folder, in all its readings.
+/// A pattern for the paths below a folder, in all its interpretations.
 pub(super) struct PathMatcher {
     globs: Vec<GlobMatcher>,
     /// The pattern as the name of one file.
@@ -34,7 +34,7 @@ impl PathMatcher {
 /// Compiles a pattern. Without a slash it matches names in any folder.
 ///
 /// # Errors
-/// Why the pattern is not valid, for the model.
+/// The pattern is not valid; the error says why, for the model.
 pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
     let (folder, rest) = split_folder(&input.pattern);
     if input.pattern.trim().is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
 /// Runs the search. Blocks.
 ///
 /// # Errors
-/// The search is over before it has a result.
+/// The search was cancelled, or its folder does not exist.
 pub(super) fn run(
     matcher: &PathMatcher,
     scope: &SearchScope,
@@ -90,7 +90,7 @@ pub(super) fn run(
     }
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
-    // A file that is named is found even where ignore files apply.
+    // A file that the pattern names literally is found even if ignore files exclude it.
     let literal = file_names::find(&root.join(&matcher.literal));
     let named = Some(literal).filter(|path| path.is_file() && !(scope.hides)(path));
     let walked = files(scope, bounds.clone())

@@ -1,14 +1,14 @@
-//! Limits for glob patterns. The parsers behind globs recurse once for each nested brace, so a pattern
-//! of a stranger is measured before any of them sees it.
+//! Limits for glob patterns. The parsers behind globs recurse once for each nested brace, so an
+//! untrusted pattern is measured before it is parsed.
 
 /// The longest pattern, in bytes.
 const GLOB_BYTES_MAX: usize = 4096;
 
-/// How many braces a pattern may open. All are counted, also escaped ones and those that are closed
-/// again: that bounds the nesting whatever the dialect of the parser.
+/// The maximum number of braces that a pattern may open. All are counted, also escaped ones and
+/// those that are closed again: that bounds the nesting in every dialect of globs.
 const GLOB_BRACES_MAX: usize = 32;
 
-/// Why a pattern is not handed to a parser.
+/// The limit that a pattern exceeds; the pattern is then not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OversizedGlob {
     #[error("the pattern is longer than {GLOB_BYTES_MAX} bytes; write a shorter one")]
@@ -20,7 +20,7 @@ pub enum OversizedGlob {
     Braces,
 }
 
-/// Measures a pattern.
+/// Checks a pattern against the limits.
 ///
 /// # Errors
 /// It exceeds a limit.
@@ -28,7 +28,7 @@ pub fn check_glob(pattern: &str) -> Result<(), OversizedGlob> {
     measure(pattern.as_bytes())
 }
 
-/// Whether every line of an ignore file is within the limits.
+/// True if every line of an ignore file is within the limits.
 pub(super) fn has_bounded_lines(ignore_file: &[u8]) -> bool {
     ignore_file.split(|byte| *byte == b'\n').all(|line| measure(line).is_ok())
 }

@@ -1,4 +1,4 @@
-//! The ways in which a pattern for file names can be meant. Pure.
+//! Interpretations of a glob pattern: a list, a folder, or literal brackets. Pure.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,9 @@ pub(super) fn split_folder(pattern: &str) -> (&str, &str) {
     }
 }
 
-/// The patterns of a list such as `*.ts,*.tsx`, and the whole, which could be one name. Commas in
-/// braces are no list; nor are blanks, unless each part has a wildcard.
+/// Returns the pattern itself, which could be one name, and the parts of a list such as
+/// `*.ts,*.tsx`. Commas in braces do not separate parts; nor do blanks, unless each part has a
+/// wildcard.
 pub(super) fn alternatives(pattern: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let mut is_outside = |letter: char| {
@@ -46,11 +47,11 @@ pub(super) fn alternatives(pattern: &str) -> Vec<&str> {
     vec![pattern]
 }
 
-/// The pattern itself, and the same with brackets and braces as plain letters: a folder may be
-/// called `[slug]`.
+/// Returns the pattern itself, and variants with brackets and braces as literal characters: a
+/// folder may be called `[slug]`.
 pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
     let mut readings = vec![Cow::Borrowed(pattern)];
-    // A backslash says which of them are plain.
+    // With a backslash, the pattern itself marks the literal ones.
     if pattern.contains('\\') {
         return readings;
     }

@@ -21,19 +21,19 @@ const ENTRIES_DEFAULT: usize = 250;
 /// The longest line, or in multi-line mode file, that is searched, in bytes.
 const HEAP_MAX: usize = 32 << 20;
 
-/// The maximum length of the searched part of a file that is no text, in bytes.
+/// The maximum length of the searched part of a binary file, in bytes.
 pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
 
-/// How much memory a compiled pattern may take, and its search again, in bytes. The defaults let
+/// The maximum memory of a compiled pattern, and again of its search, in bytes. The defaults let
 /// one pattern take a gigabyte.
 const PATTERN_BYTES_MAX: usize = 32 << 20;
 
 /// Compiles the regular expression.
 ///
 /// # Errors
-/// Why it is not valid, for the model.
+/// The pattern is not valid; the error says why, for the model.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
     let mut builder = line_regex();
     builder.case_insensitive(input.ignore_case);
@@ -77,7 +77,7 @@ fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, S
 /// Runs the search. Blocks.
 ///
 /// # Errors
-/// The search is over before it has a result.
+/// The search was cancelled, or its file or folder does not exist.
 pub(super) fn run(
     input: &GrepInput,
     matcher: &RegexMatcher,
@@ -127,13 +127,13 @@ pub(super) fn run(
     Ok(found.outcome(bounds, Some(notes.join("\n")).filter(|notes| !notes.is_empty())))
 }
 
-/// The engines of one search.
+/// The search engines of one call.
 struct FileSearch<'a> {
     matcher: &'a RegexMatcher,
     bounds: &'a SearchBounds,
     text: Searcher,
     binary: Searcher,
-    /// Whether the pattern is about carriage returns, so that those at line ends count.
+    /// True if the pattern contains carriage returns, so that those at line ends count.
     keeps_returns: bool,
 }
 
@@ -166,7 +166,7 @@ impl<'a> FileSearch<'a> {
         }
     }
 
-    /// Searches a file. `is_single`: the call names it.
+    /// Searches a file. `is_single` is true if the call names it.
     fn file(
         &mut self,
         path: &Path,

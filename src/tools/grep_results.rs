@@ -1,4 +1,4 @@
-//! What a search with Grep has found, as the model is shown it.
+//! Results of a Grep search, as the model is shown them.
 
 use std::io;
 
@@ -16,18 +16,18 @@ use super::walk::SearchBounds;
 /// The maximum length of a line that is shown, in characters.
 const LINE_CHARACTERS_MAX: usize = 500;
 
-/// How much of it before the match, in characters.
+/// The maximum length of the text before the match in a shortened line, in characters.
 const BEFORE_CHARACTERS: usize = 100;
 
 /// The maximum number of binary files with a match that are named.
 const BINARIES_NAMED: usize = 5;
 
-/// The form in which a file that is no text is reported.
+/// The form in which a binary file is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BinaryFile {
     /// In a note, by its name alone.
     Named,
-    /// Like a text, as the call names it.
+    /// Like a text file, because the call names it.
     Shown,
 }
 
@@ -41,19 +41,19 @@ pub(super) struct SearchResults {
     /// The number of characters that may still be shown.
     room: usize,
     entries: usize,
-    /// More was found than may be shown.
+    /// True if more was found than may be shown.
     pub(super) more: bool,
     pub(super) searched: usize,
-    /// Files that could not be opened, or whose lines are too long to be searched.
+    /// The number of files that could not be opened, or whose lines are too long to be searched.
     pub(super) skipped: usize,
-    /// Binary files that are longer than what was searched of them.
+    /// The number of binary files that are longer than their searched part.
     pub(super) cut_binaries: usize,
-    /// Binary files with a match, and whether their lines are shown.
+    /// Binary files with a match, and the form in which each is reported.
     binaries: Vec<(String, BinaryFile)>,
 }
 
 impl SearchResults {
-    /// At most `entries` lines of at most `room` characters together.
+    /// Creates results of at most `entries` lines with at most `room` characters together.
     pub(super) fn new(input: &GrepInput, entries: usize, room: usize) -> Self {
         Self {
             mode: input.output_mode,
@@ -86,7 +86,7 @@ impl SearchResults {
         self.lines.push(line);
     }
 
-    /// `why` explains an empty result.
+    /// Formats the results. `why` explains an empty result.
     pub(super) fn outcome(self, bounds: &SearchBounds, why: Option<String>) -> ToolOutcome {
         let mut parts = self.lines;
         if parts.is_empty() && self.binaries.is_empty() {
@@ -223,7 +223,7 @@ impl Sink for FileMatches<'_> {
     }
 }
 
-/// A line in bounded length, of a long one what is around the match, which begins at this offset.
+/// Formats a line. A long one is shortened to the part around the match, at offset `match_start`.
 fn shown_line(line: &[u8], match_start: impl FnOnce() -> usize) -> String {
     let line = line.trim_ascii_end();
     let whole = String::from_utf8_lossy(line);
@@ -242,7 +242,7 @@ fn shown_line(line: &[u8], match_start: impl FnOnce() -> usize) -> String {
     format!("{}{}{}{}", mark(head_cut), readable(lead), readable(rest), mark(tail_cut))
 }
 
-/// Text without escape sequences. What a terminal would overwrite is in the file, and stays.
+/// Removes escape sequences. Text that a terminal would overwrite is in the file, and stays.
 fn readable(line: &str) -> String {
     line.split('\r').map(text::readable).collect::<Vec<_>>().join("\r")
 }

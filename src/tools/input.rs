@@ -51,7 +51,7 @@ pub(super) struct BashOutputInput {
     pub(super) bash_id: String,
     /// Only lines that match this are shown.
     pub(super) filter: Option<String>,
-    /// How long to wait for the command to end, in milliseconds.
+    /// The time to wait for the command to end, in milliseconds.
     pub(super) timeout: Option<u64>,
 }
 
@@ -113,7 +113,7 @@ pub(super) enum NotebookEditMode {
 #[derive(Debug, Deserialize)]
 pub(super) struct NotebookEditInput {
     pub(super) notebook_path: String,
-    /// Of a new cell, the one that it follows.
+    /// The id of the cell; for a new cell, of the one that it follows.
     pub(super) cell_id: Option<String>,
     pub(super) new_source: Option<String>,
     pub(super) cell_type: Option<CellType>,
@@ -165,7 +165,7 @@ pub(super) struct WebFetchInput {
     pub(super) url: String,
 }
 
-/// What to search the web for.
+/// The input of the `WebSearch` tool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct WebSearchInput {
     pub query: String,
@@ -176,10 +176,10 @@ pub struct WebSearchInput {
 }
 
 impl WebSearchInput {
-    /// Reads the input of a call. Domains are names, without scheme.
+    /// Parses the input of a call. Schemes are removed from domains.
     ///
     /// # Errors
-    /// What is wrong with it, in a text for the model.
+    /// The input is not valid; the error says why, for the model.
     #[expect(clippy::result_large_err, reason = "the outcome of the call, made once a call")]
     pub fn parse(input: &Value) -> Result<Self, ToolOutcome> {
         let ToolRequest::WebSearch(mut search) = parse(BuiltinTool::WebSearch, input)?.request
@@ -194,10 +194,10 @@ impl WebSearchInput {
         Ok(search)
     }
 
-    /// Checks what the schema cannot say.
+    /// Checks a constraint that the schema cannot express: only one list of domains may be given.
     ///
     /// # Errors
-    /// What is wrong, in a text for the model.
+    /// Both lists are given; the error is a text for the model.
     pub(super) fn check(&self) -> Result<(), ToolError> {
         if self.allowed_domains.is_empty() || self.blocked_domains.is_empty() {
             return Ok(());
@@ -217,17 +217,18 @@ pub(super) struct TodoInput {
     pub(super) todos: Value,
 }
 
-/// A valid input, and what was changed in it, in texts for the model.
+/// A valid input, and notes for the model about changes that were made to it.
 pub(super) struct ParsedInput {
     pub(super) request: ToolRequest,
     pub(super) notes: Vec<String>,
 }
 
-/// Validates and parses a call's input for `tool`. What has only one meaning is repaired: fields of
-/// the wrong type, `null` for a field that is left out, unknown fields, numbers above the largest.
+/// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
+/// fields of the wrong type, `null` for an omitted field, unknown fields, numbers above the
+/// maximum.
 ///
 /// # Errors
-/// Which fields are wrong and what was expected, in a text for the model.
+/// The text for the model names the wrong fields and what was expected.
 pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ParsedInput, ToolError> {
     let (schema, mut input) = (tool.schema(), input.clone());
     coerce(&mut input, &schema);
@@ -277,7 +278,7 @@ fn remove_unknown(value: &mut Value, schema: &Value, unknown: &mut BTreeSet<Stri
     }
 }
 
-/// Lowers numbers above the largest that their fields take. Returns what was lowered.
+/// Lowers numbers above the maximum of their fields. Returns a note for each.
 fn lower_to_maximum(input: &mut Value, schema: &Value) -> Vec<String> {
     let (Some(fields), Some(known)) = (input.as_object_mut(), schema["properties"].as_object())
     else {
@@ -294,7 +295,7 @@ fn lower_to_maximum(input: &mut Value, schema: &Value) -> Vec<String> {
     notes
 }
 
-/// The note about a number that was lowered to the largest one.
+/// The note about a number that was lowered to the maximum.
 pub(super) fn lowered(field: &str, most: impl Display) -> String {
     format!("`{field}` was lowered to {most}, the most that is allowed")
 }

@@ -1,5 +1,5 @@
-//! The fields of the inputs of the built-in tools, from which their schemas are made, in the order in
-//! which the model sees them.
+//! The fields of the inputs of the built-in tools, from which their schemas are made, in the order
+//! in which the model sees them.
 
 use serde_json::{Value, json};
 
@@ -87,23 +87,23 @@ pub(super) const TODO_WRITE: &[InputField] = &[required("todos", Todos, "")];
 pub(super) struct InputField {
     pub(super) name: &'static str,
     r#type: FieldType,
-    /// Empty: the name says all.
+    /// The description for the model. Empty if the name is sufficient.
     description: &'static str,
     pub(super) is_required: bool,
 }
 
-/// What a field takes.
+/// The type of a field's value.
 #[derive(Clone, Copy)]
 enum FieldType {
     Text,
     /// A text that is not empty.
     Name,
-    /// A list of such texts.
+    /// A list of texts that are not empty.
     Names,
     Flag,
-    /// A whole number, and the least.
+    /// A whole number, with its minimum.
     Whole(u32),
-    /// A whole number, and the greatest.
+    /// A whole number, with its maximum.
     WholeUpTo(u32),
     Choice(&'static [&'static str]),
     Todos,
@@ -118,7 +118,7 @@ const fn optional(name: &'static str, r#type: FieldType, description: &'static s
 }
 
 impl InputField {
-    /// The schema of its value.
+    /// Returns the JSON schema of its value.
     pub(super) fn schema(&self) -> Value {
         let mut schema = match self.r#type {
             FieldType::Text => json!({ "type": "string" }),

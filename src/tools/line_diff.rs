@@ -8,7 +8,7 @@ use similar::{ChangeTag, DiffOp, TextDiff};
 /// The number of lines around a change that are shown.
 const CONTEXT: usize = 3;
 
-/// The time to look for a short difference. After it, a longer one is taken.
+/// The time limit of the search for a short difference. After it, a longer one is used.
 const COMPARED_MAX: Duration = Duration::from_millis(200);
 
 /// A line of a difference, without its end.
@@ -30,7 +30,7 @@ pub struct DiffHunk {
 }
 
 impl DiffLine {
-    /// The line as a unified diff has it: with a space, `-` or `+` before it.
+    /// Formats the line as in a unified diff: with a space, `-` or `+` before it.
     pub fn marked(&self) -> String {
         match self {
             Self::Kept(line) => format!(" {line}"),
@@ -53,7 +53,7 @@ impl DiffLine {
 }
 
 impl DiffHunk {
-    /// The numbers of lines that were added, and removed.
+    /// Counts the added and the removed lines.
     pub fn counts(&self) -> (usize, usize) {
         let count = |is: fn(&DiffLine) -> bool| self.lines.iter().filter(|line| is(line)).count();
         (
@@ -87,7 +87,7 @@ pub(super) fn structured_patch(hunks: &[DiffHunk]) -> Value {
     hunks.iter().map(DiffHunk::object).collect()
 }
 
-/// Reads a `structuredPatch`. What cannot be read of it is left out.
+/// Parses a `structuredPatch`. Invalid parts are left out.
 pub fn parse_patch(patch: &Value) -> Vec<DiffHunk> {
     let number = |value: &Value| value.as_u64().and_then(|it| usize::try_from(it).ok());
     let hunk = |object: &Value| {
@@ -101,7 +101,7 @@ pub fn parse_patch(patch: &Value) -> Vec<DiffHunk> {
     patch.as_array().into_iter().flatten().filter_map(hunk).collect()
 }
 
-/// Compares two texts.
+/// Compares two texts line by line.
 pub fn diff_lines(old: &str, new: &str) -> Vec<DiffHunk> {
     let diff = TextDiff::configure().timeout(COMPARED_MAX).diff_lines(old, new);
     let hunk = |changes: Vec<DiffOp>| {

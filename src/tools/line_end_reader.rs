@@ -2,12 +2,12 @@
 
 use std::io::{self, BufRead, Read};
 
-/// Turns CRLF into line feeds, and in text without any line feed CR as well.
+/// Converts CRLF to line feeds, and CR as well in text without any line feed.
 pub(super) struct LineEndReader<R> {
     inner: R,
-    /// Whether CR ends a line, once that is known.
+    /// True if CR alone ends a line. `None` before the first read.
     is_old: Option<bool>,
-    /// The last byte was CR, and what follows it decides.
+    /// True if the last byte was a CR, whose meaning depends on the next byte.
     held: bool,
 }
 
@@ -36,7 +36,7 @@ impl<R: BufRead> Read for LineEndReader<R> {
             while made < buffer.len() && used < available.len() {
                 let room = (buffer.len() - made).min(available.len() - used);
                 let rest = &available[used..used + room];
-                // Most texts have none, which is found out many bytes at once.
+                // Most texts have no CR, and a search of the whole part at once is fast.
                 let has_return = rest.contains(&b'\r');
                 let first = || rest.iter().position(|byte| *byte == b'\r');
                 let run = has_return.then(first).flatten().unwrap_or(room);

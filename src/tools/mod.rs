@@ -1,8 +1,8 @@
 //! The tools that the model can call, and their permissions.
 //!
 //! A call goes through [`Toolbox::admit`], which checks that the tool exists, that the input is
-//! valid and that the call is allowed. Then [`Toolbox::run`] always yields an [`ToolOutcome`], even if
-//! the tool fails, hangs or panics.
+//! valid and that the call is allowed. Then [`Toolbox::run`] always returns a [`ToolOutcome`], even
+//! if the tool fails, hangs or panics.
 
 mod acceptance;
 mod agents;

@@ -1,5 +1,5 @@
-//! Brings calls into the form that hooks, rules and the tools see: the exact name of the tool, an input
-//! of the types that it takes, an absolute path.
+//! Converts calls to the form that hooks, rules and the tools see: the exact name of the tool, an
+//! input of the types that it takes, an absolute path.
 
 use crate::transcript::ToolCall;
 
@@ -8,7 +8,7 @@ use super::coercion::coerce;
 use super::toolbox::Toolbox;
 
 impl Toolbox {
-    /// The same call under the exact name of its tool: some models write `bash` for `Bash`.
+    /// Returns the call with the exact name of its tool: some models write `bash` for `Bash`.
     #[must_use]
     pub fn with_exact_name(&self, call: ToolCall) -> ToolCall {
         let name = call.name.as_str();
@@ -24,9 +24,9 @@ impl Toolbox {
         }
     }
 
-    /// The same call under the exact name of its tool, with the types of its input repaired, and with
-    /// its path, explicit or implied, made absolute, independent of later changes of the working
-    /// directory. An input that is not valid is left as it is, as far as it is not.
+    /// Returns the call with the exact name of its tool, with the types of its input repaired, and
+    /// with its path, explicit or implied, made absolute, independent of later changes of the
+    /// working directory. Invalid parts of the input are left as they are.
     #[must_use]
     pub fn normalized(&self, call: &ToolCall) -> ToolCall {
         let mut call = self.with_exact_name(call.clone());

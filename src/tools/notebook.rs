@@ -14,17 +14,16 @@ use super::text;
 
 pub(super) const NOTEBOOK_BYTES_MAX: u64 = 20 << 20;
 
-/// How much of a notebook is shown, in characters.
+/// The maximum length of a notebook that is shown, in characters.
 const SHOWN_MAX: usize = 100_000;
 
-/// How much of one output is shown, in characters.
+/// The maximum length of one output that is shown, in characters.
 const OUTPUT_MAX: usize = 5_000;
 
 /// The default number of cells that are shown.
 const CELLS_DEFAULT: u64 = 1_000;
 
-/// Shows the cells from `offset` on, counted from 1. `None`: the file is no notebook that can be
-/// read.
+/// Shows the cells from `offset` on, counted from 1. `None`: the file is not a readable notebook.
 ///
 /// # Errors
 /// The file cannot be read, or has no such cell.
@@ -74,12 +73,12 @@ pub(super) fn read(
     Ok(Some(ToolOutcome::text(shown, detail)))
 }
 
-/// The text with what the parser does not take replaced by as many bytes, so that positions stay:
-/// a byte order mark, and halves of surrogate pairs, which other programs write.
+/// Replaces text that the parser rejects by as many bytes, so that positions stay: a byte order
+/// mark, and halves of surrogate pairs, which other programs write.
 pub(super) fn json_text(text: &str) -> String {
     let mut text = text.replacen('\u{feff}', "   ", usize::from(text.starts_with('\u{feff}')));
     if parse(&text).is_none() {
-        // Every half is replaced, as the result is only looked at.
+        // Halves of valid pairs are replaced, too, as the result is only read.
         let halves: Vec<usize> = text.match_indices("\\u").map(|(at, _)| at).collect();
         for at in halves {
             let digits = text.get(at + 2..at + 6).unwrap_or_default();
@@ -93,7 +92,7 @@ pub(super) fn json_text(text: &str) -> String {
     text
 }
 
-/// The notebook as JSON values with their positions.
+/// Parses the notebook into JSON values with their positions.
 pub(super) fn parse(text: &str) -> Option<Object<'_>> {
     let options = ParseOptions {
         allow_comments: false,
@@ -112,7 +111,7 @@ pub(super) fn parse(text: &str) -> Option<Object<'_>> {
     }
 }
 
-/// The id of a cell. Old notebooks have none: there it is made of the position.
+/// Returns the id of a cell. Old notebooks have none: there it is made from the position.
 pub(super) fn cell_id(index: usize, cell: &Value<'_>) -> String {
     let id = cell.as_object().and_then(|cell| cell.get_string("id"));
     id.map_or_else(|| format!("cell-{index}"), |id| id.value.to_string())
@@ -151,7 +150,7 @@ fn show_output(output: &Object<'_>) -> String {
     }
 }
 
-/// Notebooks keep text as one string or as a list of lines.
+/// Joins a text, which notebooks keep as one string or as a list of lines.
 fn joined(fields: &Object<'_>, name: &str) -> String {
     match fields.get(name).map(|field| &field.value) {
         Some(Value::StringLit(text)) => text.value.to_string(),

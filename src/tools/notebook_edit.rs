@@ -26,7 +26,7 @@ const SHOWN_MAX: usize = 2_000;
 /// The maximum number of ids in an error.
 const IDS_NAMED: usize = 20;
 
-/// Checks what does not depend on the file.
+/// Checks the input as far as that does not depend on the file.
 pub(super) fn check_input(input: &NotebookEditInput) -> Result<(), ToolError> {
     match input.edit_mode {
         NotebookEditMode::Replace | NotebookEditMode::Delete if input.cell_id.is_none() => {
@@ -153,7 +153,7 @@ fn change(text: &str, input: &NotebookEditInput) -> Result<Change, BadCell> {
             let (at, new) = inserted(text, cells, index, &new_fields(kind, id.as_deref()), source);
             (at..at, new, index, id.unwrap_or_else(|| format!("cell-{index}")))
         }
-        // Both need an id, which `check_input` has seen.
+        // Both need an id, which `check_input` requires.
         (NotebookEditMode::Delete | NotebookEditMode::Replace, None) => {
             return Err(BadCell::NoNotebook);
         }
@@ -179,7 +179,7 @@ fn find(cells: &Array<'_>, id: &str) -> Result<usize, BadCell> {
     }
 }
 
-/// A cell has an id since version 4.5 of the format.
+/// True if the cells of a notebook have ids, as they do since version 4.5 of the format.
 fn has_ids(root: &Object<'_>, cells: &Array<'_>) -> bool {
     let has_id = |cell: &Value<'_>| cell.as_object().is_some_and(|cell| cell.get("id").is_some());
     let number = |name| root.get_number(name).and_then(|number| number.value.parse::<u32>().ok());
@@ -191,7 +191,7 @@ fn new_id() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
 }
 
-/// The bytes to remove with a cell: a comma belongs to it.
+/// The bytes to remove for a cell, including a comma.
 fn deleted(cells: &Array<'_>, index: usize) -> Range<usize> {
     let range = |index: usize| cells.elements.get(index).map(Ranged::range);
     let of = cells.elements[index].range();
@@ -227,7 +227,7 @@ impl Layout {
         Self { lead, gap, end: text[last.range.end..end].to_owned() }
     }
 
-    /// Of a cell of a notebook without cells, whose list is set in by so much.
+    /// The layout of the first cell of a notebook without cells, whose list has this indentation.
     fn new(list_indent: &str) -> Self {
         let unit = if list_indent.is_empty() { " " } else { list_indent };
         let inner = format!("\n{list_indent}{unit}{unit}");
@@ -238,7 +238,7 @@ impl Layout {
         format!("{{{}{}{}}}", self.lead, fields.join(&self.gap), self.end)
     }
 
-    /// A list of lines, as the value of a field.
+    /// Formats a source as a JSON list of lines.
     fn lines(&self, source: &str) -> String {
         let lines: Vec<String> =
             source.split_inclusive('\n').map(|line| json!(line).to_string()).collect();
@@ -256,7 +256,7 @@ impl Layout {
     }
 }
 
-/// The cell with a new source. Outputs of code are of the old one, and go.
+/// Formats the cell with a new source. Outputs of code belong to the old source and are removed.
 fn replaced(text: &str, cell: &Object<'_>, source: &str, kind: Option<CellType>) -> String {
     let layout = Layout::of(text, cell);
     let former = cell.get_string("cell_type").map(|kind| kind.value.as_ref());
@@ -298,7 +298,7 @@ fn name_part<'a>(text: &'a str, field: &ObjectProp<'_>) -> &'a str {
     &text[field.range.start..field.value.range().start]
 }
 
-/// The fields of a new cell, but for its source.
+/// The fields of a new cell except its source.
 fn new_fields(kind: CellType, id: Option<&str>) -> Vec<String> {
     let mut fields = vec![format!("\"cell_type\": \"{}\"", kind.name())];
     fields.extend((kind == CellType::Code).then(|| "\"execution_count\": null".to_owned()));
@@ -308,7 +308,7 @@ fn new_fields(kind: CellType, id: Option<&str>) -> Vec<String> {
     fields
 }
 
-/// Where a new cell goes that is to be at this position, and what to write there.
+/// Returns the offset at which to insert a new cell at this position, and the text to insert.
 fn inserted(
     text: &str,
     cells: &Array<'_>,

@@ -9,14 +9,14 @@ use crate::transcript::Block;
 pub enum Effect {
     /// Running it twice, or not at all, changes nothing.
     ReadOnly,
-    /// Read-only for this machine, but visible to other systems. Such a call is therefore not run
-    /// for a reply that may still be discarded.
+    /// Read-only for this machine, but visible to other systems. The call is therefore not run for
+    /// a reply that may still be discarded.
     Network,
     Changes,
 }
 
 impl Effect {
-    /// Whether the call may run in parallel with others of its kind.
+    /// True if the call may run in parallel with others of its kind.
     pub fn changes_nothing(self) -> bool {
         match self {
             Self::ReadOnly | Self::Network => true,
@@ -28,12 +28,12 @@ impl Effect {
 /// The result of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOutcome {
-    /// What the model sees.
+    /// The content that the model sees.
     pub content: Vec<Block>,
     pub is_error: bool,
     /// The structured result for programs, or `"Error: …"`.
     pub detail: Value,
-    /// Why the call was not run, if permission was denied late.
+    /// The reason that the call was not run, if permission was denied late.
     pub denied: Option<String>,
 }
 
@@ -77,8 +77,8 @@ impl ToolOutcome {
     }
 }
 
-/// Why a tool call has no result, in words for the model. Only the model tells these failures apart:
-/// those that code distinguishes have types of their own.
+/// The reason that a tool call has no result, worded for the model. Failures that code
+/// distinguishes have types of their own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ToolError(String);
@@ -118,7 +118,7 @@ pub enum GrantSource {
     Prompt,
 }
 
-/// What the model is told after the reason of a denial.
+/// The sentences after the reason of a denial, for the model.
 const NO_PERMISSION_PROMPT: &str = "This run cannot ask for permission.";
 const DENIAL_ADVICE: &str = "Do not work around this: go on with what is allowed, and say at the \
                              end what was not done.";
@@ -131,7 +131,7 @@ pub fn refusal_reason(received: &str) -> &str {
     reason.strip_suffix(NO_PERMISSION_PROMPT).unwrap_or(reason).trim_end()
 }
 
-/// Why a call was not run.
+/// The refusal of a call that was not run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolRefusal {
     /// The tool does not exist, or the input is not valid.

@@ -9,7 +9,7 @@ use crate::process::{self, Panic};
 
 use super::outcome::ToolOutcome;
 
-/// How long a file change in progress is awaited after cancellation.
+/// The maximum wait for a file change in progress after cancellation.
 const CHANGE_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs read-only work on a blocking thread. Cancellation does not wait for it.
@@ -116,7 +116,7 @@ pub(super) async fn run_in_task<T: Send + 'static>(
     }
 }
 
-/// How long an aborted task may take to end.
+/// The maximum time for an aborted task to end.
 const ABORTING: Duration = Duration::from_millis(300);
 
 /// Aborts tasks and drops what they hold. A task that blocks its thread cannot be aborted and is

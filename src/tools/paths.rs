@@ -38,7 +38,7 @@ pub(super) struct ResolvedPath {
 }
 
 impl ResolvedPath {
-    /// As text, from which the tools find the file again.
+    /// Formats the path as text, from which the tools find the file again.
     pub(super) fn shown(&self) -> String {
         file_names::shown(&self.written)
     }
@@ -168,8 +168,8 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     real
 }
 
-/// The real paths of one look at the file system: each folder on the way is looked up once, and
-/// nothing below a missing one.
+/// A cache of real paths, for one view of the file system: each folder on the way is looked up
+/// once, and nothing below a missing one.
 #[derive(Debug, Default)]
 pub(super) struct RealPaths {
     seen: RefCell<BTreeMap<OsString, SeenPath>>,
@@ -178,13 +178,13 @@ pub(super) struct RealPaths {
 #[derive(Clone, Debug)]
 struct SeenPath {
     real: PathBuf,
-    /// Whether something may be below it.
+    /// True if something may exist below it.
     may_hold: bool,
 }
 
 impl RealPaths {
-    /// As [`resolve`], with the file system as it was when the path, or one below it, was looked up
-    /// first.
+    /// Like [`resolve`], with the file system as it was when the path, or one below it, was first
+    /// looked up.
     pub(super) fn resolve(&self, path: &Path) -> PathBuf {
         let goes_up = path.components().any(|part| part == Component::ParentDir);
         if goes_up || !path.is_absolute() || path.as_os_str().len() > PATH_BYTES_MAX {
@@ -214,19 +214,19 @@ impl RealPaths {
 
 const MISSING: io::ErrorKind = io::ErrorKind::NotFound;
 
-/// Whether a real path is that of a folder, or below it. Much faster than by the parts of the paths.
+/// True if a real path is a folder or is below it. Much faster than comparing path components.
 pub(super) fn is_within(path: &Path, folder: &Path) -> bool {
     let (path, folder) = (path.as_os_str().as_bytes(), folder.as_os_str().as_bytes());
     let rest = path.strip_prefix(folder);
     folder == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Real folders, to be asked whether a real path is in one of them.
+/// A set of real folders, for checks whether a real path is in one of them.
 #[derive(Debug)]
 pub(super) struct FolderSet<'a>(BTreeSet<&'a [u8]>);
 
 impl FolderSet<'_> {
-    /// Whether a path is one of the folders, or below it.
+    /// True if a path is one of the folders, or below it.
     pub(super) fn contains(&self, path: &Path) -> bool {
         let path = path.as_os_str().as_bytes();
         let is_end = |(at, byte): (usize, &u8)| (at > 0 && *byte == b'/').then_some(at);
@@ -249,7 +249,7 @@ const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
 /// for a lease on the file, which the kernel breaks after a timeout.
 ///
 /// # Errors
-/// As for [`open_real`]; also if the path is not a regular file.
+/// The errors of [`open_real`]; also if the path is not a regular file.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     let regular = |file: &File| {
         let is_file = file.metadata()?.is_file();
@@ -281,8 +281,8 @@ pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
     open_at(AT_FDCWD, path, flags)
 }
 
-/// Opens the folder at a real path, without following links. What is missing of it is made, one folder
-/// after the other, each in the one that was opened before.
+/// Opens the folder at a real path, without following links. Missing folders are created one after
+/// the other, each in the one that was opened before.
 ///
 /// # Errors
 /// System errors; also if a link is in the path.
@@ -325,7 +325,7 @@ fn open_at(folder: BorrowedFd<'_>, path: &Path, flags: OFlag) -> io::Result<File
         resolve.set(ResolveFlag::RESOLVE_BENEATH, path.is_relative());
         match openat2(folder, path, OpenHow::new().flags(flags).resolve(resolve)) {
             Ok(opened) => return Ok(opened.into()),
-            // An old kernel, or a container that forbids what it does not know.
+            // An old kernel, or a container that forbids unknown system calls.
             Err(Errno::ENOSYS | Errno::EPERM) => {}
             Err(Errno::ELOOP) => return Err(io::Error::other("a link has taken its place")),
             Err(errno) => return Err(errno.into()),

@@ -1,5 +1,5 @@
-//! Paths that decide what other programs run: files that a program reads and obeys without being
-//! asked, when a shell or an editor starts, a folder is entered, a commit is made or a push is built.
+//! Paths that decide what other programs run: files that take effect automatically, when a shell or
+//! an editor starts, a folder is entered, a commit is made or a push is built.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ const PROTECTED_FOLDERS: &[&str] = &[
     ".ssh", ".gnupg", ".aws", ".kube", ".oh-my-zsh", ".zsh", ".zfunc", ".bashrc.d", ".profile.d",
 ];
 
-/// Folders in one folder only.
+/// Folders that are protected only in one parent folder: pairs of parent and folder.
 #[rustfmt::skip]
 const PROTECTED_PAIRS: &[(&str, &str)] = &[
     (".github", "workflows"), (".github", "actions"), ("gradle", "wrapper"), (".local", "bin"),
@@ -35,7 +35,7 @@ const PROTECTED_PAIRS: &[(&str, &str)] = &[
     (".config", "powershell"), (".config", "helix"), (".config", "emacs"), (".config", "pip"),
 ];
 
-/// What names of files begin with. Each goes with an ending: `.lintstagedrc.json`.
+/// Prefixes of protected file names. Any ending may follow: `.lintstagedrc.json`.
 #[rustfmt::skip]
 const PROTECTED_FILES: &[&str] = &[
     // Shells and what runs in them.
@@ -62,8 +62,8 @@ const PROTECTED_FILES: &[&str] = &[
     ".sbtopts", ".jvmopts", "rust-toolchain", "ansible.cfg", ".ansible.cfg", ".rspec",
 ];
 
-/// Whether a change to this path could make another program run code. Of a path in `cwd`, what is
-/// below that counts.
+/// True if a change to this path could make another program run code. Only the part of a path below
+/// `cwd` counts, if it is there.
 pub(super) fn is_protected(path: &Path, cwd: &Path) -> bool {
     let below = path.strip_prefix(cwd).unwrap_or(path);
     let names: Vec<String> =
@@ -78,8 +78,8 @@ pub(super) fn is_protected(path: &Path, cwd: &Path) -> bool {
         || is_in_git_folder(path, cwd)
 }
 
-/// Whether a path is in a folder that git takes for a repository: in `.git`, or in another below
-/// `cwd` with a file `HEAD`, whatever its name.
+/// True if a path is in a folder that git treats as a repository: in `.git`, or in another folder
+/// below `cwd` with a file `HEAD`, whatever its name.
 fn is_in_git_folder(path: &Path, cwd: &Path) -> bool {
     let mut within = path.ancestors().take_while(|folder| !cwd.starts_with(folder));
     path.iter().any(|part| part == ".git")

@@ -34,7 +34,7 @@ const NAMES_MAX: usize = 2_000;
 /// Reads a file. Blocks.
 ///
 /// # Errors
-/// Why the file is not shown.
+/// The file cannot be read or shown.
 pub(super) fn run(
     input: &ReadInput,
     place: &ResolvedPath,
@@ -112,6 +112,8 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError
     Ok((file, metadata))
 }
 
+/// Checks that a file is a regular one.
+///
 /// # Errors
 /// The type of the file, if it is not a regular one.
 pub(super) fn check_regular(metadata: &Metadata) -> Result<(), &'static str> {
@@ -129,7 +131,7 @@ pub(super) fn check_regular(metadata: &Metadata) -> Result<(), &'static str> {
     }
 }
 
-/// Whether the name is that of a notebook.
+/// True if the name is that of a notebook.
 pub(super) fn is_notebook(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "ipynb")
 }
@@ -165,7 +167,7 @@ pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
     }
 }
 
-/// One line as shown.
+/// A line of the file, as it is shown.
 enum ShownLine {
     Text(String),
     /// Not text, although the file begins as text.
@@ -195,7 +197,7 @@ impl ShownFile {
         }
     }
 
-    /// Notes which binary lines before `next` are omitted.
+    /// Adds a note about the omitted binary lines before `next`.
     fn close(&mut self, next: u64) {
         if let Some(first) = self.binary_since.take() {
             let last = next - 1;
@@ -267,17 +269,17 @@ fn show_lines(
     Ok(ToolOutcome::text(shown.trim_end_matches('\n'), detail))
 }
 
-/// Which line ends were seen.
+/// The line ends that were seen.
 struct LineCount {
     /// The last byte of a line.
     feed: u8,
     feeds: usize,
-    /// How many follow a carriage return.
+    /// The number of line feeds that follow a carriage return.
     pairs: usize,
 }
 
 impl LineCount {
-    /// For a file that begins with this text.
+    /// Creates a count for a file that begins with this text.
     fn of(start: &[u8]) -> Self {
         let is_old = !start.contains(&b'\n') && start.contains(&b'\r');
         Self { feed: if is_old { b'\r' } else { b'\n' }, feeds: 0, pairs: 0 }
@@ -291,7 +293,7 @@ impl LineCount {
     }
 }
 
-/// Reads one line in bounded memory: `keep` characters of it, and how many more there were.
+/// Reads one line in bounded memory: `keep` characters of it, and the number of bytes left out.
 fn next_line(
     reader: &mut impl BufRead,
     keep: usize,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::text::truncated;
 
-/// How much of a reference is quoted, in characters.
+/// The maximum length of a quoted reference, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
 
 /// The keywords that refer to other schemas.
@@ -15,13 +15,13 @@ pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"
 /// Keywords that contain values, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
-/// Why a value cannot serve as the schema of an answer.
+/// The reason that a value cannot serve as the schema of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct BadSchema {
     /// The location in the schema, as a JSON pointer. Empty: the root.
     pub pointer: String,
-    /// What is wrong there, and the remedy.
+    /// The fault at that location, and the remedy.
     pub why: String,
 }
 
@@ -40,7 +40,7 @@ struct SchemaReference<'a> {
 /// Checks that every reference resolves within the same document.
 ///
 /// # Errors
-/// The first reference that does not, and its location.
+/// The first reference that does not resolve or refers only to itself, and its location.
 pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     let mut references = Vec::new();
     collect_references(schema, &mut String::new(), &mut references);
@@ -138,7 +138,7 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a chain of references from here is circular.
+/// True if a chain of references from here is circular.
 ///
 /// `finite` has the targets that are known to end: each is followed once, however many chains
 /// share it.

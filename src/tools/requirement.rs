@@ -1,8 +1,8 @@
 //! `--require`: the command that must pass before a run is a success.
 //!
 //! The command comes from the user, so no permission rule applies to it. It runs in the original
-//! working directory, even if the model's shell has moved, and otherwise like any command of the
-//! model.
+//! working directory, even if the model's shell has changed to another one, and otherwise like any
+//! command of the model.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::secrets::Redactor;
 use super::command::{CommandEnd, EndedCommand};
 use super::shell::{self, InvalidCommand, ShellSession};
 
-/// How much of the output of a failed check is in the result.
+/// The limits of the output of a failed check in the result, in lines and in bytes.
 const TAIL_LINES_MAX: usize = 20;
 const TAIL_BYTES_MAX: usize = 4000;
 
@@ -29,7 +29,7 @@ const CUT_OFF: &str = "was stopped because the run was to end";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     pub command: String,
-    /// How long it may take.
+    /// The maximum running time.
     pub timeout: Duration,
 }
 
@@ -38,21 +38,21 @@ pub struct Requirement {
 pub struct RequirementCheck {
     pub command: String,
     pub end: RequirementEnd,
-    /// Both streams as they came, cut in the middle when long.
+    /// Both streams, interleaved as they arrived, cut in the middle if they are long.
     pub output: String,
-    /// Where the whole of a long output is.
+    /// The file with the whole output, if it is long.
     pub output_file: Option<PathBuf>,
     pub took: Duration,
 }
 
-/// How the command ended.
+/// The outcome of one run of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequirementEnd {
     Exited(i32),
     /// Killed by a signal that outlast did not send.
     Killed(i32),
     TimedOut(Duration),
-    /// It was stopped because it took so many bytes of memory.
+    /// It was stopped because it used this many bytes of memory.
     MemoryExceeded(u64),
     /// The run was cancelled.
     Cancelled,
@@ -63,7 +63,7 @@ pub enum RequirementEnd {
 }
 
 impl RequirementCheck {
-    /// Whether the exit code is 0.
+    /// True if the exit code is 0.
     pub fn passed(&self) -> bool {
         self.end == RequirementEnd::Exited(0)
     }
@@ -81,7 +81,7 @@ impl RequirementCheck {
         }
     }
 
-    /// How it ended, as a predicate whose subject is the command.
+    /// Describes the end, as a predicate whose subject is the command.
     pub fn end_phrase(&self) -> String {
         match &self.end {
             RequirementEnd::Exited(0) => "passed".to_string(),
@@ -106,7 +106,7 @@ impl RequirementCheck {
         }
     }
 
-    /// The last lines of the output, for users and programs.
+    /// Returns the last lines of the output, for users and programs.
     pub fn tail(&self) -> String {
         let output = self.output.trim_end();
         let lines = output.rmatch_indices('\n').nth(TAIL_LINES_MAX - 1);
@@ -115,7 +115,7 @@ impl RequirementCheck {
         output[output.ceil_char_boundary(from)..].to_owned()
     }
 
-    /// A failed check and its output, for the model.
+    /// Formats a failed check and its output for the model.
     pub fn report(&self) -> String {
         let output = self.output.trim_end_matches('\n');
         let output = if output.trim().is_empty() { "(no output)" } else { output };
@@ -134,21 +134,23 @@ pub(super) struct RequirementState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequirementReport {
     pub command: String,
-    /// How often the command was run.
+    /// The number of times that the command was run.
     pub attempts: u32,
-    /// Whether the last check passed. `false` if the command never ran.
+    /// True if the last check passed. `false` if the command never ran.
     pub passed: bool,
-    /// Of the last check.
+    /// The exit code of the last check, if it has one.
     pub exit_code: Option<i32>,
-    /// How the last check ended, as in [`RequirementCheck::end_phrase`].
+    /// The end of the last check, as in [`RequirementCheck::end_phrase`].
     pub how: Option<String>,
     /// The end of the output of the last check, if it failed.
     pub output: String,
 }
 
 impl RequirementState {
+    /// Creates the state before the first check.
+    ///
     /// # Errors
-    /// Why the command cannot be run by a shell.
+    /// The command cannot be run by a shell.
     pub(super) fn new(requirement: Requirement) -> Result<Self, InvalidCommand> {
         shell::check_command(&requirement.command)?;
         let verified = Mutex::new(RequirementReport {
@@ -184,8 +186,8 @@ impl RequirementState {
         let began = Instant::now();
         let ended = shell.run_for_user(command, cwd, *timeout, cancel).await;
         let (end, output, output_file) = match ended {
-            // The whole output, before its end is cut out: a key may have several lines, and is
-            // recognised by its first.
+            // The whole output is redacted, before its end is cut out: a key may have several
+            // lines, and is recognized by its first.
             Ok((ended, captured)) => {
                 (end_of(&ended, *timeout), redactor.redact(&captured.both), captured.file)
             }

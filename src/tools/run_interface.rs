@@ -34,12 +34,12 @@ impl Toolbox {
         self.tools.shell.sandbox().state()
     }
 
-    /// Where commands may write, with links resolved.
+    /// The paths that commands may write to, with links resolved.
     pub fn writable_places(&self) -> &[PathBuf] {
         self.tools.shell.sandbox().writable()
     }
 
-    /// The sandbox of commands, for programs that lie where commands may write.
+    /// The sandbox of commands, for programs in folders that commands may write to.
     pub fn command_sandbox(&self) -> CommandSandbox {
         let sandbox = Arc::clone(self.tools.shell.shared_sandbox());
         Box::new(move || sandbox.rules(&CommandScope::Sandbox(Vec::new())))
@@ -50,12 +50,13 @@ impl Toolbox {
         self.tools.shell.sandbox().gaps()
     }
 
-    /// Why the sandbox is weaker than requested, if it is. One line for a warning.
+    /// The reason that the sandbox is weaker than requested, as one line for a warning. `None` if
+    /// it is not.
     pub fn sandbox_warning(&self) -> Option<&str> {
         self.tools.shell.sandbox().warning()
     }
 
-    /// Secrets that permission rules name and that are withheld from commands all the same.
+    /// Secrets that permission rules name but that are still withheld from commands.
     pub fn withheld_despite_rules(&self) -> Vec<String> {
         let is_named = |name: &str| self.settings.allow.iter().any(|rule| names(rule, name));
         let withheld = self.tools.shell.environment.withheld_secrets();
@@ -67,18 +68,19 @@ impl Toolbox {
         self.tools.shell.withheld.take()
     }
 
-    /// What happens to the run when a call is denied.
+    /// The policy for the run when a call is denied.
     pub fn on_denied(&self) -> OnDenied {
         self.settings.on_denied
     }
 
-    /// What decides permission prompts. `None` if the mode forbids prompts.
+    /// The tool that decides permission prompts. `None` if there is none or the mode forbids
+    /// prompts.
     pub fn prompt_tool(&self) -> Option<&PermissionPrompt> {
         let tool = self.settings.prompt_tool.as_ref();
         tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
     }
 
-    /// What a host changes while the run goes on.
+    /// The permissions that a host can change during the run.
     pub fn live_permissions(&self) -> &LivePermissions {
         &self.settings.live
     }
@@ -89,8 +91,8 @@ impl Toolbox {
     }
 
     /// Kills every process started in this run that is still running, in any process group. Does
-    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run. While
-    /// a background command outlives the run, they end with that command.
+    /// nothing for a sub-agent, whose processes are not distinguishable: they end with the run.
+    /// While a background command outlives the run, they end with that command.
     pub async fn kill_remaining_processes(&self) {
         if !self.is_root || self.tools.shell.background.keeps_command() {
             return;
@@ -128,7 +130,7 @@ impl Toolbox {
         &self.settings.secrets
     }
 
-    /// Whether the run must give an answer through [`STRUCTURED_OUTPUT`](super::STRUCTURED_OUTPUT).
+    /// True if the run must give an answer through [`STRUCTURED_OUTPUT`](super::STRUCTURED_OUTPUT).
     pub fn requires_answer(&self) -> bool {
         self.tools.acceptance.answers.is_some()
     }

@@ -19,16 +19,16 @@ const FIELD: &str = "answer";
 /// The largest schema, in bytes of JSON: every request carries it.
 pub const SCHEMA_BYTES_MAX: usize = 128 << 10;
 
-/// How many violations are reported to the model at once.
+/// The maximum number of violations that are reported to the model at once.
 const VIOLATIONS_MAX: usize = 10;
 
-/// The maximum length of each, in characters.
+/// The maximum length of each violation, in characters.
 const VIOLATION_CHARS_MAX: usize = 300;
 
-/// How much of a wrong value is quoted, in characters.
+/// The maximum length of a quoted value, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
 
-/// Every valid schema has at least one of these keywords.
+/// Keywords of JSON Schema. Every valid schema has at least one of them.
 #[rustfmt::skip]
 const KEYWORDS: [&str; 39] = [
     "$ref", "$dynamicRef", "$recursiveRef", "$schema", "type", "enum", "const", "properties",
@@ -46,7 +46,7 @@ pub struct AnswerSchema(Arc<SchemaCheck>);
 
 #[derive(Debug)]
 struct SchemaCheck {
-    /// As the user wrote it.
+    /// The schema as the user wrote it.
     source: Value,
     /// The input schema of the tool, as sent to the model.
     offered: Value,
@@ -66,7 +66,7 @@ impl AnswerSchema {
     /// Checks a schema. Every reference must resolve within it; nothing is fetched.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The schema is not valid; the error names the fault and its location.
     pub fn new(schema: Value) -> Result<Self, BadSchema> {
         let size = schema.to_string().len();
         if size > SCHEMA_BYTES_MAX {
@@ -183,7 +183,7 @@ fn unknown_dialect(schema: &Value) -> BadSchema {
     BadSchema::at("/$schema", why)
 }
 
-/// Whether the API accepts the schema as tool input, or it must be wrapped.
+/// Decides whether the API accepts the schema as tool input, or it must be wrapped.
 fn input_form(schema: &Value) -> SchemaForm {
     let Some(root) = schema.as_object() else { return SchemaForm::Wrapped };
     let has = |names: &[&str]| names.iter().any(|name| root.contains_key(*name));
@@ -197,7 +197,7 @@ fn input_form(schema: &Value) -> SchemaForm {
     if is_object && !is_composed && names_fit { SchemaForm::Plain } else { SchemaForm::Wrapped }
 }
 
-/// Whether the API accepts this as a field name in tool input.
+/// True if the API accepts this as a field name in tool input.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (1..=64).contains(&name.len()) && name.bytes().all(plain)
@@ -251,7 +251,7 @@ fn expected(fault: &ValidationError<'_>) -> String {
     format!("the value fits none of the {count} allowed shapes{}", why.unwrap_or_default())
 }
 
-/// What is wrong with a schema itself.
+/// Describes the fault of a schema that is not valid.
 fn schema_error(fault: &ValidationError<'_>) -> String {
     let first = alternatives(fault).and_then(|choices| choices.first()?.first()).unwrap_or(fault);
     let found = first.instance().to_string();
@@ -272,7 +272,7 @@ where
     None
 }
 
-/// What was expected, without mention of what was found.
+/// Describes what was expected, without mention of what was found.
 fn expectation(fault: &ValidationError<'_>) -> String {
     if let ValidationErrorKind::Enum { options } = fault.kind() {
         return format!("the value is not one of {options}");

@@ -8,22 +8,22 @@ use percent_encoding::percent_decode_str;
 use super::environment::{is_credential, is_essential, is_telling, looks_secret};
 use crate::secrets::is_distinctive;
 
-/// Shorter passwords in addresses are not looked for elsewhere.
+/// The minimum length of a password in an address that is looked for elsewhere, in bytes.
 const PASSWORD_BYTES_MIN: usize = 6;
 
-/// Names of headers, and of parameters of addresses, with one of these hold a secret.
+/// Words in names of headers, and of parameters of addresses, that mark the value as a secret.
 const SECRET_WORDS: [&str; 9] =
     ["auth", "key", "token", "secret", "password", "passwd", "cookie", "credential", "sig"];
 
-/// The values of variables that are secret by name or are passed to commands by name, for redaction.
-/// Commands may see them, where the policy passes them on; readers of logs may not.
+/// Returns the values of variables that are secret by name or are passed to commands by name, for
+/// redaction. Commands may see them, if the policy passes them on; readers of logs may not.
 ///
-/// So are keys in headers, and passwords in addresses, whatever the variable is called.
+/// Keys in headers and passwords in addresses are included, whatever the variable is called.
 ///
 /// Two kinds of values are left out, because texts without them would be useless: words, numbers,
-/// paths and commits that also stand under a harmless name (a commit's hash in a cache key), unless
-/// they are passed by name, and what is part of a variable that every program has, such as `PATH` or
-/// `HOME`.
+/// paths and commits that are also the value of a harmless variable (a commit's hash in a cache
+/// key), unless they are passed by name, and parts of a variable that every program has, such as
+/// `PATH` or `HOME`.
 pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) -> Vec<String> {
     let is_passed = |name: &str| pass.iter().any(|passed| passed == name);
     let is_secret = |name: &OsStr, value: &OsStr| {
@@ -57,7 +57,7 @@ pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) 
     values
 }
 
-/// Whether a text is the hash of a commit.
+/// True if a text is the hash of a commit.
 fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -70,7 +70,7 @@ fn header_secrets(text: &str) -> Vec<String> {
         let value = value.trim();
         let decoded = percent_decoded(value);
         let is_named = is_secret_word(name);
-        // `Bearer` and the like are no secrets.
+        // `Bearer` and similar words are not secrets.
         let forms = [Some(value), decoded.as_deref()].into_iter().flatten();
         let words = forms.flat_map(str::split_whitespace);
         let is_secret =
@@ -100,7 +100,7 @@ fn address_secrets(text: &str) -> Vec<String> {
     decoded.chain(parts.iter().map(|part| (*part).to_owned())).collect()
 }
 
-/// Whether a text is no ordinary word: `postgres` is the password of many databases under test.
+/// True if a text is not an ordinary word: `postgres` is the password of many databases under test.
 fn is_password(text: &str) -> bool {
     let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase());
     text.len() >= PASSWORD_BYTES_MIN && !is_word && is_distinctive(text)
@@ -111,7 +111,7 @@ fn is_secret_word(name: &str) -> bool {
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// The text with `%20` and the like decoded. `None` if that changes nothing.
+/// Decodes `%20` and similar escapes. `None` if that changes nothing.
 fn percent_decoded(text: &str) -> Option<String> {
     let decoded = percent_decode_str(text).decode_utf8().ok()?;
     (decoded != text).then(|| decoded.into_owned())

@@ -19,14 +19,14 @@ use super::shell::InvalidCommand;
 use super::web::WebSettings;
 use crate::types::{ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode};
 
-/// Which built-in tools the model is offered.
+/// The built-in tools that the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Offered {
     #[default]
     All,
-    /// These, by name, with those that belong to them. None when empty.
+    /// The tools with these names, and those that belong to them. No tools if empty.
     Only(Vec<String>),
-    /// Exactly these: the tools of a sub-agent that lists them.
+    /// Exactly these tools: those of a sub-agent that lists them.
     Exactly(Vec<String>),
 }
 
@@ -41,7 +41,7 @@ impl Offered {
         if names.iter().any(|name| name == "default") { Self::All } else { Self::Only(names) }
     }
 
-    /// Whether the tool that starts sub-agents is included.
+    /// True if the tool that starts sub-agents is included.
     pub(super) fn names_agents(&self) -> bool {
         match self {
             Self::All => true,
@@ -70,7 +70,7 @@ impl Offered {
         Some(Self::Exactly(both.cloned().collect()))
     }
 
-    /// Whether a built-in tool is offered.
+    /// True if a built-in tool is offered.
     pub(super) fn includes(&self, tool: BuiltinTool) -> bool {
         match self {
             Self::All => true,
@@ -96,20 +96,20 @@ pub struct ToolSettings {
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
     pub mode: PermissionMode,
-    /// What a host changes while the run goes on.
+    /// The changes of the permissions by a host during the run.
     pub live: LivePermissions,
     /// The tasks that a host can stop.
     pub stops: TaskStops,
     /// Background commands that outlive the run. `None`: they end with it.
     pub kept_commands: Option<KeptCommands>,
-    /// Keeps what files held before the file tools change them.
+    /// Keeps the contents of files before the file tools change them.
     pub history: Option<FileHistory>,
     /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
     pub ask: Vec<String>,
     pub on_denied: OnDenied,
-    /// What decides permission prompts.
+    /// The tool that decides permission prompts.
     pub prompt_tool: Option<PermissionPrompt>,
     /// The default timeout of a command.
     pub bash_timeout: Duration,
@@ -117,16 +117,17 @@ pub struct ToolSettings {
     pub bash_timeout_max: Duration,
     /// The default and the maximum lifetime of a background command.
     pub background_lifetime: Duration,
-    /// How much memory all commands may take together, in bytes.
+    /// The maximum memory of all commands together, in bytes.
     pub command_memory: Option<u64>,
-    /// How much of a result the model sees, in characters.
+    /// The maximum length of a result that the model sees, in characters.
     pub output_limit: usize,
-    /// The same for tools that are not built in.
+    /// The maximum length of a result of a tool that is not built in, in characters.
     pub external_output_limit: usize,
     /// The environment that outlast was started with.
     pub environment: Vec<(OsString, OsString)>,
     pub child_environment: ChildEnvironment,
-    /// Names that commands see although they look like secrets. Never the model's credentials.
+    /// Names of variables that commands see although they look like secrets. Never the model's
+    /// credentials.
     pub pass_env: Vec<String>,
     /// Names of variables that hold credentials of the model's services, whatever they are called.
     pub credentials: Vec<String>,
@@ -143,11 +144,11 @@ pub struct ToolSettings {
     pub supervisor: Supervisor,
     /// The sandbox for commands.
     pub sandbox: SandboxSettings,
-    /// How pages are fetched. `None`: web access is off and not offered.
+    /// The settings for fetching pages. `None`: web access is off and not offered.
     pub web: Option<WebSettings>,
-    /// Whether the model's service has a search of the web.
+    /// True if the model's service has a search of the web.
     pub web_search: bool,
-    /// Whether definitions of external tools are deferred.
+    /// The mode in which definitions of external tools are deferred.
     pub tool_search: ToolSearchMode,
 }
 
@@ -193,18 +194,18 @@ impl ToolSettings {
         }
     }
 
-    /// Whether pages can be fetched. With the network off for commands, a tool with network access
+    /// True if pages can be fetched. With the network off for commands, a tool with network access
     /// would defeat the sandbox.
     pub(super) fn reaches_web(&self) -> bool {
         self.web.is_some() && !self.sandbox.no_network
     }
 
-    /// Whether there is what a tool with network access needs.
+    /// True if the service exists that a tool with network access needs.
     pub(super) fn has_service_of(&self, tool: BuiltinTool) -> bool {
         match tool {
             BuiltinTool::WebFetch => self.reaches_web(),
             BuiltinTool::WebSearch => self.web_search && !self.sandbox.no_network,
-            // It is offered where definitions are deferred.
+            // It is offered separately, when definitions are deferred.
             BuiltinTool::ToolSearch => false,
             BuiltinTool::Bash
             | BuiltinTool::BashOutput
@@ -220,7 +221,7 @@ impl ToolSettings {
     }
 }
 
-/// Why a toolbox cannot be created. One line for the user.
+/// The reason that a toolbox cannot be created, as one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
     #[error("bad permission rule `{rule:.200}`: {why}")]

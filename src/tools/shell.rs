@@ -29,7 +29,7 @@ use super::shell_lexer::{self, base_name};
 use super::shell_wrappers::inner_command;
 use super::withheld::{FailedCommand, WithheldNotes};
 
-/// The kernel takes no argument longer than 128 KiB.
+/// The maximum length of a command, in bytes: the kernel accepts no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
 
 /// The heading for a command whose job init process was killed.
@@ -59,9 +59,9 @@ pub(super) struct ShellSession {
     pub(super) environment: CommandEnv,
     timeout: Duration,
     timeout_max: Duration,
-    /// How long a background command may run.
+    /// The maximum running time of a background command.
     lifetime: Duration,
-    /// How much memory all commands may take together, in bytes.
+    /// The maximum memory of all commands together, in bytes.
     memory: Option<u64>,
     output_limit: usize,
     scratch: Arc<OutputFolder>,
@@ -70,7 +70,7 @@ pub(super) struct ShellSession {
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
-    /// Notes about credentials that failing commands named and did not get.
+    /// Notes about credentials that failing commands named but did not get.
     pub(super) withheld: WithheldNotes,
 }
 
@@ -143,8 +143,7 @@ impl ShellSession {
         &self.sandbox
     }
 
-    /// Lowers the timeout to the longest that is allowed. Returns a note for the model if that changed
-    /// it.
+    /// Lowers the timeout to the maximum. Returns a note for the model if that changed it.
     pub(super) fn lower_timeout(&self, input: &mut BashInput) -> Option<String> {
         let most = if input.run_in_background { self.lifetime } else { self.timeout_max };
         let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
@@ -169,7 +168,7 @@ impl ShellSession {
             CommandScope::Sandbox(_) | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
                 FinalCwd::create(&self.scratch).await.ok()
             }
-            // Such a command cannot change the folder, and could not write the file that reports
+            // Other commands cannot change the folder, and could not write the file that reports
             // it.
             CommandScope::Reading | CommandScope::Plain(_) => None,
         };
@@ -266,7 +265,7 @@ impl ShellSession {
     /// the model's next command starts.
     ///
     /// # Errors
-    /// Why it could not be started.
+    /// The command could not be started.
     pub(super) async fn run_for_user(
         &self,
         text: &str,
@@ -300,7 +299,7 @@ impl ShellSession {
         cwd: &Path,
         scope: CommandScope,
     ) -> Result<RunningJob, StartError> {
-        // A failure is told where an output cannot be saved.
+        // A failure is reported when an output cannot be saved.
         let _ = self.scratch.hold().await;
         let sandbox = Arc::clone(&self.sandbox);
         // This accesses the disk. If it fails, the command is not run, as it would run without a
@@ -371,7 +370,8 @@ impl ShellSession {
         }
     }
 
-    /// Keeps the folder in which the command ended, unless the run may not work there.
+    /// Makes the folder in which the command ended the working directory, unless the run may not
+    /// work there.
     fn update_cwd(&self, reported: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
         match reported {
             CwdReport::Nothing => {}
@@ -394,7 +394,7 @@ impl ShellSession {
     }
 }
 
-/// Why no shell could run a command.
+/// The reason that no shell could run a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCommand {
     #[error("the command is empty")]
@@ -408,7 +408,7 @@ pub enum InvalidCommand {
     TooLong { bytes: usize },
 }
 
-/// Why a command was not started.
+/// The reason that a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error("the run is to end")]
@@ -428,7 +428,7 @@ pub(super) enum StartError {
 /// Rejects a command that no shell could run.
 ///
 /// # Errors
-/// What is wrong with the command.
+/// The command is empty or too long, or it contains a NUL character.
 pub(super) fn check_command(command: &str) -> Result<(), InvalidCommand> {
     if command.trim().is_empty() {
         Err(InvalidCommand::Empty)
@@ -447,7 +447,7 @@ fn find_shell(environment: &CommandEnv, cwd: &Path) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
-/// What the model is told of a command that took too much memory.
+/// The note for the model about a command that took too much memory.
 pub(super) fn memory_exceeded_note(taken: u64, bound: Option<u64>) -> String {
     let bound = bound.map_or(String::new(), |bound| format!(" ({})", HumanBytes(bound)));
     format!(
@@ -462,7 +462,7 @@ fn missing_note(cwd: &Path) -> String {
     format!(" (the working directory {} does not exist)", cwd.display())
 }
 
-/// Whether an exit code of 1 is this command's negative result and not a failure.
+/// True if an exit code of 1 is this command's negative result and not a failure.
 fn exit_code_1_is_a_result(command: &str) -> bool {
     let Ok(parts) = shell_lexer::split(command) else { return false };
     let words = parts.last().map_or(&[][..], |last| inner_command(&last.words));
@@ -480,7 +480,7 @@ fn exit_code_1_is_a_result(command: &str) -> bool {
 struct CommandReport<'a> {
     command: &'a str,
     limit: Duration,
-    /// How much memory all commands may take together, in bytes.
+    /// The maximum memory of all commands together, in bytes.
     memory: Option<u64>,
     ended: EndedCommand,
     captured: CapturedOutput,

@@ -1,19 +1,19 @@
 //! Splits a shell command into simple commands, where that is certain.
 //!
-//! This is deliberately no shell parser. It knows words, plain quotes, the operators between simple
-//! commands, and redirections to named files. Everything else is [`NotPlain`], and no rule for
-//! single commands covers it.
+//! This is deliberately not a shell parser. It recognizes words, plain quotes, the operators
+//! between simple commands, and redirections to named files. Everything else is [`NotPlain`], and
+//! no rule for single commands covers it.
 
 use std::str::Chars;
 
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShellWord {
-    /// As written, with quotes.
+    /// The word as written, with quotes.
     pub(super) raw: String,
-    /// With quotes removed.
+    /// The word with quotes removed.
     pub(super) plain: String,
-    /// Whether the program gets exactly `plain`: the shell expands no variable, pattern, brace or
+    /// True if the program gets exactly `plain`: the shell expands no variable, pattern, brace or
     /// tilde.
     pub(super) is_literal: bool,
 }
@@ -43,11 +43,11 @@ pub(super) struct SimpleCommand {
     /// Files that it is redirected to.
     pub(super) writes: Vec<ShellWord>,
     pub(super) reads: Vec<ShellWord>,
-    /// Whether `&&` follows, so that the next command runs only if this one succeeds.
+    /// True if `&&` follows, so that the next command runs only if this one succeeds.
     pub(super) is_joined: bool,
 }
 
-/// Why a command is more than simple commands, and what to write instead.
+/// The reason that a command is more than simple commands, with advice on what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotPlain {
     #[error(
@@ -75,10 +75,10 @@ pub(super) enum NotPlain {
     ProgramName,
 }
 
-/// Longer commands are not parsed.
+/// The maximum length of a command that is parsed, in bytes.
 const LETTERS_MAX: usize = 10_000;
 
-/// Each command takes time to check.
+/// The maximum number of simple commands: each takes time to check.
 const COMMANDS_MAX: usize = 100;
 
 /// Words that begin or end a compound command.
@@ -113,7 +113,7 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
     Ok(lexer.commands)
 }
 
-/// What the word after a redirection operator is.
+/// The kind of the word after a redirection operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RedirectTarget {
     Write,
@@ -188,7 +188,7 @@ impl Lexer<'_> {
             }
             _ => {
                 let before = self.word.as_ref().map_or("", |word| word.raw.as_str());
-                // The shell replaces a tilde at the beginning of a word, and behind `=` and `:`.
+                // The shell replaces a tilde at the beginning of a word, and after `=` and `:`.
                 let expands = matches!(letter, '*' | '?' | '{')
                     || letter == '~' && !before.ends_with(char::is_alphanumeric)
                     || letter == ']' && before.contains('[');

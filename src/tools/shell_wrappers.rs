@@ -1,4 +1,4 @@
-//! Commands that run another command, which rules look through.
+//! Commands that run another command, which rules may match, too.
 
 use super::shell_lexer::ShellWord;
 
@@ -9,7 +9,7 @@ const HARMLESS_VARIABLES: &[&str] = &[
     "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUST_BACKTRACE", "RUST_LOG", "TZ",
 ];
 
-/// The command inside `timeout 5 ...`, `nohup ...`, `NO_COLOR=1 ...` and the like.
+/// Returns the command inside `timeout 5 ...`, `nohup ...`, `NO_COLOR=1 ...` and the like.
 pub(super) fn inner_command(mut words: &[ShellWord]) -> &[ShellWord] {
     let is_flag = |at: usize, words: &[ShellWord]| {
         words.get(at).is_some_and(|word| word.raw.starts_with('-'))

@@ -1,7 +1,7 @@
 //! The `StructuredOutput` tool: receives the answer of a run and validates it against the schema.
 //!
-//! A call only stores the answer. Whether it ends the run is decided when every call of the same
-//! reply is done: an answer that was written before the model saw another call fail is discarded.
+//! A call only stores the answer. It ends the run only after every call of the same reply is done:
+//! an answer that was written before the model saw another call fail is discarded.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ const DESCRIPTION: &str = "Gives the final answer of this task, and ends it. Cal
                            The input is the answer. If it does not fit, you are told where: \
                            correct that and call again.";
 
-/// How the other calls of a reply went.
+/// The outcome of the other calls of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherCalls {
     /// All succeeded, or there were none.
@@ -49,10 +49,10 @@ pub(super) struct StructuredAnswers {
 
 #[derive(Debug, Default)]
 struct AnswerBook {
-    /// Calls that were checked since the last settling.
+    /// The number of calls that were checked since the last settling.
     calls: u32,
     latest: Option<Value>,
-    /// Calls that were checked in total.
+    /// The number of calls that were checked in total.
     attempts: u32,
     delivered: Option<Value>,
 }

@@ -8,7 +8,7 @@ pub(super) fn truncated(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
 
-/// The last `limit` characters.
+/// Returns the last `limit` characters.
 pub(super) fn tail(text: &str, limit: usize) -> &str {
     if limit == 0 {
         return "";
@@ -19,7 +19,7 @@ pub(super) fn tail(text: &str, limit: usize) -> &str {
 /// The character that is shown for NUL.
 pub(super) const NUL_SIGN: &str = "\u{2400}";
 
-/// Whether these bytes are binary: more than a tenth is control characters or invalid UTF-8. A
+/// True if these bytes are binary: more than a tenth is control characters or invalid UTF-8. A
 /// single NUL between other bytes does not count: it separates names, or is in a source file.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
     if controls(bytes) > (bytes.len() / 10).max(1) {
@@ -30,9 +30,9 @@ pub(super) fn is_binary(bytes: &[u8]) -> bool {
     unreadable > (bytes.len() / 10).max(8)
 }
 
-/// How many bytes are control characters that text does not contain. A single NUL does not count.
+/// Counts the control characters that text does not contain. A single NUL does not count.
 pub(super) fn controls(bytes: &[u8]) -> usize {
-    // Most texts have none, which is found out many bytes at once.
+    // Most texts have none, and this check handles many bytes at once.
     if !bytes.iter().fold(false, |any, byte| any | is_control(*byte)) {
         return 0;
     }
@@ -45,7 +45,7 @@ pub(super) fn controls(bytes: &[u8]) -> usize {
     controls.count()
 }
 
-/// Whether a byte is a control character that text does not contain.
+/// True if a byte is a control character that text does not contain.
 pub(super) fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=6 | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f)
 }

@@ -1,4 +1,4 @@
-//! A text file in memory: its text, and how to change parts of it so that all else keeps its bytes.
+//! A text file in memory: its text, and changes of parts of it that keep all other bytes.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ pub(super) struct TextFile {
     bytes: Vec<u8>,
     pub(super) text: String,
     pub(super) format: TextFormat,
-    /// Where each line ends, its line feed included: in the text and in the bytes.
+    /// The end of each line, including its line feed, as offsets in the text and in the bytes.
     lines: Vec<(usize, usize)>,
 }
 
@@ -27,12 +27,12 @@ pub(super) enum Unwritable {
 }
 
 impl TextFile {
-    /// `None`: it is no text.
+    /// Decodes the bytes of a file. `None`: it is not text.
     pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
         let start = encoding::FileStart::read(&mut bytes.as_slice()).ok()?;
         let format = start.format?;
         let mut file = Self { bytes: Vec::new(), text: String::new(), format, lines: Vec::new() };
-        // Each line by itself, so that one with damage leaves the others as they are.
+        // Each line is decoded by itself, so that one with damage leaves the others as they are.
         let mut from = 0;
         while from < bytes.len() {
             let end = line_end(&bytes, from, format);
@@ -44,7 +44,7 @@ impl TextFile {
         Some(file)
     }
 
-    /// The bytes of the file with all `from` replaced by `to`.
+    /// Returns the bytes of the file with all `from` replaced by `to`.
     ///
     /// # Errors
     /// The encoding cannot hold the change, or a line to be changed is damaged.
@@ -78,14 +78,14 @@ impl TextFile {
         self.lines.partition_point(|(end, _)| *end <= offset)
     }
 
-    /// The lines from one to another, as parts of the text and of the bytes.
+    /// Returns the lines from `first` to `last`, as parts of the text and of the bytes.
     fn span(&self, first: usize, last: usize) -> (Range<usize>, Range<usize>) {
         let end = |line: usize| self.lines.get(line).copied().unwrap_or((0, 0));
         let (from, to) = (first.checked_sub(1).map_or((0, 0), end), end(last));
         (from.0..to.0, from.1..to.1)
     }
 
-    /// The whole content of the file in its format: with its line ends, where most are alike, and
+    /// Encodes new content in the format of the file: with its line ends, if most are alike, and
     /// its byte order mark.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl TextFile {
         Ok(encoding::encode(self.format.encoding, &content)?)
     }
 
-    /// What a file of this kind keeps when it is replaced. Empty for UTF-8 with line feeds.
+    /// Names the format that the file keeps when it is replaced. Empty for UTF-8 with line feeds.
     pub(super) fn style(&self) -> String {
         style(self.format, LineEnds::of(&self.text))
     }
@@ -124,12 +124,12 @@ fn line_end(bytes: &[u8], from: usize, format: TextFormat) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineEnds {
     CarriageReturnLineFeed,
-    /// As of old Macintosh programs.
+    /// The line ends of old Macintosh programs.
     CarriageReturn,
 }
 
 impl LineEnds {
-    /// What most lines of a text end with.
+    /// The line ends of most lines of a text.
     fn of(text: &str) -> Option<Self> {
         let feeds = text.matches('\n').count();
         let pairs = text.matches("\r\n").count();
@@ -139,7 +139,7 @@ impl LineEnds {
         })
     }
 
-    /// Of so many line feeds, `pairs` follow a carriage return.
+    /// The line ends of most lines, if `pairs` of the line feeds follow a carriage return.
     pub(super) fn of_counts(feeds: usize, pairs: usize) -> Option<Self> {
         (pairs * 2 > feeds).then_some(Self::CarriageReturnLineFeed)
     }
@@ -159,7 +159,7 @@ impl LineEnds {
     }
 }
 
-/// Names what is unusual in the format of a file.
+/// Names the unusual parts of the format of a file.
 pub(super) fn style(format: TextFormat, ends: Option<LineEnds>) -> String {
     let format = Some(format).filter(|format| *format != TextFormat::UTF_8);
     let names = [format.map(|format| format.to_string()), ends.map(|ends| ends.name().to_owned())];

@@ -19,14 +19,14 @@ const OTHER_CLIENT_TOOLS: [&str; 35] = [
 /// The prefix of MCP tool names.
 const MCP: &str = "mcp__";
 
-/// What the tool name in a rule refers to.
+/// The meaning of the tool name in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolName<'a> {
     /// A built-in tool, or one of another client.
     Known,
-    /// A tool of an MCP server, or all of them: the text behind `mcp__`.
+    /// A tool of an MCP server, or all of them: the text after `mcp__`.
     McpServer(&'a str),
-    /// A known name, but for capitalisation or a mistyped prefix; holds the correct name.
+    /// A known name with wrong capitalization or a mistyped prefix; holds the correct name.
     Misspelled(String),
     /// Unknown tool.
     Unknown(&'a str),

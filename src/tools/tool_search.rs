@@ -17,10 +17,10 @@ use super::catalog::{BuiltinTool, TOOL_SEARCH};
 use super::input::{self, ToolRequest};
 use super::outcome::{ToolError, ToolOutcome};
 
-/// How the names of all tools of MCP servers begin.
+/// The prefix of the names of all tools of MCP servers.
 const MCP_PREFIX: &str = "mcp__";
 
-/// About so many bytes of a definition are one token.
+/// The approximate number of bytes of a definition in one token.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// The longest list of names in the description of the tool, in bytes. Beyond it, servers are
@@ -30,13 +30,13 @@ const NAMES_BYTES_MAX: usize = 8_000;
 /// The number of tools that a search finds, unless the call says otherwise.
 const RESULTS_DEFAULT: usize = 5;
 
-/// The most that a call may ask for.
+/// The maximum number of tools that a call may ask for.
 const RESULTS_MAX: usize = 50;
 
-/// How much of a description a result shows, in characters.
+/// The maximum length of a description in a result, in characters.
 const SUMMARY_CHARS: usize = 200;
 
-/// What the model is told of the search, before the names of the tools.
+/// The description of the search for the model, before the names of the tools.
 pub(super) const DESCRIPTION: &str = "Finds tools of MCP servers that are not offered yet, and \
     offers them from your next reply on. The query is words that name or describe what the tool \
     does (+word: it must be there), or select:NAME,NAME for tools that you know by name.";
@@ -45,23 +45,23 @@ pub(super) const DESCRIPTION: &str = "Finds tools of MCP servers that are not of
 #[derive(Debug)]
 pub struct DeferredTools {
     mode: ToolSearchMode,
-    /// Whether definitions are deferred. Once they are, they stay so: the requests before are in the
-    /// service's prompt cache.
+    /// True if definitions are deferred. It stays true: earlier requests are in the service's
+    /// prompt cache.
     is_deferring: bool,
     /// The names of tools that were found, in the order in which they were found.
     found: Vec<String>,
-    /// All tools of servers.
+    /// The definitions of all tools of servers.
     known: Vec<ToolDefinition>,
 }
 
 impl DeferredTools {
-    /// Nothing is deferred before the first [`Self::select`].
+    /// Creates a state in which nothing is deferred before the first [`Self::select`].
     pub fn new(mode: ToolSearchMode) -> Self {
         Self { mode, is_deferring: false, found: Vec::new(), known: Vec::new() }
     }
 
-    /// Returns the definitions that are sent, of `all`, to models with these context windows: those
-    /// that are built in, then the search, then what was found.
+    /// Returns those of `all` definitions that are sent to models with these context windows: the
+    /// built-in tools, then the search, then the tools that were found.
     pub fn select(
         &mut self,
         all: Vec<ToolDefinition>,
@@ -70,7 +70,8 @@ impl DeferredTools {
     ) -> Vec<ToolDefinition> {
         let (known, own): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|tool| tool.name.starts_with(MCP_PREFIX));
-        // Of a server that has just connected, too, and where definitions were not deferred before.
+        // Found tools are also restored for a server that has just connected, and when deferral
+        // begins.
         let is_grown = known.iter().any(|tool| self.definition(&tool.name).is_none());
         let was_deferring = self.is_deferring;
         self.known = known;
@@ -88,7 +89,7 @@ impl DeferredTools {
         own.into_iter().chain(search).chain(found).collect()
     }
 
-    /// Finds again what the conversation has found or called.
+    /// Restores the tools that the conversation has found or called.
     fn restore(&mut self, history: &[Message]) {
         let blocks = history.iter().flat_map(|message| &message.content);
         let calls = blocks.filter_map(|block| match block {
@@ -118,7 +119,7 @@ impl DeferredTools {
         }
     }
 
-    /// Performs a search: what it finds is offered from now on.
+    /// Performs a search. The tools that it finds are offered from now on.
     pub fn search(&mut self, input: &Value) -> ToolOutcome {
         let names = match self.matches(input) {
             Ok(names) => names,
@@ -151,7 +152,7 @@ impl DeferredTools {
         self.known.iter().find(|tool| tool.name == name)
     }
 
-    /// The names of the tools that a search finds, the best first.
+    /// Returns the names of the tools that a search finds, the best first.
     ///
     /// # Errors
     /// The input is not valid.
@@ -181,7 +182,7 @@ impl DeferredTools {
         }
     }
 
-    /// The names of all tools, or of their servers where that would be too long.
+    /// The names of all tools, or of their servers if that would be too long.
     fn names(&self) -> String {
         let names: Vec<&str> = self.known.iter().map(|tool| tool.name.as_str()).collect();
         let names = names.join(", ");
@@ -203,7 +204,7 @@ impl DeferredTools {
     }
 }
 
-/// How well a tool fits the words of a query; 0: not at all.
+/// Scores how well a tool matches the words of a query; 0: not at all.
 fn score(tool: &ToolDefinition, words: &[String]) -> u32 {
     let (name, description) = (tool.name.to_lowercase(), tool.description.to_lowercase());
     let parts: Vec<&str> = name.split(['_', '-', '.']).filter(|part| !part.is_empty()).collect();

@@ -51,7 +51,7 @@ pub struct Toolbox {
     pub(super) only_foreign: Vec<Vec<String>>,
     /// The settings of this toolbox, from which those of sub-agents are derived.
     pub(super) settings: ToolSettings,
-    /// Whether it belongs to the run itself, not to a sub-agent.
+    /// True if it belongs to the run itself, not to a sub-agent.
     pub(super) is_root: bool,
 }
 
@@ -62,10 +62,10 @@ pub(super) struct ToolSet {
     pub(super) shell: ShellSession,
     pub(super) acceptance: AcceptanceDemands,
     web: Option<WebFetcher>,
-    /// Whether the run can search the web.
+    /// True if the run can search the web.
     searches_web: bool,
     pub(super) seen: FilesRead,
-    /// Keeps what files held before they are changed.
+    /// Keeps the contents of files before they are changed.
     history: Option<FileHistory>,
     pub(super) todos: TodoList,
     pub(super) output_limit: usize,
@@ -82,7 +82,7 @@ struct ValidatedCall {
     notes: Vec<String>,
     /// The resolved path, if the call has one.
     place: Option<ResolvedPath>,
-    /// How it is confined, if it is a command.
+    /// The confinement, if the call is a command.
     confinement: Confinement,
 }
 
@@ -90,7 +90,7 @@ impl Toolbox {
     /// Creates the tools. Reads the file system, but changes nothing.
     ///
     /// # Errors
-    /// What is wrong with the settings.
+    /// The settings are not valid; the error names the fault.
     pub fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
         let environment = environment(settings);
         let home = settings.home.clone().filter(|home| home.is_absolute());
@@ -163,7 +163,8 @@ impl Toolbox {
         &self.definitions
     }
 
-    /// The deferred tools of an agent that has this toolbox. Without the search nothing is deferred.
+    /// The deferred tools of an agent that has this toolbox. If a rule removes the search tool,
+    /// nothing is deferred.
     pub fn deferred_tools(&self) -> DeferredTools {
         let is_removed = self.tools.permissions.removes(BuiltinTool::ToolSearch);
         let mode = if is_removed { ToolSearchMode::Off } else { self.settings.tool_search };
@@ -175,9 +176,9 @@ impl Toolbox {
         BuiltinTool::named(&call.name).map_or(Effect::Changes, BuiltinTool::effect)
     }
 
-    /// Whether this call can run in parallel with others of its reply: it changes nothing, by the
-    /// nature of the tool, because the kernel enforces it, or because a trusted MCP server says so.
-    /// All others run one by one, in order.
+    /// True if this call can run in parallel with others of its reply: it changes nothing, because
+    /// of the kind of tool, because the kernel enforces it, or because a trusted MCP server
+    /// declares it. All other calls run one by one, in order.
     pub fn can_run_in_parallel(&self, call: &ToolCall) -> bool {
         if self.effect(call).changes_nothing() {
             return true;
@@ -229,7 +230,7 @@ impl Toolbox {
         self.tools.admit(call, source).map(drop)
     }
 
-    /// The same call with symbolic links in its path resolved, if there are any.
+    /// Returns the call with symbolic links in its path resolved, if there are any.
     pub fn with_real_path(&self, call: &ToolCall) -> Option<ToolCall> {
         self.tools.with_path(call, |_, path| {
             let path = file_names::find(Path::new(path));
@@ -238,7 +239,7 @@ impl Toolbox {
         })
     }
 
-    /// Whether a permission rule covers this call. True if that cannot be determined.
+    /// True if a permission rule covers this call, or if that cannot be determined.
     pub fn rule_covers(&self, rule: &str, call: &ToolCall) -> bool {
         if BuiltinTool::named(&call.name).is_none() {
             return self.tools.permissions.rule_covers_external(rule, &call.name);
@@ -302,7 +303,7 @@ impl ToolSet {
         self.searches_web.then_some(Access::Search).ok_or_else(|| Denial::NoSearch.into())
     }
 
-    /// The call with its path replaced. `None` if it has no path, or is not valid.
+    /// Returns the call with its path replaced. `None` if it has no path, or is not valid.
     pub(super) fn with_path(
         &self,
         call: &ToolCall,
@@ -369,8 +370,8 @@ impl ToolSet {
         Ok(ValidatedCall { request, notes, place, confinement })
     }
 
-    /// Checks that are specific to the tool. They compile patterns of the model with parsers that
-    /// are not ours, so a panic refuses the call.
+    /// Performs the checks that are specific to the tool. They compile patterns of the model with
+    /// third-party parsers, so a panic refuses the call.
     fn check(tool: BuiltinTool, request: &ToolRequest) -> Result<(), ToolError> {
         catch_panic(tool.name(), || Self::check_input(request))
             .unwrap_or_else(|panicked| Err(panicked.to_string().into()))
@@ -481,7 +482,7 @@ impl ToolSet {
         }
     }
 
-    /// Whether the kernel keeps a command from every change.
+    /// True if the kernel keeps a command from every change.
     fn only_reads(&self, confinement: &Confinement) -> bool {
         self.shell.sandbox().can_hold_readers()
             && match confinement {

@@ -1,4 +1,4 @@
-//! Makes the parts of a toolbox from its settings.
+//! Creates the parts of a toolbox from its settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::permission::{Permissions, RuleList};
 use super::sandbox::{LookedUp, Sandbox, SandboxContext};
 use super::settings::{BadSettings, Offered, ToolSettings};
 
-/// `roots` begins with the working directory.
+/// Creates the sandbox. `roots` begins with the working directory.
 pub(super) fn sandbox(
     settings: &ToolSettings,
     roots: &[PathBuf],
@@ -31,7 +31,7 @@ pub(super) fn sandbox(
     made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
 }
 
-/// The requested tools. Other names offer nothing.
+/// The requested built-in tools. Other names are ignored.
 pub(super) fn offered_tools(wanted: &Offered) -> Vec<BuiltinTool> {
     let wanted = |tool: &BuiltinTool| *tool == BuiltinTool::ToolSearch || wanted.includes(*tool);
     BuiltinTool::ALL.into_iter().filter(wanted).collect()

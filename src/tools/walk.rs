@@ -23,7 +23,7 @@ use super::glob_readings::{alternatives, readings};
 use super::outcome::ToolError;
 use super::paths::{PATH_BYTES_MAX, display_path, open_regular, resolve};
 
-/// How long one search may take.
+/// The maximum time of one search.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
 
 /// The largest ignore file that is read, in bytes.
@@ -32,7 +32,7 @@ const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of files that are looked at to explain an empty result.
 const EXPLAINED_MAX: usize = 20_000;
 
-/// The maximum number of paths in such an explanation.
+/// The maximum number of paths in the explanation of an empty result.
 const NAMED_MAX: usize = 5;
 
 const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that is too long or \
@@ -43,9 +43,9 @@ const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that 
 pub(super) struct SearchBounds {
     cancel: CancellationToken,
     end: Instant,
-    /// How many folders were skipped.
+    /// The number of folders that were skipped.
     passed: Arc<AtomicUsize>,
-    /// Whether no ignore file was applied.
+    /// True if no ignore file was applied.
     is_unfiltered: Arc<AtomicBool>,
 }
 
@@ -94,19 +94,19 @@ impl SearchBounds {
 pub(super) struct SearchScope {
     /// A real path.
     pub(super) root: PathBuf,
-    /// The same place as it was written.
+    /// The root as it was written.
     pub(super) written: PathBuf,
-    /// What to say if the root does not exist, because a pattern led there.
+    /// The note for a root that does not exist, if a pattern led there.
     pub(super) missing_folder: Option<String>,
     pub(super) globs: Override,
     pub(super) types: Option<Types>,
-    /// Whether a path is hidden from the model.
+    /// Decides whether a path is hidden from the model.
     pub(super) hides: HidesPath,
 }
 
 pub(super) type HidesPath = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
-/// Where a search looks, to name what it finds.
+/// The root of a search, by which found files are named.
 pub(super) struct SearchPlace {
     root: PathBuf,
     written: PathBuf,
@@ -134,7 +134,7 @@ impl SearchPlace {
 /// Compiles a filter such as `*.{ts,tsx}`, or a list of them.
 ///
 /// # Errors
-/// Why it is not valid, for the model.
+/// The filter is not valid; the error says why, for the model.
 pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, ToolError> {
     let wrong = |error: &dyn Display| ToolError::from(format!("glob is wrong: {error}"));
     let mut builder = OverrideBuilder::new(root);
@@ -144,7 +144,7 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
             let mut first_error = None;
             let mut is_added = false;
             let all = readings(one).into_iter().flat_map(|reading| {
-                // What names a folder means what is in it.
+                // The name of a folder covers everything in it.
                 let is_name = !reading.starts_with('!') && !reading.ends_with(['*', '/']);
                 let inside = is_name.then(|| Cow::Owned(format!("{reading}/**")));
                 [Some(reading), inside].into_iter().flatten()
@@ -192,7 +192,7 @@ pub(super) fn files(
         .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file() || kind.is_symlink()))
 }
 
-/// Says which files below the root a search has left out, if any.
+/// Lists the files and links below the root that a search has left out, if any.
 pub(super) fn explain_nothing_found(
     scope: &SearchScope,
     base: &Path,
@@ -245,13 +245,13 @@ pub(super) fn explain_nothing_found(
     Some(notes.join("\n")).filter(|notes| !notes.is_empty())
 }
 
-/// A walk below the root of a scope without its filters, and whether ignore files apply. `passed`
-/// counts the folders that are left out because their ignore files cannot be read.
+/// Returns a walk below the root of a scope without its filters, and true if the ignore files above
+/// it can be read. `passed` counts the folders that are left out because theirs cannot be read.
 fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder, bool) {
     let root = &scope.root;
     // With any of these options on, the ignore files of all parent folders are parsed.
     let is_readable = root.ancestors().all(has_readable_ignore_files);
-    // A call that names an ignored folder is about what is in it.
+    // A call that names an ignored folder searches its content.
     let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable =
         is_filtered && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
@@ -264,7 +264,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
         .git_ignore(is_filtered)
         .git_global(is_global_readable)
         .parents(is_filtered)
-        // To find it, a `.git` file would be followed to whatever it names.
+        // A `.git` file would be followed to any path that it names.
         .git_exclude(false)
         .sort_by_file_name(std::ffi::OsStr::cmp)
         .filter_entry(move |entry| {
@@ -289,7 +289,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     (builder, is_readable)
 }
 
-/// Whether ignore files say that a folder, or one that it is in, is left out.
+/// True if ignore files exclude a folder, or a folder that it is in.
 fn is_ignored(folder: &Path) -> bool {
     let decides = |rules: &Gitignore| match rules.matched_path_or_any_parents(folder, true) {
         Match::Ignore(_) => Some(true),
@@ -313,7 +313,7 @@ fn is_ignored(folder: &Path) -> bool {
     })
 }
 
-/// The repository that a folder is in, and its own ignore file, `.git/info/exclude`.
+/// Returns the repository that a folder is in, and its own ignore file, `.git/info/exclude`.
 fn exclude_file(folder: &Path) -> Option<(PathBuf, PathBuf)> {
     let repository = folder.ancestors().find(|folder| folder.join(".git").exists())?;
     let git = repository.join(".git");
@@ -323,7 +323,7 @@ fn exclude_file(folder: &Path) -> Option<(PathBuf, PathBuf)> {
     is_usable.then(|| (repository.to_owned(), exclude))
 }
 
-/// What a `.git` file of a linked work tree leads to.
+/// Returns the git directory to which the `.git` file of a linked work tree leads.
 fn common_folder(repository: &Path, git: &Path) -> Option<PathBuf> {
     let line = |path: &Path| {
         let mut text = String::new();
@@ -336,7 +336,7 @@ fn common_folder(repository: &Path, git: &Path) -> Option<PathBuf> {
     Some(git.join(common))
 }
 
-/// Whether a folder's ignore files can be read without blocking (a pipe waits for a writer, a
+/// True if a folder's ignore files can be read without blocking (a pipe waits for a writer, a
 /// device never ends) and parsed within bounds.
 fn has_readable_ignore_files(folder: &Path) -> bool {
     [".gitignore", ".ignore"].iter().all(|name| is_readable_ignore_file(&folder.join(name)))

@@ -1,4 +1,4 @@
-//! Says which credentials were withheld from a command that failed, and how the user passes them.
+//! Reports which credentials were withheld from a failed command, and how the user can pass them.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,12 +18,12 @@ pub(super) struct FailedCommand<'a> {
     pub(super) granted: &'a [&'static CredentialSet],
 }
 
-/// The notes of a run.
+/// The notes of a run about withheld credentials.
 #[derive(Debug, Default)]
 pub(super) struct WithheldNotes(Mutex<BTreeSet<String>>);
 
 impl WithheldNotes {
-    /// The note for the model. It is kept for the warnings of the run.
+    /// Returns the note for the model, and keeps it for the warnings of the run.
     pub(super) fn note(
         &self,
         environment: &CommandEnv,
@@ -62,14 +62,14 @@ impl WithheldNotes {
         Some(note)
     }
 
-    /// What failing commands named since this was last asked.
+    /// Takes the notes about failed commands since the last call.
     pub(super) fn take(&self) -> Vec<String> {
         let taken = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         taken.into_iter().collect()
     }
 }
 
-/// Whether a program says that it may not do something, or that it is not logged in.
+/// True if a program reports that it is not allowed to do something, or that it is not logged in.
 fn lacks_login(output: &str) -> bool {
     const WORDS: [&str; 8] =
         ["auth", "credential", "login", "log in", "logged in", "token", "password", "401"];
@@ -77,13 +77,13 @@ fn lacks_login(output: &str) -> bool {
     looks_denied(&output) || WORDS.iter().any(|word| output.contains(word))
 }
 
-/// Says that a variable is withheld, and what passes it.
+/// Returns the note that a variable is withheld, with advice on how to pass it.
 pub(super) fn withheld_variable(name: &str) -> String {
     let rule = owner_of(name).map(|program| format!(", or allow Bash({program} *)"));
     format!("{name} was withheld: --pass-env {name}{}", rule.unwrap_or_default())
 }
 
-/// Whether a text has a name as a word of its own.
+/// True if a text contains a name as a whole word.
 pub(super) fn names(text: &str, name: &str) -> bool {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     text.match_indices(name).any(|(at, _)| {

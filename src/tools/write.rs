@@ -58,14 +58,14 @@ pub(super) fn run(
     Ok(ToolOutcome::text(format!("{verb} {path} ({} bytes).{kept}", content.len()), detail))
 }
 
-/// The most lines of a difference that the structured result of a call has.
+/// The maximum number of lines of a difference in the structured result of a call.
 const PATCH_LINES_MAX: usize = 2000;
 
 fn lines_of(hunks: &[DiffHunk]) -> usize {
     hunks.iter().map(|hunk| hunk.lines.len()).sum()
 }
 
-/// The text of a file that is replaced, unless it is none, or too large to be edited.
+/// Reads the text of a file that is replaced. `None` if it is not text, or too large to be edited.
 fn read_text(real: &Path, metadata: &Metadata) -> Option<TextFile> {
     if metadata.len() > EDITED_BYTES_MAX {
         return None;
@@ -92,7 +92,7 @@ fn overwritable_metadata(
     }
 }
 
-/// Records what was written, so that it can be edited without a Read.
+/// Records the written file as read, so that it can be edited without a Read.
 pub(super) fn record_written(place: &ResolvedPath, seen: &FilesRead) {
     if let Ok(metadata) = fs::metadata(&place.real) {
         seen.note(&place.real, &metadata);
@@ -116,7 +116,8 @@ pub(super) fn replace_atomically(
     // replaced.
     let folder = if by_number.is_dir() { &by_number } else { folder };
     let path = &folder.join(path.file_name().unwrap_or_default());
-    // Of the file that is there now: a command may have replaced the one that was checked.
+    // The metadata of the file that is there now: a command may have replaced the one that was
+    // checked.
     let existing = existing.map(|_| fs::symlink_metadata(path)).transpose()?;
     if let Some(metadata) = &existing {
         // A rename would succeed even on a file without write permission.
@@ -153,7 +154,7 @@ fn can_set_owner(path: &Path, wanted: &Metadata) -> bool {
     same || std::os::unix::fs::chown(path, Some(wanted.uid()), Some(wanted.gid())).is_ok()
 }
 
-/// Writes in place, where a rename would break hard links or change the owner.
+/// Writes in place, if a rename would break hard links or change the owner.
 fn overwrite(path: &Path, content: &[u8], cancel: &CancellationToken) -> io::Result<()> {
     stop_if_cancelled(cancel)?;
     writable().truncate(true).open(path)?.write_all(content)

@@ -27,12 +27,12 @@ pub struct BackgroundAgent {
     pub stop: CancellationToken,
 }
 
-/// No background work can be started any more.
+/// The error when no background work can be started any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run is to end")]
 pub struct BackgroundClosed;
 
-/// How a background sub-agent ended.
+/// The result of a background sub-agent that has ended.
 pub struct AgentEnded {
     pub completed: bool,
     /// The final text, for the model.
@@ -97,7 +97,8 @@ impl BackgroundTasks {
 }
 
 impl TaskTable {
-    /// Those that have ended unknown to the model, with the final texts of sub-agents.
+    /// Lists the tasks whose end the model has not been informed of, with the final texts of
+    /// sub-agents.
     pub(super) fn ended_text(&self) -> String {
         let mut list = String::new();
         for entry in self.entries.iter().filter(|entry| entry.has_unreported_end()) {
@@ -145,7 +146,8 @@ mod tests {
         assert!(table.ended_text().contains("the floor is gone"), "{}", table.ended_text());
     }
 
-    /// What it holds, such as budget reservations, is released when it is dropped.
+    /// Resources that the sub-agent holds, such as budget reservations, are released when it is
+    /// dropped.
     #[tokio::test]
     async fn a_background_agent_that_does_not_end_is_dropped_at_the_end() {
         let (shells, gone) = (BackgroundTasks::new(TaskStops::default()), CancellationToken::new());

@@ -13,13 +13,13 @@ use super::super::input::{BashOutputInput, KillShellInput};
 use super::super::outcome::{ToolError, ToolOutcome};
 use super::tasks::{BackgroundTasks, TaskView};
 
-/// How long to wait for a stopped command: its grace period, and the time to kill it.
+/// The maximum wait for a stopped command: its grace period, and the time to kill it.
 const STOPPING: Duration = Duration::from_secs(4);
 
 /// Compiles the regular expression of the filter, if there is one.
 ///
 /// # Errors
-/// Why it is not valid, for the model.
+/// The regular expression is not valid; the error says why, for the model.
 pub(in super::super) fn compile_filter(
     input: &BashOutputInput,
 ) -> Result<Option<RegexMatcher>, ToolError> {
@@ -28,7 +28,8 @@ pub(in super::super) fn compile_filter(
     matcher.map_err(|error| format!("filter is wrong: {error}").into())
 }
 
-/// Returns what a command has printed since the last `BashOutput` call.
+/// Returns the output of a command since the last `BashOutput` call, after an optional wait for its
+/// end.
 pub(in super::super) async fn read_output(
     shells: &BackgroundTasks,
     input: &BashOutputInput,
@@ -70,7 +71,7 @@ pub(in super::super) async fn read_output(
     ToolOutcome::text(text, detail)
 }
 
-/// The lines that match.
+/// Returns the lines of `output` that match the filter.
 fn matching_lines(filter: &RegexMatcher, output: &str) -> String {
     let mut lines = String::new();
     let sink = Lossy(|_, line| {

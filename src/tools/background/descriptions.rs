@@ -7,10 +7,10 @@ use indicatif::HumanBytes;
 use super::super::text;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
-/// How much of a command is quoted, in characters.
+/// The maximum length of a quoted command, in characters.
 const QUOTED: usize = 120;
 
-/// One task as a line of a list.
+/// Formats a task as a line of a list.
 pub(super) fn list_line(task: &BackgroundTask) -> String {
     let what = match (task.kind, &task.description) {
         (BackgroundKind::Command, _) => quoted(&task.command),
@@ -60,7 +60,7 @@ pub(super) fn status_phrase(task: &BackgroundTask) -> String {
     }
 }
 
-/// The command on one line.
+/// Quotes a command on one line, truncated if it is long.
 fn quoted(command: &str) -> String {
     let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
     let shown = text::truncated(&line, QUOTED);

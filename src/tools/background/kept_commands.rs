@@ -19,7 +19,8 @@ impl KeptCommands {
         Self(commands)
     }
 
-    /// Hands the table to the tools of the next run. What the last run left is over for it.
+    /// Returns the table for the tools of the next run. Tasks whose end the model has been informed
+    /// of belong to an earlier run.
     pub(in super::super) fn for_next_run(&self) -> Arc<BackgroundTasks> {
         let mut table = self.0.table();
         table.closing = None;
@@ -32,7 +33,7 @@ impl KeptCommands {
         Arc::clone(&self.0)
     }
 
-    /// Lets the commands end with their run from now on, as no further run may come.
+    /// Makes the commands end with their run from now on, because no further run may follow.
     pub fn end_with_run(&self) {
         self.0.end_with_run();
     }
@@ -43,8 +44,8 @@ impl KeptCommands {
         self.0.report_to(listener);
     }
 
-    /// Waits until more than `seen` tasks have ended and one of them is a command that ended by
-    /// itself, unknown to the model. Returns how many have ended.
+    /// Waits until more than `seen` tasks have ended, at least one of them by itself and without
+    /// the model having been informed. Returns the number of ends so far.
     pub async fn wait_for_unreported_end(&self, seen: usize) -> usize {
         let is_unreported = |entry: &TaskEntry| {
             entry.has_unreported_end() && entry.task.end != Some(BackgroundEnd::Killed)
@@ -71,8 +72,8 @@ impl KeptCommands {
         }
     }
 
-    /// Stops what is still running of a run that is over, within `patience`: everything but the
-    /// commands.
+    /// Stops the tasks of a run that has ended, within `patience`: all but the commands, if they
+    /// outlive the run.
     pub async fn end_run(&self, patience: Duration) {
         self.0.stop_all(patience).await;
         self.0.table().listener = TaskListener::default();

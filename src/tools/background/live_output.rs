@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::super::head_and_tail::HeadAndTail;
 
-/// Filled by the capture of a running command, emptied by each read.
+/// The unread output of a command: filled by the capture, emptied by each read.
 #[derive(Debug)]
 pub(in super::super) struct LiveOutput {
     limit: usize,
@@ -54,8 +54,8 @@ impl LiveOutput {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
     }
 
-    /// Returns the new output. `over`: the stream has ended, so an incomplete character is
-    /// included.
+    /// Returns the new output. `over` is true if the stream has ended; then an incomplete character
+    /// is included.
     pub(super) fn read_new(&self, over: bool) -> NewOutput {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         if over {
@@ -76,7 +76,7 @@ impl LiveOutput {
     }
 }
 
-/// How many bytes at the end belong to an incomplete character.
+/// Returns the number of bytes at the end that belong to an incomplete UTF-8 character.
 fn incomplete_bytes(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let needed = match bytes[bytes.len() - back] {

@@ -1,6 +1,6 @@
 //! Background tasks: commands started by Bash, read with `BashOutput`, stopped with `KillShell`.
 //! They are bounded in number, time, memory and disk, and none outlives the run, or the session of
-//! a host. Background sub-agents share the same table and are stopped alike.
+//! a host. Background sub-agents share the same table and are stopped in the same way.
 
 mod background_agents;
 mod background_tools;

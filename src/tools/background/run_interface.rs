@@ -19,12 +19,13 @@ impl Toolbox {
         self.tools.shell.background.wait_for_work().await
     }
 
-    /// Lists the tasks that have ended unknown to the model, and marks them as known.
+    /// Lists the tasks whose end the model has not been informed of, and marks them as reported.
     pub fn take_ended_work(&self) -> Option<String> {
         self.tools.shell.background.take_ended_work()
     }
 
-    /// Whether sub-agents run in the background, or have ended unknown to the model.
+    /// True if sub-agents run in the background, or have ended without the model having been
+    /// informed.
     pub fn has_unreported_agents(&self) -> bool {
         self.tools.shell.background.has_unreported_agents()
     }
@@ -44,7 +45,7 @@ impl Toolbox {
         &self.settings.stops
     }
 
-    /// Start and end events of background tasks since the last call, without a listener.
+    /// Returns the start and end events of background tasks that were queued without a listener.
     pub fn take_task_events(&self) -> Vec<BackgroundTask> {
         self.tools.shell.background.take_unseen()
     }
@@ -54,7 +55,7 @@ impl Toolbox {
         self.tools.shell.background.take_started()
     }
 
-    /// The ids of tasks of whose end the model has learned since the last call.
+    /// Returns the ids of tasks whose end the model has been informed of since the last call.
     pub fn take_reported_ends(&self) -> Vec<String> {
         self.tools.shell.background.take_reported_ends()
     }
@@ -70,22 +71,22 @@ impl Toolbox {
         self.tools.shell.background.count_from(earlier);
     }
 
-    /// Whether a command with this id was started in this process and is not lost.
+    /// True if a command with this id was started in this process.
     pub fn knows_command(&self, id: &str) -> bool {
         self.tools.shell.background.knows_command(id)
     }
 
-    /// Whether background commands go on when the run ends.
+    /// True if background commands go on when the run ends.
     pub fn keeps_commands(&self) -> bool {
         self.tools.shell.background.outlives_run()
     }
 
-    /// Lets background commands end with the run, because the process is to end.
+    /// Makes background commands end with the run, because the process is about to end.
     pub fn end_commands_with_run(&self) {
         self.tools.shell.background.end_with_run();
     }
 
-    /// Keeps reports of background commands that outlive the run for the next listener.
+    /// Queues events of background commands that outlive the run for the next listener.
     pub fn end_task_reports(&self) {
         self.tools.shell.background.end_reports();
     }
@@ -95,7 +96,8 @@ impl Toolbox {
         self.tools.shell.background.request_stop_all();
     }
 
-    /// Stops all background tasks of the run, within `patience` after they were requested to.
+    /// Stops all background tasks of the run. Those that are still running `patience` after the
+    /// request to stop are killed.
     pub async fn stop_and_wait(&self, patience: Duration) {
         if self.tools.shell.background.stop_all(patience).await {
             // Dropping a command kills its process group; this kills processes that have left the

@@ -15,7 +15,7 @@ pub struct BackgroundTask {
     pub command: String,
     /// The model's description of the task.
     pub description: Option<String>,
-    /// How it ended. `None` while it runs.
+    /// Its outcome. `None` while it runs.
     pub end: Option<BackgroundEnd>,
     /// The running time.
     pub took: Duration,
@@ -57,17 +57,17 @@ pub enum BackgroundKind {
     Agent,
 }
 
-/// How a background task ended.
+/// The outcome of a background task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackgroundEnd {
-    /// With exit code 0, or a sub-agent's success.
+    /// It ended with exit code 0; a sub-agent, with success.
     Completed,
     Failed,
     /// Stopped by `KillShell`.
     Killed,
     /// It reached its maximum lifetime.
     TimedOut,
-    /// It was stopped because it took so many bytes of memory.
+    /// It was stopped because it used this many bytes of memory.
     MemoryExceeded(u64),
     /// The run ended first.
     RunEnded,

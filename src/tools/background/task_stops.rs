@@ -14,7 +14,7 @@ pub struct TaskStops(Arc<Mutex<BTreeMap<String, CancellationToken>>>);
 #[error("no task {0:?} is running")]
 pub struct NoSuchTask(pub String);
 
-/// Keeps a task among those that can be stopped, until it is dropped.
+/// A guard that keeps a task among those that can be stopped, until the guard is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct StoppableTask {
@@ -33,10 +33,10 @@ impl TaskStops {
         StoppableTask { stops: self.clone(), id: id.to_owned() }
     }
 
-    /// Requests a task to stop. The model is told of its end like of any other.
+    /// Requests a task to stop. Its end is reported to the model like that of any other task.
     ///
     /// # Errors
-    /// No such task is running.
+    /// No task with this id is running.
     pub fn stop(&self, id: &str) -> Result<(), NoSuchTask> {
         let stop = self.table().get(id).cloned();
         stop.ok_or_else(|| NoSuchTask(id.to_owned()))?.cancel();

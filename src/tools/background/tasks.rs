@@ -28,7 +28,7 @@ use super::task_stops::TaskStops;
 /// The maximum number of tasks that run at a time.
 const RUNNING_MAX: usize = 8;
 
-/// Why no further background command can be started, for the model.
+/// The reason that no further background command can be started, for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum CapacityError {
     #[error("the run is to end")]
@@ -49,10 +49,10 @@ pub(in super::super) enum UnknownTask {
     Among { id: String, known: String },
 }
 
-/// How many ended tasks keep their unread output: the latest.
+/// The number of ended tasks that keep their unread output: the latest ones.
 const ENDED_OUTPUTS_KEPT: usize = 16;
 
-/// How much of a command is recorded, in characters.
+/// The maximum length of a recorded command, in characters.
 const COMMAND_MAX: usize = 200;
 
 /// All background tasks, including those that have ended.
@@ -79,7 +79,7 @@ impl fmt::Debug for TaskListener {
 pub(super) struct TaskTable {
     /// The number of tasks started by earlier processes of the session.
     earlier: usize,
-    /// How many of the entries are commands.
+    /// The number of entries that are commands.
     commands: usize,
     pub(super) entries: Vec<TaskEntry>,
     /// Dropping this set stops the sub-agents.
@@ -90,9 +90,9 @@ pub(super) struct TaskTable {
     unseen: Vec<BackgroundTask>,
     /// Receives events at once.
     pub(super) listener: TaskListener,
-    /// When the run began to end.
+    /// The time at which the run began to end.
     pub(super) closing: Option<Instant>,
-    /// Whether commands go on when the run ends, and are not waited for.
+    /// True if commands go on when the run ends, and are not waited for.
     pub(super) outlive_run: bool,
 }
 
@@ -145,37 +145,37 @@ pub(super) struct TaskEntry {
     pub(super) began: Instant,
     pub(super) live: Arc<LiveOutput>,
     pub(super) stop: CancellationToken,
-    /// Whether the model knows how it ended.
+    /// True if the model has been informed how it ended.
     pub(super) model_knows_end: bool,
-    /// What of it was recorded.
+    /// The stage of the task that was recorded in the session.
     pub(super) recorded: RecordedStage,
     /// The final text of a sub-agent, which the model reads with the news of its end.
     pub(super) final_text: Option<String>,
-    /// Whether it ended before the run began, and the model knew.
+    /// True if it ended before the run began, and the model had been informed.
     pub(super) is_of_earlier_run: bool,
-    /// What a running command needs to go on.
+    /// The resources that a running command needs.
     keeper: Option<CommandKeeper>,
 }
 
-/// What a command needs as long as it runs: the process that started it, and its confinement with
-/// the folder for temporary files.
+/// The resources that a command needs as long as it runs: the process that started it, and its
+/// sandbox with the folder for temporary files.
 #[derive(Clone, Debug)]
 pub(in super::super) struct CommandKeeper {
     pub(in super::super) _supervisor: Supervisor,
     pub(in super::super) _sandbox: Arc<Sandbox>,
 }
 
-/// How much of a task is in the session's record.
+/// The last stage of a task that the session's record contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RecordedStage {
     #[default]
     Nothing,
     Start,
-    /// And that the model knows how it ended.
+    /// The start, and that the model was informed of the end.
     KnownEnd,
 }
 
-/// What to start.
+/// The parameters of a background command to be started.
 pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) call: &'a str,
     pub(in super::super) command: &'a str,
@@ -205,32 +205,32 @@ impl BackgroundTasks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Skips the ids of the commands that the session has started so far, of which this table may
-    /// hold some.
+    /// Skips the ids of the commands that the session has started so far. This table may contain
+    /// some of these commands.
     pub(in super::super) fn count_from(&self, so_far: usize) {
         let mut table = self.table();
         table.earlier = so_far.saturating_sub(table.commands);
     }
 
-    /// Whether a command with this id was started here.
+    /// True if a command with this id was started here.
     pub(in super::super) fn knows_command(&self, id: &str) -> bool {
         let is_it =
             |entry: &TaskEntry| entry.task.kind == BackgroundKind::Command && entry.task.id == id;
         self.table().entries.iter().any(is_it)
     }
 
-    /// Whether commands outlive the run.
+    /// True if commands outlive the run.
     pub(in super::super) fn outlives_run(&self) -> bool {
         self.table().outlive_run
     }
 
-    /// Whether a command runs that outlives the run.
+    /// True if a command is running that outlives the run.
     pub(in super::super) fn keeps_command(&self) -> bool {
         let table = self.table();
         table.alive().any(|entry| !table.ends_with_run(entry))
     }
 
-    /// Lets commands end with the run.
+    /// Makes commands end with the run.
     pub(in super::super) fn end_with_run(&self) {
         self.table().outlive_run = false;
     }
@@ -238,7 +238,7 @@ impl BackgroundTasks {
     /// Checks that another task may be started.
     ///
     /// # Errors
-    /// Why not, for the model.
+    /// No further task may be started; the error says why, for the model.
     pub(in super::super) fn check_capacity(&self) -> Result<(), CapacityError> {
         let table = self.table();
         if table.closing.is_some() {
@@ -284,7 +284,8 @@ impl BackgroundTasks {
                 capture.push(OutputStream::Err, format!("{note}\n").as_bytes()).await;
             }
             let captured = capture.finish().await;
-            // Before the end is told: a host that knows of the end cannot stop the task any more.
+            // Before the end is reported: a host that was informed of it can no longer stop the
+            // task.
             drop(stoppable);
             if let Some(shells) = shells.upgrade() {
                 shells.record_command_end(index, &ended, captured);
@@ -350,7 +351,7 @@ impl BackgroundTasks {
         Ok(())
     }
 
-    /// Requests a task to stop. Returns whether it was still running.
+    /// Requests a task to stop. Returns true if it was still running.
     ///
     /// # Errors
     /// No task has this id.
@@ -358,7 +359,7 @@ impl BackgroundTasks {
         let mut table = self.table();
         let entry = table.find(id)?;
         let running = entry.task.end.is_none();
-        // A caller that stops a task knows how it ends, so the end is not news.
+        // The caller requested this end, so it is not news.
         entry.model_knows_end = true;
         entry.stop.cancel();
         Ok(running)
@@ -389,14 +390,14 @@ impl BackgroundTasks {
         }
     }
 
-    /// Whether sub-agents are running, or have ended unknown to the model.
+    /// True if sub-agents are running, or have ended without the model having been informed.
     pub(in super::super) fn has_unreported_agents(&self) -> bool {
         let is_open = |entry: &TaskEntry| entry.task.end.is_none() || entry.has_unreported_end();
         let agents = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Agent;
         self.table().entries.iter().filter(agents).any(is_open)
     }
 
-    /// Lists the tasks that have ended unknown to the model, and marks them as known.
+    /// Lists the tasks whose end the model has not been informed of, and marks them as reported.
     pub(in super::super) fn take_ended_work(&self) -> Option<String> {
         let mut table = self.table();
         let list = table.ended_text();
@@ -414,8 +415,8 @@ impl BackgroundTasks {
         table.list(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
     }
 
-    /// Hands all start and end events to `listener` from now on, and those that had none. It must not
-    /// block.
+    /// Hands all start and end events to `listener`, beginning with those that were queued without
+    /// a listener. It must not block.
     pub(in super::super) fn report_to(
         &self,
         listener: impl Fn(BackgroundTask) + Send + Sync + 'static,
@@ -425,7 +426,8 @@ impl BackgroundTasks {
         table.listener = TaskListener(Some(Box::new(listener)));
     }
 
-    /// Start and end events since the last call, in chronological order.
+    /// Returns the start and end events that were queued without a listener, in chronological
+    /// order.
     pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
         std::mem::take(&mut self.table().unseen)
     }
@@ -442,7 +444,8 @@ impl BackgroundTasks {
         (commands, started.collect())
     }
 
-    /// The ids of recorded tasks of whose end the model has learned since the last call.
+    /// Returns the ids of recorded tasks whose end the model has been informed of since the last
+    /// call.
     pub(in super::super) fn take_reported_ends(&self) -> Vec<String> {
         let mut table = self.table();
         let told = table.entries.iter_mut().filter(|entry| {
@@ -467,7 +470,7 @@ impl BackgroundTasks {
         self.table().alive_in_run().next().is_some()
     }
 
-    /// Requests all tasks of the run to stop because it ends. Returns whether any was running.
+    /// Requests all tasks of the run to stop because it ends. Returns true if any was running.
     pub(in super::super) fn request_stop_all(&self) -> bool {
         let mut table = self.table();
         table.closing.get_or_insert_with(Instant::now);
@@ -477,7 +480,7 @@ impl BackgroundTasks {
         table.alive_in_run().next().is_some()
     }
 
-    /// Keeps events from now on until there is another listener, if commands outlive the run.
+    /// Queues events from now on until there is another listener, if commands outlive the run.
     pub(in super::super) fn end_reports(&self) {
         let mut table = self.table();
         if table.outlive_run {
@@ -485,8 +488,8 @@ impl BackgroundTasks {
         }
     }
 
-    /// Waits until all tasks have ended, up to `patience` after they were requested to, and kills
-    /// the rest. Returns whether that was necessary.
+    /// Stops all tasks of the run: waits up to `patience` after the request to stop, and kills the
+    /// rest. Returns true if that was necessary.
     pub(in super::super) async fn stop_all(&self, patience: Duration) -> bool {
         if !self.request_stop_all() {
             return false;

@@ -1,8 +1,8 @@
 //! Credentials of programs: which variables and login files belong to which program. Pure.
 //!
-//! One table says it, for the environment of commands, for their sandbox and for notes about what was
-//! withheld. A permission rule that allows a program passes the program's own credentials to lines
-//! that consist of such programs.
+//! One table serves the environment of commands, their sandbox and the notes about withheld
+//! credentials. A permission rule that allows a program passes the program's own credentials to
+//! lines that consist of such programs.
 
 mod table;
 
@@ -15,14 +15,14 @@ pub(super) use table::CREDENTIALS;
 /// The credentials of a program, or of several programs that share them.
 #[derive(Debug)]
 pub(super) struct CredentialSet {
-    /// The names of the programs; none for what belongs to no command.
+    /// The names of the programs; none for credentials that belong to no command.
     pub(super) programs: &'static [&'static str],
     /// The subcommands that use them.
     verbs: Verbs,
     /// The variables that hold them. `*` stands for any characters.
     variables: &'static [&'static str],
     /// Login files and folders: `~/` begins in the home folder, `@config/` in `XDG_CONFIG_HOME`,
-    /// `@data/`, `@cache/` and `@runtime/` likewise, `$NAME` is what a variable names.
+    /// `@data/`, `@cache/` and `@runtime/` likewise, `$NAME` is the path in a variable.
     pub(super) places: &'static [&'static str],
     /// The folders among them in which the programs also write.
     pub(super) state: &'static [&'static str],
@@ -42,7 +42,7 @@ impl CredentialSet {
         self.programs.first().copied()
     }
 
-    /// Whether a variable holds one of these credentials, or names a file with one.
+    /// True if a variable holds one of these credentials, or names a file with one.
     pub(super) fn has_variable(&self, name: &str) -> bool {
         let names_file = |place: &str| {
             let variable = place.strip_prefix('$').and_then(|rest| rest.split('/').next());
@@ -52,7 +52,7 @@ impl CredentialSet {
             || self.places.iter().any(|place| names_file(place))
     }
 
-    /// Whether a simple command uses these credentials.
+    /// True if a simple command uses these credentials.
     fn is_used_by(&self, words: &[ShellWord]) -> bool {
         let Some((first, arguments)) = words.split_first() else { return false };
         let name = program_name(&first.plain);
@@ -74,7 +74,7 @@ pub(super) fn used_by(words: &[ShellWord]) -> impl Iterator<Item = &'static Cred
     CREDENTIALS.iter().filter(move |set| set.is_used_by(words))
 }
 
-/// The credentials that a line of commands uses, as far as its words tell: a program may be named
+/// The credentials that a line of commands uses, as far as its words show: a program may be named
 /// within `sh -c`, too.
 pub(super) fn used_in(line: &str) -> Vec<&'static CredentialSet> {
     let parts = shell_lexer::split(line).unwrap_or_default();
@@ -94,13 +94,13 @@ pub(super) fn owner_of(variable: &str) -> Option<&'static str> {
     CREDENTIALS.iter().filter(|set| set.has_variable(variable)).find_map(CredentialSet::name)
 }
 
-/// The name of a program that is found by `PATH` or by its whole path. A relative path is one of the
-/// checkout.
+/// Returns the name of a program that is given by its name or absolute path. `None` for a relative
+/// path, which names a file of the checkout.
 pub(super) fn program_name(word: &str) -> Option<&str> {
     (word.starts_with('/') || !word.contains('/')).then(|| base_name(word))
 }
 
-/// The first word that is no flag, nor the value of a flag that stands before the subcommand.
+/// Returns the first word that is neither a flag nor the value of a flag before the subcommand.
 fn verb(arguments: &[ShellWord]) -> Option<&str> {
     const WITH_VALUE: [&str; 8] = [
         "-C",

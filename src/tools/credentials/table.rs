@@ -7,7 +7,8 @@ use super::{CredentialSet, Verbs};
 const GIT_VERBS: &[&str] =
     &["push", "fetch", "pull", "clone", "ls-remote", "remote", "lfs", "archive"];
 
-/// Subcommands of npm and kin that talk to a registry. The others run scripts of the checkout.
+/// Subcommands of npm and similar tools that talk to a registry. The others run scripts of the
+/// checkout.
 #[rustfmt::skip]
 const NPM_VERBS: &[&str] = &[
     "access", "add", "audit", "ci", "config", "dedupe", "deprecate", "dist-tag", "fetch", "i",
@@ -29,7 +30,7 @@ const PYTHON_VERBS: &[&str] = &["run", "shell", "exec", "test", "python"];
 macro_rules! credentials {
     ($($programs:tt $($verbs:ident)? $(($($list:expr),*))? =>
         $variables:tt $places:tt $(writes $state:tt)?;)*) => {
-        /// All credentials that are known.
+        /// All known credentials.
         ///
         /// `.npmrc`, `.yarnrc.yml`, `.gradle/gradle.properties`, `.m2/settings.xml`,
         /// `.composer/auth.json`, `.bundle/config`, `.pip/pip.conf` and `.nuget/NuGet/NuGet.Config`

@@ -37,7 +37,7 @@ pub(in crate::tools) struct MediaFile<'a> {
 /// Reads a file; of a PDF, the requested `pages`. Blocks.
 ///
 /// # Errors
-/// Why it cannot be shown, and what to do.
+/// The file cannot be shown; the error says why, and what to do.
 pub(in crate::tools) fn read(
     file: MediaFile<'_>,
     pages: Option<&str>,
@@ -67,7 +67,7 @@ pub(in crate::tools) fn read(
 /// Converts an image that did not come from a file to a block. Blocks.
 ///
 /// # Errors
-/// Why it cannot be shown.
+/// The image cannot be shown.
 pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, PictureFlaw> {
     let Some(MediaKind::Picture(format)) = detect(data) else {
         return Err(PictureFlaw::UnknownKind);
@@ -134,7 +134,7 @@ fn source(media_type: &str, data: &[u8]) -> Value {
     json!({ "type": "base64", "media_type": media_type, "data": STANDARD.encode(data) })
 }
 
-/// Explains why a file cannot be shown, and how to get at its content.
+/// Returns the error for a file that cannot be shown, with advice on how to get its content.
 fn refusal(kind: MediaKind, path: &Path, why: &dyn Display) -> ToolError {
     let (path, quoted) = (path.display(), quoted(path));
     match kind {

@@ -48,7 +48,7 @@ pub(in crate::tools) fn unsupported_image_format(start: &[u8]) -> Option<&'stati
     }
 }
 
-/// The file type that a name promises, if [`detect`] can detect it.
+/// The file type that the extension of a name indicates, if [`detect`] can detect it.
 pub(in crate::tools) fn kind_of_name(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     match extension.as_str() {

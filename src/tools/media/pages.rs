@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use super::super::outcome::ToolError;
 
-/// How many pages one call may request.
+/// The maximum number of pages that one call may request.
 pub(super) const PAGES_MAX: usize = 20;
 
 /// Selects pages out of `count`, counted from 1. `wanted` comes from the model, such as `3`, `1-5`,
 /// `90-` or `1,4-6`. A range may extend beyond the last page, but not begin there.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// The selection is not valid; the error says why, for the model.
 pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, ToolError> {
     let mut picked = BTreeSet::new();
     for part in wanted.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -33,7 +33,7 @@ pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, To
     Ok(picked)
 }
 
-/// The first page of a range, and the last unless it is open.
+/// Parses a range: the first page, and the last unless the range is open.
 fn range(part: &str) -> Option<(u32, Option<u32>)> {
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number > 0);
     let Some((first, last)) = part.split_once(['-', '–']) else {

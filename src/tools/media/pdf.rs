@@ -19,13 +19,13 @@ const UNPACKED_MAX: usize = 32 << 20;
 #[derive(Debug)]
 pub(super) struct Pdf {
     pub(super) data: Vec<u8>,
-    /// How many pages the file has.
+    /// The number of pages in the file.
     pub(super) count: u32,
     /// The pages that are shown, if not all.
     pub(super) part: Option<String>,
 }
 
-/// Why a PDF cannot be shown.
+/// The reason that a PDF cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PdfFlaw {
     #[error("it is a damaged PDF ({why})")]

@@ -40,7 +40,7 @@ pub(super) struct Picture {
     pub(super) is_animated: bool,
 }
 
-/// Why a picture cannot be shown.
+/// The reason that a picture cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum PictureFlaw {
     #[error("of a kind that cannot be shown")]
@@ -111,15 +111,15 @@ fn flaw(error: &ImageError) -> PictureFlaw {
     }
 }
 
-/// Whether a JPEG is truncated, which the decoder would fill with grey. Markers cannot occur within
-/// its image data.
+/// True if a JPEG is truncated; the decoder would fill the missing part with grey. The markers
+/// cannot occur within its image data.
 fn is_cut_off(data: &[u8]) -> bool {
     let last = |mark: [u8; 2]| data.windows(2).rposition(|window| window == mark);
     let (scan, end) = (last([0xff, 0xda]), last([0xff, 0xd9]));
     end.is_none() || end < scan
 }
 
-/// Whether there is a second frame. The service looks at the first, if it takes the file at all.
+/// True if there is a second frame. The service uses only the first, if it accepts the file at all.
 fn is_animated(format: ImageFormat, data: &[u8]) -> ImageResult<bool> {
     if format == ImageFormat::Gif {
         let mut decoder = GifDecoder::new(Cursor::new(data))?;
@@ -147,7 +147,7 @@ fn scaled(picture: DynamicImage, side: u32) -> DynamicImage {
     }
 }
 
-/// Scales down one of the few kinds of pictures that are packed: each takes code of its own.
+/// Scales down a picture of one of the few pixel types in use: each is compiled separately.
 fn fitted<P: Pixel<Subpixel = u8> + 'static>(
     picture: ImageBuffer<P, Vec<u8>>,
     side: u32,
@@ -165,7 +165,7 @@ fn fitted<P: Pixel<Subpixel = u8> + 'static>(
     imageops::resize(&picture, length(width), length(height), FilterType::Triangle)
 }
 
-/// In what a picture may be packed, best first. A photograph only grows as a PNG.
+/// The formats in which a picture may be encoded, best first. A photograph only grows as a PNG.
 fn packings(format: ImageFormat) -> &'static [ImageFormat] {
     if format == ImageFormat::Jpeg {
         &[ImageFormat::Jpeg]
@@ -185,7 +185,8 @@ fn pack(picture: &DynamicImage, format: ImageFormat) -> ImageResult<Vec<u8>> {
     Ok(data)
 }
 
-/// JPEG knows no transparency, and most pictures that have it were made for white paper.
+/// Draws a picture on white: JPEG has no transparency, and most transparent pictures were made for
+/// white paper.
 fn on_white(picture: &DynamicImage) -> RgbImage {
     if !picture.color().has_alpha() {
         return picture.to_rgb8();

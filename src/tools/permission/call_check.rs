@@ -45,14 +45,14 @@ pub(in super::super) struct Permissions {
     pub(super) home: Option<PathBuf>,
     /// Paths that only a rule which names them can open.
     secrets: DeniedPlaces,
-    /// Whether the kernel confines the commands that need no rule.
+    /// True if the kernel confines the commands that need no rule.
     pub(super) holds_plain_commands: bool,
     pub(super) critical: CriticalPaths,
-    /// What the host has changed.
+    /// The changes that the host has made during the run.
     live: LivePermissions,
 }
 
-/// Whether a command may remove critical folders (system, home, working directories).
+/// Permission of a command to remove critical folders (system, home, working directories).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CriticalPaths {
     Denied,
@@ -99,8 +99,8 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Denies these paths to the file tools, too. `holds_plain_commands`: the kernel confines the
-    /// commands that need no rule.
+    /// Denies these paths to the file tools, too. `holds_plain_commands` is true if the kernel
+    /// confines the commands that need no rule.
     pub(in super::super) fn with_sandbox(
         self,
         secrets: DeniedPlaces,
@@ -109,12 +109,12 @@ impl Permissions {
         Self { secrets, holds_plain_commands, ..self }
     }
 
-    /// Adds what a host changes while the run goes on.
+    /// Adds the changes that a host makes during the run.
     pub(in super::super) fn with_live(self, live: LivePermissions) -> Self {
         Self { live, ..self }
     }
 
-    /// The permissions of this moment.
+    /// Returns the current permissions, with the changes of the host.
     pub(super) fn current(&self) -> Cow<'_, Self> {
         let (mode, rules) = (self.live.mode(), self.live.rules(&self.cwd, self.home.as_deref()));
         if mode.is_none() && rules.is_empty() {
@@ -132,17 +132,17 @@ impl Permissions {
         Cow::Owned(current)
     }
 
-    /// What the deny rules for paths take away from commands, where the kernel can.
+    /// The paths that deny rules take away from commands, where the kernel can enforce that.
     pub(in super::super) fn denied_paths(&self) -> Vec<RuleDenial> {
         self.deny.iter().filter_map(PermissionRule::denies_paths).collect()
     }
 
-    /// Whether a rule removes the tool entirely, so that it is not offered to the model.
+    /// True if a rule removes the tool entirely, so that it is not offered to the model.
     pub(in super::super) fn removes(&self, tool: BuiltinTool) -> bool {
         self.deny.iter().any(|rule| rule.covers_whole_tool(tool))
     }
 
-    /// Why a tool that is not built in is removed entirely, if it is.
+    /// Returns the denial of a tool that is not built in, if a rule removes it entirely.
     pub(in super::super) fn external_denial(&self, name: &str) -> Option<Denial> {
         let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
         Some(Denial::by_deny_rule(name, None, rule))
@@ -153,7 +153,7 @@ impl Permissions {
     /// declares read-only may be used in plan mode.
     ///
     /// # Errors
-    /// Why the call is not allowed, and how to allow it.
+    /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_external(
         &self,
         name: &str,
@@ -186,7 +186,7 @@ impl Permissions {
         }
     }
 
-    /// Whether a rule covers an external tool. A rule that does not parse covers every tool.
+    /// True if a rule covers an external tool. A rule that does not parse covers every tool.
     pub(in super::super) fn rule_covers_external(&self, rule: &str, name: &str) -> bool {
         PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
             .map_or(true, |rule| rule.covers_external(name))
@@ -198,13 +198,13 @@ impl Permissions {
         rules.find(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
     }
 
-    /// Whether a search must hide this file.
+    /// True if a search must hide this file.
     pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
         rules.any(|rule| rule.covers_path(tool, path)) || self.is_secret(tool, path)
     }
 
-    /// Whether [`Self::hides`] may hide something below a folder.
+    /// True if [`Self::hides`] may hide something below a folder.
     pub(in super::super) fn hides_below(&self, folder: &ResolvedPath) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
         let seen = [&folder.written, &folder.real];
@@ -212,7 +212,7 @@ impl Permissions {
             || self.secrets.hides_below(&folder.real)
     }
 
-    /// Whether something below a folder may be denied.
+    /// True if something below a folder may be denied.
     pub(super) fn denies_below(&self, folder: &ResolvedPath) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
         self.hides_below(folder)
@@ -220,16 +220,16 @@ impl Permissions {
             || self.secrets.protects_below(&folder.real)
     }
 
-    /// Whether the path is a protected credential location. Only a rule that names it opens it.
+    /// True if the path is a protected credential location. Only a rule that names it opens it.
     fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
         self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.covers_path(tool, path))
     }
 
     /// Checks a call. A hook's approval replaces an allow rule, but does not override a deny rule.
-    /// Returns how it is confined, if it is a command.
+    /// Returns the confinement of the call, if it is a command.
     ///
     /// # Errors
-    /// Why the call is not allowed, and how to allow it.
+    /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_call(
         &self,
         tool: BuiltinTool,

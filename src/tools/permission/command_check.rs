@@ -11,16 +11,16 @@ use super::denial::Denial;
 use super::plain_commands::{PlainCommand, PlainEffect, recognize};
 use crate::types::PermissionMode;
 
-/// What the kernel lets a command do.
+/// The confinement of a command by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Confinement {
-    /// What the sandbox of the run allows, if it is on.
+    /// The sandbox of the run, if it is on.
     Sandbox,
-    /// As `Sandbox`, but nothing is written.
+    /// Like `Sandbox`, but read-only.
     SandboxReading,
-    /// No rule was needed: there is no network, nothing is read but `named` and what Read may read,
-    /// and nothing is written, or else only `changed` and what is beside or below it. The working
-    /// directory may change.
+    /// For commands without a rule: no network; reads only of `named` and of paths that Read may
+    /// read; writes only to `changed` and to paths beside or below it, or no writes at all. The
+    /// working directory may change if `may_move` is true.
     Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool },
 }
 
@@ -33,7 +33,7 @@ const BESIDE_RULES: &[&str] = &["cd", "echo", "printf", "pwd", "true"];
 /// Programs after which the folder of the shell is unknown, unless they are plain.
 const MOVING: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];
 
-/// Whether a command may run beside commands with a rule: it opens no files and sets no variables.
+/// True if a command may run beside commands with a rule: it opens no files and sets no variables.
 pub(super) fn goes_along(part: &SimpleCommand) -> bool {
     recognize(part).is_some() && BESIDE_RULES.contains(&part.words[0].raw.as_str())
 }
@@ -42,7 +42,7 @@ impl Permissions {
     /// Checks a command that runs in `cwd`.
     ///
     /// # Errors
-    /// Why it is not allowed, and how to allow it.
+    /// The command is not allowed; the denial says why, and how to allow it.
     pub(super) fn check_command(
         &self,
         command: &str,
@@ -74,7 +74,7 @@ fn sandbox_for(parts: &[SimpleCommand]) -> Confinement {
     if parts.iter().all(only_reads) { Confinement::SandboxReading } else { Confinement::Sandbox }
 }
 
-/// What a plain command does. `None` if it is not plain.
+/// The effect of a plain command. `None` if it is not plain.
 fn effect(part: &SimpleCommand) -> Option<PlainEffect> {
     recognize(part).map(|known| known.effect)
 }
@@ -89,7 +89,7 @@ fn written(part: &SimpleCommand) -> impl Iterator<Item = &ShellWord> {
 struct LineCheck<'a> {
     permissions: &'a Permissions,
     resolve: Resolve<'a>,
-    /// The folder in which the next command runs. `None` behind a `cd` that may have failed.
+    /// The folder in which the next command runs. `None` after a `cd` that may have failed.
     folder: Option<PathBuf>,
     /// Files that are read.
     named: Vec<PathBuf>,
@@ -143,7 +143,7 @@ impl LineCheck<'_> {
             matches!(effect(part), Some(ReadsRepository | ReadsVersions))
         };
         if let Some(part) = parts.iter().find(runs_git).filter(|_| !self.changed.is_empty()) {
-            // It runs programs that a checkout configures, which could write, too.
+            // git runs programs that a checkout configures, which could write, too.
             return Err(self.permissions.refusal(part, None));
         }
         let may_move = has_moved || !self.changed.is_empty();
@@ -153,7 +153,7 @@ impl LineCheck<'_> {
     fn check_redirections(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
         written(part).try_for_each(|word| self.check_change(&word.plain))?;
         let mut read = part.reads.iter().filter(|word| word.plain != "/dev/null");
-        // The shell gives some names that are no files a meaning: /dev/tcp/HOST/PORT.
+        // The shell treats some names specially that are not files: /dev/tcp/HOST/PORT.
         read.try_for_each(|word| self.check_read(&word.plain, |_| true))
     }
 
@@ -171,7 +171,7 @@ impl LineCheck<'_> {
             }
             PlainEffect::Reads | PlainEffect::ReadsRepository | PlainEffect::ReadsVersions => {
                 let patterns = usize::from(known.has_pattern);
-                // What is below the folder, whichever it is, the kernel holds.
+                // The kernel confines access below the folder, whichever it is.
                 let is_known = self.folder.is_some();
                 let is_checked =
                     |path: &str| is_known || path.starts_with('/') || path.contains("..");
@@ -194,7 +194,7 @@ impl LineCheck<'_> {
         }
     }
 
-    /// Where a word leads.
+    /// Resolves a word as a path in the folder of the command.
     fn place(&self, path: &str) -> Result<ResolvedPath, Denial> {
         match &self.folder {
             Some(folder) => Ok((self.resolve)(path, folder)),
@@ -216,7 +216,7 @@ impl LineCheck<'_> {
         Ok(())
     }
 
-    /// Whether a rule may hide a file of a repository, whose former versions git shows.
+    /// True if a rule may hide a file of a repository; git shows its former versions.
     fn hides_versions(&self) -> bool {
         let folders = [self.folder.as_deref().unwrap_or(Path::new("/")), &self.permissions.cwd];
         let mut places = folders.map(|folder| (self.resolve)(".", folder)).into_iter();
@@ -245,8 +245,9 @@ impl LineCheck<'_> {
         Ok(())
     }
 
-    /// Checks `mv` and `cp` of files: each as the program reaches it in a folder, where it may be a
-    /// link. What is in a folder, or behind a link, could get a path that no rule knows.
+    /// Checks `mv` and `cp` of files, each also at its path in a target folder, where it may be a
+    /// link. Folders and links as sources are refused: their contents could get paths that no rule
+    /// covers.
     fn check_transfer(&mut self, part: &SimpleCommand, operands: &[&str]) -> Result<(), Denial> {
         operands.iter().try_for_each(|path| self.check_change(path))?;
         let Some((to, from)) = operands.split_last() else { return Ok(()) };
@@ -255,7 +256,7 @@ impl LineCheck<'_> {
             if source.written != source.real || source.real.is_dir() {
                 return Err(self.permissions.refusal(part, None));
             }
-            // The last may be a folder, or one that the line makes.
+            // The last operand may be a folder, or one that the line creates.
             self.check_change(&format!("{to}/{}", base_name(path)))?;
         }
         Ok(())
@@ -263,7 +264,7 @@ impl LineCheck<'_> {
 }
 
 impl Permissions {
-    /// Whether an allow rule covers a simple command.
+    /// True if an allow rule covers a simple command.
     fn has_rule_for(&self, part: &SimpleCommand) -> bool {
         let forms =
             [shell_lexer::raw_text(&part.words), shell_lexer::raw_text(inner_command(&part.words))];
@@ -271,7 +272,8 @@ impl Permissions {
         self.mode != PermissionMode::Plan && forms.iter().any(fits)
     }
 
-    /// `beside` has a rule.
+    /// Returns the denial of a command without a rule. `beside` is a command of the line with a
+    /// rule.
     fn refusal(&self, part: &SimpleCommand, beside: Option<&SimpleCommand>) -> Denial {
         let command = shell_lexer::raw_text(&part.words);
         if self.mode == PermissionMode::Plan {

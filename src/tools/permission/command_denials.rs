@@ -1,7 +1,7 @@
 //! Applies deny and ask rules to commands.
 //!
-//! This is advice, and no protection: a program can run what no rule sees. It finds what a command
-//! says openly, and where a command is not understood it finds too much rather than too little.
+//! This is not a security boundary: a program can run commands that no rule sees. The check finds
+//! what a command states openly; if a command cannot be parsed, it denies too much, not too little.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use super::rule::PermissionRule;
 
 /// Maximum number of possible working directories that are tracked.
 const FOLDERS_MAX: usize = 8;
-/// Of a line that the lexer does not read, more pieces than this are looked up in one folder only:
-/// each lookup reads the disk.
+/// The maximum number of pieces of an unparsable line that are looked up in several folders. More
+/// are looked up in one folder only: each lookup reads the disk.
 const PIECES_MAX: usize = 1_000;
 
-/// How many characters of a command an error message shows.
+/// The maximum number of characters of a command in an error message.
 const SHOWN_MAX: usize = 80;
 
 /// Programs whose arguments are, or contain, a command.
@@ -35,7 +35,7 @@ const CHANGERS: &[&str] = &[
     "touch", "truncate",
 ];
 
-/// The texts of a command, and where in them a command may begin.
+/// A text of a command, and the offsets in it at which a command may begin.
 struct Form {
     text: String,
     starts: Vec<usize>,
@@ -77,16 +77,16 @@ impl Form {
     }
 }
 
-/// The folders from which paths may be seen.
+/// The folders to which relative paths may refer.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
-    /// Where the whole command begins.
+    /// The folder in which the whole command begins.
     start: &'a Path,
     folders: &'a [PathBuf],
     resolve: Resolve<'a>,
 }
 
-/// The words behind the assignments.
+/// The words after the assignments.
 fn without_assignments(words: &[ShellWord]) -> &[ShellWord] {
     let first = words.iter().take_while(|word| word.assigns().is_some()).count();
     &words[first..]
@@ -140,7 +140,7 @@ impl Permissions {
                 folders.retain(|_| !part.is_joined);
                 folders.extend(moved);
             }
-            // Behind a chain of `&&` it is not known whether a `cd` in it has run.
+            // After a chain of `&&` it is unknown whether a `cd` in it has run.
             folders.extend((!part.is_joined).then(|| cwd.to_path_buf()));
             folders.sort_unstable();
             folders.dedup();
@@ -149,7 +149,7 @@ impl Permissions {
         Ok(())
     }
 
-    /// Checks a command that the lexer does not read, piece by piece.
+    /// Checks a command that the lexer cannot parse, piece by piece.
     fn check_pieces(&self, bare: &str, cwd: &Path, resolve: Resolve<'_>) -> Result<(), Denial> {
         let moves = pieces(bare).filter_map(|words| match words.as_slice() {
             ["cd", folder, ..] => Some(resolve(folder, cwd).real),
@@ -229,7 +229,7 @@ impl Permissions {
         })
     }
 
-    /// Whether `target`, seen from `folder`, is or contains a folder that no command may remove.
+    /// True if `target`, relative to `folder`, is or contains a folder that no command may remove.
     fn is_critical(&self, target: &str, folder: &Path, start: &Path) -> bool {
         let bare = if target == "*" { "." } else { target.strip_suffix("/*").unwrap_or(target) };
         if bare.starts_with('$') {
@@ -248,7 +248,7 @@ impl Permissions {
     }
 }
 
-/// The ends of a word that may name a file: of `--file=x`, `@x`, `HEAD:x`, `-fx`, `-vfx`.
+/// The suffixes of a word that may name a file: of `--file=x`, `@x`, `HEAD:x`, `-fx`, `-vfx`.
 fn ends(word: &str) -> impl Iterator<Item = &str> {
     let is_short = word.starts_with('-') && !word.starts_with("--");
     let short = word.char_indices().skip(2).take(5).filter(move |_| is_short);

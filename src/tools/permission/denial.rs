@@ -1,4 +1,4 @@
-//! Why a tool call is not allowed.
+//! Reasons that a tool call is not allowed.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::super::shell_lexer::NotPlain;
 use super::rule::PermissionRule;
 use super::rule_error::RuleError;
 
-/// Why a tool call is not allowed. The text also says how to allow it, if it can be.
+/// The reason that a tool call is not allowed. The text also says how to allow it, if it can be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum Denial {
     /// A deny rule covers it.
@@ -143,7 +143,7 @@ impl From<Denial> for ToolRefusal {
 
 fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
     let (path, real) = (place.written.display(), place.real.display());
-    // No remedy for a link: its author chose the target, who may be a stranger.
+    // No remedy is offered for a link: its author, who chose the target, may not be trusted.
     if place.real != place.written {
         return format!(
             "{}: {path} is a link out of the working directories, to {real}, and is not followed",

@@ -9,12 +9,13 @@ use super::rule::{PermissionRule, check_rule};
 use super::rule_error::{RuleError, RuleList};
 use crate::types::PermissionMode;
 
-/// What was changed since the start. Clones share it: the run, its sub-agents and later turns.
+/// Changes of the permissions since the start. Clones share them: the run, its sub-agents and later
+/// turns.
 #[derive(Clone, Debug, Default)]
 pub struct LivePermissions {
     changes: Arc<RwLock<LiveChanges>>,
     may_bypass: bool,
-    /// Whether the mode stays as it is: that of a sub-agent with a mode of its own.
+    /// True if the mode does not change: that of a sub-agent with a mode of its own.
     keeps_mode: bool,
 }
 
@@ -24,8 +25,8 @@ struct LiveChanges {
     rules: Vec<(RuleList, String)>,
 }
 
-/// A change that comes with an answer of the host (PROTOCOL 4.12). Its `destination` other than
-/// the session is not written to: a file of the user is not ours to change in the middle of a run.
+/// A change that comes with an answer of the host (PROTOCOL 4.12). A `destination` other than the
+/// session is ignored: files of the user are not changed during a run.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum PermissionUpdate {
@@ -37,7 +38,7 @@ pub enum PermissionUpdate {
     RemoveDirectories { directories: Vec<String> },
 }
 
-/// A rule in two parts.
+/// A rule, as the name of a tool and the content of the parentheses.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleText {
@@ -46,7 +47,7 @@ pub struct RuleText {
     rule_content: Option<String>,
 }
 
-/// Why a change was not made.
+/// The reason that a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
     #[error("the rule {rule:?} is not valid: {why}")]
@@ -72,12 +73,12 @@ impl RuleText {
 }
 
 impl LivePermissions {
-    /// `may_bypass`: whether the host may choose `bypassPermissions`.
+    /// `may_bypass` is true if the host may choose `bypassPermissions`.
     pub fn new(may_bypass: bool) -> Self {
         Self { may_bypass, ..Self::default() }
     }
 
-    /// The same rules for a sub-agent with a mode of its own.
+    /// Returns these permissions for a sub-agent with a mode of its own.
     #[must_use]
     pub(in super::super) fn without_mode(&self) -> Self {
         Self { keeps_mode: true, ..self.clone() }
@@ -86,7 +87,7 @@ impl LivePermissions {
     /// Sets the mode for all calls from now on.
     ///
     /// # Errors
-    /// The run was not started in a way that allows it.
+    /// The run was started without permission for this mode.
     pub fn set_mode(&self, mode: PermissionMode) -> Result<(), UpdateError> {
         if mode == PermissionMode::BypassPermissions && !self.may_bypass {
             return Err(UpdateError::NoBypass);
@@ -98,7 +99,7 @@ impl LivePermissions {
     /// Makes a change, for all calls from now on.
     ///
     /// # Errors
-    /// Nothing was changed.
+    /// The change is not valid or not allowed; nothing was changed.
     pub fn apply(&self, update: &PermissionUpdate) -> Result<(), UpdateError> {
         match update {
             PermissionUpdate::AddRules { rules, behavior } => {

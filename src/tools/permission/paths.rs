@@ -13,14 +13,15 @@ pub(super) struct PathPattern {
     root: PathBuf,
     /// The literal prefix of all matching paths; matches lie below it or on the way to it.
     pub(super) literal_prefix: PathBuf,
-    /// Whether it matches all of them.
+    /// True if it matches all paths below the prefix.
     pub(super) is_whole: bool,
     pattern: Gitignore,
 }
 
 impl PathPattern {
-    /// `//x` is absolute, `~/x` in the home folder, `/x` and `./x` in `cwd`. Anything else is
-    /// seen from `cwd` when it allows, and fits at any depth when it forbids.
+    /// Compiles a pattern. `//x` is absolute, `~/x` in the home folder, `/x` and `./x` in `cwd`.
+    /// Any other pattern is relative to `cwd` in an allow rule, and matches at any depth in other
+    /// rules.
     pub(super) fn compile(
         spec: &str,
         list: RuleList,
@@ -59,7 +60,7 @@ impl PathPattern {
         Ok(Self { root: root.to_path_buf(), literal_prefix: begin, is_whole, pattern })
     }
 
-    /// Whether something below this folder, at any depth, may match.
+    /// True if something below this folder, at any depth, may match.
     pub(super) fn reaches_below(&self, folder: &Path) -> bool {
         self.literal_prefix.starts_with(folder) || folder.starts_with(&self.literal_prefix)
     }

@@ -8,14 +8,14 @@ pub(super) struct PlainCommand<'a> {
     pub(super) effect: PlainEffect,
     /// The words that may name files, and values of flags.
     pub(super) operands: Vec<&'a str>,
-    /// Whether the first operand may be a pattern or a script instead.
+    /// True if the first operand may be a pattern or a script instead.
     pub(super) has_pattern: bool,
 }
 
-/// What a plain command does with its operands.
+/// The effect of a plain command on its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainEffect {
-    /// Prints them, or something that is no file.
+    /// Prints them, or information that does not come from files.
     Prints,
     /// Reads them, and what is below them.
     Reads,
@@ -36,12 +36,12 @@ use PlainEffect::{
 };
 
 /// Programs, one-letter flags, one-letter flags with a value, other flags, effect. Digits are flags
-/// of every program. Left out are flags that write, run a program, follow links, or take the names
-/// of further files from a file.
+/// of every program. Flags that write, run a program, follow links, or take the names of further
+/// files from a file are left out.
 type Row =
     (&'static [&'static str], &'static str, &'static str, &'static [&'static str], PlainEffect);
 
-/// For a program that takes every word as text.
+/// The flags of a program that takes every word as text.
 const ANY: &str = "*";
 
 #[rustfmt::skip]
@@ -109,7 +109,7 @@ const PROGRAMS: &[Row] = &[
 /// Programs whose first operand may be a pattern or a script.
 const PATTERN_FIRST: &[&str] = &["egrep", "fgrep", "grep", "jq", "rg"];
 
-/// Commands of git that look, and whether they show what is in files.
+/// Read-only commands of git, and whether they show contents of files.
 #[rustfmt::skip]
 const GIT_COMMANDS: &[(&[&str], PlainEffect)] = &[
     (&["branch", "describe", "ls-files", "ls-tree", "merge-base", "name-rev", "remote", "rev-list",
@@ -117,14 +117,14 @@ const GIT_COMMANDS: &[(&[&str], PlainEffect)] = &[
     (&["blame", "cat-file", "diff", "grep", "log", "reflog", "show"], ReadsVersions),
 ];
 
-/// Flags of `git log` with which it shows no more than names.
+/// Flags of `git log` with which it shows no contents of files.
 #[rustfmt::skip]
 const GIT_LOG_NAMES: &[&str] = &[
     "--all", "--decorate", "--graph", "--name-only", "--name-status", "--no-merges", "--oneline",
     "--shortstat", "--stat", "-n",
 ];
 
-/// The command, if it consists of literal words of the list.
+/// Recognizes a command that consists of literal words of the list.
 pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
     let (first, rest) = command.words.split_first()?;
     if command.words.iter().any(|word| !word.is_literal) {
@@ -140,7 +140,7 @@ pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
         let lists = flags.iter().all(|flag| GIT_LOG_NAMES.contains(flag) || is_count(flag));
         let effect = match verb {
             "log" if lists => ReadsRepository,
-            // It shows what changed.
+            // It shows the changed lines.
             "status" if flags.iter().any(|flag| flag.contains('v')) => ReadsVersions,
             _ => *effect,
         };
@@ -167,14 +167,14 @@ pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
     };
     let edits = first.raw == "sed" && rest.iter().any(|word| word.plain == "-i");
     let effect = if edits { Changes } else { row.4 };
-    // The script of sed is no file.
+    // The script of sed is not a file.
     let operands = operands.split_off(usize::from(first.raw == "sed" && fits));
     let has_pattern = PATTERN_FIRST.contains(&first.raw.as_str());
     fits.then_some(PlainCommand { effect, operands, has_pattern })
 }
 
-/// Whether a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write files
-/// and run programs.
+/// True if a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write
+/// files and run programs.
 fn edits_lines(script: &str) -> bool {
     let is_number = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '$');
     let mut command = script.trim_start_matches(is_number);
@@ -196,7 +196,7 @@ fn edits_lines(script: &str) -> bool {
         && matches!(parts.as_slice(), [_, _, flags] if flags.chars().all(is_flag))
 }
 
-/// The words that are no flags. `None` if a flag is not on the list.
+/// Returns the words that are not flags. `None` if a flag is not on the list.
 fn operands<'a>(row: &Row, words: &'a [ShellWord]) -> Option<Vec<&'a str>> {
     let (_, letters, valued, others, _) = row;
     let mut operands = Vec::new();
@@ -212,7 +212,7 @@ fn operands<'a>(row: &Row, words: &'a [ShellWord]) -> Option<Vec<&'a str>> {
             Some("-") if !letters.is_empty() => operands.extend(words.by_ref()),
             Some(_) if others.contains(&name) => {}
             Some(flag) => {
-                // What follows a flag with a value is the value.
+                // The rest after a flag with a value is the value.
                 let end = flag.find(|letter| valued.contains(letter)).unwrap_or(flag.len());
                 let is_known = |letter: char| letters.contains(letter) || letter.is_ascii_digit();
                 flag[..end].chars().all(is_known).then_some(())?;

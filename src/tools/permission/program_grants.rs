@@ -8,8 +8,9 @@ use super::command_check::goes_along;
 use crate::types::PermissionMode;
 
 impl Permissions {
-    /// The credentials that a command gets: those of its programs, if each of its simple commands is
-    /// such a program that a rule names, or goes along with such programs.
+    /// Returns the credentials that a command gets: those of its programs, if each of its simple
+    /// commands is a program with credentials that a rule names, or may run beside commands with a
+    /// rule.
     pub(in super::super) fn granted_credentials(
         &self,
         command: &str,
@@ -31,7 +32,7 @@ impl Permissions {
         granted
     }
 
-    /// Whether a rule for commands of a program covers a simple command, or everything is allowed.
+    /// True if a rule for commands of a program covers a simple command, or everything is allowed.
     fn names_program(&self, set: &CredentialSet, part: &SimpleCommand) -> bool {
         match self.mode {
             PermissionMode::BypassPermissions => return true,

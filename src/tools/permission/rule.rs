@@ -28,14 +28,14 @@ enum RuleScope {
     Host(Domain),
     /// An input field, and its required value.
     Field(String, String),
-    /// A tool that is not built in, and a pattern: of the Agent tool, the kinds of agents.
+    /// The pattern for a tool that is not built in; for the Agent tool, it matches kinds of agents.
     External(String),
 }
 
 /// Validates a rule of a list.
 ///
 /// # Errors
-/// Why the text is not a valid rule.
+/// The text is not a valid rule.
 pub fn check_rule(
     text: &str,
     list: RuleList,
@@ -71,7 +71,7 @@ impl PermissionRule {
     /// Parses a rule. Relative paths are resolved against `cwd`.
     ///
     /// # Errors
-    /// Why the text is not a valid rule.
+    /// The text is not a valid rule.
     pub(super) fn parse(
         text: &str,
         list: RuleList,
@@ -138,7 +138,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule covers every call of a tool. Denying `Edit` removes `Edit` and
+    /// True if this rule covers every call of a tool. Denying `Edit` removes `Edit` and
     /// `NotebookEdit`, but not `Write`; allowing it allows every editing tool.
     pub(super) fn covers_whole_tool(&self, tool: BuiltinTool) -> bool {
         if !matches!(self.scope, RuleScope::Everything) {
@@ -153,7 +153,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule covers an external tool: it names the tool, or its server as
+    /// True if this rule covers an external tool: it names the tool, or its server as
     /// `mcp__server`. An allow rule may use a wildcard only after a complete server name. A rule
     /// for some calls of a tool denies all of them, and allows none.
     pub(super) fn covers_external(&self, name: &str) -> bool {
@@ -171,7 +171,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule covers sub-agents: of every kind, or of one, as in `Agent(Explore)`.
+    /// True if this rule covers sub-agents: of every kind, or of one, as in `Agent(Explore)`.
     pub(super) fn covers_agents(&self, kind: Option<&str>) -> bool {
         if !is_agent_tool(&self.tool) && self.tool != "*" {
             return false;
@@ -183,7 +183,7 @@ impl PermissionRule {
         }
     }
 
-    /// Whether this rule covers a path that `tool` accesses.
+    /// True if this rule covers a path that `tool` accesses.
     pub(super) fn covers_path(&self, tool: BuiltinTool, path: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
         let named = self.names(tool);
@@ -194,19 +194,19 @@ impl PermissionRule {
         (named || unseen) && pattern.matches(path)
     }
 
-    /// Whether this rule may cover a path below a folder that `tool` accesses.
+    /// True if this rule may cover a path below a folder that `tool` accesses.
     pub(super) fn reaches_below(&self, tool: BuiltinTool, folder: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
         self.names(tool) && pattern.reaches_below(folder)
     }
 
-    /// What all paths that this rule is about begin with.
+    /// The literal prefix of all paths that this rule may match.
     pub(super) fn literal_prefix(&self) -> Option<&Path> {
         let RuleScope::Path(pattern) = &self.scope else { return None };
         Some(&pattern.literal_prefix)
     }
 
-    /// The paths that this rule denies to commands, if it does.
+    /// Returns the paths that this rule denies to commands, if it does.
     pub(super) fn denies_paths(&self) -> Option<RuleDenial> {
         let RuleScope::Path(PathPattern { literal_prefix, is_whole, .. }) = &self.scope else {
             return None;
@@ -229,30 +229,30 @@ impl PermissionRule {
         matches_command(pattern, command)
     }
 
-    /// Whether this rule covers a suffix of the text that begins at one of these ascending offsets.
+    /// True if this rule covers a suffix of the text that begins at one of these ascending offsets.
     pub(super) fn covers_suffix(&self, text: &str, starts: &[usize]) -> bool {
         let RuleScope::Command(pattern) = &self.scope else { return false };
         let bare = pattern.strip_suffix(" *");
         bare.into_iter().chain([pattern.as_str()]).any(|one| matches_suffix(one, text, starts))
     }
 
-    /// Whether this rule covers a host, in the form that [`super::super::domain::host_of`] returns.
+    /// True if this rule covers a host, in the form that [`super::super::domain::host_of`] returns.
     pub(super) fn covers_host(&self, host: &str) -> bool {
         matches!(&self.scope, RuleScope::Host(domain) if domain.covers(host))
     }
 
-    /// Whether this rule matches exactly one command line.
+    /// True if this rule matches exactly one command line.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.scope, RuleScope::Command(pattern) if !pattern.contains('*'))
     }
 
-    /// Whether this is a rule for commands that begin with this word, written out.
+    /// True if this is a rule for commands that begin with this word, written out.
     pub(super) fn begins_with(&self, program: &str) -> bool {
         let RuleScope::Command(pattern) = &self.scope else { return false };
         pattern.split(' ').next().and_then(program_name) == Some(program)
     }
 
-    /// Whether this rule covers a field of this input.
+    /// True if this rule covers a field of this input.
     pub(super) fn covers_input(&self, tool: BuiltinTool, input: &Value) -> bool {
         let RuleScope::Field(field, value) = &self.scope else { return false };
         let text = |given: &Value| given.as_str().map_or_else(|| given.to_string(), str::to_owned);
@@ -296,7 +296,8 @@ fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
     (!has_pattern && schema["properties"].get(name).is_some()).then_some((name, value))
 }
 
-/// `*` matches anything; a trailing ` *` matches nothing, or a blank followed by anything.
+/// True if a command matches a pattern. `*` matches anything; a trailing ` *` matches nothing, or a
+/// blank followed by anything.
 fn matches_command(pattern: &str, command: &str) -> bool {
     match pattern.strip_suffix(" *") {
         Some(prefix) => wildcard(prefix, command) || wildcard(pattern, command),
@@ -304,7 +305,7 @@ fn matches_command(pattern: &str, command: &str) -> bool {
     }
 }
 
-/// Whether a suffix that begins at one of these offsets matches a pattern.
+/// True if a suffix that begins at one of these offsets matches a pattern.
 fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
     let mut rests = starts.iter().filter_map(|at| text.get(*at..));
     match pattern.split_once('*') {
@@ -316,7 +317,7 @@ fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` matches anything.
+/// True if `text` matches `pattern`, in which `*` matches anything.
 pub(in super::super) fn wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut seen) = (0, 0);

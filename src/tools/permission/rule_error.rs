@@ -1,4 +1,4 @@
-//! The lists of permission rules, and why a text is not a rule.
+//! The lists of permission rules, and the errors of texts that are not rules.
 
 use serde::Deserialize;
 
@@ -14,7 +14,7 @@ pub enum RuleList {
     Deny,
 }
 
-/// Why a text is not a permission rule.
+/// The reason that a text is not a permission rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("its parenthesis is not closed")]

@@ -16,7 +16,7 @@ use super::known_paths::{
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
 
-/// Folders without which no program runs, besides those of the programs.
+/// System folders that every program needs, besides the folders of programs.
 const SYSTEM_FOLDERS: &[&str] = &["/etc", "/proc", "/dev", "/sys"];
 
 /// The context of a sandbox, besides the user's settings.
@@ -27,20 +27,20 @@ pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) folders: &'a [PathBuf],
     pub(in super::super) scratch: &'a Path,
     pub(in super::super) environment: &'a [(OsString, OsString)],
-    /// What permission rules deny.
+    /// The paths that permission rules deny.
     pub(in super::super) rules: Vec<RuleDenial>,
-    /// The lookups so far: each policy asks for the same folders hundreds of times.
+    /// The cached lookups: each policy needs the same folders hundreds of times.
     pub(in super::super) looked_up: LookedUp,
 }
 
-/// The lookups of a context.
+/// The cached lookups of a context.
 #[derive(Debug, Default)]
 pub(in super::super) struct LookedUp {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
 }
 
-/// Why there is no sandbox as the settings demand it.
+/// The reason that the sandbox cannot be set up as the settings require.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
     #[error("sandbox.filesystem: {0:?} is a pattern; the sandbox takes folders and files")]
@@ -59,7 +59,7 @@ impl SandboxContext<'_> {
         found.map(|(_, value)| value.as_os_str())
     }
 
-    /// A path without links, as it was when it was looked up first.
+    /// Resolves the links of a path, as they were when it was first looked up.
     pub(super) fn real(&self, path: &Path) -> PathBuf {
         self.looked_up.paths.resolve(path)
     }
@@ -117,8 +117,8 @@ impl SandboxContext<'_> {
         tree
     }
 
-    /// Whether the kernel can keep commands from what a rule denies: not from a pattern, and not
-    /// from what they cannot do without.
+    /// True if the kernel can enforce a denial for commands: not that of a pattern, and not that of
+    /// folders that commands need.
     pub(super) fn can_hold(&self, denial: &RuleDenial) -> bool {
         let place = self.real(&denial.place);
         let within = |path: &Path| self.real(path).starts_with(&place);
@@ -136,7 +136,7 @@ impl SandboxContext<'_> {
         all
     }
 
-    /// A place in the home folder, or where a variable puts the folder that it is in.
+    /// Resolves a path in the home folder, or in the folder to which a variable moves its parent.
     fn movable_path(&self, name: &str) -> Option<PathBuf> {
         let moved = MOVED_FOLDERS.iter().find_map(|(folder, variable)| {
             let rest = Path::new(name).strip_prefix(folder).ok()?;
@@ -158,13 +158,13 @@ impl SandboxContext<'_> {
         caches
     }
 
-    /// Further files of caches.
+    /// Lock files of caches.
     pub(super) fn cache_locks(&self) -> impl Iterator<Item = PathBuf> {
         CARGO_LOCKS.iter().filter_map(|name| self.movable_path(name))
     }
 
-    /// Whether a folder of a cache may be made. Not in a missing home folder; and users see `go`, so
-    /// only where there is Go.
+    /// True if a folder of a cache may be created: not in a missing home folder, and `go`, which
+    /// users see, only if Go is installed.
     pub(super) fn may_make(&self, folder: &Path) -> bool {
         let home = self.home.filter(|home| folder.starts_with(self.real(home)));
         let has_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
@@ -191,7 +191,7 @@ impl SandboxContext<'_> {
         places
     }
 
-    /// The paths that a place of the table of credentials stands for.
+    /// The paths that an entry of the table of credentials stands for.
     pub(super) fn login_paths(&self, place: &str) -> Vec<PathBuf> {
         if let Some(named) = place.strip_prefix('$') {
             let (variable, rest) = named.split_once('/').unwrap_or((named, ""));
@@ -209,7 +209,7 @@ impl SandboxContext<'_> {
         bases.into_iter().map(|base| base.join(rest)).collect()
     }
 
-    /// The home folder. Some programs take it from the user database, whatever `HOME` says.
+    /// The home folders: that of `HOME`, and that of the user database, which some programs prefer.
     fn homes(&self) -> &[PathBuf] {
         self.looked_up.homes.get_or_init(|| {
             let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
@@ -218,14 +218,14 @@ impl SandboxContext<'_> {
         })
     }
 
-    /// A folder of the XDG specification: where its variable puts it, and where it is by default.
+    /// The folders of an XDG variable: the one that it names, and the default ones.
     fn bases(&self, variable: &str, default: &str) -> Vec<PathBuf> {
         let usual = self.homes().iter().map(|home| home.join(default));
         self.folder(variable).into_iter().chain(usual).collect()
     }
 
-    /// The paths that a variable lists, joined with `rest`. Nothing that the home folder or the
-    /// working directory is in.
+    /// The paths that a variable lists, joined with `rest`, without those that contain the home
+    /// folder or the working directory.
     fn named_paths(&self, variable: &str, rest: &str) -> Vec<PathBuf> {
         let Some(value) = self.variable(variable).filter(|value| !value.is_empty()) else {
             return Vec::new();
@@ -242,7 +242,7 @@ impl SandboxContext<'_> {
     }
 }
 
-/// Whether a path of the settings is one that the sandbox accepts, and not a pattern.
+/// True if a path of the settings is accepted by the sandbox, and is not a pattern.
 pub fn is_sandbox_path(text: &str) -> bool {
     let bare = without_wildcard_end(text);
     !bare.contains(['*', '?', '[', '\0']) && !bare.is_empty()

@@ -1,4 +1,4 @@
-//! Sockets of services that start programs, or use keys, for whichever process of the user asks.
+//! Sockets of services that start programs, or use keys, on behalf of any process of the user.
 //!
 //! Landlock does not restrict connections to sockets in the file system (before ABI 9), so with the
 //! network on these are ways out of the sandbox.
@@ -12,7 +12,8 @@ use nix::unistd::{AccessFlags, Uid, access};
 use super::super::paths::resolve;
 use super::context::SandboxContext;
 
-/// Of containers, virtual machines and the service manager. Most are open to some users only.
+/// Sockets of containers, virtual machines and the service manager. Most are open to some users
+/// only.
 const OF_THE_MACHINE: &[&str] = &[
     "/run/docker.sock",
     "/run/podman/podman.sock",
@@ -24,10 +25,10 @@ const OF_THE_MACHINE: &[&str] = &[
     "/var/lib/lxd/unix.socket",
 ];
 
-/// The services behind this one obey root only.
+/// The system bus, whose services accept requests of root only.
 const OF_ROOT: &str = "/run/dbus/system_bus_socket";
 
-/// Relative to the runtime folder of the user.
+/// Sockets relative to the runtime folder of the user.
 const OF_THE_USER: &[&str] = &[
     "bus",
     "docker.sock",
@@ -40,7 +41,7 @@ const OF_THE_USER: &[&str] = &[
     "wayland-0",
 ];
 
-/// Relative to the home folder.
+/// Sockets relative to the home folder.
 const AT_HOME: &[&str] =
     &[".docker/desktop/docker.sock", ".docker/run/docker.sock", ".gnupg/S.gpg-agent"];
 
@@ -48,7 +49,7 @@ const AT_HOME: &[&str] =
 const VARIABLES: &[&str] =
     &["CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "SSH_AUTH_SOCK", "TMUX"];
 
-/// Those that exist and that the user may connect to.
+/// Returns the sockets that exist and that the user may connect to.
 pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
     let uid = Uid::current();
     let runtime = around.variable("XDG_RUNTIME_DIR").map(PathBuf::from);

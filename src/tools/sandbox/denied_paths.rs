@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Denied paths, and exceptions within them. The deepest entry decides.
+/// Denied paths, and exceptions within them. The deepest entry takes precedence.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
     /// Sorted.
@@ -10,37 +10,37 @@ pub(in super::super) struct DeniedPlaces {
     pub(super) allowed: Vec<PathBuf>,
     /// Write-protected paths.
     pub(super) write_protected: Vec<PathBuf>,
-    /// Nothing may be written.
+    /// True if nothing may be written.
     pub(super) read_only: bool,
 }
 
-/// What a permission rule denies.
+/// The paths that a permission rule denies.
 #[derive(Clone, Debug)]
 pub(in super::super) struct RuleDenial {
-    /// As the user wrote it.
+    /// The rule as the user wrote it.
     pub(in super::super) rule: String,
-    /// Everything that it denies is this, or below it.
+    /// The path at or below which all denied paths are.
     pub(in super::super) place: PathBuf,
-    /// Whether it denies all of that.
+    /// True if the rule denies this path and all paths below it.
     pub(in super::super) is_whole: bool,
-    /// Whether it may be read.
+    /// True if the rule denies changes, but not reads.
     pub(in super::super) changes_only: bool,
 }
 
 impl DeniedPlaces {
-    /// Whether a denied location is below a folder.
+    /// True if a denied location is below a folder.
     pub(in super::super) fn hides_below(&self, folder: &Path) -> bool {
-        // What is below a folder follows it directly.
+        // In sorted order, the paths below a folder follow it directly.
         let at = self.denied.partition_point(|place| place.as_path() < folder);
         self.denied.get(at).is_some_and(|place| place.starts_with(folder))
     }
 
-    /// Whether a write-protected path is below a folder.
+    /// True if a write-protected path is below a folder.
     pub(in super::super) fn protects_below(&self, folder: &Path) -> bool {
         self.write_protected.iter().any(|place| place.starts_with(folder))
     }
 
-    /// Whether a path is in a denied location.
+    /// True if a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
         let is_denied =
             |part: &&Path| self.denied.binary_search_by(|place| place.as_path().cmp(part)).is_ok();
@@ -49,7 +49,7 @@ impl DeniedPlaces {
         !around.any(|allowed| allowed.starts_with(deepest))
     }
 
-    /// Why a path must not be changed, if it must not.
+    /// The reason that a path must not be changed. `None` if it may be changed.
     pub(in super::super) fn write_denial(&self, path: &Path) -> Option<&'static str> {
         if self.read_only {
             Some("nothing may be changed (--sandbox read-only)")

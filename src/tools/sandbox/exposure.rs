@@ -1,10 +1,10 @@
-//! What the sandbox does not enforce on this machine, and the remedies.
+//! Gaps in the enforcement of the sandbox on this machine, and the remedies.
 
 use std::path::PathBuf;
 
 use crate::process::{LandlockSupport, NetworkAccess, filters_system_calls};
 
-/// What the kernel of this machine can enforce.
+/// The sandbox features that the kernel of this machine supports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelSupport {
     pub(super) landlock: LandlockSupport,
@@ -17,7 +17,7 @@ impl KernelSupport {
         Self { landlock, filters_calls: landlock.abi > 0 && filters_system_calls() }
     }
 
-    /// As little network as this kernel can leave to a command.
+    /// Returns the most restricted network access that this kernel can enforce.
     pub(super) fn least_network(self) -> NetworkAccess {
         if self.filters_calls {
             NetworkAccess::Off
@@ -28,7 +28,8 @@ impl KernelSupport {
         }
     }
 
-    /// Why commands are not restricted as they should be, apart from single paths.
+    /// The reason that commands are not restricted as required, apart from single paths. `None` if
+    /// they are.
     pub(super) fn gap(self, no_network: bool) -> Option<String> {
         let abi = self.landlock.abi;
         if abi == 0 {
@@ -51,12 +52,12 @@ impl KernelSupport {
     }
 }
 
-/// What should be out of reach of commands and is not.
+/// Paths, rules and sockets that should be closed to commands, but are not.
 #[derive(Debug, Default)]
 pub(super) struct Exposure {
     /// Paths inside a folder that is granted.
     pub(super) paths: Vec<PathBuf>,
-    /// Permission rules for paths that are patterns, or cover what commands need.
+    /// Permission rules for paths that are patterns, or cover paths that commands need.
     pub(super) rules: Vec<String>,
     /// Sockets of services that act for the user outside of the sandbox.
     pub(super) sockets: Vec<PathBuf>,
@@ -68,7 +69,7 @@ impl Exposure {
         paths.chain(self.rules.iter().cloned()).collect()
     }
 
-    /// All of it in words, with the remedies. `None` if there is nothing.
+    /// Describes all gaps, with the remedies. `None` if there are none.
     pub(super) fn gap(&self) -> Option<String> {
         let join = |paths: &[PathBuf]| {
             let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();

@@ -96,8 +96,8 @@ pub(super) const CACHE_VARIABLES: &[&str] = &[
 /// Temporary folders.
 pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"];
 
-/// Folders of caches in `~/.cache`, which are made where that folder is not granted whole, because
-/// a credential is in it: commands can then write in no folder that they make there.
+/// Cache folders in `~/.cache`, which are created if that folder is not granted as a whole because
+/// it contains a credential: commands then cannot write to folders that they create there.
 pub(super) const CACHES_BESIDE_CREDENTIALS: &[&str] = &[
     "Cypress",
     "bazel",
@@ -125,8 +125,8 @@ pub(super) const CACHES_BESIDE_CREDENTIALS: &[&str] = &[
     "yarn",
 ];
 
-/// Where all devices are. Commands get those below only: a disk holds every file, a terminal shows
-/// what the user types.
+/// The folder of all devices. Commands may use only the devices listed below: a disk contains every
+/// file, and a terminal shows what the user types.
 pub(super) const DEVICE_FOLDER: &str = "/dev";
 
 /// Devices that any program may use: the standard ones, and GPUs.
@@ -144,5 +144,5 @@ pub(super) const DEVICES: &[&str] = &[
 /// The prefix of further GPU devices.
 pub(super) const DEVICE_PREFIX: &str = "nvidia";
 
-/// Terminals: of commands that make one, and of the user.
+/// Terminals: those that commands create, and that of the user.
 pub(super) const TERMINALS: &[&str] = &["/dev/tty", "/dev/ptmx", "/dev/pts"];

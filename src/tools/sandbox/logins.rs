@@ -10,11 +10,11 @@ use super::context::SandboxContext;
 pub(super) struct LoginPlaces {
     pub(super) set: &'static CredentialSet,
     pub(super) places: Vec<PathBuf>,
-    /// Those that the program also writes to.
+    /// The files among them that the program also writes to.
     pub(super) state: Vec<PathBuf>,
 }
 
-/// The login files of the programs of the table, but for those that the user denied.
+/// The login files of the programs of the table, except those that the user denied.
 pub(super) fn logins(around: &SandboxContext<'_>, denied_reads: &[PathBuf]) -> Vec<LoginPlaces> {
     let paths = |places: &[&str]| {
         let written = places.iter().flat_map(|place| around.login_paths(place));

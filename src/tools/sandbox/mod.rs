@@ -1,5 +1,5 @@
-//! The sandbox for commands: what they may write, what they may not read, and how far the kernel
-//! enforces it.
+//! The sandbox for commands: the paths that they may write to or may not read, and the extent to
+//! which the kernel enforces that.
 //!
 //! [`policy`] decides the paths; `process` applies them with Landlock. Landlock cannot exclude a
 //! path from a folder that it grants, so a credential inside a writable folder stays readable. It
@@ -52,12 +52,11 @@ pub use settings::SandboxSettings;
 pub struct SandboxState {
     /// The requested mode.
     pub mode: SandboxMode,
-    /// How much of it the kernel enforces.
+    /// The extent to which the kernel enforces it.
     pub enforced: Enforced,
     /// The version of the kernel's Landlock; 0 if it is not available.
     pub abi: u32,
-    /// What of the network commands cannot use: `open`, `no_tcp`, `allowlist`, or `off` (no sockets at
-    /// all).
+    /// The network access of commands: `open`, `no_tcp`, `allowlist`, or `off` (no sockets at all).
     pub network: &'static str,
     /// The lists in force, with `allowlist`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -67,22 +66,23 @@ pub struct SandboxState {
     /// The network of commands, with `allowlist`.
     #[serde(skip)]
     pub egress: Option<Egress>,
-    /// Whether commands can signal processes that they did not start: `open` or `own_only`.
-    pub signals: &'static str,
-    /// Whether commands can limit, slow down or pin processes that they did not start: `open` or
+    /// Signals to processes that a command did not start: `open` if it can send them, or
     /// `own_only`.
+    pub signals: &'static str,
+    /// Limits, priorities and CPU affinity of processes that a command did not start: `open` if it
+    /// can change them, or `own_only`.
     pub processes: &'static str,
-    /// What should be denied to commands and is not: paths inside a granted folder, and permission
-    /// rules for paths that are patterns.
+    /// Access that should be denied to commands but is not: paths inside a granted folder, sockets
+    /// of services, and permission rules for paths that are patterns.
     pub exposed: Vec<String>,
 }
 
 /// The gaps of the sandbox of a run on this machine, in words with the remedies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxGaps {
-    /// The lack of the kernel.
+    /// The features that the kernel lacks.
     pub kernel: Option<String>,
-    /// What is denied, and lies where commands can reach it.
+    /// Denied paths and sockets that commands can still reach.
     pub exposed: Option<String>,
 }
 
@@ -98,15 +98,14 @@ const PLAIN_HINT: &str = "[No permission rule allows this command, so it could r
                           may read, write only the files that it names (with acceptEdits), and use \
                           no network. Only the user can add a rule.]";
 
-/// How a command is confined.
+/// The confinement of a command.
 #[derive(Debug)]
 pub(super) enum CommandScope {
-    /// By the sandbox of the run, if it is on. The command may read the login files of these
-    /// programs.
+    /// The sandbox of the run, if it is on. The command may read the login files of these programs.
     Sandbox(Vec<&'static CredentialSet>),
-    /// As `Sandbox`, but nothing is written.
+    /// Like `Sandbox`, but read-only.
     Reading,
-    /// As a command that needs no permission rule.
+    /// The confinement of a command that needs no permission rule.
     Plain(PlainScope),
 }
 
@@ -119,7 +118,7 @@ pub(super) struct Sandbox {
     network: NetworkAccess,
     capabilities: RootCapabilities,
     gaps: SandboxGaps,
-    /// What the warning says, if there is one.
+    /// The text of the warning, if there is one.
     warning: Option<String>,
     caches: Once,
 }
@@ -205,10 +204,11 @@ impl Sandbox {
         })
     }
 
-    /// Checks that this machine can hold commands to the lists of domains, if there are any. Blocks.
+    /// Checks that this machine can limit commands to the lists of domains, if there are any.
+    /// Blocks.
     ///
     /// # Errors
-    /// It cannot.
+    /// This machine cannot enforce the lists.
     pub(super) fn verify_egress(&self, supervisor: &Supervisor) -> Result<(), SandboxError> {
         let verified =
             self.state.egress.as_ref().map_or(Ok(()), |egress| egress.verify(supervisor));
@@ -231,7 +231,8 @@ impl Sandbox {
         }
     }
 
-    /// Where commands may write; in any mode, for without a sandbox they write there first.
+    /// The paths that commands may write to; in any mode, as commands without a sandbox write there
+    /// first.
     pub(super) fn writable(&self) -> &[PathBuf] {
         self.policy.writable()
     }
@@ -252,7 +253,7 @@ impl Sandbox {
     /// restricted. Blocks.
     ///
     /// # Errors
-    /// The relay of commands that are held to a list of domains cannot be started.
+    /// The relay of commands that are limited to a list of domains cannot be started.
     pub(super) fn rules(&self, scope: &CommandScope) -> io::Result<Option<LandlockPolicy>> {
         let narrow = match scope {
             CommandScope::Sandbox(logins) => return self.command_rules(logins),
@@ -266,7 +267,7 @@ impl Sandbox {
         if !self.is_on() {
             return Ok(None);
         }
-        // A fresh home folder has none.
+        // A new home folder has no cache folders.
         self.caches.call_once(|| self.policy.prepare_folders());
         let calls = self.policy.command_calls();
         self.with_grants(self.policy.grants(logins), self.network, calls).map(Some)
@@ -284,8 +285,8 @@ impl Sandbox {
         Ok(LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities })
     }
 
-    /// Whether the kernel can restrict a command to reading. Independent of the mode, as a
-    /// read-only command loses nothing by it.
+    /// True if the kernel can restrict a command to reading. Independent of the mode, as the
+    /// restriction does not affect a read-only command.
     pub(super) fn can_hold_readers(&self) -> bool {
         self.kernel.landlock.restricts_files()
     }
@@ -344,14 +345,14 @@ impl Sandbox {
         })
     }
 
-    /// The connections that were refused to a command, for the model.
+    /// Returns the note about connections that were refused to a command, for the model.
     pub(super) fn refusal_note(&self, refusals: &[Refusal]) -> Option<String> {
         let hosts = self.state.egress.as_ref().map_or_else(String::new, Egress::summary);
         refusal_note(refusals, &hosts)
     }
 
-    /// A hint for the model after a failed command, if the sandbox may be the cause. `is_plain`: the
-    /// command needed no permission rule.
+    /// A hint for the model after a failed command, if the sandbox may be the cause. `is_plain` is
+    /// true if the command needed no permission rule.
     pub(super) fn hint(&self, stderr: &str, is_plain: bool) -> Option<String> {
         if is_plain && self.can_hold_readers() {
             return looks_denied(stderr).then(|| PLAIN_HINT.to_owned());

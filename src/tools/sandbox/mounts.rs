@@ -15,7 +15,7 @@ struct Mount {
     device: String,
     /// The folder of the file system that is mounted.
     root: PathBuf,
-    /// Where it is mounted.
+    /// The path at which it is mounted.
     point: PathBuf,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn aliases(places: &[PathBuf]) -> Vec<PathBuf> {
 fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for place in places {
-        // Of two mounts at one point the later one is seen.
+        // Of two mounts at one point, the later one is visible.
         let around = mounts.iter().filter(|mount| is_within(place, &mount.point));
         let Some(own) = around.max_by_key(|mount| mount.point.components().count()) else {
             continue;
@@ -65,7 +65,7 @@ fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(fields).collect()
 }
 
-/// Decodes `\040` and the like.
+/// Decodes octal escapes such as `\040`.
 fn unescaped(field: &[u8]) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
     while let Some((first, after)) = rest.split_first() {

@@ -1,4 +1,4 @@
-//! Grants for paths, as the file system is now: folders without the denied places in them, devices.
+//! Path grants for the current file system: folders without the denied places in them, and devices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,11 +18,11 @@ use super::known_paths::{DEVICE_PREFIX, DEVICES, TERMINALS};
 pub enum TerminalAccess {
     #[default]
     Closed,
-    /// Those that they make, and those of the user.
+    /// The terminals that commands create, and those of the user.
     Open,
 }
 
-/// Everything may be read and nothing written, for a command that only reads where the sandbox is
+/// Grants reading of all files and no writing, for a command that only reads while the sandbox is
 /// off.
 pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
@@ -30,7 +30,7 @@ pub(super) fn grants_to_read_all() -> Vec<PathRule> {
     all.into_iter().chain(devices).collect()
 }
 
-/// Denied places by the folders that lead to them.
+/// Denied places, as a tree of the folders that lead to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeniedTree {
     is_denied: bool,
@@ -54,17 +54,17 @@ impl DeniedTree {
         at.is_denied = true;
     }
 
-    /// Whether this very place is denied, and not only one above it.
+    /// True if this place itself is denied, and not only one above it.
     pub(super) fn contains(&self, place: &Path) -> bool {
         self.at(place).is_some_and(|at| at.is_denied)
     }
 
-    /// What is denied in a folder, if anything is.
+    /// The denied places in a folder, if there are any.
     fn at(&self, folder: &Path) -> Option<&Self> {
         names(folder).try_fold(self, |at, name| at.below.get(name))
     }
 
-    /// All denied places in the folder that this is of.
+    /// Lists all denied places in this tree, the root of which is `folder`.
     pub(super) fn places(&self, folder: &Path) -> Vec<PathBuf> {
         let own = self.is_denied.then(|| folder.to_owned());
         let below = self.below.iter().flat_map(|(name, tree)| tree.places(&folder.join(name)));
@@ -77,38 +77,39 @@ fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
     path.iter().skip(1)
 }
 
-/// The last change of a folder must be this much older than its listing, so that the next change has
-/// another time: file systems count in steps of up to a few hundredths of a second.
+/// The minimum age of a folder's last change when it is listed, so that the next change has another
+/// time: the resolution of file systems is up to a few hundredths of a second.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// The most entries of a listing that is kept for the next command.
+/// The maximum number of entries of a listing that is kept for the next command.
 const KEPT_ENTRIES_MAX: usize = 10_000;
 
-/// The grants of the last command, which are those of the next one if nothing changed that they were
-/// made from.
+/// The grants of the last command, which are reused for the next one if nothing changed that they
+/// depend on.
 #[derive(Debug, Default)]
 pub(super) struct LastGrants {
     pub(super) listings: FolderListings,
-    /// Which logins were passed to the command. `None`: its grants must be made anew.
+    /// For each login, whether it was passed to the command. `None`: the grants must be computed
+    /// again.
     pub(super) logins: Option<Vec<bool>>,
     pub(super) rules: Arc<[PathRule]>,
 }
 
-/// Folders as they are listed for the grants of commands. For one command, each is read once at
-/// most; for the next one, a folder that has not changed is not read again.
+/// Folder listings for the grants of commands. For one command, each folder is read at most once;
+/// for the next one, a folder that has not changed is not read again.
 #[derive(Debug, Default)]
 pub(super) struct FolderListings {
     known: HashMap<OsString, KnownListing>,
     /// The number of the current command.
     command: u64,
-    /// The begin of the current command.
+    /// The start of the current command.
     now: Option<SystemTime>,
 }
 
 #[derive(Debug)]
 struct KnownListing {
     listing: Listing,
-    /// The command that it was last looked at for.
+    /// The number of the last command that used it.
     command: u64,
     /// `None`: it must be read again for the next command.
     stamp: Option<FolderStamp>,
@@ -120,7 +121,7 @@ struct KnownListing {
 struct FolderStamp([i64; 4], [u64; 2]);
 
 impl FolderStamp {
-    /// The stamp of a folder that had not changed for a while by `now`.
+    /// Returns the stamp of a folder whose last change is old enough at `now`.
     fn settled(folder: &Path, now: SystemTime) -> Option<Self> {
         let found = fs::metadata(folder).ok()?;
         let changed = found.mtime().max(found.ctime());
@@ -130,7 +131,7 @@ impl FolderStamp {
     }
 }
 
-/// The entries of a folder. `None`: it cannot be listed, and may be open to those who know the way.
+/// The entries of a folder. `None`: it cannot be listed, but paths below it may be accessible.
 type Listing = Option<Arc<[Entry]>>;
 
 #[derive(Debug)]
@@ -141,7 +142,7 @@ struct Entry {
 }
 
 impl FolderListings {
-    /// Whether all that was read for the last command would be the same now.
+    /// True if everything that was read for the last command would be the same now.
     pub(super) fn are_current(&self, now: SystemTime) -> bool {
         let last = self.known.iter().filter(|(_, known)| known.command == self.command);
         self.command > 0
@@ -162,7 +163,7 @@ impl FolderListings {
         if let Some(known) = known.as_ref().filter(|known| known.command == command) {
             return known.listing.clone();
         }
-        // Before the folder is read: a change meanwhile gives it another stamp.
+        // Taken before the folder is read, so that a change meanwhile gives it another stamp.
         let stamp = self.now.and_then(|now| FolderStamp::settled(folder, now));
         if let Some(known) = known.as_mut().filter(|it| stamp.is_some() && it.stamp == stamp) {
             known.command = command;
@@ -181,7 +182,7 @@ impl FolderListings {
         listing
     }
 
-    /// Which of these names in a folder are what they are said to be, links not followed.
+    /// Returns the denied names in a folder whose types satisfy `is_meant`. Links are not followed.
     fn ways<'a>(
         &mut self,
         folder: &Path,
@@ -206,7 +207,7 @@ impl FolderListings {
         }
     }
 
-    /// The denied places whose ways lead through links by now, where they lead to.
+    /// Returns the targets of denied places whose paths lead through links by now.
     pub(super) fn behind_links(&mut self, folder: &Path, denied: &DeniedTree) -> Vec<PathBuf> {
         let links = self.ways(folder, denied, |kind| kind.is_symlink());
         let behind = links.into_iter().flat_map(|(link, within)| within.places(&link));
@@ -219,9 +220,9 @@ impl FolderListings {
         found
     }
 
-    /// Grants the content of a cache without the denied places in it. Where a folder holds one of
-    /// them, folders may be added, and nothing removed, renamed or linked: the credential would get
-    /// another name, which the next command may read.
+    /// Grants the content of a cache without the denied places in it. In a folder that contains one
+    /// of them, folders may be added, but nothing removed, renamed or linked: a command could give
+    /// the credential another name, which the next command may read.
     pub(super) fn grant_cache(
         &mut self,
         folder: &Path,
@@ -257,8 +258,8 @@ impl FolderListings {
         }
     }
 
-    /// Grants reading the content of `folder` without the denied places in it, by granting what is
-    /// beside them. What comes to be there later is not granted before the next command.
+    /// Grants reading the content of `folder` without the denied places in it, by granting their
+    /// siblings. Files that are created there later are not granted before the next command.
     pub(super) fn grant_siblings(
         &mut self,
         folder: &Path,
@@ -271,10 +272,11 @@ impl FolderListings {
         }
     }
 
-    /// Grants reading what is in `folder` and not denied.
+    /// Grants reading the content of `folder` that is not denied.
     fn grant_beside(&mut self, folder: &Path, denied: &DeniedTree, grants: &mut Vec<PathRule>) {
         for Entry { name, kind, inode } in self.of(folder).iter().flat_map(|all| all.iter()) {
-            // What a link leads to is granted where it is, if it is. A disk holds every file.
+            // The target of a link is granted at its own path, if at all. A disk contains every
+            // file.
             let is_itself = !kind.is_symlink() && !kind.is_block_device();
             if is_itself && !denied.below.contains_key(name) {
                 grants.push(PathRule::listed(folder.join(name), PathAccess::Read, *inode));
@@ -312,7 +314,7 @@ mod tests {
     fn a_folder_that_has_not_changed_is_not_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        // So that a change has another time, however fast the test is.
+        // The time is old, so that a change has another time, however fast the test is.
         let long_ago = UNIX_EPOCH + Duration::from_hours(24);
         let set_old = || fs::File::open(at).and_then(|file| file.set_modified(long_ago));
         fs::write(at.join("one"), "").expect("a file");
@@ -327,7 +329,7 @@ mod tests {
             (listing, is_current)
         };
         assert!(!listed(now).1, "nothing was read before");
-        // What was changed just now could change once more at the same time.
+        // A folder that was changed just now could change once more with the same timestamp.
         let (fresh, _) = listed(now);
         let (again, is_current) = listed(now);
         assert!(!Arc::ptr_eq(&again, &fresh) && !is_current);

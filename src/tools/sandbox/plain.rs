@@ -1,5 +1,5 @@
-//! The rules for commands that need no permission rule: no network, no writing but of the files that
-//! they are known to change, and no reading but of what Read may read and of what programs need to
+//! The rules for commands that need no permission rule: no network, writing only to the files that
+//! they are known to change, and reading only of what Read may read and of what programs need to
 //! start.
 
 use std::ffi::OsString;
@@ -12,21 +12,21 @@ use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
 
-/// What such a command may access.
+/// The access of a command that needs no permission rule.
 #[derive(Clone)]
 pub(in super::super) struct PlainScope {
-    /// Readable with everything below them that is not hidden.
+    /// Folders that are readable with everything below them that is not hidden.
     pub(in super::super) folders: Vec<PathBuf>,
     /// Files and folders that the command names, readable in the same way.
     pub(in super::super) named: Vec<PathBuf>,
-    /// Files that outlast made for the command to write to.
+    /// Files that outlast created for the command to write to.
     pub(in super::super) outputs: Vec<PathBuf>,
-    /// Files and folders that it changes. What is beside them is open to it, too, as the kernel knows no
-    /// other way to let it make, rename and remove them.
+    /// Files and folders that it changes. Their siblings are writable, too, as the kernel has no
+    /// other way to allow that they are created, renamed and removed.
     pub(in super::super) changed: Vec<PathBuf>,
-    /// Whether it may end in another working directory.
+    /// True if it may end in another working directory.
     pub(in super::super) may_move: bool,
-    /// Whether a path is hidden from Read. `None` where nothing below these folders is.
+    /// Decides whether a path is hidden from Read. `None` if nothing below these folders is hidden.
     pub(in super::super) hides: Option<Hides>,
     /// The variable `PATH` of the command, without folders in which a run may write.
     pub(in super::super) path: OsString,
@@ -42,7 +42,7 @@ impl fmt::Debug for PlainScope {
     }
 }
 
-/// Where programs, their libraries and their own data are.
+/// Folders of programs, of their libraries and of their own data.
 pub(super) const PROGRAM_FOLDERS: &[&str] = &[
     "/usr",
     "/bin",
@@ -80,10 +80,10 @@ const PROGRAM_FILES: &[&str] = &[
 /// Devices without content.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// How many files are looked at to find those that are hidden.
+/// The maximum number of files that are examined to find the hidden ones.
 const FILES_MAX: usize = 20_000;
 
-/// The grants of a command, as the file system is now.
+/// Returns the grants of a command for the current file system.
 pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
     let mut grants = Vec::new();
     let programs = PROGRAM_FOLDERS.iter().map(PathBuf::from);
@@ -105,7 +105,7 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
         match &scope.hides {
             Some(hides) if path.is_dir() => {
                 grants.push(PathRule::new(path, PathAccess::List));
-                // Where there are too many files to look at, only those that were named are open.
+                // If there are too many files to examine, only those that were named are readable.
                 grants.extend(visible(path, hides, &mut 0).unwrap_or_default());
             }
             _ => grant_reading(path, &mut grants),
@@ -118,7 +118,7 @@ fn grant_reading(path: &Path, grants: &mut Vec<PathRule>) {
     grants.extend([PathAccess::List, PathAccess::Read].map(|access| PathRule::new(path, access)));
 }
 
-/// Grants reading below a folder, but for what is hidden. `None` if there are too many files.
+/// Grants reading below a folder, except hidden paths. `None` if there are too many files.
 fn visible(folder: &Path, hides: &Hides, seen: &mut usize) -> Option<Vec<PathRule>> {
     let (mut grants, mut is_whole) = (Vec::new(), true);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Which paths commands may touch. Looks at the file system.
+//! Decides the paths that commands may access. Reads the file system.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,15 +26,15 @@ use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
 
-/// What stays open to commands, as the result says it.
+/// Access that stays open to commands, in the words of the result.
 const OPEN_ARGUMENTS: &str = "arguments of other processes (/proc/PID/cmdline)";
 const OPEN_SHARED_OBJECTS: &str =
     "System V shared memory, semaphores and message queues, and POSIX message queues";
 
-/// Where message queues are files.
+/// The folder in which message queues are files.
 const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
-/// What a policy is made from.
+/// The inputs of a policy.
 pub(super) struct PolicyInputs<'a> {
     pub(super) settings: &'a SandboxSettings,
     pub(super) around: &'a SandboxContext<'a>,
@@ -43,32 +43,32 @@ pub(super) struct PolicyInputs<'a> {
 /// The paths of a run's sandbox. All are real.
 #[derive(Debug, Default)]
 pub(super) struct SandboxPolicy {
-    /// Where the run works and what else the user allowed.
+    /// The working folders of the run, and others that the user allowed.
     working_tree: Vec<PathBuf>,
-    /// Everything that may be written to: first the caches that are granted in parts where a
-    /// credential is in them, since programs have folders of their own there.
+    /// All writable paths: first the caches that are granted in parts if they contain a credential,
+    /// since programs have folders of their own there.
     roots: Vec<PathBuf>,
     /// The number of these caches.
     split_roots: usize,
     secrets: DeniedPlaces,
-    /// The denied places that the kernel keeps from commands, whether or not they exist: a login may
-    /// be made while a command runs. Below what is granted whole nothing can be taken out.
+    /// The denied places that the kernel closes to commands, whether or not they exist: a login may
+    /// be created while a command runs. In a folder that is granted whole, none can be closed.
     closed: DeniedTree,
-    /// A denied place that the run makes if it does not exist.
+    /// A denied place that the run creates if it does not exist.
     made: Option<PathBuf>,
-    /// What the user denied, so that it is never passed over in silence.
+    /// Paths that the user denied: their exposure always causes a warning.
     denied_by_user: Vec<PathBuf>,
-    /// Those of them that the user denied even to read.
+    /// The paths among them that the user denied even to read.
     denied_reads: Vec<PathBuf>,
     /// Permission rules that the kernel does not enforce.
     rules_not_held: Vec<String>,
-    /// Folders of caches that are made if they are missing: the kernel grants no other, and a tool
-    /// that cannot create its cache fails.
+    /// Cache folders that are created if they are missing: the kernel grants only existing ones,
+    /// and a tool that cannot create its cache fails.
     tool_caches: BTreeSet<PathBuf>,
     own_temp: Option<PathBuf>,
-    /// The login files of programs, but for those that the user denied.
+    /// The login files of programs, except those that the user denied.
     logins: Vec<LoginPlaces>,
-    /// A configuration of apt for commands of root that cannot change users: as delivered, apt
+    /// A configuration of apt for commands of root that cannot change users: by default, apt
     /// downloads as another user.
     apt_config: Option<PathBuf>,
     terminals: TerminalAccess,
@@ -76,7 +76,7 @@ pub(super) struct SandboxPolicy {
 }
 
 impl SandboxPolicy {
-    /// Reads links and the shape of the repository; changes nothing.
+    /// Creates the policy. Reads links and the layout of the repository; changes nothing.
     ///
     /// # Errors
     /// A path in the settings that cannot be used.
@@ -162,7 +162,7 @@ impl SandboxPolicy {
         &self.secrets
     }
 
-    /// Everything that commands may write to.
+    /// All paths that commands may write to.
     pub(super) fn writable(&self) -> &[PathBuf] {
         &self.roots
     }
@@ -172,7 +172,7 @@ impl SandboxPolicy {
         if self.secrets.read_only { CallFilter::Isolated } else { CallFilter::Commands }
     }
 
-    /// What the kernel cannot keep from commands in this mode, without a remedy.
+    /// Access that the kernel cannot deny to commands in this mode, and that has no remedy.
     pub(super) fn always_open(&self, filters_calls: bool, is_on: bool) -> Vec<String> {
         let has_shared = !filters_calls || self.command_calls() == CallFilter::Commands;
         let open = [(is_on, OPEN_ARGUMENTS), (is_on && has_shared, OPEN_SHARED_OBJECTS)];
@@ -187,7 +187,7 @@ impl SandboxPolicy {
         self.own_temp.as_deref()
     }
 
-    /// What should be denied and is not, for it is there and in a folder that is written to.
+    /// Returns the paths that should be denied but are open, as they exist in a writable folder.
     fn exposed(&self) -> Vec<PathBuf> {
         let whole = self.granted_whole();
         let within = |place: &&PathBuf| whole.contains(place);
@@ -206,7 +206,7 @@ impl SandboxPolicy {
         exposed
     }
 
-    /// What commands should not access and can.
+    /// Returns the access that commands should not have but do, without sockets.
     pub(super) fn exposure(&self) -> Exposure {
         let (paths, rules) = (self.exposed(), self.rules_not_held.clone());
         Exposure { paths, rules, sockets: Vec::new() }
@@ -231,7 +231,7 @@ impl SandboxPolicy {
         around.rules.iter().filter(open).map(|rule| rule.rule.clone()).collect()
     }
 
-    /// Whether this exposure calls for a warning: not if it lies in temporary folders only.
+    /// True if this exposure requires a warning: not if it is in temporary folders only.
     pub(super) fn exposes_in_tree(&self, exposure: &Exposure) -> bool {
         !exposure.rules.is_empty()
             || exposure.paths.iter().any(|place| {
@@ -240,25 +240,25 @@ impl SandboxPolicy {
             })
     }
 
-    /// Those of these real paths that the kernel can close.
+    /// Returns those of these real paths that the kernel can close.
     fn closable(&self, denied: Vec<PathBuf>) -> DeniedTree {
         let whole = self.granted_whole();
         let all = denied.into_iter().chain([PathBuf::from(DEVICE_FOLDER)]);
         all.filter(|place| !whole.contains(place)).collect()
     }
 
-    /// The folders that commands write to, but for those that are granted in parts.
+    /// The folders that commands write to, except those that are granted in parts.
     fn granted_whole(&self) -> FolderSet<'_> {
         self.roots[self.split_roots..].iter().map(PathBuf::as_path).collect()
     }
 
-    /// Everything that is granted to a command with these logins, as the file system is now.
+    /// Returns all grants of a command with these logins, for the current file system.
     pub(super) fn grants(&self, logins: &[&CredentialSet]) -> Arc<[PathRule]> {
         let is_passed =
             |login: &LoginPlaces| logins.iter().any(|set| std::ptr::eq(*set, login.set));
         let passed: Vec<bool> = self.logins.iter().map(is_passed).collect();
         let now = SystemTime::now();
-        // Taken out, so that no command waits for the file systems of another one.
+        // Taken out, so that no command waits while another one reads the file system.
         let mut last = std::mem::take(&mut *self.last());
         if last.logins.as_ref() != Some(&passed) || !last.listings.are_current(now) {
             last.listings.begin(now);
@@ -274,12 +274,12 @@ impl SandboxPolicy {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The grants, and whether they depend on nothing but the listings.
+    /// Returns the grants, and true if they depend on nothing but the listings.
     fn new_grants(&self, passed: &[bool], listings: &mut FolderListings) -> (Vec<PathRule>, bool) {
         let mut grants = vec![PathRule::new("/", PathAccess::List)];
         let passed = self.logins.iter().zip(passed).filter(|(_, is_passed)| **is_passed);
         let passed: Vec<&LoginPlaces> = passed.map(|(login, _)| login).collect();
-        // What the user denies stays closed, also within a login folder.
+        // Paths that the user denies stay closed, also within a login folder.
         let is_passed = |place: &PathBuf| {
             passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
                 && !self.denied_reads.iter().any(|denied| place.starts_with(denied))
@@ -336,7 +336,7 @@ impl SandboxPolicy {
         grants
     }
 
-    /// Makes the folders of caches, the temporary folder and the configuration of apt. Errors are
+    /// Creates the cache folders, the temporary folder and the configuration of apt. Errors are
     /// ignored: a command without them fails by itself.
     pub(super) fn prepare_folders(&self) {
         for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err())
@@ -357,7 +357,7 @@ impl SandboxPolicy {
         }
     }
 
-    /// The folders to be made in a cache that is granted in parts.
+    /// The folders to be created in a cache that is granted in parts.
     fn caches_beside_credentials(&self, cache: &Path) -> Vec<PathBuf> {
         let holds = |name: &str| self.closed.contains(&cache.join(name));
         let names = CACHES_BESIDE_CREDENTIALS.iter();
@@ -369,7 +369,7 @@ impl SandboxPolicy {
         names.filter(|_| is_split).map(|name| cache.join(name)).collect()
     }
 
-    /// Where commands may write, in a few words.
+    /// Lists briefly the paths that commands may write to.
     pub(super) fn summary(&self) -> String {
         if self.secrets.read_only {
             return match &self.own_temp {
@@ -396,8 +396,8 @@ mod tests {
     use super::*;
     use crate::types::SandboxMode;
 
-    /// A home, a repository and a folder beside it. All of them are among temporary things, so
-    /// the policy is given a temporary folder of its own.
+    /// A home, a repository and a folder beside it. All of them are in a temporary folder, so the
+    /// policy is given a temporary folder of its own.
     struct Ground {
         folder: TempDir,
         environment: Vec<(OsString, OsString)>,
@@ -485,7 +485,7 @@ mod tests {
         assert!(!policy.roots.contains(&ground.at("repo")));
         assert!(policy.roots.contains(&ground.at("config/scratch")));
         assert!(policy.secrets().write_denial(&ground.at("repo/x")).is_some());
-        // A checkout among temporary things takes these away from commands.
+        // Commands cannot use a temporary folder that contains the checkout.
         let holds = |temp: &&str| ground.at("repo").starts_with(resolve(Path::new(temp)));
         assert_eq!(policy.own_temp().is_some(), TEMPORARY.iter().any(holds));
     }
@@ -589,7 +589,7 @@ mod tests {
         let grants = granted(std::slice::from_ref(&root));
         assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
         assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
-        // The same folder, merely read, is granted but for the key.
+        // If the folder is only read, it is granted without the key.
         let grants = granted(&[]);
         assert!(grants.contains(&PathRule::new(root.join("one"), PathAccess::Read)));
         assert!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::paths::resolve;
 
-/// How much of a small git file is read, in bytes.
+/// The maximum size of a git file that points to a folder, in bytes.
 const POINTER_BYTES_MAX: u64 = 64 << 10;
 
 /// A working tree.
@@ -29,7 +29,7 @@ pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Reposit
     Some(Repository { top: top.to_path_buf(), data: git_dir(top) })
 }
 
-/// A parent repository of another user must not become writable.
+/// True if both have one owner: a parent repository of another user must not become writable.
 fn same_owner(top: &Path, cwd: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|facts| facts.uid()).ok();
     owner(top).is_some() && owner(top) == owner(cwd)

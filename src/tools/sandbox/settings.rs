@@ -12,11 +12,11 @@ use crate::types::SandboxMode;
 #[derive(Clone, Debug, Default)]
 pub struct SandboxSettings {
     pub mode: SandboxMode,
-    /// Commands have no network.
+    /// True if commands have no network.
     pub no_network: bool,
-    /// Commands reach the hosts of its lists only.
+    /// The network of commands that may reach listed hosts only. `None`: there are no lists.
     pub egress: Option<Egress>,
-    /// Whether commands may use terminals.
+    /// The terminals that commands may use.
     pub terminals: TerminalAccess,
     /// The capabilities of commands of root.
     pub capabilities: RootCapabilities,
@@ -26,7 +26,7 @@ pub struct SandboxSettings {
     pub deny_read: Vec<String>,
     /// The folder with outlast's settings, logins and sessions, which commands may not access.
     pub config_dir: Option<PathBuf>,
-    /// Whether the run makes that folder if it does not exist.
+    /// True if the run creates that folder if it does not exist.
     pub makes_config_dir: bool,
 }
 

@@ -21,7 +21,7 @@ const PRIVATE_V4: [(Ipv4Addr, u32, &str); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, "a reserved network"),
 ];
 
-/// The same for IPv6, within the range of global addresses.
+/// IPv6 networks in the range of global addresses that are not on the public internet.
 const PRIVATE_V6: [(Ipv6Addr, u32, &str); 3] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a reserved network"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "a network for documentation"),

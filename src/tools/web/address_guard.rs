@@ -1,4 +1,4 @@
-//! Keeps the model from hosts that only this machine and its neighbours can reach.
+//! Denies access to hosts that only this machine and its neighbours can reach.
 //!
 //! The check applies to the addresses that the client then connects to, so a second DNS answer (DNS
 //! rebinding) cannot evade it.
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns different addresses for each lookup, like a rebinding attacker.
+    /// Returns different addresses for each lookup, like a DNS rebinding attack.
     struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
 
     impl Resolve for Rebinding {

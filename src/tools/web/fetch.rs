@@ -16,11 +16,11 @@ use super::url_check::{is_same_site, parse_url};
 
 /// The maximum number of redirects within a site.
 const REDIRECTS_MAX: usize = 8;
-/// How much of a page is read, in bytes after decompression.
+/// The maximum part of a page that is read, in bytes after decompression.
 pub(super) const BODY_BYTES_MAX: usize = 10 << 20;
-/// A page that is larger is large: only one at a time is in memory.
+/// The size above which a page is large, in bytes: only one large page at a time is in memory.
 const SMALL_BYTES_MAX: usize = 1 << 20;
-/// How much of the body of an error response is read, in bytes.
+/// The maximum part of the body of an error response that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 const USER_AGENT_VALUE: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
@@ -48,19 +48,19 @@ pub(super) struct FetchedPage {
     pub(super) content_type: Option<String>,
     pub(super) retry_after: Option<String>,
     pub(super) body: Vec<u8>,
-    /// The body was longer than the limit.
+    /// True if the body was longer than the limit.
     pub(super) is_cut: bool,
-    /// For a large page: until it is dropped no other large page is read.
+    /// The permit of a large page: until it is dropped, no other large page is read.
     _turn: Option<OwnedSemaphorePermit>,
 }
 
-/// The large pages that are in memory: one.
+/// The semaphore that limits the large pages in memory to one.
 pub(super) type LargePages = Arc<Semaphore>;
 
 /// Fetches `url`, following redirects. `send` sends one request.
 ///
 /// # Errors
-/// Why there is no page, for the model.
+/// There is no page; the error says why, for the model.
 pub(super) async fn get<S, F>(
     url: Url,
     timeout: Duration,
@@ -91,7 +91,7 @@ where
 /// Sends one request, which identifies only the user agent.
 ///
 /// # Errors
-/// Why there is no response.
+/// There is no response; the error says why.
 pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, ToolError> {
     let request = client.get(url).header(USER_AGENT, USER_AGENT_VALUE).header(ACCEPT, ACCEPT_VALUE);
     request.send().await.map_err(|error| explain(&error).into())
@@ -161,7 +161,7 @@ async fn read_body(
     Ok(FetchedPage { url, status, content_type, retry_after, body, is_cut, _turn: turn })
 }
 
-/// The innermost causes of an error, without the library's wrapping.
+/// Explains an error by its innermost cause, without the library's wrapping.
 fn explain(error: &reqwest::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     let mut innermost = None;

@@ -5,10 +5,10 @@ use encoding_rs::{Encoding, UTF_8};
 use super::super::media::{MediaKind, detect};
 use super::super::text;
 
-/// How far into a page its encoding declaration is searched, in bytes.
+/// The part of a page that is searched for its encoding declaration, in bytes.
 const PREAMBLE: usize = 1024;
 
-/// How a page can be handled.
+/// The kind of a page, which decides how it is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     Html,
@@ -18,7 +18,7 @@ pub(super) enum PageKind {
     Other,
 }
 
-/// Room for the text of any small page, in bytes.
+/// The size to which the text of a small page may grow, in bytes.
 const TEXT_BYTES_MIN: usize = 3 << 20;
 
 /// Classifies a page by its content type, or if that is unspecific, by its first bytes.
@@ -69,8 +69,8 @@ fn starts_like_html(body: &[u8]) -> bool {
 }
 
 /// Decodes the text of a page: by its byte order mark, the server's charset, or the page's own
-/// declaration; otherwise as UTF-8. The text has about as many bytes as the page at most; what would
-/// be more is left out.
+/// declaration; otherwise as UTF-8. The text has about as many bytes as the page at most; the
+/// excess is left out.
 pub(super) fn decode(content_type: Option<&str>, body: Vec<u8>) -> String {
     let by_server = content_type.and_then(charset);
     let by_itself = || {
@@ -94,17 +94,17 @@ pub(super) fn decode(content_type: Option<&str>, body: Vec<u8>) -> String {
     }
     let mut decoder = encoding.new_decoder_without_bom_handling();
     let mut text = String::with_capacity(room(&body));
-    // The end of the text that finds no room is left out.
+    // The end of a text that exceeds the room is left out.
     let _ = decoder.decode_to_string(&body[mark..], &mut text, true);
     text
 }
 
-/// How much text a page may become, in bytes: an invalid byte becomes three.
+/// The maximum size of the text of a page, in bytes: an invalid byte becomes three.
 fn room(body: &[u8]) -> usize {
     (3 * body.len()).min(body.len().max(TEXT_BYTES_MIN))
 }
 
-/// Decodes UTF-8, with U+FFFD for what is invalid.
+/// Decodes UTF-8, with U+FFFD for invalid sequences.
 fn lossy(body: &[u8]) -> String {
     let mut text = String::with_capacity(room(body));
     for chunk in body.utf8_chunks() {
@@ -117,7 +117,7 @@ fn lossy(body: &[u8]) -> String {
     text
 }
 
-/// The encoding behind `charset=`.
+/// The encoding after `charset=`.
 fn charset(text: &str) -> Option<&'static Encoding> {
     let lower = text.to_ascii_lowercase();
     let (_, rest) = lower.split_once("charset")?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::dns::Resolve;
 
-/// Why no HTTP client can be made; its type belongs to the HTTP client's module.
+/// The error when no HTTP client can be created; its type belongs to the HTTP client's module.
 pub type WebClientError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Creates the HTTP client with the given resolver, which is not used behind a proxy.
@@ -18,11 +18,11 @@ pub type MakeClient =
 #[derive(Clone, Debug)]
 pub struct WebClient {
     pub http: reqwest::Client,
-    /// Whether a proxy resolves names, so that addresses cannot be checked here.
+    /// True if a proxy resolves names, so that addresses cannot be checked here.
     pub is_proxied: bool,
 }
 
-/// How pages are fetched.
+/// The settings for fetching pages.
 #[derive(Clone)]
 pub struct WebSettings {
     /// The time limit for a page, including redirects.

@@ -11,7 +11,7 @@ const URL_BYTES_MAX: usize = 8192;
 /// Parses a URL as the model writes it.
 ///
 /// # Errors
-/// Why it is not fetched.
+/// The URL is not fetched; the error says why.
 pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("the url is longer than {URL_BYTES_MAX} bytes").into());
@@ -32,8 +32,8 @@ pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     Ok(url)
 }
 
-/// Whether a permission for `from` also covers a redirect to `to`: the same host and port, or an
-/// upgrade from http to https on the default ports. Never from https to http.
+/// True if a permission for `from` also covers a redirect to `to`: one with equal host and port, or
+/// an upgrade from http to https on the default ports. Never from https to http.
 pub(super) fn is_same_site(from: &Url, to: &Url) -> bool {
     let same_port = from.port_or_known_default() == to.port_or_known_default();
     let secured = from.scheme() == "http" && to.scheme() == "https";

@@ -1,5 +1,5 @@
-//! Copies the body of a request, and not a byte more: what follows could be a second request, for
-//! another host.
+//! Copies exactly the body of a request: bytes after it could be a second request, for another
+//! host.
 
 use std::io;
 
@@ -18,6 +18,8 @@ pub(super) enum BodyLength {
     Chunked,
 }
 
+/// Copies a body with this framing.
+///
 /// # Errors
 /// The body ends early, or is malformed.
 pub(super) async fn copy_body(

@@ -1,4 +1,4 @@
-//! The host and port that a command wants to reach.
+//! The host and port to which a command connects.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,8 +16,8 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// The destination of a host as a program wrote it. `None`: it is no host, or a made-up address
-    /// that no name has.
+    /// Returns the destination of a host as a program wrote it. `None`: it is not a host, or it is
+    /// a made-up address without a name.
     pub(super) fn new(host: &str, port: u16, names: &NameTable) -> Option<Self> {
         let host = canonical_host(host)?;
         match address_in(&host) {
@@ -39,12 +39,12 @@ impl Destination {
         Some(Self { host, port })
     }
 
-    /// The address that the host is.
+    /// The host as an IP address, if it is one.
     pub(super) fn address(&self) -> Option<IpAddr> {
         address_in(&self.host)
     }
 
-    /// Whether the name means this machine.
+    /// True if the host is this machine.
     pub(super) fn is_own_machine(&self) -> bool {
         self.host == "localhost"
             || self.host.ends_with(".localhost")
@@ -56,7 +56,7 @@ impl Destination {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The host as a header of HTTP has it.
+    /// Formats the host for the `Host` header of HTTP.
     pub(super) fn http_host(&self) -> String {
         if self.port == 80 { self.host.clone() } else { self.to_string() }
     }

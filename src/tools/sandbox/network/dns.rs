@@ -1,4 +1,4 @@
-//! Answers questions to a resolver (RFC 1035). Pure, and asks no other server.
+//! Answers DNS queries (RFC 1035). Pure: no other server is queried.
 
 use std::net::Ipv4Addr;
 
@@ -35,8 +35,8 @@ const SERVER_FAILURE: u8 = 2;
 const NO_SUCH_NAME: u8 = 3;
 const NOT_IMPLEMENTED: u8 = 4;
 
-/// Answers a message. `None`: it is no question, so the connection is closed. Questions for
-/// anything but an IPv4 address of a known name have empty answers.
+/// Answers a message. `None`: it is not a query, so the connection is closed. Queries for anything
+/// but an IPv4 address of a known name have empty answers.
 pub(super) fn respond(
     message: &[u8],
     mut look_up: impl FnMut(&str) -> NameAnswer,
@@ -94,7 +94,7 @@ impl Question {
             if length == 0 {
                 break;
             }
-            // A question refers to no other name.
+            // References to other names are not accepted.
             if length > LABEL_BYTES_MAX || at > NAME_BYTES_MAX {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! The network of a run whose commands are held to a list of domains.
+//! The network of a run whose commands are limited to a list of domains.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use super::relay::Relay;
 use super::upstream::ChooseProxy;
 
-/// The most hosts that the model is told.
+/// The maximum number of hosts that are named to the model.
 const HOSTS_NAMED_MAX: usize = 20;
 
 /// Hosts that are reached without a proxy.
@@ -26,13 +26,13 @@ const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
 #[derive(Clone)]
 pub struct EgressOptions {
     pub lists: DomainLists,
-    /// Whether commands may open loopback ports.
+    /// True if commands may open loopback ports.
     pub allows_binding: bool,
-    /// Whether all Unix sockets with a path are open.
+    /// True if all Unix sockets with a path are open.
     pub allows_all_unix_sockets: bool,
     /// Unix sockets of other programs that commands may use.
     pub unix_sockets: Vec<PathBuf>,
-    /// Chooses the proxy behind which outlast works.
+    /// Chooses the proxy through which outlast reaches the network.
     pub proxy: ChooseProxy,
 }
 
@@ -46,14 +46,14 @@ struct EgressState {
     session: SessionEgress,
     /// The relay's side of the network, once the first job started it.
     started: Mutex<Option<Arc<RunEgress>>>,
-    /// Set once a trial has shown that commands can be held.
+    /// Set once a trial has shown that this machine can enforce the lists.
     verified: OnceLock<()>,
     end: CancellationToken,
     guard: Arc<DropGuard>,
 }
 
 impl Egress {
-    /// Starts nothing yet. Unix sockets that exist now are closed to commands.
+    /// Creates a network without starting it. Unix sockets that exist now are closed to commands.
     pub fn new(options: EgressOptions) -> Self {
         Self::within(options, SessionEgress::default())
     }
@@ -71,7 +71,8 @@ impl Egress {
         }))
     }
 
-    /// The same network behind a proxy, as a part of a session. Shares nothing with this one.
+    /// Returns a network with these options behind a proxy, as a part of a session. It shares no
+    /// state with this one.
     #[must_use]
     pub fn behind(&self, proxy: ChooseProxy, session: &SessionEgress) -> Self {
         Self::within(EgressOptions { proxy, ..self.options().clone() }, session.clone())
@@ -81,7 +82,7 @@ impl Egress {
         &self.0.options
     }
 
-    /// Set once a trial on this machine has shown that commands can be held.
+    /// Set once a trial has shown that this machine can enforce the lists.
     pub(super) fn verified(&self) -> &OnceLock<()> {
         &self.0.verified
     }
@@ -91,7 +92,7 @@ impl Egress {
         &self.0.options.lists
     }
 
-    /// The connections of commands that were refused so far.
+    /// Returns the connections of commands that were refused so far.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.started().as_ref().map_or_else(Vec::new, |run| run.refusals.list())
     }
@@ -100,8 +101,8 @@ impl Egress {
         self.0.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The network of the next job. Starts the relay for the first. `writable`: folders in which
-    /// commands make sockets of their own.
+    /// Returns the network of the next job, and starts the relay for the first. `writable` are the
+    /// folders in which commands create sockets of their own.
     ///
     /// # Errors
     /// There is no relay, and the job must not start. The next one tries again.
@@ -148,14 +149,14 @@ impl Egress {
                     relay.serve(listener, end).await;
                 }
             });
-            // A look-up that hangs must not keep the process.
+            // A lookup that hangs must not keep the process alive.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("relay".to_owned()).spawn(serve)?;
         Ok(run)
     }
 
-    /// The hosts in a few words, for the model.
+    /// Lists the hosts briefly, for the model.
     pub(in super::super) fn summary(&self) -> String {
         let lists = self.lists();
         let join = |texts: &[String]| {

@@ -11,7 +11,7 @@ use super::upstream::UpstreamProxy;
 pub(super) const HEAD_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 128;
 
-/// Headers that are about the connection to the relay, or are set by it.
+/// Headers that concern the connection to the relay, or are set by it.
 const REPLACED_HEADERS: [&str; 9] = [
     "connection",
     "host",
@@ -24,10 +24,10 @@ const REPLACED_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// A request as the relay understands it.
+/// A request to the relay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HttpRequest {
-    /// A connection to the destination.
+    /// A tunnel to the destination.
     Connect(Destination),
     Forward(ForwardedRequest),
 }
@@ -48,11 +48,11 @@ pub(super) struct ForwardedRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadRequest;
 
-/// Parses the head of a request. `None`: it is not whole yet. `known`: the destination of a
+/// Parses the head of a request. `None`: it is incomplete. `known` is the destination of a
 /// connection that was not made to a proxy, where requests name none.
 ///
 /// # Errors
-/// It is malformed.
+/// The head is malformed.
 pub(super) fn parse(
     bytes: &[u8],
     known: Option<&Destination>,
@@ -90,8 +90,8 @@ pub(super) fn parse(
 }
 
 impl ForwardedRequest {
-    /// The head for the server, or for the proxy before it. One connection is for one request, so
-    /// that no second one goes to a host that was not checked.
+    /// Formats the head for the server, or for the upstream proxy. Each connection carries one
+    /// request, so that no second one reaches a host that was not checked.
     pub(super) fn head(&self, proxy: Option<&UpstreamProxy>) -> Vec<u8> {
         let host = self.to.http_host();
         let place = if proxy.is_some() { format!("http://{host}") } else { String::new() };
@@ -121,7 +121,8 @@ fn absolute(text: &str, names: &NameTable) -> Option<(Destination, String)> {
     Some((to, format!("{}{query}", url.path())))
 }
 
-/// The length of the body. `None`: it is told in two ways, so programs read it differently.
+/// Returns the length of the body. `None`: it is malformed or ambiguous, so programs read it
+/// differently.
 fn body_length(headers: &[httparse::Header<'_>]) -> Option<BodyLength> {
     let values = |name: &str| {
         let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));

@@ -21,12 +21,12 @@ pub enum InvalidEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostEntry {
     domain: Domain,
-    /// Of an entry that is an address.
+    /// The address, if the entry is one.
     address: Option<IpAddr>,
     port: Option<u16>,
 }
 
-/// The lists of a run. Denied ones win.
+/// The lists of a run. Denied entries take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainLists {
     allowed: Vec<HostEntry>,
@@ -37,6 +37,8 @@ pub struct DomainLists {
 }
 
 impl DomainLists {
+    /// Parses the lists.
+    ///
     /// # Errors
     /// An entry that cannot be enforced, and the name of its list.
     pub fn parse(
@@ -92,7 +94,7 @@ impl DomainLists {
         })
     }
 
-    /// Checks a name of which the port is not known yet.
+    /// Checks a name before its port is known.
     ///
     /// # Errors
     /// No port of it may be reached.
@@ -117,26 +119,26 @@ impl DomainLists {
         }
     }
 
-    /// The entry that denies every host denies addresses, too.
+    /// True if an entry denies the host. The entry for every host denies addresses, too.
     fn is_denied(&self, host: &str, has_port: impl Fn(&HostEntry) -> bool) -> bool {
         let covers = |entry: &HostEntry| entry.domain == Domain::All || entry.covers(host);
         self.denied.iter().any(|entry| has_port(entry) && covers(entry))
     }
 
-    /// With denied hosts only, other names are allowed. An address is never allowed with them: it
-    /// may be that of a denied name.
+    /// True if the host is allowed. If only denied hosts are listed, all other names are allowed,
+    /// but no address: it may be that of a denied name.
     fn is_allowed(&self, host: &str, has_port: impl Fn(&HostEntry) -> bool) -> bool {
         let is_open = self.allowed.is_empty() && address_in(host).is_none();
         is_open || self.allowed.iter().any(|entry| has_port(entry) && entry.covers(host))
     }
 
-    /// Whether an address is listed itself: then it may be a private one.
+    /// True if an address is listed itself; then it may be a private one.
     pub(super) fn lists_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         self.allowed.iter().any(|entry| entry.address == Some(address) && entry.has_port(port))
     }
 
-    /// Whether an address is denied itself, by whatever name it is reached. All names and addresses
+    /// True if an address is denied itself, by whatever name it is reached. All names and addresses
     /// of this machine count as one.
     pub(in super::super::super) fn denies_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
@@ -187,14 +189,14 @@ impl HostEntry {
         Ok(Self { domain, address, port })
     }
 
-    /// Whether it is about this port.
+    /// True if the entry applies to this port.
     fn has_port(&self, port: u16) -> bool {
         self.port.is_none_or(|own| own == port)
     }
 
     fn covers(&self, host: &str) -> bool {
         match address_in(host) {
-            // A wildcard is about names.
+            // Wildcards match names only.
             Some(address) => self.address == Some(address),
             None => self.domain.covers(host),
         }
@@ -211,7 +213,7 @@ impl HostEntry {
     }
 }
 
-/// The address that a host in canonical form is.
+/// Parses a host in canonical form as an address. `None`: it is a name.
 pub(super) fn address_in(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     bare.parse().ok().map(|address: IpAddr| address.to_canonical())

@@ -1,5 +1,5 @@
-//! Holds commands to a list of domains: the lists, a resolver that makes addresses up, and a relay
-//! through which all connections to the outside go.
+//! Limits commands to a list of domains: the lists, a resolver that returns made-up addresses, and
+//! a relay through which all connections to the outside go.
 //!
 //! ```text
 //! name ──► resolver ──► made-up address ──connect──► notifier (process) ──► relay
@@ -7,7 +7,7 @@
 //!          made-up address ──► name ──► lists ──► real address ──► its check ──► connected
 //! ```
 //!
-//! Programs need not know of a proxy; those with resolvers of their own find one in the usual
+//! Programs need no proxy settings; those with resolvers of their own find a proxy in the usual
 //! variables.
 
 mod body;

@@ -1,14 +1,14 @@
-//! The made-up addresses of names.
+//! The table of made-up addresses and their names.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The first address of the network for tests of devices (RFC 2544), which no host has:
-/// 198.18.0.0/15.
+/// The first address of the network for benchmark tests (RFC 2544), 198.18.0.0/15, which no host
+/// has.
 const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const PREFIX: u32 = 15;
 
-/// The most names that get an address in a run.
+/// The maximum number of names that get an address in a run.
 const NAMES_MAX: usize = 16_384;
 
 /// The names that commands looked up, by address.
@@ -19,7 +19,7 @@ pub(super) struct NameTable {
 }
 
 impl NameTable {
-    /// The address of a name. `None`: there are too many names.
+    /// Returns the address of a name. `None`: there are too many names.
     pub(super) fn address_of(&mut self, name: &str) -> Option<Ipv4Addr> {
         let index = match self.indices.get(name) {
             Some(index) => *index,
@@ -33,7 +33,7 @@ impl NameTable {
         u32::try_from(index).ok().map(|index| Ipv4Addr::from(FIRST + 1 + index))
     }
 
-    /// The name of an address. `None`: it is not made up, or was not given out.
+    /// Returns the name of an address. `None`: it is not made up, or was not given out.
     pub(super) fn name_of(&self, address: IpAddr) -> Option<&str> {
         let IpAddr::V4(address) = address else { return None };
         let index = u32::from(address).checked_sub(FIRST + 1)?;
@@ -41,7 +41,7 @@ impl NameTable {
     }
 }
 
-/// Whether an address is in the network of made-up ones.
+/// True if an address is in the network of made-up ones.
 pub(super) fn is_made_up(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => (u32::from(address) ^ FIRST) >> (32 - PREFIX) == 0,

@@ -1,4 +1,4 @@
-//! Connections of the relay to the outside: checked by the lists, by address, and made to the very
+//! Outgoing connections of the relay: checked by the lists and by address, and made to exactly the
 //! address that was checked.
 
 use std::fmt;
@@ -20,7 +20,7 @@ use super::destination::Destination;
 use super::lists::DomainLists;
 use super::upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};
 
-/// The time that a connection to one address may take.
+/// The maximum time for a connection to one address.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
 /// The reason for a failed connection.
@@ -153,7 +153,7 @@ mod tests {
     use super::super::names::NameTable;
     use super::*;
 
-    /// Returns other addresses at each look-up, like a rebinding attacker.
+    /// Returns different addresses at each lookup, like a DNS rebinding attack.
     struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
 
     impl Resolve for Rebinding {

@@ -1,4 +1,4 @@
-//! Tries whether the kernel of this machine can hold commands to a list of domains.
+//! Tests whether the kernel of this machine can limit commands to a list of domains.
 
 use std::fs;
 use std::io;
@@ -14,14 +14,14 @@ use crate::process::{
 use super::egress::{Egress, EgressOptions};
 use super::lists::DomainLists;
 
-/// The time that the trial may take on an overloaded machine.
+/// The maximum time of the trial, on an overloaded machine.
 const PROBE_MAX: Duration = Duration::from_secs(20);
 
 impl Egress {
-    /// Checks that this machine can hold commands to the lists. Blocks for some milliseconds.
+    /// Checks that this machine can limit commands to the lists. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// The lack. It may be that of a moment, so the next call tries again.
+    /// The missing feature. The cause may be temporary, so the next call tries again.
     pub(in super::super) fn verify(&self, supervisor: &Supervisor) -> Result<(), String> {
         if self.verified().get().is_none() {
             probe(supervisor, self, PROBE_MAX)?;
@@ -31,7 +31,8 @@ impl Egress {
         Ok(())
     }
 
-    /// The lack that keeps this machine from holding commands to lists of domains. Blocks.
+    /// Returns the missing feature for which this machine cannot limit commands to lists of
+    /// domains. Blocks.
     pub fn missing(supervisor: &Supervisor) -> Option<String> {
         Self::missing_within(supervisor, PROBE_MAX)
     }
@@ -49,14 +50,14 @@ impl Egress {
     }
 }
 
-/// Runs the trial in a child of the supervisor. Blocks for some milliseconds, and for `limit` if the
-/// child hangs.
+/// Runs the trial in a child of the supervisor. Blocks for some milliseconds, and for `limit` if
+/// the child hangs.
 ///
 /// # Errors
-/// The reason why commands cannot be held.
+/// The reason that commands cannot be limited.
 fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<(), String> {
     let trial = || -> io::Result<Option<ProbeResult>> {
-        // Without the run's records: the trial is refused much.
+        // A network of its own: connections that are refused to the trial are not those of the run.
         let egress = Egress::new(egress.options().clone());
         let other = TcpListener::bind("127.0.0.1:0")?;
         let port = other.local_addr()?.port();
@@ -84,7 +85,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
             Ok(status.flatten().and_then(|status| ProbeResult::of_exit_code(status.code()?)))
         })
     };
-    // A runtime is not started within another one.
+    // A runtime cannot be started within another one.
     let tried = std::thread::scope(|scope| scope.spawn(trial).join());
     let missing = match tried.unwrap_or(Ok(None)) {
         Ok(Some(ProbeResult::Holds)) => return Ok(()),

@@ -1,12 +1,12 @@
-//! What the model is told of connections that were refused.
+//! The note for the model about connections that were refused.
 
 use crate::process::{Refusal, RefusalReason};
 
-/// The most refusals that a note names.
+/// The maximum number of refusals that a note names.
 const REFUSALS_NAMED_MAX: usize = 10;
 
-/// The note for the result of a command. `None`: nothing was refused. `hosts`: what is open, in a
-/// few words.
+/// Formats the note for the result of a command. `None`: nothing was refused. `hosts` lists the
+/// open hosts briefly.
 pub(in super::super) fn refusal_note(refusals: &[Refusal], hosts: &str) -> Option<String> {
     if refusals.is_empty() {
         return None;

@@ -23,14 +23,14 @@ use super::names::NameTable;
 use super::outgoing::{ConnectError, Outgoing};
 use super::socks::{self, SocksHost, SocksReply};
 
-/// Programs look at it to tell the relay's refusals from those of servers.
+/// The header by which programs distinguish refusals of the relay from those of servers.
 const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
 
-/// The port of HTTP, on which requests are looked at.
+/// The port of plain HTTP, on which requests are parsed.
 const HTTP_PORT: u16 = 80;
 
-/// The time that a connection has when its job has ended, or that an answer has when its client has
-/// closed the connection or will send no more.
+/// The time that a connection stays open after its job has ended, or waits for an answer after its
+/// client has closed the connection or will send no more.
 const GRACE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Relay {
             };
             match accepted {
                 Ok((stream, source)) => self.accept(stream, source, &end),
-                // Out of descriptors: those of other connections become free.
+                // No descriptor is left; other connections will free theirs.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
@@ -87,7 +87,7 @@ impl Relay {
             tokio::select! {
                 () = end.cancelled() => {}
                 () = job_ended => {}
-                // A connection that breaks ends.
+                // An error ends the connection.
                 _ = client.serve(target) => {}
             }
             drop(permit);
@@ -98,8 +98,8 @@ impl Relay {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The resolver's answer about a name. It asks no other server, so that a question carries
-    /// nothing to one.
+    /// Answers a query for a name. No other server is queried, so that a query cannot carry data to
+    /// one.
     fn look_up(&self, name: &str, job: &JobEgress) -> NameAnswer {
         let found = Destination::new(name, 0, &NameTable::default());
         let Some(name) = found.filter(|to| to.address().is_none()).map(|to| to.host) else {
@@ -110,7 +110,7 @@ impl Relay {
                 self.names().address_of(&name).map_or(NameAnswer::Failure, NameAnswer::Address)
             }
             Err(reason) => {
-                // Addresses are looked up for their names, which are not told either.
+                // Reverse lookups fail, too, but are not reported as refusals.
                 if name.rsplit('.').next() != Some("arpa") {
                     job.refuse(Refusal::new(name, None, reason));
                 }
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Serves a program that knows of no proxy.
+    /// Serves a connection that a program made without a proxy.
     async fn serve_address(mut self, address: SocketAddr) -> io::Result<()> {
         let found = Destination::at(address, &self.relay.names());
         let Some(to) = found else {
@@ -193,7 +193,8 @@ impl Client {
         }
     }
 
-    /// Serves one request. `known`: the destination where the program knows of no proxy.
+    /// Serves one request. `known` is the destination of a connection that was made without a
+    /// proxy.
     async fn serve_http(mut self, known: Option<Destination>) -> io::Result<()> {
         let mut received = Vec::new();
         let (length, request) = loop {
@@ -240,7 +241,7 @@ impl Client {
         let mut body = BufReader::new(rest.chain(from_client));
         let grace = self.relay.grace;
         let upload = async {
-            // A server that misses the rest of a body answers or closes.
+            // A server answers or closes the connection if the rest of a body is missing.
             let _ = copy_body(&mut body, &mut to_server, request.body).await;
             read_to_end(&mut body).await;
             tokio::time::sleep(grace).await;
@@ -297,16 +298,16 @@ impl Client {
     }
 }
 
-/// Reads and drops what a client sends behind its request, until it sends no more.
+/// Reads and discards bytes that a client sends after its request, until it sends no more.
 async fn read_to_end(from_client: &mut (impl AsyncBufRead + Unpin)) {
     while let Ok(count @ 1..) = from_client.fill_buf().await.map(<[u8]>::len) {
         from_client.consume(count);
     }
 }
 
-/// Makes the connection end as if nothing listened.
+/// Makes the connection end with a reset, as if no program listened.
 fn reset(stream: &TcpStream) {
-    // Without it the connection merely ends.
+    // On failure, the connection ends without a reset.
     let _ = stream.set_zero_linger();
 }
 
@@ -322,7 +323,7 @@ mod tests {
     use super::*;
     use crate::process::SessionEgress;
 
-    /// Longer than any machine takes: only a connection that stays open takes it.
+    /// A timeout that only a connection that stays open reaches.
     const PATIENCE: Duration = Duration::from_mins(1);
 
     struct Fixture {
@@ -403,7 +404,7 @@ mod tests {
         let fixture = Fixture::open().await;
         let end = CancellationToken::new();
         let mut client = fixture.connect(ConnectionTarget::Proxy, &end).await;
-        // What follows the request is no second one.
+        // The bytes after the request are not a second request.
         let request = b"GET http://a.example/ HTTP/1.1\r\n\r\nmore";
         client.write_all(request).await.expect("it is open");
         let (mut server, _) = fixture.outside.accept().await.expect("it is connected");

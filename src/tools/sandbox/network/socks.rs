@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The first byte of a client.
+/// The version of the protocol, which is the first byte from a client.
 pub(super) const VERSION: u8 = 5;
 
 const NO_LOGIN: u8 = 0;
@@ -17,7 +17,7 @@ const CONNECT: u8 = 1;
 #[repr(u8)]
 pub(super) enum SocksReply {
     Connected = 0,
-    /// The lists refuse it.
+    /// The lists refuse the destination.
     NotAllowed = 2,
     Unreachable = 4,
     NoSuchCommand = 7,
@@ -31,7 +31,7 @@ pub(super) enum SocksHost {
     Name(String, u16),
 }
 
-/// Reads a request. `None`: it was refused, and the client was told.
+/// Reads a request. `None`: it was refused, and a reply was sent.
 ///
 /// # Errors
 /// The connection fails, or it is not this protocol.
@@ -90,7 +90,7 @@ pub(super) async fn send_reply(
 mod tests {
     use super::*;
 
-    /// The request that is read from these bytes, and what the client is told.
+    /// Returns the request that is read from these bytes, and the replies to the client.
     async fn exchange(bytes: &[u8]) -> (io::Result<Option<SocksHost>>, Vec<u8>) {
         let (mut relay, mut client) = tokio::io::duplex(1024);
         client.write_all(bytes).await.expect("there is room");

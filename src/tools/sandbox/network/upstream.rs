@@ -1,4 +1,4 @@
-//! The proxy behind which outlast itself reaches the internet.
+//! The proxy through which outlast itself reaches the internet.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const HEAD_MAX: usize = 16 << 10;
 pub enum ProxyScheme {
     Http,
     Socks5,
-    /// One that the relay does not speak: nothing is reached through it.
+    /// A protocol that the relay does not support: connections through it fail.
     Other,
 }
 
@@ -42,10 +42,10 @@ impl UpstreamProxy {
         Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
     }
 
-    /// Asks the proxy for a connection to the destination.
+    /// Requests a connection to the destination from the proxy.
     ///
     /// # Errors
-    /// It refuses, or does not follow its protocol.
+    /// The proxy refuses, or does not follow its protocol.
     pub(super) async fn tunnel(&self, stream: &mut TcpStream, to: &Destination) -> io::Result<()> {
         match self.scheme {
             ProxyScheme::Http => self.tunnel_by_http(stream, to).await,
@@ -62,7 +62,7 @@ impl UpstreamProxy {
         let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{login}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut head = Vec::new();
-        // Bytes behind the head belong to the connection.
+        // Bytes after the head belong to the connection.
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() >= HEAD_MAX {
                 return Err(broken("the head of the proxy's response is too long"));

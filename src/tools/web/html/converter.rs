@@ -1,7 +1,7 @@
 //! Converts the tags and texts of a page, one after another. Pure.
 //!
-//! What is missing or wrongly nested is handled about as in browsers: elements end where others
-//! begin that they cannot contain, and end tags without an element are ignored.
+//! Missing tags and wrong nesting are handled approximately as in browsers: elements end where
+//! others begin that they cannot contain, and end tags without an element are ignored.
 
 use std::borrow::Cow;
 
@@ -16,19 +16,19 @@ use super::tags::{InlineMark, KnownTag, TagRole, raw_content};
 use super::tokens::{PageToken, StartTag, TokenReader};
 use super::writer::MarkdownWriter;
 
-/// The maximum nesting depth, about the same as in browsers. Of deeper elements only the text is
+/// The maximum nesting depth, about that of browsers. Only the text of deeper elements is
 /// converted.
 const DEPTH_MAX: usize = 512;
-/// How large the text may be: this often the size of the page, and a constant.
+/// The maximum size of the text: this multiple of the size of the page, and a constant.
 const GROWTH_MAX: usize = 4;
 const GROWTH_BYTES: usize = 64 << 10;
-/// The size that it never exceeds, in bytes: that of the largest page, and a constant.
+/// The absolute maximum of the text, in bytes: the size of the largest page, and a constant.
 const TEXT_BYTES_MAX: usize = (10 << 20) + GROWTH_BYTES;
-/// Why the end of a page is left out that grows too much.
+/// The reason that the end of a page is left out, if its text grows too much.
 const GROWN: &str = "as Markdown it is more than 4 times as long";
 /// The maximum length of a title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
-/// Markdown has numbers of at most nine digits.
+/// The largest number of a list item: Markdown has numbers of at most nine digits.
 const NUMBER_MAX: u32 = 999_999_999;
 
 /// Converts a page, unless it is stopped.
@@ -57,7 +57,7 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
     }
     page.close_to(0);
     let mut text = page.writer.finish();
-    // The end tags that were missing may have made it larger.
+    // The missing end tags may have made it larger.
     is_cut |= text.len() > limit;
     text.truncate(text.floor_char_boundary(limit));
     let is_huge = limit == TEXT_BYTES_MAX;
@@ -79,9 +79,9 @@ struct OpenElement {
 #[derive(Debug)]
 struct SkippedElement {
     name: Vec<u8>,
-    /// How many elements of this name are open.
+    /// The number of open elements of this name.
     depth: usize,
-    /// How many elements of HTML are open in an SVG.
+    /// The number of open `foreignObject` elements, which contain HTML in an SVG.
     foreign_depth: usize,
 }
 
@@ -89,7 +89,7 @@ struct SkippedElement {
 struct TokenConverter {
     writer: MarkdownWriter,
     open: Vec<OpenElement>,
-    /// How many elements are open beyond the depth limit.
+    /// The number of open elements beyond the depth limit.
     too_deep: usize,
     skipped: Option<SkippedElement>,
     title: Option<String>,
@@ -105,7 +105,7 @@ impl SkippedElement {
         self.name == b"svg"
     }
 
-    /// Whether an element cannot be within this one, which then lacks its end tag.
+    /// True if an element cannot be within this one, which then lacks its end tag.
     fn excludes(&self, tag: Option<KnownTag>) -> bool {
         let is_html =
             |role: TagRole| role.is_structure() && role != TagRole::Mark(InlineMark::Link);
@@ -139,7 +139,7 @@ impl TokenConverter {
         }
     }
 
-    /// Whether names mean something else than in HTML.
+    /// True in an SVG, where names have other meanings than in HTML.
     fn is_in_svg(&self) -> bool {
         self.skipped.as_ref().is_some_and(SkippedElement::is_svg)
     }
@@ -338,7 +338,7 @@ impl TokenConverter {
         }
     }
 
-    /// Ends a style, which blocks do not limit.
+    /// Ends a style, but not the blocks within it.
     fn end_inline(&mut self, tag: KnownTag) {
         if let Some(at) = self.find(|open| open.tag == tag, TagRole::is_cell) {
             let element = self.open.remove(at);
@@ -366,7 +366,7 @@ impl TokenConverter {
         }
     }
 
-    /// The innermost open element of a kind, unless one that stops the search is further in.
+    /// Finds the innermost open element of a kind, unless one that stops the search is further in.
     fn find(
         &self,
         is_it: impl Fn(&OpenElement) -> bool,
@@ -382,7 +382,7 @@ impl TokenConverter {
         None
     }
 
-    /// What separates a list from the text before and after it.
+    /// The gap between a list and the text before and after it.
     fn list_gap(&self) -> BlockGap {
         let is_item = |role| matches!(role, TagRole::Item | TagRole::Description);
         match self.find(|open| is_item(open.role), TagRole::contains_items) {

@@ -1,6 +1,6 @@
 //! Escapes text where Markdown would read it as markup, and only there. Pure.
 
-/// Where a word stands.
+/// The context of a word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WordPlace {
     pub(super) is_at_line_start: bool,
@@ -48,7 +48,7 @@ pub(super) fn push_word(out: &mut String, word: &str, place: WordPlace) {
     }
 }
 
-/// The place in the first word of a line that has to be escaped, so that no block begins there.
+/// Finds the position in the first word of a line to be escaped, so that no block begins there.
 fn block_mark(word: &str, has_space_after: bool) -> Option<usize> {
     let first = word.chars().next()?;
     let is_run = word.chars().all(|one| one == first);
@@ -70,13 +70,13 @@ fn block_mark(word: &str, has_space_after: bool) -> Option<usize> {
     is_mark.then_some(0)
 }
 
-/// The shortest run of backticks that is longer than those in a text.
+/// Returns the shortest run of backticks that is longer than those in a text.
 pub(super) fn fence(text: &str, least: usize) -> String {
     let runs = text.split(|one| one != '`').map(str::len);
     "`".repeat(least.max(runs.max().unwrap_or(0) + 1))
 }
 
-/// The address of a link or picture, with the title in quotes.
+/// Formats the address of a link or picture, with the title in quotes.
 pub(super) fn destination(address: &str, title: Option<&str>) -> String {
     let address: String =
         address.trim().chars().filter(|one| !matches!(one, '\t' | '\n' | '\r')).collect();
@@ -96,7 +96,7 @@ pub(super) fn destination(address: &str, title: Option<&str>) -> String {
     text
 }
 
-/// A text with single spaces.
+/// Joins the words of a text with single spaces.
 pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

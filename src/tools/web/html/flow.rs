@@ -1,10 +1,10 @@
 //! Lines of Markdown, with the prefixes of quotes and lists. Pure.
 
-/// How many levels of quotes and lists prefix a line. Deeper ones are not indented further, so that
-/// the size of the text is not quadratic in its depth.
+/// The maximum number of levels of quotes and lists that prefix a line. Deeper ones are not
+/// indented further, so that the size of the text is not quadratic in its depth.
 const PREFIXES_MAX: usize = 32;
 
-/// What separates a block from the one before it.
+/// The separator between a block and the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockGap {
     Line,
@@ -14,10 +14,10 @@ pub(super) enum BlockGap {
 /// A quote, a list item or a description.
 #[derive(Debug)]
 struct LineContainer {
-    /// Begins its first line, if that was not written yet.
+    /// The beginning of its first line, if that was not written yet.
     marker: Option<String>,
     prefix: String,
-    /// Whether it has blocks with a blank line between them.
+    /// True if it has blocks with a blank line between them.
     is_loose: bool,
 }
 
@@ -26,13 +26,13 @@ struct LineContainer {
 pub(super) struct BlockFlow {
     pub(super) out: String,
     containers: Vec<LineContainer>,
-    /// How many of the containers have contained everything since the last line began.
+    /// The number of containers that have contained everything since the last line began.
     common: usize,
-    /// What comes before the next block; `None` within a block.
+    /// The gap before the next block; `None` within a block.
     gap: Option<BlockGap>,
-    /// Whether the innermost container is still without content.
+    /// True if the innermost container is still without content.
     is_fresh: bool,
-    /// The level of the heading that is open, and whether its marker was written.
+    /// The level of the open heading, and true if its marker was written.
     heading: Option<(u8, bool)>,
     breaks: usize,
     has_space: bool,
@@ -65,7 +65,7 @@ impl BlockFlow {
         }
     }
 
-    /// Whether the breaks since the last text end the block.
+    /// True if the line breaks since the last text end the block.
     pub(super) fn has_paragraph_break(&self) -> bool {
         self.breaks > 1
     }
@@ -84,8 +84,8 @@ impl BlockFlow {
         self.containers.push(LineContainer { marker, prefix, is_loose: false });
     }
 
-    /// Ends the innermost container, after `end_block`. One without content leaves nothing. After
-    /// one of a single block, the gap of that block does not count.
+    /// Ends the innermost container, after `end_block`. A container without content leaves nothing.
+    /// After a container of a single block, the gap of that block is ignored.
     pub(super) fn close_container(&mut self, gap: BlockGap) {
         if let Some(closed) = self.containers.pop()
             && closed.marker.is_none()
@@ -97,17 +97,17 @@ impl BlockFlow {
         self.is_fresh = self.containers.last().is_some_and(|outer| outer.marker.is_some());
     }
 
-    /// Notes white space, which counts within a line.
+    /// Records white space, which is significant within a line.
     pub(super) fn space(&mut self) {
         self.has_space = true;
     }
 
-    /// Whether a space is due, which is taken as written.
+    /// Returns true if a space is due, and records it as written.
     pub(super) fn take_space(&mut self) -> bool {
         std::mem::take(&mut self.has_space)
     }
 
-    /// Notes the end of a line within a block. Two in a row end the block.
+    /// Records the end of a line within a block. Two in a row end the block.
     pub(super) fn break_line(&mut self) {
         if self.heading.is_some() {
             self.space();
@@ -134,12 +134,12 @@ impl BlockFlow {
         }
     }
 
-    /// Whether nothing was written since the line began; from now on something was.
+    /// Returns true if nothing was written since the line began, and records that something is.
     pub(super) fn leave_line_start(&mut self) -> bool {
         std::mem::take(&mut self.is_at_line_start)
     }
 
-    /// Writes lines as a block of their own. Stops where the text is longer than `limit`.
+    /// Writes lines as a block of their own. Stops when the text is longer than `limit`.
     pub(super) fn push_lines(&mut self, text: &str, limit: usize) {
         for line in text.split('\n') {
             if self.out.len() > limit {

@@ -32,7 +32,7 @@ const CONVERSIONS_MAX: usize = 4;
 pub(super) struct ConvertedPage {
     pub(super) text: String,
     pub(super) title: Option<String>,
-    /// Why its end is missing, if it is.
+    /// The reason that its end is missing, if it is.
     pub(super) cut: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ impl PageConverter {
     /// Converts a page. A conversion that takes too long, or whose run ends, stops.
     ///
     /// # Errors
-    /// Why there is no text.
+    /// There is no text; the error says why.
     pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, ToolError> {
         let stop = CancellationToken::new();
         let _stops_when_dropped = stop.clone().drop_guard();

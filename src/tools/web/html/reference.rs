@@ -70,7 +70,7 @@ fn pages_have_the_words_of_their_trees() {
     }
 }
 
-/// Pages of elements that stay where they are written.
+/// Generates pages of elements that the standard parser does not move.
 fn arb_page() -> impl Strategy<Value = String> {
     const PIECES: [&str; 44] = [
         "<p>",

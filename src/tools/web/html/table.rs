@@ -27,8 +27,8 @@ impl TableRows {
         self.bytes
     }
 
-    /// The blocks of a table: itself, or its cells if it only arranges them. About `limit` bytes
-    /// at most.
+    /// Returns the blocks of a table: the table itself, or its cells if it is used for layout only.
+    /// About `limit` bytes at most.
     pub(super) fn into_blocks(mut self, limit: usize) -> Vec<String> {
         self.rows.retain(|row| row.iter().any(|cell| !cell.is_empty()));
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -42,7 +42,7 @@ impl TableRows {
         }
     }
 
-    /// A table without a head gets an empty one, because Markdown demands it.
+    /// Formats a table. One without a head gets an empty head, which Markdown requires.
     fn grid(self, columns: usize, limit: usize) -> String {
         let mut text = String::new();
         let mut rows = self.rows.into_iter();

@@ -1,4 +1,4 @@
-//! What each element of HTML means in Markdown. Pure.
+//! The meaning of each HTML element in Markdown. Pure.
 
 use html5gum::State;
 
@@ -11,7 +11,7 @@ pub(super) enum InlineMark {
     Link,
 }
 
-/// How an element is converted.
+/// The kind of conversion of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagRole {
     Block,
@@ -30,7 +30,7 @@ pub(super) enum TagRole {
     Image,
     Break,
     Rule,
-    /// Separates words, as a field does.
+    /// A separator of words, such as a form field.
     Space,
     Button,
     Table,
@@ -39,13 +39,13 @@ pub(super) enum TagRole {
     Cell {
         is_head: bool,
     },
-    /// Has no text for readers.
+    /// An element without text for readers.
     Skipped,
     Title,
 }
 
 impl TagRole {
-    /// Whether it lasts until its end, or changes the tables that are open.
+    /// True if it lasts until its end tag, or changes the open tables.
     pub(super) fn is_structure(self) -> bool {
         !matches!(
             self,
@@ -59,12 +59,12 @@ impl TagRole {
         )
     }
 
-    /// Whether it is part of a block.
+    /// True if it is part of a block.
     pub(super) fn is_inline(self) -> bool {
         matches!(self, Self::Mark(_) | Self::Code)
     }
 
-    /// Whether it cannot be in a paragraph.
+    /// True if it cannot be in a paragraph.
     pub(super) fn ends_paragraph(self) -> bool {
         self == Self::Rule || self.is_structure() && !self.is_inline()
     }
@@ -81,7 +81,7 @@ impl TagRole {
         matches!(self, Self::Term | Self::Description)
     }
 
-    /// Whether items within it do not end those around it.
+    /// True if items within it do not end those around it.
     pub(super) fn contains_items(self) -> bool {
         matches!(self, Self::List { .. } | Self::Table | Self::Cell { .. } | Self::Quote)
     }
@@ -90,7 +90,7 @@ impl TagRole {
         matches!(self, Self::Cell { .. })
     }
 
-    /// Whether its end tag is usually there.
+    /// True if its end tag is usually present.
     pub(super) fn needs_end_tag(self) -> bool {
         match self {
             Self::Block
@@ -118,7 +118,7 @@ impl TagRole {
         }
     }
 
-    /// What it is within preformatted text.
+    /// The role within preformatted text.
     pub(super) fn in_preformatted(self) -> Self {
         match self {
             Self::Heading(_)
@@ -129,7 +129,7 @@ impl TagRole {
             | Self::Description
             | Self::Preformatted
             | Self::Table => Self::Block,
-            // Such a button copies the text.
+            // A button there copies the text.
             Self::Button => Self::Skipped,
             Self::Block
             | Self::Paragraph
@@ -156,7 +156,7 @@ pub(super) struct KnownTag {
 }
 
 impl KnownTag {
-    /// Returns `None` for elements of which only the content counts.
+    /// Finds an element by its name. `None` for elements of which only the content is converted.
     pub(super) fn by_name(name: &[u8]) -> Option<Self> {
         let at = TAGS.binary_search_by_key(&name, |(name, _)| name.as_bytes()).ok()?;
         let (name, role) = TAGS[at];
@@ -169,7 +169,7 @@ const STRONG: TagRole = TagRole::Mark(InlineMark::Strong);
 const EMPHASIS: TagRole = TagRole::Mark(InlineMark::Emphasis);
 const STRUCK: TagRole = TagRole::Mark(InlineMark::Struck);
 
-/// Sorted by name.
+/// The known elements, sorted by name.
 static TAGS: [(&str, TagRole); 78] = [
     ("a", TagRole::Mark(InlineMark::Link)),
     ("address", TagRole::Block),
@@ -251,7 +251,7 @@ static TAGS: [(&str, TagRole); 78] = [
     ("xmp", TagRole::Preformatted),
 ];
 
-/// How the content of an element is tokenized, if not as HTML.
+/// The tokenizer state for the content of an element, if that is not HTML.
 pub(super) fn raw_content(name: &[u8]) -> Option<State> {
     match name {
         b"script" => Some(State::ScriptData),

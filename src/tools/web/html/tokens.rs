@@ -29,18 +29,18 @@ pub(super) struct StartTag {
 }
 
 impl StartTag {
-    /// The value of an attribute. Of several of a name, the first counts.
+    /// Returns the value of an attribute: the first of several with this name.
     pub(super) fn attribute(&self, name: &[u8]) -> Option<&[u8]> {
         let found = self.attributes.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| value.as_slice())
     }
 }
 
-/// Makes tokens of the tokenizer's events.
+/// Converts the tokenizer's events to tokens.
 #[derive(Debug, Default)]
 pub(super) struct TokenReader {
     tag: StartTag,
-    /// Whether the value that follows belongs to the last attribute of the tag.
+    /// True if the value that follows belongs to the last attribute of the tag.
     is_value_wanted: bool,
 }
 

@@ -8,21 +8,21 @@ use super::flow::{BlockFlow, BlockGap};
 use super::table::TableRows;
 use super::tags::InlineMark;
 
-/// How many tables are laid out in one another. Deeper ones are plain text, so that the text of
-/// cells is not copied often.
+/// The maximum number of nested tables that are laid out as tables. Deeper ones are plain text, so
+/// that the text of cells is not copied often.
 const NESTED_TABLES_MAX: usize = 8;
 
 /// A table that is being read.
 #[derive(Debug)]
 struct OpenTable {
     rows: TableRows,
-    /// What the table belongs to.
+    /// The flow that contains the table.
     outer: BlockFlow,
     /// The caption, while a cell is read.
     caption: Option<BlockFlow>,
 }
 
-/// Text whose white space counts.
+/// Preformatted text, in which white space is significant.
 #[derive(Debug, Default)]
 struct PreformattedText {
     text: String,
@@ -33,14 +33,14 @@ struct PreformattedText {
 #[derive(Debug)]
 pub(super) struct MarkdownWriter {
     flow: BlockFlow,
-    /// `None` is one that is plain text.
+    /// The open tables. `None` is a table that is written as plain text.
     tables: Vec<Option<OpenTable>>,
     preformatted: Option<PreformattedText>,
-    /// The styles of the next text, each with the number of elements that ask for it.
+    /// The styles of the next text, each with the number of elements that request it.
     wanted: Vec<(InlineMark, usize)>,
     /// The styles whose marks are open.
     open: Vec<InlineMark>,
-    /// Where the link leads that is wanted.
+    /// The destination of the link in `wanted`.
     link: String,
     /// Code that was not written yet, because more may follow.
     code: String,
@@ -64,7 +64,7 @@ impl MarkdownWriter {
         }
     }
 
-    /// The size of what was written.
+    /// Returns the size of the text so far.
     pub(super) fn size(&self) -> usize {
         let held = |table: &OpenTable| {
             let caption = table.caption.as_ref().map_or(0, |flow| flow.out.len());
@@ -73,7 +73,7 @@ impl MarkdownWriter {
         self.flow.out.len() + self.tables.iter().flatten().map(held).sum::<usize>()
     }
 
-    /// The text of the page, when all its elements were ended.
+    /// Returns the text of the page, after all its elements were ended.
     pub(super) fn finish(mut self) -> String {
         self.gap(BlockGap::Line);
         self.flow.finish()
@@ -219,7 +219,7 @@ impl MarkdownWriter {
         }
     }
 
-    /// Makes everything ready for text: its line, and its styles.
+    /// Prepares the output for text: begins its line, and opens its styles.
     fn start_text(&mut self) {
         if self.flow.has_paragraph_break() {
             self.gap(BlockGap::Blank);
@@ -234,7 +234,7 @@ impl MarkdownWriter {
         for (mark, _) in &self.wanted[kept..] {
             self.flow.leave_line_start();
             if *mark == InlineMark::Link && self.flow.out.ends_with('!') {
-                // With it the link would be a picture.
+                // Without the backslash, the link would be a picture.
                 self.flow.out.insert(self.flow.out.len() - 1, '\\');
             }
             self.flow.out.push_str(match mark {
@@ -247,7 +247,7 @@ impl MarkdownWriter {
         }
     }
 
-    /// Closes all but the first `kept` marks. A link that was closed is done.
+    /// Closes all but the first `kept` marks. A closed link is not opened again.
     fn close_marks(&mut self, kept: usize) {
         for mark in self.open.drain(kept..).rev() {
             match mark {
@@ -315,7 +315,7 @@ impl MarkdownWriter {
         }
     }
 
-    /// Whether text is preformatted.
+    /// True if text is preformatted.
     pub(super) fn is_preformatted(&self) -> bool {
         self.preformatted.is_some()
     }
@@ -352,7 +352,7 @@ impl MarkdownWriter {
         }));
     }
 
-    /// Notes that the innermost table has a head.
+    /// Records that the innermost table has a head.
     pub(super) fn note_table_head(&mut self) {
         if let Some(Some(table)) = self.tables.last_mut() {
             table.rows.has_head = true;
