@@ -1,4 +1,4 @@
-//! The pure part of outlast: what a run decides, and the values that it decides on.
+//! The pure part of outlast: the decisions of a run, and the values that they depend on.
 //!
 //! Nothing here does I/O, reads a clock or uses randomness; the dependencies offer none of it. Layers,
 //! top first: recovery · secrets · sse · transcript ─► json · types.

@@ -3,8 +3,8 @@
 use std::mem;
 use std::time::Duration;
 
-/// Maximum size of one event of a model's reply, in bytes. Real ones have a few thousand at most; the
-/// bound protects the memory from a line that never ends.
+/// Maximum size of one event of a model's reply, in bytes. Real events have a few thousand at most;
+/// the limit bounds the memory that an endless line can take.
 pub const EVENT_LIMIT: usize = 8 * 1024 * 1024;
 
 /// One server-sent event.
@@ -14,11 +14,11 @@ pub struct SseEvent {
     pub event: String,
     /// The `data` lines. Invalid UTF-8 is replaced, as the standard requires.
     pub data: String,
-    /// Whether a line of the event, or of one without data before it, was not valid UTF-8.
+    /// True if a line of the event, or of an event without data before it, was not valid UTF-8.
     pub is_damaged: bool,
 }
 
-/// An event was larger than the limit, in bytes.
+/// The error for an event that is larger than the limit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream has more than {0} bytes")]
 pub struct EventTooLarge(pub usize);
@@ -27,18 +27,19 @@ pub struct EventTooLarge(pub usize);
 /// of the stream is discarded, as the standard requires.
 #[derive(Debug)]
 pub struct SseParser {
-    /// The largest event, in bytes.
+    /// Maximum size of an event, in bytes.
     limit: usize,
     line: Vec<u8>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// A line since the last complete event was not valid UTF-8.
+    /// True if a line since the last complete event was not valid UTF-8.
     is_damaged: bool,
-    /// The last byte was a carriage return, so a following line feed ends no further line.
+    /// True if the last byte was a carriage return, so that a line feed after it ends no further
+    /// line.
     after_return: bool,
-    /// The first line is complete, so a byte-order mark is no longer possible.
+    /// True if the first line is complete, so that a byte order mark is no longer possible.
     begun: bool,
-    /// The last `id` field, which counts from the end of its event.
+    /// The last `id` field, which takes effect at the end of its event.
     id: String,
     last_id: String,
     retry: Option<Duration>,
@@ -67,18 +68,18 @@ impl SseParser {
         }
     }
 
-    /// The identifier of the last complete event. With it, the stream can be continued.
+    /// The identifier of the last complete event, with which the stream can be continued.
     pub fn last_id(&self) -> Option<&str> {
         Some(self.last_id.as_str()).filter(|id| !id.is_empty())
     }
 
-    /// Begins with the first byte of another stream that continues this one.
+    /// Prepares for the first byte of another stream that continues this one.
     pub fn restart(&mut self) {
         let (last_id, retry) = (mem::take(&mut self.last_id), self.retry);
         *self = Self { id: last_id.clone(), last_id, retry, ..Self::with_limit(self.limit) };
     }
 
-    /// The last `retry` field: how long to wait before the stream is continued.
+    /// The last `retry` field: the delay before the stream is continued.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
@@ -86,7 +87,7 @@ impl SseParser {
     /// Appends every event that `bytes` complete to `frames`.
     ///
     /// # Errors
-    /// An event is too large. The stream cannot be parsed any further.
+    /// If an event is too large. The stream cannot be parsed any further.
     pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -125,7 +126,7 @@ impl SseParser {
             return self.end_event();
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
-        // A comment carries nothing.
+        // A comment has no content.
         self.is_damaged |= colon > 0 && str::from_utf8(line).is_err();
         let (field, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);

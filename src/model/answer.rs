@@ -26,7 +26,7 @@ pub enum StreamProgress {
     Event(Value),
     /// A content block is complete.
     Block { index: usize, block: Block },
-    /// A message began or grew: what it can cost so far.
+    /// A message began or grew, with its cost-relevant data so far.
     Received(Received),
 }
 
@@ -38,24 +38,25 @@ pub struct ModelReply {
     pub model: String,
     /// Complete blocks only.
     pub content: Vec<Block>,
-    /// Whether a tool call was left out of `content` because the reply was truncated, by the output
+    /// True if a tool call was left out of `content` because the reply was truncated, by the output
     /// limit or otherwise.
     pub cut_tool_call: bool,
     /// Tool calls in `content` that must not run.
     pub malformed: Vec<MalformedCall>,
     /// `end_turn`, `tool_use`, `max_tokens` and so on, as reported by the service.
     pub stop_reason: String,
-    /// Whether the service marked the end of the reply, rather than to leave its last event out.
+    /// True if the service marked the end of the reply; false if the last event was missing.
     pub has_end: bool,
     pub usage: Usage,
-    /// Whether the reported numbers of `usage` are plausible token counts.
+    /// The plausibility of the reported numbers of `usage` as token counts.
     pub counts: Counts,
     pub request_id: Option<String>,
-    /// From the start of the attempt to the first block. `None` when the reply came in one piece.
+    /// Time from the start of the attempt to the first block. `None` if the reply came in one
+    /// piece.
     pub first_token: Option<Duration>,
 }
 
-/// A tool call with unusable arguments. It stands in the reply with an empty input.
+/// A tool call with unusable arguments. The reply contains it with an empty input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedCall {
     pub id: String,
@@ -194,7 +195,7 @@ fn not_an_object(text: &str) -> String {
     format!("the arguments are JSON, but not an object: {}", quoted(text))
 }
 
-/// The beginning of what the model sent, so that it can see what arrived.
+/// The beginning of the arguments that the model sent, so that the model can see what arrived.
 fn quoted(text: &str) -> String {
     const LONGEST: usize = 300;
     let end = text.floor_char_boundary(LONGEST);

@@ -19,7 +19,7 @@ use super::settlement::Received;
 /// The effect of an event on the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AssemblyStep {
-    /// A sign of life without progress: a ping, an event without content, an unknown event.
+    /// The event brought no progress: a ping, an event without content, an unknown event.
     Idle,
     /// The event added content.
     Content,
@@ -38,7 +38,7 @@ pub struct ReplyAssembly {
     /// `None` until a message has begun.
     received: Option<Received>,
     stop_reason: Option<String>,
-    /// Whether the final count of output tokens arrived, not only the initial one.
+    /// True if the final count of output tokens arrived, not only the initial one.
     has_final_count: bool,
     ended: bool,
     slots: BTreeMap<u64, BlockSlot>,
@@ -70,12 +70,12 @@ enum GrowingBlock {
 }
 
 impl ReplyAssembly {
-    /// Whether any content has begun.
+    /// True if any content has begun.
     pub fn has_begun(&self) -> bool {
         !self.slots.is_empty()
     }
 
-    /// Whether at least one content block is complete.
+    /// True if at least one content block is complete.
     pub fn has_block(&self) -> bool {
         self.slots.values().any(|slot| {
             matches!(
@@ -85,7 +85,7 @@ impl ReplyAssembly {
         })
     }
 
-    /// Whether the reply is complete except for the last event: all blocks ended, and stop reason
+    /// True if the reply is complete except for the last event: all blocks ended, and stop reason
     /// and usage arrived.
     pub fn is_whole(&self) -> bool {
         let ended = self.slots.values().all(|slot| matches!(slot, BlockSlot::Closed(_)));
@@ -249,7 +249,8 @@ impl ReplyAssembly {
         Ok(())
     }
 
-    /// A ping is progress while a block of thinking is open: its text may be withheld.
+    /// Handles a ping. It is progress while a block of thinking is open, whose text may be
+    /// withheld.
     fn on_ping(&self) -> AssemblyStep {
         let is_thinking =
             |slot: &BlockSlot| matches!(slot, BlockSlot::Open(GrowingBlock::Thinking { .. }));
@@ -372,7 +373,7 @@ impl GrowingBlock {
     }
 }
 
-/// Whether a block of this type is thinking.
+/// True if a block of this type is thinking.
 pub(super) fn is_thinking(kind: &Value) -> bool {
     kind == "thinking" || kind == "redacted_thinking"
 }

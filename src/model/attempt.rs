@@ -16,15 +16,15 @@ use super::headers::{RateLimits, request_id, wall_clock};
 use super::service::StreamParser;
 use super::transport::ConnectionMade;
 
-/// How much of an error's body is read, and for how long.
+/// Limits on reading the body of an error: size in bytes, and time.
 const ERROR_LIMIT: usize = 64 * 1024;
 const ERROR_TIME: Duration = Duration::from_secs(5);
 /// Maximum size of a reply, in bytes. Far above any output limit, and below any memory limit.
 const REPLY_LIMIT: usize = 64 * 1024 * 1024;
-/// How long to wait for the end of the stream after its last event. Only a connection whose stream
-/// was read to the end can be reused.
+/// Maximum wait for the end of the stream after its last event. Only a connection whose stream was
+/// read to the end can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long to wait for the last event when everything else of the reply arrived.
+/// Maximum wait for the last event once everything else of the reply has arrived.
 const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum average bytes per token in a whole reply. Real tokens have three to five; runs of white
 /// space have more.
@@ -294,7 +294,7 @@ struct TimedBody<'a> {
     received: usize,
     last_byte: Option<Instant>,
     last_progress: Instant,
-    /// Since when only the last event is missing.
+    /// Time from which only the last event is missing.
     whole_since: Option<Instant>,
 }
 
@@ -341,7 +341,7 @@ impl<'a> TimedBody<'a> {
         Ok(Some(bytes.into()))
     }
 
-    /// The timer that expires next. A request without streaming has only one for the whole.
+    /// The timer that expires next. A request without streaming has only one, for the whole call.
     fn deadline(&self) -> Option<(Instant, Timer)> {
         if self.exchange.mode == ReplyMode::Whole {
             return None;

@@ -48,7 +48,7 @@ impl BaseUrl {
         format!("{}{}", self.origin(), self.url.path().trim_end_matches('/'))
     }
 
-    /// Whether the URL also has a user, a password or a query.
+    /// True if the URL also has a user, a password or a query.
     pub fn has_credentials_or_query(&self) -> bool {
         let user = !self.url.username().is_empty() || self.url.password().is_some();
         user || self.url.query().is_some()

@@ -39,11 +39,11 @@ pub struct ModelClient {
     transport: HttpTransport,
     limits: Mutex<Option<RateLimits>>,
     account: AccountKey,
-    /// Whether the endpoint has answered a request successfully.
+    /// True if the endpoint has answered a request successfully.
     has_succeeded: AtomicBool,
-    /// Whether the endpoint refused to count the tokens of a request.
+    /// True if the endpoint refused to count the tokens of a request.
     lacks_token_count: AtomicBool,
-    /// Whether requests may mark what the prompt cache may keep.
+    /// True if requests may contain cache breakpoints.
     marks_cache: bool,
     /// The fields that the service refused, by model.
     refused_fields: Mutex<BTreeSet<(String, OptionalField)>>,
@@ -133,7 +133,8 @@ impl ModelClient {
         self.keyring.refresh().await
     }
 
-    /// Who the credential is of, according to the cloud, if it can tell.
+    /// The identity that the credential belongs to, according to the cloud. `None` if the cloud
+    /// does not provide it.
     ///
     /// # Errors
     /// No credential could be fetched, or the cloud refuses it.
@@ -147,7 +148,7 @@ impl ModelClient {
         self.keyring.finish_renewal(limit).await;
     }
 
-    /// Whether the endpoint has answered this process successfully.
+    /// The standing of the endpoint: proven once it has answered this process successfully.
     pub fn endpoint_status(&self) -> EndpointStatus {
         if self.has_succeeded.load(Ordering::Relaxed) {
             EndpointStatus::Proven
@@ -161,7 +162,7 @@ impl ModelClient {
         host(self.urls.base())
     }
 
-    /// Whether requests to `model` may have the field: no setting forbids it, and the service has
+    /// True if requests to `model` may have the field: no setting forbids it, and the service has
     /// not refused it.
     pub fn accepts_field(&self, model: &str, field: OptionalField) -> bool {
         if field == OptionalField::CacheControl && !self.marks_cache {
@@ -208,7 +209,7 @@ impl ModelClient {
         fault
     }
 
-    /// Names HTTP/2 as the cause where an untried server twice gives no answer in HTTP/1.1.
+    /// Names HTTP/2 as the cause if an untried server gives no answer in HTTP/1.1 twice.
     async fn explain_other_protocol(&self, fault: Fault, ask: &ModelCall) -> Fault {
         let is_unread = fault.stage == FailureStage::FreshConnection
             && fault.timer().is_none()

@@ -13,18 +13,18 @@ use super::credentials::Credential;
 use super::proxies::Proxies;
 use super::service::{ServiceKind, ServiceUrls};
 
-/// The address of the service and how to connect to it.
+/// The address of the service, with its credential and connection settings.
 #[derive(Clone, Debug)]
 pub struct ModelService {
     pub kind: ServiceKind,
-    /// With or without a path in front of the path of a request.
+    /// The base URL, with or without a path before the path of a request.
     pub base_url: String,
     pub credential: Credential,
     pub anthropic_version: String,
     pub betas: Vec<String>,
-    /// Whether requests mark what the prompt cache may keep.
+    /// True if requests contain cache breakpoints (`cache_control`).
     pub marks_cache: bool,
-    /// Sent with every request; they override the default headers.
+    /// Headers that are sent with every request; they override the default headers.
     pub extra_headers: Vec<(String, String)>,
     pub timers: RequestTimers,
     /// PEM files with certificates to trust besides the system's.
@@ -77,18 +77,18 @@ pub(super) fn host(url: &Url) -> String {
 /// Timeouts for each part of a request, in real time: a rehearsal's time scale does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimers {
-    /// DNS, TCP and TLS together.
+    /// Timeout of DNS, TCP and TLS together.
     pub connect: Duration,
-    /// From the start of the attempt to the first byte of the reply's body. One second is added for
-    /// every 50 kB of the request, since the model reads before it writes.
+    /// Timeout from the start of the attempt to the first byte of the reply's body. One second is
+    /// added for every 50 kB of the request, since the model reads before it writes.
     pub first_byte: Duration,
     /// The longest silence after the first byte.
     pub idle: Duration,
     /// The longest time without content: pings, unknown events and empty deltas do not count.
     pub progress: Duration,
-    /// A whole streamed reply, for every 16,000 tokens of its output cap.
+    /// Timeout of a whole streamed reply, for every 16,000 tokens of its output cap.
     pub reply: Duration,
-    /// A whole request without streaming.
+    /// Timeout of a whole request without streaming.
     pub whole: Duration,
     /// The longest time without any packet, keep-alive probes included. It detects dead
     /// connections: a pulled cable, a rebooted router.

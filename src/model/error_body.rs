@@ -25,7 +25,7 @@ pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
     }
 }
 
-/// How many levels of nested errors are parsed.
+/// Maximum depth of nested errors that are parsed.
 const DEPTH_MAX: u8 = 4;
 
 /// The fields of an error in a JSON value.
@@ -114,7 +114,7 @@ impl ErrorFields {
         }
     }
 
-    /// Adopts the type and code of a nested error where the own ones are generic.
+    /// Adopts the code of a nested error, and its type if the own type is generic.
     fn adopt_specific(&mut self, other: Self) {
         self.number = self.number.or(other.number);
         if is_generic_label(&self.label) && !other.label.is_empty() {
@@ -125,7 +125,8 @@ impl ErrorFields {
         }
     }
 
-    /// llama.cpp reports the window size in a separate field, and not always in the message.
+    /// Adds the window size of llama.cpp, which is in a separate field and not always in the
+    /// message.
     fn add_window(&mut self, error: &Value) {
         if let Some(window) = error["n_ctx"].as_u64() {
             let window = window.to_string();
@@ -149,12 +150,12 @@ fn message_of(error: &Value) -> Option<String> {
     NAMES.iter().find_map(|name| text(&error[*name]))
 }
 
-/// Whether a value inside an error may be an error itself.
+/// True if a value inside an error may be an error itself.
 fn is_error(value: &Value) -> bool {
     value.is_object() || value.as_array().is_some_and(|list| list.iter().all(is_error_entry))
 }
 
-/// Whether this is an entry of a list of errors, and not of `FastAPI`'s list of fields.
+/// True if this is an entry of a list of errors, and not of `FastAPI`'s list of fields.
 fn is_error_entry(value: &Value) -> bool {
     value["message"].is_string() && value["loc"].is_null()
 }
@@ -205,7 +206,7 @@ fn implied_status(label: &str) -> Option<u16> {
     }
 }
 
-/// Error types that gateways use for any upstream error.
+/// True for error types that gateways use for any upstream error.
 fn is_generic_label(label: &str) -> bool {
     matches!(
         label,

@@ -68,8 +68,8 @@ pub(super) fn body_text(body: &[u8]) -> String {
     title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
 }
 
-/// Whether the answer is the one of a captive portal or of a proxy without a login: a redirection
-/// for the time being, or a page that refuses access.
+/// True if the answer is that of a captive portal or of a proxy without a login: a temporary
+/// redirection, or a page that refuses access.
 fn is_portal(status: u16, headers: &HeaderMap, body: &[u8]) -> bool {
     match status {
         302 | 303 | 307 => headers.contains_key(LOCATION),
@@ -92,8 +92,8 @@ fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
 /// The HTTP client's error text for a proxy's 407 to CONNECT. It has no error code.
 const PROXY_AUTH_REQUIRED: &str = "proxy authorization required";
 
-/// Converts an error without a response. `reach` is the stage of an established connection. `to` is
-/// displayed in place of the URL, which may hold credentials.
+/// Converts an error without a response. `reach` is the stage of a failure after the connection was
+/// established. `to` is displayed in place of the URL, which may hold credentials.
 pub(super) fn fault_without_response(
     error: reqwest::Error,
     to: &str,
@@ -142,8 +142,8 @@ pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
     FaultKind::TornStream { detail: error_line(&error.without_url()) }
 }
 
-/// The error chain on one line. Names the timeout when the kernel closed a dead connection, which
-/// looks like any other timeout.
+/// The error chain on one line. Names the dead-path timeout if the kernel closed a dead connection,
+/// which would otherwise look like any other timeout.
 fn error_line(error: &reqwest::Error) -> String {
     let cut = |cause: &(dyn Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
@@ -192,7 +192,7 @@ fn certificate_error(error: &reqwest::Error) -> Option<String> {
     causes.find(about_certificate).map(ToString::to_string)
 }
 
-/// Whether the server refused HTTP/1.1, which was offered by ALPN.
+/// True if the server refused HTTP/1.1, which was offered by ALPN.
 fn refuses_http_1(error: &reqwest::Error) -> bool {
     use rustls::{AlertDescription, Error as Tls};
 

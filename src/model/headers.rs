@@ -12,9 +12,9 @@ use crate::recovery::{RetryAfter, RetryAfterSource, RetryHint};
 pub struct RateLimits {
     /// The subscription's window that is closest to exhaustion: `five_hour`, `seven_day`.
     pub claim: Option<String>,
-    /// When that window resets, in seconds since the Unix epoch.
+    /// Time at which that window resets, in seconds since the Unix epoch.
     pub reset: Option<u64>,
-    /// Whether use beyond the subscription is permitted: `allowed`, `rejected` and so on.
+    /// The status of use beyond the subscription: `allowed`, `rejected` and so on.
     pub overage_status: Option<String>,
     pub overage_disabled_reason: Option<String>,
     /// The per-minute limits that the response reported.
@@ -28,7 +28,7 @@ pub struct RateWindow {
     pub name: &'static str,
     pub limit: Option<u64>,
     pub remaining: Option<u64>,
-    /// When it is full again, in seconds since the Unix epoch.
+    /// Time at which the limit is reset, in seconds since the Unix epoch.
     pub reset: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ const PREFIX: &str = "anthropic-ratelimit";
 const WINDOWS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
 
 impl RateLimits {
-    /// Parses them. `None` if the response reports no limits.
+    /// Parses the headers. `None` if the response reports no limits.
     pub fn parse(headers: &HeaderMap) -> Option<Self> {
         let unified = |name: &str| header_text(headers, &format!("{PREFIX}-unified-{name}"));
         let windows = WINDOWS.iter().filter_map(|name| RateWindow::parse(headers, name)).collect();
@@ -50,7 +50,7 @@ impl RateLimits {
         (limits != Self::default()).then_some(limits)
     }
 
-    /// When the exhausted window resets, in seconds since the Unix epoch.
+    /// Time at which the exhausted window resets, in seconds since the Unix epoch.
     fn reset_time(&self) -> Option<u64> {
         let exhausted = self.windows.iter().filter(|window| window.remaining == Some(0));
         self.reset.or_else(|| exhausted.filter_map(|window| window.reset).max())
@@ -72,8 +72,8 @@ impl RateWindow {
     }
 }
 
-/// Returns when the server wants a retry: `retry-after-ms`, then `retry-after`, then, for a 429,
-/// the reset of the exhausted limit. Zero, negative, past or invalid values are ignored.
+/// Returns the wait that the server asks for: `retry-after-ms`, then `retry-after`, then, for a
+/// 429, the reset of the exhausted limit. Zero, negative, past or invalid values are ignored.
 pub fn parse_retry_after(
     headers: &HeaderMap,
     status: u16,

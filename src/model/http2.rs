@@ -1,4 +1,4 @@
-//! Recognises servers that speak only HTTP/2, which no retry changes: outlast speaks HTTP/1.1.
+//! Detects servers that speak only HTTP/2. No retry helps there: outlast speaks HTTP/1.1.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SETTINGS: u8 = 4;
 /// Time limit for the answer to a preface.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether the server at an `http://` address answers in HTTP/2.
+/// True if the server at an `http://` address answers in HTTP/2.
 pub(super) async fn speaks_http2(url: &Url) -> bool {
     let Some(host) = url.host_str().map(|host| host.trim_matches(['[', ']'])) else { return false };
     let port = url.port_or_known_default().unwrap_or(80);

@@ -1,8 +1,8 @@
 //! Sends one request to the model service and returns the reply or the facts of the failure.
 //!
 //! ```text
-//! Prompt ─request, service─► bytes ─client─► bytes ─service─► events ─assemble─► Answer
-//!                                      └───────────────fault────────────────► Fault
+//! RequestContent ─request,service─► bytes ─client─► bytes ─service─► events ─assemble─► ModelReply
+//!                                             └───────────────fault────────────────► Fault
 //! ```
 //!
 //! Retries and the classification of failures belong to [`recovery`](crate::recovery).

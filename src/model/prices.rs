@@ -14,25 +14,25 @@ use crate::types::Effort;
 pub struct ModelFacts {
     /// The name sent to the service.
     pub name: String,
-    /// Tokens.
+    /// The context window, in tokens.
     pub context_window: u64,
-    /// Tokens.
+    /// The maximum output, in tokens.
     pub max_output: u32,
-    /// `None` when the price is unknown: then no cost budget can be enforced.
+    /// `None` if the price is unknown: then no cost budget can be enforced.
     pub prices: Option<Prices>,
-    /// The price factor of fast mode. `None` when the model is not known to support it.
+    /// The price factor of fast mode. `None` if the model is not known to support it.
     pub fast: Option<u64>,
 }
 
 impl ModelFacts {
-    /// The same model with a context window of `window` tokens.
+    /// Returns the facts with a context window of `window` tokens.
     #[must_use]
     pub fn with_context_window(self, window: u32) -> Self {
         let max_output = self.max_output.min(window);
         Self { context_window: window.into(), max_output, ..self }
     }
 
-    /// Whether the model requires the thinking that precedes its unfinished tool calls.
+    /// True if the model requires the thinking that precedes its unfinished tool calls.
     pub fn requires_prior_thinking(&self) -> bool {
         thinking(&self.name) == Thinking::Budget
     }
@@ -72,7 +72,7 @@ impl Prices {
         self.map(|price| price * times)
     }
 
-    /// The prices at a service that takes so many per cent of the list price, rounded up.
+    /// The prices at a service that charges `percent` per cent of the list price, rounded up.
     #[must_use]
     pub fn at_percent(self, percent: u64) -> Self {
         let share = |price: Money| {
@@ -121,12 +121,12 @@ pub fn cost(prices: &Prices, usage: &Usage) -> Money {
         + web_search_price() * usage.web_search_requests
 }
 
-/// The price of one search of the web by the service.
+/// The price of one web search by the service.
 pub fn web_search_price() -> Money {
     per_million(LIST.web_search * 1e3).expect("a test reads every price of the list")
 }
 
-/// How a model expects thinking to be requested.
+/// The form in which a model expects a request for thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
@@ -180,32 +180,32 @@ pub fn model_facts(name: &str) -> ModelFacts {
     }
 }
 
-/// The name of a model at Bedrock without prefix, if it is more than `name`.
+/// The name of a model at Bedrock without prefix, if it differs from `name`.
 pub(super) fn bedrock_name(name: &str) -> Option<&'static str> {
     find_row(name)?.bedrock.as_deref()
 }
 
-/// The name of a model at Vertex AI, if it is another one than `name`.
+/// The name of a model at Vertex AI, if it differs from `name`.
 pub(super) fn vertex_name(name: &str) -> Option<&'static str> {
     find_row(name)?.vertex.as_deref()
 }
 
-/// What a model costs in per cent of its list price where requests stay within a geography.
+/// The price of a model in per cent of its list price if requests stay within a geography.
 pub(super) fn regional_percent(name: &str) -> u64 {
     find_row(name).map_or(100, |row| row.regional_percent)
 }
 
-/// Whether the model is in the list.
+/// True if the model is in the list.
 pub fn is_known(name: &str) -> bool {
     find_row(resolve_alias(name)).is_some()
 }
 
-/// How to request thinking from `name`. Unknown models get a token budget.
+/// The form of a request for thinking to `name`. Unknown models get a token budget.
 pub fn thinking(name: &str) -> Thinking {
     find_row(name).map_or(Thinking::Budget, |row| row.thinking)
 }
 
-/// The highest effort that `name` has up to `wanted`. An unknown model may have all.
+/// The highest effort up to `wanted` that `name` supports. An unknown model may support `wanted`.
 pub(super) fn supported_effort(name: &str, wanted: Effort) -> Option<Effort> {
     find_row(name).map_or(Some(wanted), |row| {
         row.effort.iter().copied().filter(|level| *level <= wanted).max()
@@ -227,23 +227,23 @@ struct PriceRow {
     context_window: u64,
     max_output: u32,
     thinking: Thinking,
-    /// The levels of effort that it has.
+    /// The effort levels that the model supports.
     #[serde(default)]
     effort: Vec<Effort>,
     #[serde(flatten)]
     rates: PriceRates,
     short_prompt: Option<ShortRow>,
     fast: Option<u64>,
-    /// The name at Bedrock, where it is more than the name.
+    /// The name at Bedrock without prefix, if it differs.
     bedrock: Option<String>,
-    /// The name at Vertex AI, where it is another one.
+    /// The name at Vertex AI, if it differs.
     vertex: Option<String>,
-    /// What it costs in per cent where requests stay within a geography.
+    /// The price in per cent of the list price if requests stay within a geography.
     #[serde(default = "usual_regional_percent")]
     regional_percent: u64,
 }
 
-/// All models that have a global endpoint beside the regional ones cost a tenth more at these.
+/// The default percentage: models with a global endpoint cost a tenth more at their regional ones.
 fn usual_regional_percent() -> u64 {
     110
 }
@@ -286,7 +286,8 @@ static LIST: LazyLock<PriceList> = LazyLock::new(|| {
     serde_json::from_str(include_str!("prices.json")).expect("a test reads the whole list")
 });
 
-/// `claude-x` is also found by `claude-x-20260131` and `claude-x-latest`.
+/// Finds the row of a model. The row of `claude-x` is also that of `claude-x-20260131` and
+/// `claude-x-latest`.
 fn find_row(name: &str) -> Option<&'static PriceRow> {
     let name = &*canonical_name(name);
     LIST.models.iter().find(|row| match name.strip_prefix(row.name.as_str()) {

@@ -89,7 +89,7 @@ impl Proxies {
     }
 }
 
-/// Whether an entry of `NO_PROXY` matches this host: by name, parent domain, address or network.
+/// True if an entry of `NO_PROXY` matches this host: by name, parent domain, address or network.
 fn entry_matches(entry: &str, host: &str) -> bool {
     let entry = strip_brackets(entry);
     if entry == "*" || entry == host {
@@ -143,12 +143,12 @@ impl Proxy {
         Ok(Self { url, variable })
     }
 
-    /// Its address, with user and password.
+    /// The address of the proxy, with user and password.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Converts it for the HTTP client.
+    /// Converts the proxy for the HTTP client.
     pub(super) fn to_reqwest(&self) -> reqwest::Result<reqwest::Proxy> {
         reqwest::Proxy::all(self.url.clone())
     }

@@ -1,5 +1,5 @@
-//! How much a model is asked to think and to do: the fields `thinking` and `output_config` of a
-//! request.
+//! The thinking and effort that a request asks of a model: its fields `thinking` and
+//! `output_config`.
 
 use serde_json::{Value, json};
 
@@ -9,25 +9,25 @@ use crate::types::{Effort, ThinkingDisplay};
 /// The smallest thinking budget that the service accepts, in tokens.
 const THINKING_BUDGET_MIN: u32 = 1024;
 
-/// Whether and how a model thinks before it answers.
+/// The kind of thinking of a model before it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThinkingMode {
-    /// Adaptive where the model has that, none elsewhere.
+    /// Adaptive if the model supports it, otherwise none.
     #[default]
     Adaptive,
     /// None; as little as possible from a model that always thinks.
     Off,
-    /// At most this many tokens, where the model takes a budget. Adaptive elsewhere.
+    /// At most this many tokens if the model takes a budget, otherwise adaptive.
     Budget(u32),
 }
 
-/// What a request asks for beyond an answer.
+/// The thinking and effort that a request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reasoning {
     pub thinking: ThinkingMode,
-    /// `None`: as the service does by default.
+    /// `None`: the default of the service.
     pub display: Option<ThinkingDisplay>,
-    /// `None`: as the service does by default.
+    /// `None`: the default of the service.
     pub effort: Option<Effort>,
 }
 
@@ -36,15 +36,16 @@ pub(super) const THINKING: &str = "thinking";
 pub(super) const EFFORT: &str = "output_config";
 
 impl Reasoning {
-    /// For requests beside the conversation, such as summaries: no thinking.
+    /// The settings for requests beside the conversation, such as summaries: no thinking.
     pub const LEAST: Self = Self { thinking: ThinkingMode::Off, display: None, effort: None };
 
-    /// Whether a request to `model` has the field for thinking, unless it has no room for it.
+    /// True if a request to `model` has the field for thinking, unless its output cap has no room
+    /// for it.
     pub fn asks_for_thinking(&self, model: &str) -> bool {
         self.thinking_field(model, u32::MAX).is_some()
     }
 
-    /// Whether a request to `model` has the field for effort.
+    /// True if a request to `model` has the field for effort.
     pub fn asks_for_effort(&self, model: &str) -> bool {
         self.effort_for(model).is_some()
     }
@@ -74,7 +75,7 @@ impl Reasoning {
         Some(field)
     }
 
-    /// The effort that the model has and that comes closest to the wanted one.
+    /// The highest effort up to the wanted one that the model supports.
     pub(super) fn effort_for(&self, model: &str) -> Option<Effort> {
         let always = thinking(model) == Thinking::Always;
         let least = (self.thinking == ThinkingMode::Off && always).then_some(Effort::Low);

@@ -1,7 +1,7 @@
 //! Builds the body of a request.
 //!
-//! The fields stand in the order of their stability, so that the service finds the longest cached
-//! prefix: tools, system prompt, messages, and only then what may differ between two attempts.
+//! The fields are ordered by their stability, so that the service finds the longest cached prefix:
+//! tools, system prompt, messages, and only then fields that may differ between two attempts.
 
 use serde_json::{Map, Value, json};
 
@@ -21,9 +21,9 @@ pub struct RequestContent<'a> {
     pub reasoning: Reasoning,
     /// The search tool of the service, beside `tools`.
     pub search: Option<&'a WebSearch>,
-    /// Whether fast mode is requested.
+    /// True if fast mode is requested.
     pub fast: bool,
-    /// The purpose of the request, if it is not the run's own: `agent:general-purpose`.
+    /// The purpose of the request, such as `agent:general-purpose`, if it is not the run's own.
     pub source: Option<&'a str>,
 }
 

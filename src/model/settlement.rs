@@ -13,18 +13,18 @@ use super::prices::{Prices, cost, web_search_price};
 pub struct Received {
     /// Token counts as reported so far.
     pub usage: Usage,
-    /// Whether every reported number is a plausible token count.
+    /// The plausibility of the reported numbers as token counts.
     pub counts: Counts,
     /// Bytes of content. Every token has at least one.
     pub bytes: u64,
     /// The minimum number of tokens of the content.
     pub min_tokens: u64,
     pub output: OutputCount,
-    /// Whether the model has thought. The service shows less of it than it bills.
+    /// True if the model has thought. The service shows less of its thinking than it bills.
     pub has_thinking: bool,
 }
 
-/// Whether the reported numbers are plausible token counts.
+/// The plausibility of reported numbers as token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counts {
     #[default]
@@ -33,7 +33,7 @@ pub enum Counts {
     Impossible,
 }
 
-/// Which count of the output tokens was reported.
+/// The kind of count of the output tokens that was reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputCount {
     /// The count at the start of the message, which does not include what follows.
@@ -52,7 +52,7 @@ pub struct Bounds {
     pub window: u64,
     /// The requested output cap, in tokens.
     pub cap: u32,
-    /// How often the service may search the web.
+    /// Maximum number of web searches by the service.
     pub searches: u32,
 }
 
@@ -62,21 +62,21 @@ pub struct Settlement {
     /// The reported counts, limited to plausible values.
     pub usage: Usage,
     pub counts: Counts,
-    /// The price of `usage`. `None` when no price is known.
+    /// The price of `usage`. `None` if no price is known.
     pub counted: Option<Money>,
     /// The maximum price of tokens that the service did not count.
     pub uncounted: Money,
 }
 
 impl Settlement {
-    /// The total charge to a budget. `None` when no price is known.
+    /// The total charge to a budget. `None` if no price is known.
     pub fn total(&self) -> Option<Money> {
         self.counted.map(|counted| counted + self.uncounted)
     }
 }
 
 impl Received {
-    /// Creates it for a complete reply.
+    /// Creates the data of a complete reply.
     pub fn whole(usage: Usage, counts: Counts, content: &[Block]) -> Self {
         let bytes = if content.is_empty() {
             0
@@ -190,7 +190,8 @@ fn is_thinking(block: &Block) -> bool {
     matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
 }
 
-/// Far more tokens than any reply has. Larger counts are rejected, which also avoids overflow.
+/// Upper bound of a token count: far more than any reply has. Larger counts are implausible and are
+/// reduced to it, which also avoids overflow.
 const COUNT_MAX: u64 = 1 << 40;
 
 /// Parses a token count. A value that is not a number counts as 0.

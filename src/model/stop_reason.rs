@@ -7,7 +7,7 @@ use crate::recovery::Incomplete;
 pub enum StopKind {
     /// The model finished.
     Complete,
-    /// The word for that of another API, or another spelling of it.
+    /// The model finished, in the word of another API or in another spelling.
     ForeignEnd,
     /// The model called a tool.
     ToolUse,
@@ -116,7 +116,7 @@ impl StopKind {
         }
     }
 
-    /// Which tool calls of the reply are complete. Some servers close a truncated call with an
+    /// The tool calls of the reply that are complete. Some servers close a truncated call with an
     /// empty input, so the last call of a truncated reply is never trusted.
     pub(super) fn trusted_calls(self) -> TrustedCalls {
         match self {
@@ -131,7 +131,7 @@ impl StopKind {
         }
     }
 
-    /// Why a reply without a tool call is incomplete when it ended for this reason.
+    /// The reason why a reply without a tool call is incomplete if it ended for this stop reason.
     pub(super) fn incomplete_reason(self) -> Option<Incomplete> {
         match self {
             Self::Complete
@@ -147,15 +147,15 @@ impl StopKind {
     }
 }
 
-/// The words for the end of a reply that make text an answer.
+/// The stop reasons for the end of a reply that make text an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndWords {
     OfMessagesApi,
-    /// Those that gateways pass on from other APIs, too, where nothing of the reply is missing.
+    /// Also those that gateways pass on from other APIs, if nothing of the reply is missing.
     OfAnyApi,
 }
 
-/// Which tool calls of a reply are kept.
+/// The tool calls of a reply that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrustedCalls {
     All,
@@ -163,7 +163,7 @@ pub(super) enum TrustedCalls {
     None,
 }
 
-/// `MAX_TOKENS`, `maxTokens` and `max-tokens` as `max_tokens`.
+/// Converts to snake case: `MAX_TOKENS`, `maxTokens` and `max-tokens` become `max_tokens`.
 fn lower_snake_case(reason: &str) -> String {
     let mut words = String::with_capacity(reason.len() + 4);
     let mut after_lower = false;

@@ -22,11 +22,12 @@ use crate::recovery::ConnectionChoice;
 use super::endpoint::RequestTimers;
 use super::proxies::{Proxies, Proxy, is_loopback};
 
-/// How many keep-alive probes may go unanswered.
+/// Number of keep-alive probes that may go unanswered.
 const PROBES: u32 = 3;
-/// The kernel measures the time between probes in whole seconds.
+/// The shortest dead-path timeout: the kernel measures the time between probes in whole seconds.
 pub const SHORTEST_PROBING: Duration = Duration::from_secs(11);
-/// Servers and middleboxes commonly drop idle connections after a minute.
+/// Maximum idle time of a pooled connection: servers and middleboxes commonly drop idle connections
+/// after a minute.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
 /// Two HTTP clients: one with a connection pool, one that uses a new connection for each request.
@@ -38,7 +39,7 @@ pub(super) struct HttpTransport {
     fresh: OnceLock<Result<reqwest::Client, HttpClientError>>,
 }
 
-/// Why an HTTP client cannot be built.
+/// The reason why an HTTP client cannot be built.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HttpClientError {
     #[error("{0}")]
@@ -61,7 +62,7 @@ pub struct InvalidBundle {
 struct ClientConfig {
     timers: RequestTimers,
     extra_roots: Vec<CertificateDer<'static>>,
-    /// Whether the connection is plain HTTP on loopback, which needs no certificates.
+    /// True if the connection is plain HTTP on loopback, which needs no certificates.
     is_plain_loopback: bool,
     proxy: Option<Proxy>,
     /// Replaces the system's name lookup.
@@ -69,7 +70,7 @@ struct ClientConfig {
     redirects: Redirects,
 }
 
-/// How redirections are handled.
+/// The handling of redirections.
 #[derive(Clone, Copy, Debug)]
 enum Redirects {
     /// The redirection is returned as the response.
@@ -247,7 +248,7 @@ pub fn http_client(
 }
 
 /// Builds a client for web pages, with the same rules and without a connection pool. `names`
-/// resolves host names, unless a proxy does; the returned flag says whether a proxy is used.
+/// resolves host names, unless a proxy does. The returned flag is true if a proxy is used.
 ///
 /// # Errors
 /// A certificate cannot be read, or TLS cannot be set up.
@@ -291,7 +292,7 @@ tokio::task_local! {
     static DIALLED: Arc<AtomicBool>;
 }
 
-/// Whether a request opened a new connection.
+/// A flag that is set if a request opens a new connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionMade(Arc<AtomicBool>);
 

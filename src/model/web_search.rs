@@ -5,26 +5,26 @@ use serde_json::{Map, Value, json};
 use super::prices::{Thinking, thinking};
 use super::service::ServiceKind;
 
-/// The version that all models have, and that Vertex AI has.
+/// The version of the tool that all models and Vertex AI support.
 const BASIC: &str = "web_search_20250305";
 
-/// The latest version. Its filter by code is off: the one caller is the model.
+/// The latest version of the tool. Its filter by code is off: only the model itself calls the tool.
 const LATEST: &str = "web_search_20260318";
 
 /// One search of the web.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSearch {
-    /// Results are from these domains only, if there are some.
+    /// Domains that all results must come from, if there are any.
     pub allowed_domains: Vec<String>,
-    /// No results are from these.
+    /// Domains that no result may come from.
     pub blocked_domains: Vec<String>,
 }
 
 impl WebSearch {
-    /// How often the model may search for one request.
+    /// Maximum number of searches by the model for one request.
     pub const SEARCHES_MAX: u32 = 1;
 
-    /// The most tokens that the results of a search add to the input.
+    /// Maximum number of tokens that the results of a search add to the input.
     pub const RESULT_TOKENS_MAX: u64 = 50_000;
 
     /// The definition of the tool for `model`.
@@ -50,7 +50,7 @@ impl WebSearch {
 }
 
 impl ServiceKind {
-    /// Whether the service has a search tool.
+    /// True if the service has a search tool.
     pub fn has_web_search(&self) -> bool {
         match self {
             Self::Messages | Self::Vertex { .. } | Self::Foundry { .. } => true,

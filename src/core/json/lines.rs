@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 
-/// The line ends of Unicode beside those that JSON escapes: readers that split text by Unicode's rules, such
-/// as Python's `str.splitlines`, would break a line in two there.
+/// Unicode line separators that JSON does not escape. Readers that split text by Unicode's rules,
+/// such as Python's `str.splitlines`, would break a JSON line in two there.
 const LINE_ENDS: [(char, &str); 3] =
     [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
 
 /// Serializes a value as one line, without the line feed at its end.
 ///
 /// # Panics
-/// The value has a map whose keys are no text, or its own serialization fails: both are bugs.
+/// If the value has a map whose keys are not strings, or its serialization fails. Both are bugs.
 pub fn to_line(value: &(impl Serialize + ?Sized)) -> String {
     let line = serde_json::to_string(value).expect("values for JSON lines have text as keys");
     escape_line_ends(line)
 }
 
-/// Escapes the line ends in JSON text: they can stand only within its strings.
+/// Escapes Unicode line separators in JSON text, where they can occur only inside strings.
 pub fn escape_line_ends(json: String) -> String {
     LINE_ENDS.iter().fold(
         json,

@@ -1,7 +1,7 @@
-//! JSON of other programs, read leniently, and JSON lines for them. Pure.
+//! Reads JSON of other programs leniently, and writes JSON lines. Pure.
 //!
-//! Everything that another program writes is read by [`read`]: hooks, MCP servers, hosts, helpers, the model's
-//! services, settings files.
+//! All JSON that other programs write is read by [`read`]: that of hooks, MCP servers, hosts,
+//! helper commands, model services and settings files.
 
 mod lines;
 mod reader;

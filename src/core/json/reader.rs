@@ -8,13 +8,14 @@ use serde_json::{Deserializer, Error, Value};
 
 use super::repair::repair;
 
-/// Reads one JSON value. Beyond what the standard asks for it accepts what programs write in practice: a byte
-/// order mark, bytes that are no UTF-8 and halves of surrogate pairs (both are read as U+FFFD), control
-/// characters in strings, numbers that no double holds (read as the nearest one), `NaN` (read as null),
-/// `Infinity`, and nesting of any depth (see [`NESTING_MAX`](super::NESTING_MAX)).
+/// Reads one JSON value. Beyond the standard, it accepts deviations that occur in practice: a byte
+/// order mark, invalid UTF-8 and unpaired surrogates (both are read as U+FFFD), control characters
+/// in strings, numbers outside the range of `f64` and `Infinity` (read as the nearest finite
+/// number), `NaN` (read as null), and nesting of any depth (see
+/// [`NESTING_MAX`](super::NESTING_MAX)).
 ///
 /// # Errors
-/// It is not JSON even so, or is no `T`.
+/// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     match serde_json::from_slice(bytes) {
         Err(error) if !error.is_data() => read_repaired(&decode(bytes)),
@@ -25,7 +26,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 /// Reads one JSON value from text, like [`read`].
 ///
 /// # Errors
-/// It is not JSON even so, or is no `T`.
+/// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     match serde_json::from_str(text) {
         Err(error) if !error.is_data() => read_repaired(text.trim_start_matches('\u{feff}')),
@@ -33,10 +34,10 @@ pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     }
 }
 
-/// Rewrites text for parsers that are strict. Text that is no JSON even so stays as it is, so that errors name the
-/// right place in it.
+/// Rewrites lenient JSON for strict parsers. Text that cannot be repaired is returned unchanged, so
+/// that parse errors name the right position.
 pub fn to_strict(text: &str) -> Cow<'_, str> {
-    // What is ignored is not checked: it must be read.
+    // `IgnoredAny` would skip some checks, so the whole value is parsed.
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
     let repaired =
         || Some(repair(text.trim_start_matches('\u{feff}'))).filter(|text| is_json(text));
@@ -50,15 +51,15 @@ pub fn to_strict(text: &str) -> Cow<'_, str> {
 fn read_repaired<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let repaired = repair(text);
     let mut reader = Deserializer::from_str(&repaired);
-    // The repaired text is nested at most as deep as the threads have stack for.
+    // The threads have enough stack for the nesting depth of the repaired text.
     reader.disable_recursion_limit();
     let value = T::deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
-/// Decodes text that another program wrote: UTF-8, or UTF-16 if a byte order mark says so. A byte order mark
-/// is left out, and what is invalid becomes U+FFFD.
+/// Decodes text that another program wrote: UTF-8, or UTF-16 if it begins with the byte order mark
+/// of UTF-16. The byte order mark is removed, and invalid sequences become U+FFFD.
 pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     match Encoding::for_bom(bytes) {
         Some((encoding, _)) => encoding.decode(bytes).0,

@@ -1,25 +1,28 @@
-//! Rewrites what programs write in place of JSON as JSON: linear in its input, and without recursion.
+//! Repairs text that deviates from JSON, in linear time and without recursion.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// How many levels of nesting are read as they are. What lies deeper is read as text that holds its JSON:
-/// values are walked by recursion, for which a thread has a stack of [`STACK_BYTES`].
+/// Maximum nesting depth that is read as it is. Deeper values are read as strings that contain
+/// their JSON text: values are walked recursively, for which each thread has a stack of
+/// [`STACK_BYTES`].
 pub const NESTING_MAX: usize = 5_000;
 
-/// The stack of each thread that handles values of other programs. Only what is used of it takes memory.
+/// Stack size of each thread that handles values of other programs. Only the used part takes
+/// memory.
 pub const STACK_BYTES: usize = 64 << 20;
 
 /// The largest number that a double holds.
 const LARGEST: &str = "1.7976931348623157e308";
 
-/// Words that programs write for numbers that JSON does not have, and what is read instead: null as
-/// `JSON.stringify` writes it, and the nearest number.
+/// Words that programs write for numbers that JSON does not have, and their replacements: null, as
+/// `JSON.stringify` writes it for `NaN`, and the nearest finite number.
 const WORDS: [(&str, &str); 3] =
     [("NaN", "null"), ("Infinity", LARGEST), ("-Infinity", "-1.7976931348623157e308")];
 
-/// Rewrites text as JSON, as far as its meaning is plain. What is no JSON for other reasons stays so.
+/// Rewrites text as JSON, as far as its meaning is unambiguous. Other deviations from JSON are
+/// copied unchanged.
 pub(super) fn repair(text: &str) -> String {
     let mut repaired = String::with_capacity(text.len());
     let (mut rest, mut depth) = (text, 0_usize);
@@ -32,7 +35,7 @@ pub(super) fn repair(text: &str) -> String {
             }
             b'-' | b'N' | b'I' | b'0'..=b'9' => repair_number(rest, &mut repaired),
             b'[' | b'{' if depth == NESTING_MAX => {
-                // What does not end is no JSON, whatever stands in it.
+                // An unterminated value is not JSON, whatever it contains.
                 let end = value_end(rest).unwrap_or(rest.len());
                 repaired.push_str(&Value::from(&rest[..end]).to_string());
                 end
@@ -53,7 +56,8 @@ pub(super) fn repair(text: &str) -> String {
     repaired
 }
 
-/// The length of the object or list that text begins with, by its brackets. `None`: it does not end.
+/// The length of the object or list at the start of the text, found by its brackets. `None` if it
+/// is not terminated.
 pub fn value_end(text: &str) -> Option<usize> {
     let (mut at, mut depth) = (0, 0_usize);
     while let Some(byte) = text.as_bytes().get(at) {
@@ -73,7 +77,8 @@ pub fn value_end(text: &str) -> Option<usize> {
     None
 }
 
-/// The length of the string that text begins with, quotes included; all of the text if it does not end.
+/// The length of the string at the start of the text, quotes included; all of the text if the
+/// string is not terminated.
 fn string_length(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -87,7 +92,7 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// Copies a string. Halves of surrogate pairs become U+FFFD, and control characters are escaped.
+/// Copies a string. Unpaired surrogates become U+FFFD, and control characters are escaped.
 fn repair_string(string: &str, repaired: &mut String) {
     let mut rest = string;
     while let Some(at) = rest.find(|one: char| one == '\\' || one.is_ascii_control()) {
@@ -104,7 +109,7 @@ fn repair_string(string: &str, repaired: &mut String) {
                 6
             }
             _ if rest.starts_with('\\') => {
-                // The escape and what it escapes: a backslash there begins no other escape.
+                // The backslash and the character that it escapes, which may be a backslash, too.
                 let length = rest.chars().take(2).map(char::len_utf8).sum();
                 repaired.push_str(&rest[..length]);
                 length
@@ -120,14 +125,15 @@ fn repair_string(string: &str, repaired: &mut String) {
     repaired.push_str(rest);
 }
 
-/// The number in the `\u` escape that text begins with.
+/// The code unit in the `\u` escape at the start of the text.
 fn escaped_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.as_bytes().get(..4)?;
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
     is_hex.then(|| u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())?
 }
 
-/// Copies the number that text begins with, or what stands for one. Returns its length.
+/// Copies the number at the start of the text, or replaces a word such as `NaN`. Returns the length
+/// of the number or word.
 fn repair_number(text: &str, repaired: &mut String) -> usize {
     if let Some((word, number)) = WORDS.iter().find(|(word, _)| text.starts_with(word)) {
         repaired.push_str(number);

@@ -6,7 +6,7 @@ use super::step::{StepContext, StepOutcome};
 use super::{RecoveryCause, RecoveryPlan, StopReason};
 
 impl Run {
-    /// Takes an answer for the end, unless a structured output is required.
+    /// Treats an answer as the end of the work, unless structured output is required.
     pub(super) fn answer(self, context: StepContext<'_>) -> StepOutcome {
         let outcome = if context.limits.structured {
             self.restructure(Some(Nudge::UseStructuredOutput), context)
@@ -16,7 +16,7 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
-    /// Handles an answer that leaves something open: the model is reminded of it once a run.
+    /// Handles an answer that leaves something open: reminds the model of it, once per run.
     pub(super) fn remind(self, context: StepContext<'_>) -> StepOutcome {
         if context.limits.structured {
             return self.answer(context);
@@ -41,9 +41,9 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
-    /// Handles a model that is done. Stop hooks may object, the token budget may ask for more, and
-    /// the command of `--require` is checked last. An answer after the deadline still counts, where
-    /// nothing else has to be waited for.
+    /// Handles an answer that ends the work. Stop hooks may object, the token budget may ask for
+    /// more, and the command of `--require` is checked last. An answer after the deadline still
+    /// counts if nothing else has to be waited for.
     pub(super) fn done(self, context: StepContext<'_>) -> StepOutcome {
         if !context.limits.stop_hooks {
             self.continue_without_objection(context)
@@ -105,7 +105,7 @@ impl Run {
         }
     }
 
-    /// Asks again for a structured answer: it was text, or did not fit its schema.
+    /// Asks again for structured output after an answer that was text or did not fit its schema.
     pub(super) fn restructure(self, nudge: Option<Nudge>, context: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(RecoveryCause::Unstructured, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
@@ -135,9 +135,9 @@ impl Run {
 }
 
 impl StepOutcome {
-    /// Ends with the answer before a reminder where the call for the reminder failed: the run would
-    /// have been a success without it. Not where the answer has yet to be accepted and the server
-    /// allows no request in case it is not.
+    /// Ends the run with the answer that preceded a reminder if the call for the reminder failed:
+    /// without the reminder, the run would have succeeded. Does not apply if the answer has yet to
+    /// be accepted and the server allows no further request in case it is not.
     pub(super) fn keeping_answer(self, context: StepContext<'_>) -> Self {
         let Action::Finish(reason) = self.action else { return self };
         let is_final = !(context.limits.stop_hooks || context.limits.requirement);
@@ -157,7 +157,7 @@ impl StepOutcome {
     }
 }
 
-/// Whether a run that ends for this reason ends because a call brought no usable reply.
+/// True if a run that ends for this reason ends because a call brought no usable reply.
 fn is_failed_call(reason: StopReason) -> bool {
     matches!(
         reason,

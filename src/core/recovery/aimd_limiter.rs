@@ -1,15 +1,16 @@
-//! Adaptive concurrency: fewer requests at a time when the service throttles, gradually more after
+//! Adaptive concurrency: fewer concurrent requests when the service throttles, gradually more after
 //! that.
 
-/// Additive increase, multiplicative decrease (AIMD). A throttling service gets half as many
-/// requests at a time; once it has answered as many as the limit, one more.
+/// A limiter of concurrent requests by additive increase, multiplicative decrease (AIMD). A
+/// throttled request halves the limit; after as many answers as the limit, it rises by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AimdLimiter {
     most: u32,
     limit: u32,
     /// Answers since the last change of the limit.
     answers: u32,
-    /// How often it was lowered. Requests from before the last time carry no new information.
+    /// Number of times that the limit was lowered. Requests from before the last time carry no new
+    /// information.
     epoch: u32,
 }
 
@@ -20,12 +21,12 @@ impl AimdLimiter {
         Self { most, limit: most, answers: 0, epoch: 0 }
     }
 
-    /// How many requests may run at a time.
+    /// The number of requests that may run at a time.
     pub fn limit(self) -> u32 {
         self.limit
     }
 
-    /// How many fewer than the maximum that is, for now.
+    /// The number by which the limit is currently below the maximum.
     pub fn withheld(self) -> u32 {
         self.most - self.limit
     }

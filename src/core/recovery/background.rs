@@ -1,8 +1,8 @@
 //! Waits for background work when the model is done.
 //!
 //! The run waits, and the results of the work are reported in a new turn. A command that never ends
-//! by itself would be waited for in vain, so the model is told once what it is: only the model can
-//! tell a build from a forgotten server.
+//! by itself would be waited for in vain, so the model is told once what the run waits for: only
+//! the model can tell a build from a forgotten server.
 
 use super::event::{Action, Nudge, WorkStatus};
 use super::state::{Phase, Run};
@@ -23,7 +23,7 @@ impl Run {
         self.enter(Phase::Awaiting { until }).doing(Action::AwaitWork { until: next })
     }
 
-    /// Handles news of background work, or the end of the wait.
+    /// Handles a change of background work, or the end of the wait.
     pub(super) fn on_background_work(
         self,
         until: Moment,
@@ -42,7 +42,7 @@ impl Run {
         }
     }
 
-    /// Whether the model can still be asked about the running commands.
+    /// True if the model can still be asked about the running commands.
     fn may_ask(self, context: StepContext<'_>) -> bool {
         let is_settled = self.asked_about_work || self.is_last_reply();
         !is_settled && self.budgets.reports > 0 && !context.is_late()

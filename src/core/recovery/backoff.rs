@@ -1,4 +1,4 @@
-//! Back-off: how long to wait before a retry.
+//! Back-off: the delay before a retry.
 
 use std::time::Duration;
 

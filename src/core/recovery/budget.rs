@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Budget {
     /// One model reply that enters the history (`--max-turns`).
     Turn,
-    /// One more attempt at the same call, and so many tokens from the run's retry bucket.
+    /// One more attempt at the same call, and `tokens` tokens from the run's retry bucket.
     Retry { tokens: u16 },
     /// One more attempt after an odd refusal by an endpoint that has answered before.
     OddRefusal,
@@ -16,41 +16,41 @@ pub enum Budget {
     Switch,
     /// One fresh credential for a rejected one.
     Refresh,
-    /// The same request once more with the larger output cap.
+    /// One repetition of a request with the larger output cap.
     Escalation,
-    /// One message that asks the model to go on where the output limit cut it.
+    /// One message that asks the model to continue a reply that the output limit cut off.
     Continuation,
-    /// One more try after a reply that said nothing.
+    /// One more try after a reply without content.
     EmptyReply,
-    /// One more try after a reply that was not complete.
+    /// One more try after an incomplete reply.
     IncompleteRetry,
-    /// One message that tells the model that its reply was not complete.
+    /// One message that tells the model that its reply was incomplete.
     Completion,
     /// One resumption after `pause_turn`.
     Resumption,
-    /// One nudge towards the token budget that brought almost nothing.
+    /// One nudge towards the token budget that had almost no effect.
     Nudge,
     /// One commit of all staged folds.
     FoldCommit,
     /// One summary of the older part of the conversation (`--max-compactions`). Per session.
     Compaction,
-    /// The same, after an overflow: once a turn.
+    /// One summary after an overflow: once a turn. It counts as a compaction, too.
     ReactiveCompaction,
-    /// One summarising request more, without the oldest rounds, after it overflowed itself.
+    /// One repetition of a summarising request that overflowed, without the oldest rounds.
     Trim,
-    /// One automatic compaction that brought nothing. At zero, automatic compaction is off.
+    /// One automatic compaction that failed. At zero, automatic compaction is off.
     FailedCompaction,
     /// One retry with a smaller output cap, when input and output together did not fit.
     SmallerCap,
     /// One retry without the media that were too large.
     Strip,
-    /// One retry with the block repaired that was refused.
+    /// One retry with the refused block repaired.
     BlockRepair,
-    /// The fields for thinking and effort, each of which is given up once.
+    /// One of the fields for thinking and effort, each of which is dropped at most once.
     Thinking,
-    /// The marks for the prompt cache, which are given up once for each endpoint.
+    /// The cache breakpoints (`cache_control`), which are dropped at most once for each endpoint.
     CacheMarks,
-    /// One repetition of a request that was called too long although it is small.
+    /// One repetition of a request that was refused as too long although it is small.
     OverflowRetry,
     /// One attempt to go back to the preferred model. Per session.
     Probe,
@@ -58,15 +58,15 @@ pub enum Budget {
     PreferredRetry,
     /// One period at normal speed. Per session.
     CoolDown,
-    /// Fast mode itself, which is given up once.
+    /// Fast mode itself, which is disabled at most once.
     FastMode,
-    /// One reminder of what the model left open. Per run.
+    /// One reminder of something that the model left open. Per run.
     Reminder,
     /// One more try at an answer that fits the schema.
     SchemaTry,
     /// One more try after the requirement was not met.
     RequirementTry,
-    /// One objection of a Stop hook that the model is told of.
+    /// One objection of a Stop hook that is passed on to the model.
     Objection,
     /// One turn in which the model learns the status of background work after it was done. Per
     /// session.
@@ -75,7 +75,7 @@ pub enum Budget {
     SharedLimitWait,
     /// One probe of a service that has no capacity.
     CapacityProbe,
-    /// One call ahead of the back-off because a probe was answered.
+    /// One call before the end of the back-off because a probe was answered.
     EarlyReturn,
 }
 
@@ -88,7 +88,7 @@ pub struct Budgets {
     pub retries: u8,
     /// The retry quota of the run: keeps a fleet of runs from prolonging an outage.
     pub bucket: u16,
-    /// The tokens of the bucket that retries took since a call was last answered.
+    /// The tokens that retries took from the bucket since a call was last answered.
     #[serde(default)]
     pub bucket_taken: u16,
     pub switches: u8,
@@ -103,7 +103,7 @@ pub struct Budgets {
     pub resumptions: u8,
     pub nudges: u8,
     pub fold_commits: u8,
-    /// `None`: as many as make progress.
+    /// `None`: unlimited as long as they make progress.
     pub compactions: Option<u8>,
     pub reactive_compactions: u8,
     pub trims: u8,
@@ -155,7 +155,7 @@ fn all_thinking() -> u8 {
     Budgets::DEFAULT.thinking
 }
 
-/// Default for sessions from versions that could not drop the marks for the prompt cache.
+/// Default for sessions from versions that could not drop cache breakpoints.
 fn all_cache_marks() -> u8 {
     Budgets::DEFAULT.cache_marks
 }
@@ -165,7 +165,7 @@ fn all_reminders() -> u8 {
     Budgets::DEFAULT.reminders
 }
 
-/// Default for sessions from versions that did not doubt an overflow.
+/// Default for sessions from versions that did not retry a doubtful overflow.
 fn all_overflow_retries() -> u8 {
     Budgets::DEFAULT.overflow_retries
 }
@@ -248,7 +248,7 @@ impl Budgets {
         odd_refusals: 4,
     };
 
-    /// Pays for one recovery. `None` when there is nothing left.
+    /// Pays for one recovery. `None` if the budget is exhausted.
     #[must_use]
     pub fn spend(mut self, budget: Budget) -> Option<Self> {
         match budget {
@@ -323,16 +323,16 @@ impl Budgets {
         Some(Self { compactions, ..self })
     }
 
-    /// Takes tokens from the retry bucket. `None` when it has not as many.
+    /// Takes tokens from the retry bucket. `None` if it has fewer.
     #[must_use]
     pub(super) fn take_tokens(self, tokens: u16) -> Option<Self> {
         let bucket = self.bucket.checked_sub(tokens)?;
         Some(Self { bucket, bucket_taken: self.bucket_taken.saturating_add(tokens), ..self })
     }
 
-    /// Renews what a new process may spend: it makes its calls and its requests anew, and content
-    /// may not have been removed after the last refusal. What was spent on turns, summaries and the
-    /// retry bucket stays spent.
+    /// Renews the budgets of a new process: it repeats its calls and requests, and refused content
+    /// may not have been removed before the old process ended. Turns, summaries and the retry
+    /// bucket stay spent.
     #[must_use]
     pub(super) fn renewed_by_beginning(self, full: &Self) -> Self {
         Self {
@@ -353,16 +353,16 @@ impl Budgets {
         .renewed_by_another_wait(full)
     }
 
-    /// Renews what one call may spend on probes.
+    /// Renews the probes that one call may spend.
     #[must_use]
     fn renewed_by_another_wait(self, full: &Self) -> Self {
         let (capacity_probes, early_returns) = (full.capacity_probes, full.early_returns);
         Self { capacity_probes, early_returns, ..self }
     }
 
-    /// Renews what a single call may spend, since the call was answered. The bucket gets back what
-    /// the retries took, so it never ends a run whose recoveries succeed; an answer at the first
-    /// attempt returns one token more.
+    /// Renews the budgets of a single call, which was answered. The bucket gets back the tokens
+    /// that the retries took, so it never ends a run whose recoveries succeed; an answer at the
+    /// first attempt returns one token more.
     #[must_use]
     pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
         let given_back = self.bucket_taken.saturating_add(u16::from(first_try));
@@ -381,7 +381,7 @@ impl Budgets {
         .renewed_by_another_wait(full)
     }
 
-    /// Renews what a single turn may spend, since the reply ended normally.
+    /// Renews the budgets of a single turn, whose reply ended normally.
     #[must_use]
     pub(super) fn renewed_by_turn(self, full: &Self) -> Self {
         Self {
@@ -401,13 +401,13 @@ impl Budgets {
         }
     }
 
-    /// Renews the objections, since the Stop hooks agreed: the next stop is another one.
+    /// Renews the objections after the Stop hooks accepted an answer: the next stop is another one.
     #[must_use]
     pub(super) fn renewed_by_consent(self, full: &Self) -> Self {
         Self { objections: full.objections, ..self }
     }
 
-    /// Renews the nudges, since one of them brought enough.
+    /// Renews the nudges after one of them had enough effect.
     #[must_use]
     pub(super) fn renewed_by_effort(self, full: &Self) -> Self {
         Self { nudges: full.nudges, ..self }
@@ -429,8 +429,8 @@ impl Budgets {
         .renewed_by_another_wait(full)
     }
 
-    /// Renews what leads away from the preferred model, which is tried again or has answered. A
-    /// trial is paid from the probes, which are never renewed; an answer comes of a call.
+    /// Renews the switches away from the preferred model when it is tried again or has answered. A
+    /// trial is paid for with a probe, which is never renewed, and an answer with a call.
     #[must_use]
     pub(super) fn renewed_by_return(self, full: &Self) -> Self {
         Self { switches: full.switches, ..self }
@@ -442,7 +442,7 @@ impl Budgets {
         Self { trims: full.trims, ..self }
     }
 
-    /// Renews the automatic compactions, since one worked: only consecutive failures count.
+    /// Renews the failed compactions after one succeeded: only consecutive failures count.
     #[must_use]
     pub(super) fn renewed_by_summary(self, full: &Self) -> Self {
         Self { failed_compactions: full.failed_compactions, ..self }

@@ -1,14 +1,14 @@
-//! Half-open probes: how a run that waits for capacity notices that the service is back.
+//! Half-open probes: they detect during a wait for capacity that the service is back.
 //!
 //! The back-off keeps real requests, which may be large, minutes apart while the service has no
 //! capacity. A probe is the smallest request that shows capacity. It is sent every
 //! [`probe_interval`](crate::recovery::Limits::probe_interval) within such a wait:
 //!
 //! ```text
-//!            Woke, a probe is due          answered
-//! Pausing ─────────────────────► Probing ───────────► Pausing (briefly) ─► Weighing
-//!    ▲                              │
-//!    └──── failed, or not sent ─────┘
+//!          WaitEnded, a probe is due         answered
+//! Pausing ───────────────────────────► Probing ───────────► Pausing (briefly) ─► Estimating
+//!    ▲                                    │
+//!    └─────── failed, or not sent ────────┘
 //! ```
 //! While a fallback model is in use, every second probe is for the preferred model, and an answer
 //! leads back to it. A failed probe does not change the wait, unless the server sends a retry-after.
@@ -34,7 +34,7 @@ pub(super) struct CapacityWait {
     pub(super) then: Call,
 }
 
-/// A probe that was sent: when, and to which model.
+/// A probe that was sent: its time and its model.
 #[derive(Clone, Copy)]
 pub(super) struct SentProbe {
     pub(super) since: Moment,
@@ -55,8 +55,8 @@ impl Run {
         self.enter(Phase::Pausing { until, why, then, probe_at }).wait(piece, context)
     }
 
-    /// When a wait that begins now is first interrupted by a probe. Not before the server's
-    /// retry-after, and not for a credential: a probe asks the model.
+    /// Time of the first probe in a wait that begins now. It is never before the server's
+    /// retry-after. `None` without probes and for a credential: a probe is a request to the model.
     pub(super) fn first_probe(self, then: Call, context: StepContext<'_>) -> Option<Moment> {
         match then {
             Call::Ask(_) => Some(self.next_probe(context.at, context.limits)?.max(self.not_before)),
@@ -64,15 +64,16 @@ impl Run {
         }
     }
 
-    /// One interval after `since`, or up to a fifth less, so that hosts that failed together do not
-    /// probe together.
+    /// Time of the next probe: one interval after `since`, or up to a fifth less, so that hosts
+    /// that failed together do not probe together.
     fn next_probe(self, since: Moment, limits: &Limits) -> Option<Moment> {
         let interval = limits.probe_interval?;
         let [nth, _] = self.budgets.capacity_probes.to_le_bytes();
         Some(since.after(interval.saturating_sub(part(interval / 5, self.seed, nth))))
     }
 
-    /// Handles the end of a piece of a wait: the call, a probe, or the next piece.
+    /// Handles the end of one piece of a wait: makes the call, sends a probe, or begins the next
+    /// piece.
     pub(super) fn on_wait_ended(
         self,
         wait: CapacityWait,
@@ -98,7 +99,7 @@ impl Run {
         run.enter(probing).doing(Action::Probe { model_index }).by(chosen)
     }
 
-    /// The model in use, and every second time the preferred one: it may be back first.
+    /// The model in use or, every second time, the preferred one, which may be back first.
     fn model_to_probe(self, at: Moment) -> u8 {
         let may_return = self.preferred_retry_at.is_some_and(|earliest| earliest <= at);
         let is_second = self.budgets.capacity_probes.is_multiple_of(2);
@@ -143,8 +144,8 @@ impl Run {
         Self { budgets: Budgets { capacity_probes, ..self.budgets }, ..self }
     }
 
-    /// Makes the call at `turn`, before the end of the back-off, if that can be paid for: to the
-    /// model that has capacity again.
+    /// Makes the call at `turn`, before the end of the back-off, to the model that has capacity
+    /// again, if the budget allows it.
     fn return_early(
         self,
         turn: Moment,
@@ -161,7 +162,8 @@ impl Run {
         run.call_from(turn.min(wait.until), wait.why, wait.then, context).by(chosen)
     }
 
-    /// The preferred model, which is not in use, has no capacity either.
+    /// Handles a failed probe of the preferred model, which is not in use: it has no capacity
+    /// either.
     fn preferred_still_out(
         self,
         failure: Failure,
@@ -183,7 +185,7 @@ impl Run {
         since: Moment,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        // A wait that long is decided on as if the call itself had failed with it.
+        // A wait that long is handled as if the call itself had failed with it.
         if distance(failure, context.at, context.limits) != RetryDistance::Near {
             let calling = self.enter(Phase::Calling(wait.then));
             return calling.on_failure(wait.then, failure, context).with(ReplyDisposition::Absent);

@@ -1,9 +1,9 @@
-//! Classifies faults: from what the transport saw to what it means for recovery.
+//! Classifies faults: maps raw facts about a failed call to the class that recovery acts on.
 
 use super::output_limit::refuses_output_cap;
 use super::{AvailableMitigations, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 
-/// Classifies a fault. Total: every fault has exactly one meaning. The caller adds the state of the
+/// Classifies a fault. Total: every fault has exactly one class. The caller adds the state of the
 /// endpoint.
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
@@ -148,7 +148,7 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
     })
 }
 
-/// Classifies an error type without a status. An unknown one came from a service that had accepted
+/// Classifies an error type without a status. An unknown one comes from a service that had accepted
 /// the request, so the request is not at fault.
 fn classify_stream_error(label: &str, message: &str) -> ErrorClass {
     let status = match label {
@@ -170,7 +170,7 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
-        // From a proxy: its password is as wrong the next time.
+        // 407 is from a proxy, whose credential will be as wrong the next time.
         403 | 407 => ErrorClass::AuthError,
         404 if message.contains("model") || is_about_the_model(message) => ErrorClass::InvalidModel,
         // llama.cpp sends the same type for a path that it does not serve.
@@ -188,10 +188,10 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
     }
 }
 
-// --- classes by wording: these have a single status for many meanings ------------------------
+// --- classes by wording, for services that use one status for many meanings ---------------
 
-/// Classifies a failure of a gateway, or of the service behind it, of which only the text is left.
-/// A permanent failure must not be retried as a passing one.
+/// Classifies an error of a gateway, or of the service behind it, of which only the text is left. A
+/// permanent failure must not be retried as a temporary one.
 fn classify_gateway_error(label: &str, message: &str) -> ErrorClass {
     match label {
         "authentication_error" => ErrorClass::InvalidApiKey,

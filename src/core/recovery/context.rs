@@ -10,7 +10,7 @@ use super::{AvailableMitigations, Budget, Limits, RecoveryCause, RecoveryPlan, S
 /// Consecutive compactions without progress after which the run ends.
 pub(super) const USELESS_MAX: u8 = 2;
 /// A compaction that leaves the conversation above its threshold is progress if it removes at least
-/// one part in so many.
+/// one part in this many.
 const PART_REMOVED: u32 = 4;
 
 impl Run {
@@ -73,7 +73,8 @@ impl Run {
         }
     }
 
-    /// Whether to compact ahead of need. Not for a call that has failed already.
+    /// True if the conversation may be compacted ahead of need. False for a call that has already
+    /// failed.
     fn may_compact(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
         self.compaction == Compaction::Idle
             && self.failures == 0
@@ -82,7 +83,7 @@ impl Run {
             && self.budgets.spend(Budget::Compaction).is_some()
     }
 
-    /// Whether automatic compaction is on. Three failures in a row switch it off for the session.
+    /// True if automatic compaction is on. Three failures in a row switch it off for the session.
     fn compacts_ahead(self, limits: &Limits) -> bool {
         limits.auto_compact && self.budgets.failed_compactions > 0
     }
@@ -92,8 +93,8 @@ impl Run {
         Self { budgets: self.budgets.renewed_by_compacting(&context.limits.budgets), ..self }
     }
 
-    /// Takes a reply for the summary. A truncated summary counts: what must survive does not depend
-    /// on it.
+    /// Handles the reply to a request for a summary. A truncated summary counts: the facts that
+    /// must survive do not depend on it.
     pub(super) fn on_summary(
         self,
         trigger: CompactionTrigger,
@@ -121,7 +122,7 @@ impl Run {
         }
     }
 
-    /// Handles a summary that did not come, or that cannot be paid for.
+    /// Handles a summary that failed or cannot be paid for.
     pub(super) fn without_summary(
         self,
         trigger: CompactionTrigger,
@@ -136,7 +137,7 @@ impl Run {
         outcome.by(chosen)
     }
 
-    /// Continues without the summary that did not come.
+    /// Continues without the failed summary.
     pub(super) fn skip_compaction(self) -> Self {
         Self { compaction: Compaction::Spent, failures: 0, ..self }
     }

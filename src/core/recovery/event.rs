@@ -13,23 +13,24 @@ use super::{
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     Begin,
-    /// A process takes up the prompt of an earlier one, without a new one.
+    /// A process resumes the prompt of an earlier one, without a new prompt.
     Resumed(LeftOff),
     Estimated(TokenEstimate),
     Replied(ReplyKind),
     Failed(Failure),
-    /// The request was not sent: it is known on this host that the service would refuse it before
-    /// `until`.
+    /// The request was not sent: by the rate limits shared on this host, the service would refuse
+    /// it before `until`.
     SharedLimitMet {
         until: Moment,
     },
-    /// Every tool call has its result; the loop detector reports whether they lead anywhere.
+    /// Every tool call has its result, and the loop detector has judged them.
     ToolsDone(LoopStatus),
-    /// The same, and among them was the structured output that was asked for.
+    /// Like `ToolsDone`, and one of the results is the required structured output.
     Delivered,
-    /// The same, while background work is under way or ended unknown to the model.
+    /// Like `Delivered`, but background work is still running, or has ended and the model was not
+    /// told.
     DeliveredEarly,
-    /// The same, but the structured output did not fit its schema.
+    /// Like `ToolsDone`, but the structured output did not fit its schema.
     SchemaMismatch,
     /// The wait for background work has ended.
     BackgroundWaited(WorkStatus),
@@ -39,9 +40,9 @@ pub enum Event {
     },
     /// The Stop hooks have decided.
     Consulted(StopHookDecision),
-    /// A hook wants the run to stop, before a request or around a tool.
+    /// A hook requests the end of the run, before a request or around a tool call.
     HookStopped,
-    /// A hook defers the call of the last reply, which has no result.
+    /// A hook defers the tool call of the last reply, which therefore has no result.
     Deferred,
     /// A hook prevents the summary that was about to be requested.
     SummaryPrevented,
@@ -59,12 +60,12 @@ pub enum Event {
 }
 
 impl Event {
-    /// The failure of a call, if it is one.
+    /// The failure, if the event is a failed call.
     pub fn failure(self) -> Option<Failure> {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
     }
 
-    /// Whether a planned probe was not sent.
+    /// True if a planned probe was not sent.
     pub(super) fn says_unsent_probe(self) -> bool {
         match self {
             Self::Probed(probed) => match probed {
@@ -99,24 +100,24 @@ impl Event {
     }
 }
 
-/// How a probe for capacity ended.
+/// The result of a probe for capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probed {
     /// The service answered it.
     Answered,
     Failed(Failure),
-    /// It was not sent: the probe of another run on this host was answered. Waiting runs return one
-    /// by one; this one may return at `turn`.
+    /// Not sent: the probe of another run on this host was answered. Waiting runs return one by
+    /// one; this one may return at `turn`.
     AnsweredElsewhere {
         turn: Moment,
     },
-    /// It was not sent: another run on this host is probing, or has just failed to. Its result is
+    /// Not sent: another run on this host is probing, or its probe has just failed. Its result is
     /// known at `until`.
     Deferred {
         until: Moment,
     },
-    /// It was not sent: the budget has no room for what it could cost.
+    /// Not sent: the budget does not cover its possible cost.
     Unaffordable,
 }
 
@@ -127,52 +128,53 @@ pub struct TokenEstimate {
     pub input: Money,
     /// The most that one output token can cost.
     pub token: Money,
-    /// What the ledger has left; `None` without a budget.
+    /// The amount that the ledger has left; `None` without a budget.
     pub left: Option<Money>,
     /// The model's own output limit, in tokens.
     pub ceiling: u32,
-    /// The request's size as estimated, in tokens; rather too high than too low.
+    /// The request's estimated size in tokens; rather too high than too low.
     pub size: u32,
-    /// The part of it that every request has: the system prompt and the tools.
+    /// The part of `size` that every request has: the system prompt and the tools.
     pub fixed: u32,
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
-    /// Whether the service counted the tokens of this request, so that its size is no estimate.
+    /// True if the service counted the tokens of this request, so that `size` is exact.
     #[serde(default)]
     pub counted: bool,
     pub mitigations: AvailableMitigations,
 }
 
 impl TokenEstimate {
-    /// Whether the conversation is due to be compacted.
+    /// True if the conversation is due for compaction.
     pub(super) fn is_crowded(self, limits: &Limits) -> bool {
         self.size >= limits.crowded_from(self.window, self.ceiling, self.fixed)
     }
 
-    /// Whether the request cannot possibly be answered.
+    /// True if the request fills the window, so that it cannot be answered.
     pub(super) fn is_full(self) -> bool {
         self.size >= self.window
     }
 
-    /// The room that the request leaves for output.
+    /// The number of tokens that the request leaves for output.
     pub(super) fn room(self) -> u32 {
         self.window.saturating_sub(self.size)
     }
 
-    /// Whether the request would not be sent as it is, so that an exact size is worth asking for: it
-    /// seems to fill the window, or cannot be paid with an output cap of `floor` tokens.
+    /// True if the request would not be sent as it is, so that an exact token count is worth
+    /// requesting: it seems to fill the window, or cannot be paid for with an output cap of `floor`
+    /// tokens.
     pub fn needs_count(self, floor: u32) -> bool {
         !self.counted && (self.is_full() || self.shortfall(floor).is_some())
     }
 
-    /// What is missing in the budget for the request with an output cap of `floor` tokens, if it
-    /// cannot be paid.
+    /// The shortfall of the budget for the request with an output cap of `floor` tokens. `None` if
+    /// the request can be paid for.
     pub fn shortfall(self, floor: u32) -> Option<Shortfall> {
         let needed = self.input + self.token * u64::from(floor.min(self.ceiling));
         self.left.filter(|left| needed > *left).map(|left| Shortfall { needed, left })
     }
 
-    /// How many output tokens can be paid for.
+    /// The number of output tokens that can be paid for.
     pub fn affordable(self) -> u64 {
         match self.left {
             None => u64::MAX,
@@ -181,7 +183,7 @@ impl TokenEstimate {
         }
     }
 
-    /// As much of an output cap of `wanted` tokens as can be paid for.
+    /// The part of an output cap of `wanted` tokens that can be paid for.
     pub(super) fn affordable_cap(self, wanted: u32) -> u32 {
         u32::try_from(self.affordable()).unwrap_or(u32::MAX).min(wanted)
     }
@@ -197,7 +199,7 @@ impl TokenEstimate {
 /// A request that the budget does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// The least that the request can be made for, in the worst case.
+    /// The lowest worst-case cost of the request.
     pub needed: Money,
     /// The amount that the budget has left.
     pub left: Money,
@@ -207,11 +209,11 @@ pub struct Shortfall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkStatus {
-    /// None is running, and the model knows the results of all of it.
+    /// No work is running, and the model knows all results.
     Over,
-    /// Some has ended, and the model does not know.
+    /// Some work has ended, and the model was not told.
     Unreported,
-    /// The wait has ended and some is still running.
+    /// The wait has ended, and some work is still running.
     StillRunning,
 }
 
@@ -221,11 +223,11 @@ pub enum WorkStatus {
 pub enum StopHookDecision {
     /// No hook objects.
     Pass,
-    /// The model is to go on.
+    /// A hook objects: the model must continue.
     Block,
-    /// The same objection in the same words, with no tool call since.
+    /// The previous objection in the same words, with no tool call since.
     BlockAgain,
-    /// The run has to end, done or not.
+    /// A hook ends the run, done or not.
     Halt,
 }
 
@@ -237,11 +239,13 @@ pub enum ReplyKind {
     Answer {
         tokens: u32,
     },
-    /// The same, while background work is under way or ended unknown to the model.
+    /// Like `Answer`, but background work is still running, or has ended and the model was not
+    /// told.
     Early {
         tokens: u32,
     },
-    /// The same, after tool work, with to-dos open or a text that announces what does not follow.
+    /// Like `Answer`, after tool work, with open to-dos or a text that announces work that does not
+    /// follow.
     LeftOpen {
         tokens: u32,
     },
@@ -259,7 +263,7 @@ pub enum ReplyKind {
     Paused,
 }
 
-/// Why a reply is not complete that the output limit did not cut.
+/// The reason why a reply is incomplete that the output limit did not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Incomplete {
@@ -296,7 +300,7 @@ pub enum Action {
     Estimate {
         model_index: u8,
         purpose: CallPurpose,
-        /// Whether it would ask for fast mode, which costs more.
+        /// True if the request would use fast mode, which costs more.
         fast: bool,
     },
     Ask(ModelCall),
@@ -306,7 +310,7 @@ pub enum Action {
     RunStopHooks,
     /// Run the command of `--require`.
     RunRequirement,
-    /// Wait for news of background work, but not beyond `until`.
+    /// Wait for a change of background work, but not beyond `until`.
     AwaitWork {
         until: Moment,
     },
@@ -330,13 +334,13 @@ pub enum CallPurpose {
     Summary(CompactionTrigger),
 }
 
-/// Why the conversation is compacted.
+/// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactionTrigger {
-    /// It is about to fill the window. The compaction can wait if necessary.
+    /// The conversation is about to fill the window. The compaction can wait if necessary.
     Threshold,
-    /// It did not fit any more. Nothing else helps.
+    /// The conversation no longer fits. Nothing else helps.
     Overflow,
 }
 
@@ -352,9 +356,10 @@ pub struct ModelCall {
     pub connection: ConnectionChoice,
     /// Counted from 1.
     pub attempt: u8,
-    /// Whether fast mode is asked for.
+    /// True if the request uses fast mode.
     pub fast: bool,
-    /// Whether it may be [held](Event::SharedLimitMet). Not once such a wait has reached its limit.
+    /// True if the request may be [held back](Event::SharedLimitMet). False once the limit of these
+    /// waits is reached.
     #[serde(default)]
     pub may_wait_for_shared_limit: bool,
 }
@@ -379,7 +384,7 @@ pub enum ConnectionChoice {
 pub struct HistoryEdit {
     pub reply: ReplyDisposition,
     pub trim: Option<Trim>,
-    /// The reply to the event.
+    /// The message to the model in reply to the event.
     pub say: Option<Nudge>,
     /// A further notice to the model before its turn.
     pub notice: Option<Nudge>,
@@ -395,19 +400,19 @@ pub enum Trim {
     OldestRounds,
     /// Replaces media that are too large by a text.
     Media,
-    /// Repairs the block that was refused.
+    /// Repairs the refused block.
     Block,
     /// Stops sending the refused field for thinking or effort.
     ThinkingParameter,
-    /// Stops marking what the prompt cache may keep.
+    /// Stops sending cache breakpoints.
     CacheMarks,
 }
 
-/// What happens to the last reply.
+/// The treatment of the last reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyDisposition {
-    /// There is none.
+    /// There is no reply.
     #[default]
     Absent,
     /// It enters the history.
@@ -428,13 +433,13 @@ pub enum Nudge {
     /// The reply before was incomplete and does not count.
     Complete(Incomplete),
     MoreEffort,
-    /// The model stopped with something left open. What is open follows this text.
+    /// The model stopped with something left open. A list of it follows this text.
     LeftOpen,
     WrapUp,
     LastTurn,
     /// The loop detector's soft note.
     StepBack,
-    /// The answer is wanted as structured output.
+    /// The answer must be given as structured output.
     UseStructuredOutput,
     /// The command of `--require` did not pass. Its output follows this text.
     Unmet,

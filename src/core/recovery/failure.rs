@@ -11,23 +11,23 @@ use crate::types::exit_code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     pub class: ErrorClass,
-    /// When the server allows the next attempt.
+    /// The wait that the server demands before the next attempt.
     pub retry_after: Option<RetryAfter>,
     /// `x-should-retry`: the server's own retry hint, which overrides the class.
     pub retry_hint: Option<RetryHint>,
     pub stage: FailureStage,
     /// The mitigations that the conversation offers.
     pub mitigations: AvailableMitigations,
-    /// Whether the service denies fast mode to this account.
+    /// True if the service denies fast mode to this account.
     pub fast_denied: bool,
-    /// Whether the body of a refusal is an error of the API.
+    /// The kind of body that a refusal had.
     #[serde(default)]
     pub body: ErrorBody,
-    /// Whether the endpoint has given a good answer before.
+    /// Proven if the endpoint has given a good answer before.
     #[serde(default)]
     pub endpoint_status: EndpointStatus,
-    /// Whether the request contradicts the refusal: it is far smaller than any limit, or lacks what
-    /// it is refused for.
+    /// True if the request contradicts the refusal: it is far smaller than any limit, or lacks the
+    /// content that it is refused for.
     #[serde(default)]
     pub contradicted: bool,
 }
@@ -39,12 +39,12 @@ pub enum EndpointStatus {
     /// It has not given a good answer yet.
     #[default]
     Untried,
-    /// It has: address, credential and model are right.
+    /// It has given a good answer: address, credential and model are right.
     Proven,
 }
 
-/// What could still be removed from the conversation, so that the request would be another one. The
-/// machine does not know the conversation: the shell fills this in.
+/// Changes to the conversation that could still be made, so that the next request differs from the
+/// failed one. The machine has no access to the conversation: the shell fills this in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent mitigations")]
 pub struct AvailableMitigations {
@@ -57,12 +57,12 @@ pub struct AvailableMitigations {
     pub media: bool,
     /// The block that the refusal names, if it can be repaired.
     pub block: bool,
-    /// The output cap: with a smaller one, the request as it is would fit.
+    /// The output cap: with a smaller one, the otherwise unchanged request would fit.
     pub output: bool,
-    /// The field for thinking or effort that the refusal is about.
+    /// The field for thinking or effort, if the refusal is about it.
     #[serde(default)]
     pub thinking: bool,
-    /// The marks for the prompt cache, which the refusal is about.
+    /// The cache breakpoints (`cache_control`), if the refusal is about them.
     #[serde(default)]
     pub cache_marks: bool,
 }
@@ -79,14 +79,14 @@ impl AvailableMitigations {
     };
 }
 
-/// How long the server asked to wait.
+/// The wait that the server asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RetryAfter {
     pub wait: Duration,
     pub source: RetryAfterSource,
 }
 
-/// Where a [`RetryAfter`] was read from.
+/// The source of a [`RetryAfter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryAfterSource {
@@ -138,8 +138,8 @@ impl Failure {
         }
     }
 
-    /// Whether an intermediary may have answered, so that the refusal may pass: a proven endpoint
-    /// refuses in a form that is not the API's, or a portal stands before one that is yet untried.
+    /// True if an intermediary may have answered, so that the refusal may be temporary: a proven
+    /// endpoint refuses in a form that is not the API's, or an untried one is behind a portal.
     pub(super) fn is_odd_refusal(self) -> bool {
         let is_final = match self.class {
             ErrorClass::InvalidApiKey
@@ -180,22 +180,22 @@ impl Failure {
         is_final && is_odd
     }
 
-    /// Whether what is known contradicts a refusal of the API: the endpoint has accepted the same
-    /// credential, or the request lacks what it is refused for.
+    /// True if known facts contradict a refusal of the API: the endpoint has accepted the
+    /// credential before, or the request lacks the content that it is refused for.
     pub(super) fn is_doubtful_refusal(self) -> bool {
         let is_about_request =
             matches!(self.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
         self.is_doubtful_rejection() || (is_about_request && self.contradicted)
     }
 
-    /// Whether the API rejects a credential although the endpoint has accepted one.
+    /// True if the API rejects a credential although the endpoint has accepted one.
     pub(super) fn is_doubtful_rejection(self) -> bool {
         self.class == ErrorClass::InvalidApiKey
             && (self.endpoint_status, self.body) == (EndpointStatus::Proven, ErrorBody::Api)
     }
 
-    /// The failure of a call over `connection`, without contradictions: a retry-after of zero, and
-    /// a new connection that was stale.
+    /// Removes contradictions from the failure of a call over `connection`: a retry-after of zero,
+    /// and a stale connection where the call used a new one.
     pub(super) fn normalized_for(self, connection: ConnectionChoice) -> Self {
         let retry_after = self.retry_after.filter(|retry_after| !retry_after.wait.is_zero());
         let reach = match (self.stage, connection) {
@@ -207,13 +207,13 @@ impl Failure {
         Self { retry_after: retry_after, stage: reach, ..self }
     }
 
-    /// Whether the same call may succeed later.
+    /// True if the same call may succeed later.
     pub(super) fn is_temporary(self) -> bool {
         let may_pass = self.class.info().exit_code == exit_code::TEMPORARY;
         may_pass && self.retry_hint != Some(RetryHint::Stop)
     }
 
-    /// Whether the connection failed, and not the service.
+    /// True if the connection failed, and not the service.
     pub(super) fn is_connection_failure(self) -> bool {
         match self.class {
             ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
@@ -244,12 +244,12 @@ impl Failure {
         }
     }
 
-    /// Whether the conversation did not fit.
+    /// True if the conversation did not fit.
     pub(super) fn is_overflow(self) -> bool {
         matches!(self.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)
     }
 
-    /// Whether this request failed, and not the service: another request may succeed.
+    /// True if this request failed, and not the service: another request may succeed.
     pub(super) fn is_request_failure(self) -> bool {
         match self.class {
             ErrorClass::PromptTooLong
@@ -280,12 +280,12 @@ impl Failure {
         }
     }
 
-    /// Whether streaming itself may be the cause: the stream began and broke, however far it came.
+    /// True if streaming itself may be the cause: the stream began and broke, however far it came.
     pub(super) fn is_broken_stream(self) -> bool {
         self.is_connection_failure() && self.has_streamed()
     }
 
-    /// Whether a stream had begun.
+    /// True if a stream had begun.
     pub(super) fn has_streamed(self) -> bool {
         match self.stage {
             FailureStage::Stream | FailureStage::Block => true,
@@ -296,8 +296,8 @@ impl Failure {
         }
     }
 
-    /// Whether the next attempt must not reuse a pooled connection. The state of a silent one is
-    /// unknown, so it counts as dead.
+    /// True if the next attempt must not reuse a pooled connection. The state of a silent
+    /// connection is unknown, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
         match self.stage {
             FailureStage::StaleConnection

@@ -262,7 +262,7 @@ impl Run {
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
-    /// Whether the failure would be retried with a full bucket.
+    /// True if the failure would be retried with a full bucket.
     fn needs_quota(self, failure: Failure, context: StepContext<'_>) -> bool {
         let budgets = Budgets { bucket: u16::MAX, ..self.budgets };
         let full = Self { budgets, ..self };
@@ -277,7 +277,7 @@ impl Run {
         self.call_from(context.at.after(pause), why, call, context)
     }
 
-    /// Makes the request again without something.
+    /// Repeats the request without the content that `trim` names.
     fn retry_without(
         self,
         trim: Trim,
@@ -299,7 +299,7 @@ impl Run {
         Self { failures: 0, ..self }.call_from(context.at, why, call, context)
     }
 
-    /// Waits without a count, and pays from the bucket as far as it lasts.
+    /// Waits without counting attempts, and pays from the bucket as long as it lasts.
     fn wait_for_capacity(
         self,
         call: Call,
@@ -317,8 +317,8 @@ impl Run {
         outcome.probing_from(run.first_probe(call, context), context)
     }
 
-    /// When to call again: the server's retry-after outranks the back-off, and an empty bucket
-    /// outranks both.
+    /// Time of the next call. The server's retry-after, which `call_from` applies, outranks the
+    /// back-off, and an empty bucket outranks both.
     fn back_off(
         self,
         ladder: Backoff,
@@ -374,7 +374,7 @@ impl Run {
         }
     }
 
-    /// Counts overloads, up to the largest number that matters.
+    /// Counts consecutive overloads, up to the largest number that matters.
     fn count_overloads(self, failure: Failure, limits: &Limits) -> u8 {
         if failure.class != ErrorClass::ServerOverload {
             return 0;
@@ -383,9 +383,9 @@ impl Run {
         self.overloads.saturating_add(1).min(patience)
     }
 
-    /// Counts broken streams. Enough of them in a row, however far each came, and this turn and the
-    /// next ones do without. If a call without streaming breaks, too, the next one streams again,
-    /// and one more torn stream is then enough.
+    /// Counts broken streams. After enough of them in a row, however far each came, this turn and
+    /// the next ones do not stream. If a call without streaming breaks, too, the next one streams
+    /// again, and one more torn stream is then enough.
     fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
         if self.avoids_streaming(limits) {
             let whole_turns =
@@ -409,8 +409,8 @@ impl Run {
     }
 }
 
-/// When the server allows the next call. Jitter is added to its retry-after, but must not miss a
-/// deadline that the retry-after itself leaves room for.
+/// The earliest time at which the server allows the next call. Jitter is added to its retry-after,
+/// but not beyond a deadline that the retry-after itself meets.
 pub(super) fn allowed_from(
     failure: Failure,
     seed: u64,

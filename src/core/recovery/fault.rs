@@ -1,5 +1,5 @@
-//! Faults: raw facts about a failed call, as the transport saw them.
-//! [`classify`](super::classify()) judges them.
+//! Faults: raw facts about a failed call, as the transport reports them.
+//! [`classify`](super::classify()) maps them to failures.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::{FailureStage, RetryAfter, RetryHint};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     pub kind: FaultKind,
-    /// Whether the body of a refusal is an error of the API.
+    /// The kind of body that a refusal had.
     #[serde(default)]
     pub body: ErrorBody,
     pub stage: FailureStage,
@@ -21,7 +21,7 @@ pub struct Fault {
     pub overage_disabled: Option<String>,
 }
 
-/// Whether the body of a refusal is an error of the API.
+/// The kind of body that a refusal had: an error of the API or something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorBody {
@@ -37,7 +37,7 @@ pub enum ErrorBody {
     Portal,
 }
 
-/// The code of a refusal for want of a key: the command that prints it failed.
+/// The error code of a missing credential if the helper command that prints the API key failed.
 pub const KEY_HELPER_FAILED: &str = "api_key_helper_failed";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,19 +70,19 @@ pub enum FaultKind {
     Unsendable { detail: String },
 }
 
-/// The timers, by the names that settings, events and doctor use.
+/// The timers of a call, by the names that settings, events and doctor use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
     Connect,
     FirstByte,
-    /// No byte for too long.
+    /// The longest time without any byte.
     StreamIdle,
-    /// Bytes, but no content for too long.
+    /// The longest time in which bytes arrive, but no content.
     StreamProgress,
-    /// The whole of a reply that streams.
+    /// The total time of a streamed reply.
     Reply,
-    /// The whole of a call without streaming.
+    /// The total time of a call without streaming.
     Whole,
 }
 
@@ -153,7 +153,7 @@ impl Fault {
         }
     }
 
-    /// The message of the service, or a description of what was seen.
+    /// The message of the service, or a description of the fault.
     pub fn detail(&self) -> &str {
         match &self.kind {
             FaultKind::Refused { message, .. } => message,

@@ -1,4 +1,4 @@
-//! Where a prompt stands: what a process that resumes it does first.
+//! The position of a prompt, which decides the first action of a process that resumes it.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum LeftOff {
     ReplyDue,
     /// The output limit cut the last reply, and the model was not told to go on.
     Cut(CutKind),
-    /// The last reply does not count, and the model was not told so.
+    /// The last reply does not count, and the model was not told.
     Incomplete(Incomplete),
     /// The service paused the last reply.
     Paused,
@@ -25,7 +25,7 @@ pub enum LeftOff {
     Continuing,
     /// The model has answered, and nothing has accepted the answer yet.
     Answered,
-    /// The same, with the structured output that was asked for.
+    /// Like `Answered`, with the required structured output.
     Delivered,
     /// The Stop hooks accept the answer, and the command of `--require` has not passed yet.
     Consented,
@@ -34,7 +34,7 @@ pub enum LeftOff {
 }
 
 impl LeftOff {
-    /// Where the prompt stands after a further step.
+    /// The position of the prompt after a further step.
     #[must_use]
     pub fn after(self, step: &Transition) -> Self {
         if let Action::Finish(reason @ (StopReason::Completed | StopReason::Refusal)) = step.action
@@ -104,8 +104,8 @@ impl LeftOff {
         }
     }
 
-    /// Where the prompt stands once the model was told something outside of a step. An answer waits
-    /// for its reply to that; a reply that was not whole still has to be continued.
+    /// The position of the prompt after a message to the model outside of a step. An answer is
+    /// superseded by the reply to that message; an incomplete reply still has to be continued.
     #[must_use]
     pub fn after_message(self) -> Self {
         match self {
@@ -119,14 +119,14 @@ impl LeftOff {
         }
     }
 
-    /// The reason of the end, if nothing is left to do.
+    /// The stop reason, if nothing is left to do.
     pub fn end(self) -> Option<StopReason> {
         if let Self::Finished(reason) = self { Some(reason) } else { None }
     }
 }
 
 impl Run {
-    /// Takes a prompt up where an earlier process left it.
+    /// Resumes a prompt at the position where an earlier process left it.
     pub(super) fn on_resumed(self, left: LeftOff, context: StepContext<'_>) -> StepOutcome {
         match left {
             LeftOff::ReplyDue => self.next_turn(context),

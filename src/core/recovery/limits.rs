@@ -24,7 +24,7 @@ pub struct Limits {
     /// The longest silence allowed while waiting.
     pub heartbeat: Duration,
     pub deadline: Option<Moment>,
-    /// When the model is told to wrap up.
+    /// Time at which the model is told to wrap up.
     pub wrap_up: Option<Moment>,
     pub persistence: Persistence,
     pub account: AccountKind,
@@ -41,38 +41,39 @@ pub struct Limits {
     pub caps: OutputCaps,
     /// `--token-budget`: output tokens the run is asked to spend.
     pub effort: Option<u32>,
-    /// Whether a conversation is compacted before it fills the window.
+    /// True if a conversation is compacted before it fills the window.
     pub auto_compact: bool,
-    /// Free room in the window, in tokens, beside the output reserved.
+    /// Free room in the window, in tokens, beside the reserved output.
     pub headroom: u32,
-    /// The part of the window, in thousandths, at which to compact instead.
+    /// Compaction threshold in thousandths of the window, which replaces the headroom if it is set.
     pub compact_at: Option<u16>,
-    /// Fast mode and its patience, when it was asked for.
+    /// The settings of fast mode. `None` if it was not requested.
     pub fast: Option<FastMode>,
-    /// `--fallback-return`: how long after a switch the preferred model is tried again.
+    /// `--fallback-return`: the delay after a switch before the preferred model is tried again.
     pub fallback_return: Option<Duration>,
     /// Bit `n`: model `n + 1` of the chain has another endpoint than model `n`, so that a problem
     /// with the address or credential of the one says nothing about the other.
     pub endpoint_changes: u32,
-    /// `--require`: whether a command decides that the work is done.
+    /// `--require`: true if a command decides that the work is done.
     pub requirement: bool,
-    /// Whether only the stop reasons of the Messages API end a reply.
+    /// True if only the stop reasons of the Messages API end a reply.
     #[serde(default)]
     pub strict_stop_reasons: bool,
-    /// Whether there are hooks of Stop.
+    /// True if there are Stop hooks.
     #[serde(default)]
     pub stop_hooks: bool,
-    /// `--json-schema`: whether the answer must be structured.
+    /// `--json-schema`: true if the answer must be structured.
     pub structured: bool,
     /// The thresholds of the loop detector.
     #[serde(default)]
     pub loops: LoopLimits,
-    /// How long background work is waited for once the model is done.
+    /// The bounds of the wait for background work once the model is done.
     #[serde(default)]
     pub background: WorkWait,
 }
 
-/// Together with the jitter of a return, which is a tenth of it, this is below 30 s.
+/// Default interval of capacity probes. Together with the jitter of a return, which is a tenth of
+/// it, it is below 30 s.
 const PROBE_INTERVAL: Duration = Duration::from_secs(25);
 
 /// Default for sessions from versions without capacity probes.
@@ -85,13 +86,13 @@ fn probe_interval() -> Option<Duration> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkWait {
     pub most: Duration,
-    /// The time without news after which the model is told, once, what the run waits for: a
+    /// The time without any change after which the model is told, once, what the run waits for: a
     /// forgotten server never ends.
     pub quiet: Duration,
 }
 
 impl WorkWait {
-    /// A wait of at most `most`. A quarter of it may pass without news, but no more than half a
+    /// A wait of at most `most`. A quarter of it may pass without a change, but no more than half a
     /// minute.
     pub fn of(most: Duration) -> Self {
         Self { most, quiet: (most / 4).min(Duration::from_secs(30)) }
@@ -104,14 +105,14 @@ impl Default for WorkWait {
     }
 }
 
-/// How fast mode handles a shortage.
+/// The settings of fast mode for a shortage of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastMode {
     /// The longest retry-after that is waited out in fast mode: the prompt cache outlives it.
     pub patience: Duration,
     /// The shortest period at normal speed.
     pub cool_down: Duration,
-    /// The period when the server does not name one.
+    /// The period at normal speed if the server does not name one.
     pub unknown: Duration,
 }
 
@@ -126,10 +127,10 @@ impl Default for FastMode {
 }
 
 impl Limits {
-    /// The number of tokens from which on a conversation is compacted: the window minus the output
+    /// The number of tokens at which a conversation is compacted: the window minus the output
     /// reserved for a first reply, minus some headroom. For a small window, at least half of it; if
-    /// it is smaller than the headroom, half of what the `fixed` part leaves, which no compaction
-    /// reduces. All in tokens; `ceiling` is the model's own output limit.
+    /// it is no larger than the headroom, the `fixed` part, which no compaction reduces, plus half
+    /// of the rest. All in tokens; `ceiling` is the model's own output limit.
     pub fn crowded_from(&self, window: u32, ceiling: u32, fixed: u32) -> u32 {
         if let Some(per_mille) = self.compact_at {
             let part = u64::from(window) * u64::from(per_mille) / 1_000;
@@ -141,12 +142,12 @@ impl Limits {
         window.saturating_sub(reserved).max(half)
     }
 
-    /// Whether models `a` and `b` of the chain share an endpoint.
+    /// True if models `a` and `b` of the chain share an endpoint.
     pub(super) fn share_endpoint(&self, a: u8, b: u8) -> bool {
         !(a.min(b)..a.max(b)).any(|model_index| self.next_has_other_endpoint(model_index))
     }
 
-    /// Whether the model after `model_index` has another endpoint.
+    /// True if the model after `model_index` has another endpoint.
     pub(super) fn next_has_other_endpoint(&self, model_index: u8) -> bool {
         self.endpoint_changes.checked_shr(model_index.into()).unwrap_or(0) & 1 == 1
     }
@@ -165,11 +166,11 @@ pub struct OutputCaps {
     pub whole: u32,
     /// The smallest affordable cap with which a call is still made.
     pub floor: u32,
-    /// For a summary of the conversation.
+    /// The cap of a summary of the conversation.
     pub summary: u32,
 }
 
-/// Which failures are waited out without a count (persistent mode).
+/// The failures that are waited out without counting attempts (persistent mode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Persistence {

@@ -23,9 +23,9 @@ use super::tool_call_record::{CallEffect, Fingerprint, ToolCallRecord};
 /// The thresholds of the loop detector, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LoopLimits {
-    /// The model is told. At least 2: one occurrence is no repetition.
+    /// Repetitions at which the model is told. At least 2: one occurrence is no repetition.
     pub soft: u32,
-    /// The run ends. Always beyond `soft`.
+    /// Repetitions at which the run ends. Always beyond `soft`.
     pub hard: u32,
 }
 
@@ -64,14 +64,14 @@ const FULL: u64 = 40;
 const HALF: u64 = FULL / 2;
 const POLL: u64 = FULL / 20;
 
-/// How many different things are watched for repetition at a time.
+/// Maximum number of calls, failures and files that are watched for repetition at a time.
 const WATCHED: usize = 48;
-/// Loops that begin within so many batches of each other count as one.
+/// Loops that begin within this many batches of each other count as one.
 const SAME_ONSET: u64 = 4;
-/// How many calls, results and file states are remembered.
+/// Maximum number of calls, of results and of file states that are remembered.
 const KNOWN: usize = 512;
 
-/// Counts of progress so far, which make a repetition lighter.
+/// Counts of progress so far, which reduce the weight of a repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ProgressCounts {
     /// Files that reached a new state.
@@ -83,7 +83,7 @@ struct ProgressCounts {
     waited: u64,
 }
 
-/// A thing that may be repeating.
+/// A call, failure or file that may be repeating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RepetitionTrace {
     circle: RepetitionKind,
@@ -98,9 +98,9 @@ struct RepetitionTrace {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepetitionKind {
-    /// The same call with the same result.
+    /// A repeated call with an unchanged result.
     Call,
-    /// The same failure of a tool, whatever it was called with.
+    /// A repeated failure of a tool, whatever it was called with.
     Failure,
     /// A file that returns to an earlier state.
     Return,
@@ -176,10 +176,10 @@ impl LoopDetector {
         (trace.repetitions, trace.repetitions + more)
     }
 
-    /// Whether so much has changed that a repetition is legitimate.
+    /// True if so much has changed that a repetition is legitimate.
     fn moved_on(&self, trace: &RepetitionTrace) -> bool {
         let (then, now) = (trace.progress, self.progress);
-        // A failure is over when its tool succeeds with something new: see `learn`.
+        // A failure is over when its tool succeeds with something new: see `record_progress`.
         now.made > then.made || (trace.circle == RepetitionKind::Call && now.changed > then.changed)
     }
 
@@ -237,7 +237,7 @@ impl LoopDetector {
     }
 }
 
-/// Fingerprints that were seen, the last [`KNOWN`] of them.
+/// The last [`KNOWN`] fingerprints that were seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct KnownFingerprints(VecDeque<Fingerprint>);
 
@@ -246,7 +246,7 @@ impl KnownFingerprints {
         self.0.contains(&mark)
     }
 
-    /// Adds a fingerprint. Returns whether it is new.
+    /// Adds a fingerprint. Returns true if it is new.
     fn add(&mut self, mark: Fingerprint) -> bool {
         let place = self.0.iter().position(|known| *known == mark);
         let old = place.and_then(|place| self.0.remove(place));

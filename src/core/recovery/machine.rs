@@ -13,7 +13,7 @@ use super::{
     plan,
 };
 
-/// A nudge that brings fewer output tokens than this counts as useless.
+/// A nudge that leads to fewer output tokens than this counts as useless.
 const NUDGE_WORTH: u32 = 500;
 
 impl Run {
@@ -51,7 +51,7 @@ impl Run {
     /// Advances the run by one event.
     ///
     /// # Errors
-    /// A [`InvalidEvent`] when the event is not one that the phase waits for.
+    /// An [`InvalidEvent`] if the phase does not accept the event.
     pub fn step(
         self,
         at: Moment,
@@ -141,7 +141,7 @@ impl Run {
 
     // --- towards the next call -------------------------------------------------------------------
 
-    /// Starts in a new process: the first call has not failed in it yet.
+    /// Resets the counters for a new process, in which no call has failed yet.
     fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by_beginning(&context.limits.budgets);
         Self { budgets, failures: 0, overloads: 0, torn_streams: 0, unstreamed_turns: 0, ..self }
@@ -247,7 +247,7 @@ impl Run {
         Self { may_escalate, ..self }.enter(calling).doing(Action::Ask(ask))
     }
 
-    /// Handles a call that cannot be paid for. A summary that can wait must not use the last money.
+    /// Handles a call that cannot be paid for. A summary that can wait must not use up the budget.
     fn cannot_afford(self, purpose: CallPurpose, context: StepContext<'_>) -> StepOutcome {
         match purpose {
             CallPurpose::Summary(CompactionTrigger::Threshold) => {
@@ -296,7 +296,8 @@ impl Run {
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
     }
 
-    /// The call was answered. Where the preferred model answers, the chain begins anew.
+    /// Records that the call was answered. If the preferred model answered, the model chain starts
+    /// over.
     pub(super) fn settle(self, context: StepContext<'_>) -> Self {
         let (first_try, full) = (self.failures == 0, &context.limits.budgets);
         let budgets = self.budgets.renewed_by_success(full, first_try);
@@ -317,7 +318,7 @@ impl Run {
         Self { budgets, has_answer: false, ..self }
     }
 
-    /// Counts output tokens towards the token budget. Enough of them show that nudges help.
+    /// Counts output tokens towards the token budget. Enough of them renew the nudges.
     pub(super) fn count_output_tokens(self, tokens: u32, context: StepContext<'_>) -> Self {
         if self.effort_left == 0 {
             return self;
@@ -331,23 +332,23 @@ impl Run {
         Self { budgets: run.budgets.renewed_by_effort(&context.limits.budgets), ..run }
     }
 
-    /// Whether compaction has stopped helping and is off.
+    /// True if the run ended because compaction no longer helped.
     pub fn gave_up_compacting(self) -> bool {
         self.useless_compactions >= USELESS_MAX
             && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
-    /// Whether the current turn does without streaming.
+    /// True if the current turn does without streaming.
     pub(super) fn avoids_streaming(self, limits: &Limits) -> bool {
         self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
     }
 
-    /// Whether the reply that was just paid for is the last one.
+    /// True if the reply that was just paid for is the last one.
     pub(super) fn is_last_reply(self) -> bool {
         self.budgets.turns == Some(0)
     }
 
-    /// Whether it is time to wrap up.
+    /// True if it is time to wrap up.
     pub(super) fn should_wrap_up(self, at: Moment, limits: &Limits) -> bool {
         self.wrapping_up || limits.wrap_up.is_some_and(|moment| at >= moment)
     }
@@ -370,7 +371,7 @@ impl StepOutcome {
         Self { edit: HistoryEdit { reply, ..self.edit }, ..self }
     }
 
-    /// Removes something from the conversation.
+    /// Adds the removal of content to the edit of the conversation.
     pub(super) fn trimming(self, trim: Trim) -> Self {
         Self { edit: HistoryEdit { trim: Some(trim), ..self.edit }, ..self }
     }
@@ -381,8 +382,8 @@ impl StepOutcome {
         Self { edit: HistoryEdit { say, ..self.edit }, ..self }
     }
 
-    /// Gives back what a turn was to be paid with that the run has no room for: the run may be
-    /// resumed with more.
+    /// Restores `budgets` if the run ends instead of taking the turn that was paid for: it may be
+    /// resumed with higher limits.
     pub(super) fn refunding(mut self, budgets: Budgets) -> Self {
         if matches!(self.action, Action::Finish(_)) {
             self.run.budgets = budgets;
@@ -403,8 +404,8 @@ impl StepOutcome {
         Self { plan, edit, ..run.wait_with_probes(wait, probe_at, context) }
     }
 
-    /// Records the plan that led here. A plan that could not be carried out, for lack of time or
-    /// turns, is not recorded.
+    /// Records the plan of this step. If the run ends instead, for lack of time or turns, the plan
+    /// is recorded as a stop.
     pub(super) fn by(self, plan: RecoveryPlan) -> Self {
         let plan = match self.action {
             Action::Finish(reason) => RecoveryPlan::Stop(reason),

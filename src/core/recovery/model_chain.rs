@@ -15,7 +15,7 @@ impl Run {
             None => Moment::default(),
         };
         let renewed = self.budgets.renewed_by_switch(&context.limits.budgets);
-        // A model that answers probes and refuses calls is not returned to for ever.
+        // Limits the returns to a model that answers probes but refuses calls.
         let early_returns = match self.fallback_from {
             Some(_) => self.budgets.early_returns,
             None => renewed.early_returns,
@@ -50,7 +50,8 @@ impl Run {
         }
     }
 
-    /// Tries the preferred model again, if it is due (`--fallback-return`). Returns whether it is.
+    /// Tries the preferred model again if that is due (`--fallback-return`). Returns true if it
+    /// does.
     pub(super) fn try_preferred_model(self, context: StepContext<'_>) -> (Self, bool) {
         let due = self.model_index > 0
             && context.limits.fallback_return.is_some()
@@ -75,8 +76,8 @@ impl Run {
         }
     }
 
-    /// Asks the preferred model once more before a fallback model ends the run. What was counted
-    /// stays counted, and no other model is tried before it answers.
+    /// Asks the preferred model once more before a fallback model ends the run. The counters are
+    /// kept, and no other model is tried before it answers.
     pub(super) fn retry_preferred_model(
         self,
         failure: Failure,
@@ -100,8 +101,8 @@ impl Run {
         }
     }
 
-    /// Goes on at normal speed at once: the shortage concerned fast mode only. `before` is the run
-    /// without this failure.
+    /// Continues at normal speed at once: the shortage concerned fast mode only. `before` is the
+    /// run without this failure.
     pub(super) fn cool_down(
         self,
         before: Self,

@@ -34,7 +34,7 @@ impl Moment {
         Self(self.0.saturating_sub(1))
     }
 
-    /// How long until `later`; zero if it has passed.
+    /// The time until `later`; zero if it has passed.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_millis(later.0.saturating_sub(self.0))
     }

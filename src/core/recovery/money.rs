@@ -27,11 +27,12 @@ impl Money {
         self.0
     }
 
-    /// Amounts are below this, in dollars: as pico-dollars they fit into 64 bits.
+    /// Upper bound of amounts, in dollars (exclusive): as pico-dollars, lower amounts fit into 64
+    /// bits.
     pub const DOLLARS_LIMIT: u32 = 18_000_000;
 
-    /// Dollars, rounded to the nearest pico-dollar. `None` for what is negative, not a number, or
-    /// not below [`Self::DOLLARS_LIMIT`].
+    /// Converts dollars, rounded to the nearest pico-dollar. `None` if the amount is negative, not
+    /// a number, or not below [`Self::DOLLARS_LIMIT`].
     pub fn from_dollars(dollars: f64) -> Option<Self> {
         let pico = (dollars * 1e12).round();
         if !(0.0..f64::from(Self::DOLLARS_LIMIT) * 1e12).contains(&pico) {
@@ -46,7 +47,7 @@ impl Money {
         Some(Self(pico))
     }
 
-    /// Dollars, for a JSON field. Exact to a pico-dollar below nine thousand dollars.
+    /// The amount in dollars, for a JSON field. Exact to a pico-dollar below nine thousand dollars.
     pub fn as_dollars(self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "shown to people, never added up again")]
         let dollars = self.0 as f64 / 1e12;
@@ -58,7 +59,7 @@ impl Money {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// How many units at `price` this pays for; as many as you like when they are free.
+    /// The number of units at `price` that this amount pays for; `u64::MAX` if they are free.
     pub fn buys(self, price: Self) -> u64 {
         self.0.checked_div(price.0).unwrap_or(u64::MAX)
     }
@@ -91,29 +92,29 @@ impl Sum for Money {
 }
 
 impl fmt::Display for Money {
-    /// Rounded up to a hundredth of a cent, so that nothing spent is shown as nothing.
+    /// Rounds up to a hundredth of a cent, so that no cost is shown as zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.0.div_ceil(Self::PER_DOLLAR / 10_000);
         write!(f, "${}.{:04}", shown / 10_000, shown % 10_000)
     }
 }
 
-/// What is known to have been spent.
+/// The known part of the money that was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
     pub amount: Money,
-    /// Whether a model was used whose price is not known, so that the amount is not all.
+    /// True if a model without a known price was used, so that the amount is incomplete.
     pub is_partial: bool,
 }
 
 impl Spending {
-    /// The amount, if it is all.
+    /// The amount, if it is complete.
     pub fn total(self) -> Option<Money> {
         (!self.is_partial).then_some(self.amount)
     }
 
-    /// The cost in words, for tables and after the word "cost". The only place that decides what is
-    /// shown of a cost that is not known.
+    /// The cost as text, for tables and after the word "cost". Says so if the cost is unknown or
+    /// incomplete.
     pub fn as_cost(self) -> String {
         match (self.total(), self.amount) {
             (Some(total), _) => total.to_string(),
@@ -159,8 +160,8 @@ pub struct Ledger {
     ceiling: Option<Money>,
     spent: Money,
     reserved: Money,
-    /// Part of `spent` that is an upper bound: of calls that broke off, and of tokens that a service
-    /// did not count.
+    /// The part of `spent` that is an upper bound: of calls that broke off, and of tokens that a
+    /// service did not count.
     unsettled: Money,
 }
 
@@ -174,7 +175,7 @@ impl Ledger {
         Self { ceiling, ..Self::default() }
     }
 
-    /// A ledger that continues from what an earlier process of the same run spent.
+    /// A ledger that continues from the spending of an earlier process of the same run.
     #[must_use]
     pub fn with_spent(self, spent: Money) -> Self {
         Self { spent: self.spent + spent, ..self }
@@ -186,12 +187,12 @@ impl Ledger {
         Self { unsettled: self.unsettled + amount, ..self.with_spent(amount) }
     }
 
-    /// What may still be reserved; `None` when there is no ceiling.
+    /// The amount that can still be reserved; `None` without a ceiling.
     pub fn left(&self) -> Option<Money> {
         self.ceiling.map(|ceiling| ceiling.minus(self.spent + self.reserved))
     }
 
-    /// Sets `amount` aside. `None` when it does not fit.
+    /// Reserves `amount`. `None` if it exceeds the amount that is left.
     pub fn reserve(&mut self, amount: Money) -> Option<Reservation> {
         if self.left().is_some_and(|left| amount > left) {
             return None;
@@ -210,12 +211,12 @@ impl Ledger {
         self.spent += cost;
     }
 
-    /// Charges the most that a settled call may have cost beyond the certain amount.
+    /// Charges an upper bound of the cost of a settled call beyond its known cost.
     pub fn charge_uncounted(&mut self, amount: Money) {
         *self = self.with_unsettled(amount);
     }
 
-    /// Everything that counts against the ceiling.
+    /// The total that counts against the ceiling.
     pub fn spent(&self) -> Money {
         self.spent
     }

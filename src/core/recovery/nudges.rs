@@ -1,7 +1,7 @@
-//! Nudges: the texts that tell the model what went wrong or runs out.
+//! Nudges: messages to the model about problems, limits and open work.
 //!
 //! One text per situation. Each states what happened and what to do, and nothing else: no apology,
-//! no recap, no question that no user is there to answer.
+//! no recap, no question, as no user is there to answer.
 
 use super::{CutKind, Incomplete, Nudge};
 
@@ -46,8 +46,8 @@ pub const WORK_GONE: &str = "The process that this session ran in has ended, and
      those below is running any more, and how far they came is unknown: check before you start \
      one again.";
 
-/// The message to the model of a session that goes on in another working directory. Both follow this
-/// text.
+/// The message to the model of a session that continues in another working directory. Both
+/// directories follow this text.
 pub const FOLDER_CHANGED: &str = "The working directory of this session is another one now. What \
      was done in the old one may be missing in the new one: look before you rely on it.";
 
@@ -76,7 +76,7 @@ const STILL_RUNNING: &str = "You are done, but the background commands below are
 /// Heading of a hook's message.
 pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
 
-/// Heading of the news about servers that were still starting when the run began.
+/// Heading of the status of servers that were still starting when the run began.
 pub const SERVERS_CHANGED: &str = "News of MCP servers that were not connected when the run began:";
 
 const STOP_HOOK_OBJECTION: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
@@ -129,7 +129,7 @@ impl Nudge {
         SERVERS_CHANGED,
     ];
 
-    /// Whether the command of `--require` did not pass.
+    /// True if the command of `--require` did not pass.
     pub const fn is_unmet(self) -> bool {
         matches!(self, Self::Unmet | Self::UnmetAgain | Self::UnmetLast)
     }

@@ -1,7 +1,7 @@
-//! Parses refusals of an output cap: the output limit of the model.
+//! Parses refusals of an output cap, to find the output limit of the model.
 //!
-//! Every service has its own wording, so the limit is the largest number of the message below the
-//! cap that was refused, where the message is about nothing else.
+//! Every service has its own wording, so the limit is the largest number in the message that is
+//! below the refused cap, provided that the message is about nothing else.
 
 use super::{ErrorClass, Fault, classify};
 
@@ -19,7 +19,7 @@ const CAP_NAMES: [&str; 10] = [
     "completion tokens",
 ];
 
-/// Signs that the cap is too large, rather than missing or of a wrong type.
+/// Signs that the cap is too large, rather than missing or of the wrong type.
 const TOO_LARGE: [&str; 23] = [
     ">",
     "above",
@@ -50,7 +50,7 @@ const TOO_LARGE: [&str; 23] = [
 const OTHERWISE: [&str; 6] =
     ["input", "prompt", "context", "thinking", "budget_tokens", "at least"];
 
-/// Words of such messages that are no such signs.
+/// Phrases that contain a word of [`OTHERWISE`] without being such a sign.
 const NOT_OTHERWISE: [&str; 5] =
     ["input should be", "malformed input request", "your input", "context_window", "max_model_len"];
 
@@ -59,11 +59,11 @@ const NOT_OTHERWISE: [&str; 5] =
 pub enum RefusedCap {
     /// The service names its limit, in tokens.
     Named(u32),
-    /// It does not.
+    /// The service does not name its limit.
     Unnamed,
 }
 
-/// Whether a message, in lower case, refuses an output cap as too large for the model.
+/// True if a message, in lower case, refuses an output cap as too large for the model.
 pub(super) fn refuses_output_cap(message: &str) -> bool {
     let has = |signs: &[&str]| signs.iter().any(|sign| message.contains(sign));
     let rest = NOT_OTHERWISE.iter().fold(message.to_owned(), |rest, words| rest.replace(words, ""));
@@ -93,8 +93,8 @@ impl Fault {
 /// The smallest plausible output limit of a model, in tokens.
 const LIMIT_MIN: u32 = 64;
 
-/// The numbers of a text that are no part of a name: `8192`, `8,192`, both of `1-8192`; not those of
-/// `claude-3-5`.
+/// The numbers in a text that are not part of a name: `8192`, `8,192`, both of `1-8192`; not those
+/// of `claude-3-5`.
 fn numbers(text: &str) -> impl Iterator<Item = u32> {
     let ends_word = |letter: char| letter.is_whitespace() || "()[]{}<>\"'`:;=".contains(letter);
     text.split(ends_word).flat_map(|word| {
@@ -106,7 +106,7 @@ fn numbers(text: &str) -> impl Iterator<Item = u32> {
     })
 }
 
-/// `8,192` as `8192`; other lists, such as `1,8192`, as they are.
+/// Removes thousands separators: `8,192` becomes `8192`. Other lists, such as `1,8192`, are kept.
 fn without_thousands_separators(text: &str) -> String {
     let is_group = |group: &str| group.len() == 3;
     let is_separated = text.split(',').skip(1).all(is_group);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AvailableMitigations, Budget, CompactionTrigger, Failure, StopReason};
 
-/// Something that keeps a run from simply continuing.
+/// A condition that keeps a run from simply continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecoveryCause {
     /// A call failed.
@@ -29,7 +29,7 @@ pub enum RecoveryCause {
     Full(AvailableMitigations),
     /// A summary was requested, and the reply was not one.
     NoSummary(CompactionTrigger),
-    /// The answer was text, or did not fit the schema that was asked for.
+    /// The answer was text, or did not fit the required schema.
     Unstructured,
     /// The command of `--require` did not pass.
     Unmet,
@@ -52,8 +52,8 @@ pub enum RecoveryPlan {
     /// Send the same request again after a pause. It takes no tokens when the bucket is empty and
     /// the pause has its maximum length (persistent mode).
     Retry { tokens: u16 },
-    /// Ask again after a pause despite a refusal, which is odd: the endpoint has answered before, a
-    /// portal stands before it, or the request contradicts the refusal.
+    /// Ask again after a pause, because the refusal is odd: the endpoint has answered before, is
+    /// behind a portal, or the request contradicts the refusal.
     RetryOddRefusal,
     /// Wait for capacity, at no cost but time.
     WaitForCapacity,
@@ -63,7 +63,7 @@ pub enum RecoveryPlan {
     Refresh,
     /// Drop the truncated reply and ask again with the larger output cap.
     Escalate,
-    /// Keep the truncated reply and ask the model to go on.
+    /// Keep the truncated reply and ask the model to continue it.
     Continue,
     /// Drop the reply without content and ask again after a pause.
     AskAgain,
@@ -73,15 +73,15 @@ pub enum RecoveryPlan {
     RequestCompletion,
     /// Keep the paused reply and ask again.
     Resume,
-    /// Ask the model to put more effort in.
+    /// Ask the model for more effort.
     Nudge,
     /// Have the older part of the conversation summarised, ahead of need.
     Compact,
-    /// Continue without the summary that did not come.
+    /// Continue without the failed summary.
     SkipCompaction,
     /// Commit all staged folds and ask again.
     CommitFolds,
-    /// The same as [`RecoveryPlan::Compact`], because the conversation did not fit.
+    /// Like [`RecoveryPlan::Compact`], because the conversation did not fit.
     CompactReactively,
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.
     Trim,
@@ -89,11 +89,11 @@ pub enum RecoveryPlan {
     LowerCap,
     /// Replace the media that are too large by a text and ask again.
     Strip,
-    /// Repair the block that was refused and ask again.
+    /// Repair the refused block and ask again.
     RepairBlock,
     /// Ask again without the refused field for thinking or effort.
     DropThinking,
-    /// Ask again without marks for the prompt cache.
+    /// Ask again without cache breakpoints.
     DropCacheMarks,
     /// Repeat the small request that was refused as too long or too large.
     RetryOverflow,
@@ -111,7 +111,7 @@ pub enum RecoveryPlan {
     Restructure,
     /// Tell the model that its work is not accepted yet.
     RetryRequirement,
-    /// Tell the model what a Stop hook objects to.
+    /// Tell the model the objection of a Stop hook.
     RetryStopHook,
     /// Tell the model the status of background work.
     Report,
@@ -119,7 +119,7 @@ pub enum RecoveryPlan {
     Probe,
     /// Make the call before the end of the back-off: a probe was answered.
     ReturnEarly,
-    /// Nothing is left to try, or nothing needs to be.
+    /// End the run: nothing is left to try, or nothing needs to be tried.
     Stop(StopReason),
 }
 
@@ -164,8 +164,8 @@ impl RecoveryPlan {
         }
     }
 
-    /// Whether the observer learns of it by other means than its name: a wait, a switch of model,
-    /// an end.
+    /// True if observers are notified of the plan in another way than by its name: as a wait, a
+    /// switch of model, or an end.
     pub fn is_reported_elsewhere(self) -> bool {
         matches!(
             self,
@@ -220,7 +220,7 @@ impl RecoveryPlan {
         }
     }
 
-    /// Why the loop continues, where that has a name.
+    /// The reason why the loop continues, for plans whose reason has a name in reports.
     pub fn transition(self) -> Option<&'static str> {
         match self {
             Self::SwitchModel
@@ -264,7 +264,7 @@ impl RecoveryPlan {
 }
 
 impl RecoveryPlan {
-    /// Whether it sends the same request to the same model again.
+    /// True if the plan sends the same request to the same model again.
     pub(super) fn repeats(self) -> bool {
         match self {
             Self::RetryAtOnce { .. }

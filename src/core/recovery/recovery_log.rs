@@ -1,8 +1,8 @@
-//! The recovery log: what each recovery tried, took and cost, folded from the steps of a run.
+//! The recovery log: plans, duration and cost of each recovery, derived from the steps of a run.
 //!
-//! A recovery begins with the first setback that has a remedy. It collects what was tried, how long
-//! that took and what it cost, and ends in one of two ways: the goal was reached (*saved*), or the
-//! run ended first (*lost*), for whatever reason.
+//! A recovery begins with the first setback that has a recovery plan. It records the plans, their
+//! duration and their cost, and ends in one of two ways: the goal was reached (*saved*), or the run
+//! ended first (*lost*), for whatever reason.
 //!
 //! ```text
 //! setback ─► retry, switch, compact … ─► a complete reply, or the summary         saved
@@ -11,9 +11,9 @@
 //!            retry the requirement    ─► the command passes                       saved
 //!                                     └► the run ends                             lost
 //! ```
-//! A call has one recovery at a time: setbacks during it are added to it. The same holds for the
-//! schema, the token budget, the Stop hooks and the acceptance of an answer, each beside the calls
-//! that are made for it.
+//! A call has one recovery at a time, which includes all setbacks during the call. There is also
+//! one at a time for the schema, the token budget, the Stop hooks and the acceptance of an answer,
+//! each beside the recoveries of the calls that are made for it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -25,7 +25,7 @@ use super::{
     StopReason, Transition,
 };
 
-/// How many recoveries are kept in full: the latest.
+/// Maximum number of finished recoveries that are kept in full: the latest.
 const MAX_RECORDS: usize = 100;
 
 /// The recoveries of a run: open ones, finished ones, and totals.
@@ -34,11 +34,11 @@ pub struct RecoveryLog {
     totals: RecoveryTotals,
     open: Vec<OpenRecovery>,
     over: VecDeque<RecoveryRecord>,
-    /// When the current pause began, and whether it is for a shared rate limit.
+    /// Start of the current pause; true if the pause is for a shared rate limit.
     pausing: Option<(Moment, bool)>,
-    /// When the last step was taken.
+    /// Time of the last step.
     now: Moment,
-    /// The cost of the last call, until it is known which recovery it belongs to.
+    /// The cost of the last call, until it is assigned to a recovery.
     bill: RecoveryBill,
 }
 
@@ -51,15 +51,15 @@ pub struct RecoveryTotals {
     pub retries_by_class: RecoveryCounts,
     /// Recovery plans, by name.
     pub strategies: RecoveryCounts,
-    /// Spent in pauses that are over.
+    /// Time spent in pauses that are over.
     pub waited: Duration,
     /// Pauses for a rate limit that was known on this host.
     pub shared_limit_waits: u32,
-    /// The part of `waited` spent in those.
+    /// The part of `waited` spent in these pauses.
     pub shared_limit_waited: Duration,
     /// Probes for capacity that were sent. They are among the requests.
     pub probes: u32,
-    /// What they cost.
+    /// The cost of these probes.
     pub probes_cost: Spending,
     /// Summaries that replaced an older part of the conversation.
     pub compactions: u32,
@@ -67,7 +67,7 @@ pub struct RecoveryTotals {
     pub fallbacks: u32,
     pub saved: u32,
     pub lost: u32,
-    /// Recoveries that are no longer kept in full.
+    /// Finished recoveries that are no longer kept in full.
     pub forgotten: u32,
 }
 
@@ -81,9 +81,9 @@ struct RecoveryBill {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OpenRecovery {
     goal: RecoveryGoal,
-    /// When it began, or when this process resumed it.
+    /// Start of the recovery, or the time at which this process resumed it.
     since: Moment,
-    /// What is known of it so far.
+    /// The record so far.
     record: RecoveryRecord,
 }
 
@@ -154,7 +154,7 @@ impl RecoveryLog {
         self.close(lost, Some(reason))
     }
 
-    /// The log in a new process, in which time starts again. Open recoveries stay open.
+    /// Continues the log in a new process, in which time starts again. Open recoveries stay open.
     #[must_use]
     pub fn resumed(mut self) -> Self {
         self.stop_waiting();
@@ -219,7 +219,7 @@ impl RecoveryLog {
         self.open.iter_mut().find(|open| open.goal.is_of_a_call())
     }
 
-    /// Records a setback. Without a remedy, and without an open recovery, it is none.
+    /// Records a setback. A setback without a recovery plan counts only for an open recovery.
     fn record_failure(&mut self, class: &'static str, step: &Transition, turns: u32) {
         let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();
@@ -288,7 +288,7 @@ impl RecoveryLog {
 }
 
 impl OpenRecovery {
-    /// Whether a step reaches the goal.
+    /// True if a step reaches the goal.
     fn has_come(&self, step: &Transition) -> bool {
         let answered = matches!(
             step.event,

@@ -9,53 +9,54 @@ use super::{
     Event, Money, Probed, RecoveryPlan, ReplyKind, Spending, StopHookDecision, Transition,
 };
 
-/// A finished recovery. All setbacks of a call belong to one, until a whole reply comes.
+/// A finished recovery. All setbacks of a call belong to one recovery, until a whole reply arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRecord {
-    /// What went wrong first: an error class, or the name of another setback.
+    /// The first setback: an error class, or the name of another setback.
     pub class: String,
-    /// Everything that went wrong, the setback that ended the run included.
+    /// The number of setbacks by name, including the one that ended the run.
     pub failures: RecoveryCounts,
-    /// What was tried last.
+    /// The last recovery plan that was tried.
     pub strategy: String,
-    /// Everything that was tried.
+    /// The number of recovery plans that were tried, by name.
     pub strategies: RecoveryCounts,
-    /// Why the loop continued, when the last strategies have such a name.
+    /// The name of the last reason why the loop continued ([`RecoveryPlan::transition`]), if any
+    /// plan has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition: Option<String>,
-    /// The turn in which it began.
+    /// The turn in which the recovery began.
     pub turn: u32,
-    /// Requests made for the call, the first one included; for an answer or a command that must be
-    /// accepted, how often it was judged.
+    /// Requests made for the call, including the first one; for an answer or a command that must be
+    /// accepted, the number of times that it was judged.
     pub attempts: u32,
-    /// Spent in pauses.
+    /// Time spent in pauses.
     #[serde(rename = "waited_ms", with = "millis")]
     pub waited: Duration,
-    /// From the first setback to the end.
+    /// Time from the first setback to the end.
     #[serde(rename = "took_ms", with = "millis")]
     pub took: Duration,
-    /// Input and output tokens of what was paid for beside the wanted reply.
+    /// Input and output tokens that were paid for in addition to the wanted reply.
     pub tokens: u64,
-    /// What that cost, in pico-dollars. No call is charged to two recoveries.
+    /// The cost of these tokens, in pico-dollars. No call is charged to two recoveries.
     pub cost: Money,
-    /// Whether no price is known for some of it, so that the cost is not all.
+    /// True if no price is known for some of them, so that the cost is incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cost_is_partial: bool,
-    /// Whether the goal was reached.
+    /// True if the goal was reached.
     pub saved: bool,
-    /// The stop reason of the run, if it was not.
+    /// The stop reason of the run, if the goal was not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_to: Option<String>,
 }
 
 impl RecoveryRecord {
-    /// What it cost, as far as prices are known.
+    /// The cost, as far as prices are known.
     pub fn spending(&self) -> Spending {
         Spending { amount: self.cost, is_partial: self.cost_is_partial }
     }
 }
 
-/// How often each of several things happened, in the order in which they first did.
+/// Numbers of occurrences by name, in the order of the first occurrences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "BTreeMap<String, u32>")]
 pub struct RecoveryCounts(Vec<(String, u32)>);
@@ -68,7 +69,7 @@ impl RecoveryCounts {
         }
     }
 
-    /// How often `name` happened.
+    /// The number of occurrences of `name`.
     pub fn of(&self, name: &str) -> u32 {
         self.iter().find(|(known, _)| *known == name).map_or(0, |(_, times)| times)
     }
@@ -126,7 +127,7 @@ pub(super) enum RecoveryGoal {
 }
 
 impl RecoveryGoal {
-    /// Whether one call can reach it, rather than one or several turns.
+    /// True if a single call can reach the goal, rather than one or several turns.
     pub(super) fn is_of_a_call(self) -> bool {
         match self {
             Self::Summary | Self::Reply => true,

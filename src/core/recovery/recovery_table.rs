@@ -10,7 +10,7 @@ use super::{
 
 /// Picks the first plan that can be paid for.
 ///
-/// `run` has already counted this setback. Every list ends with an end of the run.
+/// `run` has already counted this setback. Every list of plans ends with an end of the run.
 pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     use RecoveryPlan as P;
 
@@ -75,14 +75,14 @@ fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan 
     payable.next().unwrap_or(RecoveryPlan::Stop(StopReason::PromptTooLong))
 }
 
-/// The Messages API does not allow a reply that never becomes complete.
+/// The stop reason for a reply that stays incomplete, which the Messages API does not allow.
 const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
 fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
     plan.price().is_none_or(|price| run.budgets.spend(price).is_some())
 }
 
-/// Whether the model may be nudged to more effort. A finished answer is not put at risk for it when
+/// True if the model may be nudged to more effort. A finished answer is not put at risk for it if
 /// the model is about to be told to wrap up, or gave its last reply.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
     let late = limits.deadline.is_some_and(|deadline| at >= deadline);
@@ -129,8 +129,8 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     plans.into_iter().find(reachable).or(preferred).unwrap_or(RecoveryPlan::Stop(end))
 }
 
-/// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
-/// it. Not for a credential refresh, which has no speed.
+/// Plans normal speed instead of fast mode, unless the wait is so short that the prompt cache
+/// outlives it. Does not apply to a credential refresh, which has no speed.
 fn plan_normal_speed(
     failure: Failure,
     distance: RetryDistance,
@@ -158,7 +158,8 @@ fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
 }
 
 /// Repeats a small request that was refused as too long or too large, before anything is removed
-/// from it: some gateways report this for requests that they lost, or count those of another one.
+/// from it: some gateways report this for requests that they lost, or count the tokens of another
+/// one.
 fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
     let too_long = failure.is_overflow() && failure.contradicted;
     let is_doubtful = too_long && failure.retry_hint.is_none();
@@ -233,7 +234,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
 
 /// Adds one more attempt where an endpoint refuses in an odd way: after plans that repair the
 /// request or the credential, and before a model switch. A doubtful refusal by the API itself is
-/// doubted once; that of a credential only where no other was fetched meanwhile.
+/// retried once; that of a credential only if no other one was fetched meanwhile.
 fn with_odd_retry(
     mut plans: Vec<RecoveryPlan>,
     failure: Failure,
@@ -278,15 +279,15 @@ fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<Re
     ]
 }
 
-/// The next model, if there is one and it may help.
+/// Plans a switch to the next model, if there is one and it may help.
 fn switch(class: ErrorClass, run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
     let next = run.model_index < limits.budgets.switches;
     let moves = limits.next_has_other_endpoint(run.model_index);
     (next && another_model_helps(class, moves, run)).then_some(RecoveryPlan::SwitchModel)
 }
 
-/// The preferred model once more, before a fallback model ends the run: it may have recovered
-/// meanwhile. Not before the retry-after with which the run left it.
+/// Plans one more call to the preferred model before a fallback model ends the run: it may have
+/// recovered meanwhile. Never before the retry-after with which the run left it.
 fn retry_preferred_model(
     failure: Failure,
     run: &Run,
@@ -303,7 +304,7 @@ fn retry_preferred_model(
     (run.model_index > 0 && in_time && helps).then_some(RecoveryPlan::RetryPreferredModel)
 }
 
-/// Whether another model may help, which is at another endpoint if it `moves`. While a credential
+/// True if another model may help, which is at another endpoint if it `moves`. While a credential
 /// is being fetched, a model at the same endpoint does not help.
 fn another_model_helps(class: ErrorClass, moves: bool, run: &Run) -> bool {
     use ErrorClass as C;
@@ -340,7 +341,7 @@ fn is_refreshing(run: &Run) -> bool {
     matches!(run.phase, Phase::Calling(Call::Refresh(_)))
 }
 
-/// Why the current call asks for a summary, if it does.
+/// The trigger of the summary that the current call asks for. `None` if it asks for none.
 fn summarising(run: &Run) -> Option<CompactionTrigger> {
     match run.phase {
         Phase::Calling(call) => match call.purpose() {
@@ -371,14 +372,15 @@ pub(super) fn retry_cost(class: ErrorClass) -> u16 {
     if matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled) { 10 } else { 5 }
 }
 
-/// An empty bucket forbids a retry; in persistent mode it lengthens the wait instead.
+/// The price of a retry, in bucket tokens. An empty bucket forbids a retry; in persistent mode it
+/// lengthens the wait instead.
 fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
     let cost = retry_cost(class);
     let empty = run.budgets.bucket < cost;
     if empty && limits.persistence != Persistence::Off { 0 } else { cost }
 }
 
-/// How far away the server's retry-after is.
+/// The distance of the server's retry-after from now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryDistance {
     /// Within the allowed wait.

@@ -1,5 +1,5 @@
-//! Parses the wording of refusals: the true context window, the block at fault, and what is wrong
-//! with it.
+//! Parses the wording of refusals: the true context window, the block at fault, and the kind of its
+//! fault.
 //!
 //! Wording can change at any time, so every result is a hint that should be acted on only once.
 
@@ -18,17 +18,17 @@ pub struct BlockIndex {
     pub inner: Option<usize>,
 }
 
-/// What a refusal finds wrong with the conversation, if editing it may help.
+/// The content that a refusal rejects, if editing the conversation may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RejectedContent {
     /// An image or a document is too large, broken or of the wrong kind.
     Media,
-    /// Thinking that this model did not sign, or that was changed since.
+    /// Thinking that this model did not sign, or that was changed afterwards.
     Thinking,
     /// Tool calls and results that do not match.
     Pairs,
-    /// A block that the refusal names, whatever is wrong with it.
+    /// A block that the refusal names, whatever its fault.
     Block,
 }
 
@@ -38,7 +38,7 @@ pub enum RejectedContent {
 pub enum OptionalField {
     Thinking,
     Effort,
-    /// The marks of what the prompt cache may keep.
+    /// The cache breakpoints.
     CacheControl,
 }
 
@@ -98,7 +98,7 @@ impl Fault {
         })
     }
 
-    /// Whether an overflow counts input and output together, as far as its wording shows.
+    /// True if an overflow counts input and output together, as far as its wording shows.
     pub fn counts_output(&self) -> bool {
         let words = self.detail().to_ascii_lowercase();
         classify(self).class == ErrorClass::PromptTooLong
@@ -130,7 +130,7 @@ impl Fault {
         starts.map(|(at, found)| &words[at + found.len()..]).find_map(parse_block_path)
     }
 
-    /// What the refusal finds wrong with the conversation, if editing it may help.
+    /// The content that the refusal rejects, if editing the conversation may help.
     pub fn rejected_content(&self) -> Option<RejectedContent> {
         let words = self.rejection_text()?;
         let class = classify(self).class;
@@ -153,7 +153,7 @@ impl Fault {
         }
     }
 
-    /// Whether a request without the field may be accepted instead.
+    /// True if a request without the field may be accepted instead.
     pub fn refuses(&self, field: OptionalField) -> bool {
         match field {
             OptionalField::Thinking => self.is_about_asking_for_thinking(),
@@ -162,13 +162,14 @@ impl Fault {
         }
     }
 
-    /// Whether the refusal is about thinking that the conversation lacks or the service does not
+    /// True if the refusal is about thinking that the conversation lacks or the service does not
     /// offer.
     fn is_about_asking_for_thinking(&self) -> bool {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
-    /// A refusal of thinking may name effort as its replacement.
+    /// True if the refusal is about effort. It must name effort before thinking: a refusal of
+    /// thinking may name effort as its replacement.
     fn is_about_effort(&self) -> bool {
         self.rejection_text().is_some_and(|words| {
             let effort =
@@ -204,7 +205,7 @@ impl Fault {
     }
 }
 
-/// The number that `text` begins with, without leading signs and thousands separators.
+/// The number at the start of `text`, after a few signs, without its thousands separators.
 fn number_at(text: &str) -> Option<u64> {
     let signs = text.chars().take(4).take_while(|one| " :=(\"'\\`".contains(*one)).count();
     let mut digits = String::new();
@@ -222,7 +223,7 @@ fn number_at(text: &str) -> Option<u64> {
     }
 }
 
-/// Parses what follows the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
+/// Parses the path after the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
 fn parse_block_path(after: &str) -> Option<BlockIndex> {
     let (message, rest) = index_after(after)?;
     let Some(rest) = word_after(rest, "content") else {
@@ -233,7 +234,7 @@ fn parse_block_path(after: &str) -> Option<BlockIndex> {
     };
     let path = rest.split([':', ' ']).next().unwrap_or_default();
     if path.contains("cache_control") {
-        // A cache mark of the request, which no block of the conversation has.
+        // A cache breakpoint of the request, which no block of the conversation has.
         return None;
     }
     let result = ["tool_result", "toolresult"].iter().find_map(|name| word_after(rest, name));
@@ -242,7 +243,7 @@ fn parse_block_path(after: &str) -> Option<BlockIndex> {
     Some(BlockIndex { message, block: Some(block), inner })
 }
 
-/// Skips the separators between the steps of a path, in all the ways that services write one.
+/// Skips the separators between the steps of a path, in all notations that services use.
 fn skip_signs(text: &str) -> Option<&str> {
     let sign = |at: usize, one: char| {
         ".[]\"',\\".contains(one) || (one == ' ' && text[..at].ends_with(','))
@@ -266,7 +267,7 @@ fn word_after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (!rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_')).then_some(rest)
 }
 
-/// Whether the path ends here: the message itself is named, not something in it, like its role.
+/// True if the path ends here: it names the message itself, not a part of it such as its role.
 fn ends_here(rest: &str) -> bool {
     skip_signs(rest).is_none_or(|rest| !rest.starts_with(|one: char| one.is_ascii_alphabetic()))
 }

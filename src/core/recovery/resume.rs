@@ -5,7 +5,7 @@ use super::state::{Compaction, Fast, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
-    /// A run that continues in a new process: what was spent stays spent, what was awaited is
+    /// A run that continues in a new process: spent budgets stay spent, and an awaited reply is
     /// requested again. Moments start again at zero, so an earlier retry-after is void.
     #[must_use]
     pub fn resumed(self) -> Self {
@@ -31,7 +31,7 @@ impl Run {
 
     /// A run that ended without success and continues with the same prompt. The budgets of the
     /// prompt stay spent: turns, tries at the answer and at the requirement, effort, the larger
-    /// output limit. The budgets of recoveries are full again: a later time is another attempt.
+    /// output limit. The budgets of recoveries are full again, since this is another attempt.
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);

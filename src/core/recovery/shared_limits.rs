@@ -1,4 +1,4 @@
-//! Waits for rate limits that are known on this host: earlier requests met them, of this run or of
+//! Waits for rate limits that are known on this host from earlier requests, of this run or of
 //! another one.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::step::{StepContext, StepOutcome};
 use super::{Budget, Budgets, ErrorClass, Moment};
 
 impl Run {
-    /// Whether a request may be held back for a shared rate limit.
+    /// True if a request may be held back for a shared rate limit.
     pub(super) fn may_wait_for_shared_limit(self) -> bool {
         self.budgets.shared_limit_waits > 0
     }
@@ -16,9 +16,9 @@ impl Run {
     /// Waits until the shared rate limit has passed.
     ///
     /// The limit comes from a file, and a file must neither end a run nor delay it for ever: all
-    /// such waits of a call together are no longer than one for the service itself may be, nor too
-    /// many, and none goes beyond the deadline. After that, requests ignore shared limits until one
-    /// is answered.
+    /// such waits of a call together are no longer than the longest wait for the service itself,
+    /// their number is limited, and none goes beyond the deadline. After that, requests ignore
+    /// shared limits until one is answered.
     pub(super) fn wait_for_shared_limit(
         self,
         until: Moment,

@@ -1,4 +1,4 @@
-//! The state of a run: everything that is remembered between two events.
+//! The state of a run: everything that is kept between two events.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::{Budgets, ErrorClass, Moment, StopReason};
 
 /// The complete state of a run: cheap to copy, and stored in the journal.
 ///
-/// The conversation is not here. The machine decides when a message is sent, not its text.
+/// The conversation is not part of it. The machine decides when a message is sent, not its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Run {
@@ -17,10 +17,10 @@ pub struct Run {
     pub model_index: u8,
     /// The model to return to if the preferred one, tried again, still fails.
     pub fallback_from: Option<u8>,
-    /// The preferred model is not tried again before.
+    /// Time before which the preferred model is not tried again.
     pub preferred_model_after: Moment,
-    /// When the preferred model may be asked once more before the end: the retry-after with which
-    /// the run left it. `None` while it is in use, or where it refused for good.
+    /// Time from which the preferred model may be asked once more before the end: the retry-after
+    /// with which the run left it. `None` while it is in use, or if it refused permanently.
     #[serde(default)]
     pub preferred_retry_at: Option<Moment>,
     pub fast: Fast,
@@ -29,64 +29,64 @@ pub struct Run {
     /// Consecutive compactions without progress: they neither brought the conversation under its
     /// threshold nor made it much smaller.
     pub useless_compactions: u8,
-    /// The size of the last request for a reply, in tokens: what a compaction is judged by.
+    /// The size of the last request for a reply, in tokens, by which a compaction is judged.
     #[serde(default)]
     pub size: u32,
     pub cap: Cap,
-    /// Consecutive failures of the current call; the exponent of the back-off. Stays clamped.
+    /// Consecutive failures of the current call: the exponent of the back-off. Has an upper bound.
     pub failures: u8,
-    /// Consecutive overloads; enough of them change the model.
+    /// Consecutive overloads; enough of them cause a change of model.
     pub overloads: u8,
     /// Consecutive broken streams, however far they came.
     pub torn_streams: u8,
     /// Turns without streaming because streams broke, the current one included.
     #[serde(default)]
     pub unstreamed_turns: u8,
-    /// How the next attempt connects.
+    /// The kind of connection of the next attempt.
     pub connection: ConnectionChoice,
-    /// No call to this model before: the server's retry-after.
+    /// Time before which this model is not called: the server's retry-after.
     pub not_before: Moment,
     /// The end of all waits for shared rate limits of the current call.
     #[serde(default)]
     pub shared_wait_until: Moment,
-    /// Whether a larger output cap would have given the current call more room.
+    /// True if a larger output cap would have given the current call more room.
     pub may_escalate: bool,
-    /// Output tokens still wanted by the token budget.
+    /// Output tokens that the token budget still asks for.
     pub effort_left: u32,
     /// Output tokens since the last nudge, up to the largest number that matters.
     pub since_nudge: u32,
-    /// Whether the model was told that the run waits for running commands, since background work
-    /// last brought news.
+    /// True if the model was told that the run waits for running commands, since the last change of
+    /// background work.
     #[serde(default)]
     pub asked_about_work: bool,
-    /// Whether the model was told to wrap up.
+    /// True if the model was told to wrap up.
     pub wrapping_up: bool,
-    /// Whether the run ended because its retry quota did not allow one more retry.
+    /// True if the run ended because its retry quota did not allow one more retry.
     #[serde(default)]
     pub quota_ended: bool,
-    /// Whether the current call is for a reminder only: the answer before it stands if it fails.
+    /// True if the current call is for a reminder only: if it fails, the answer before it stands.
     #[serde(default)]
     pub has_answer: bool,
     /// The seed of the jitter.
     pub seed: u64,
 }
 
-/// The one thing that the run is waiting for.
+/// The phase of a run: the one event that it is waiting for.
 ///
 /// ```text
-///            ┌─────────────── ToolsDone ───────────────┐
-///            ▼                                         │
-/// Ready ─► Weighing ─► Calling ─► (ToolCalls) ──► Working
-///            ▲            │ │
-///            │      Failed│ └── Answer ──► (Consulting) ──► (Checking) ──► Stopped
-///            └─ Pausing ◄─┘
+///            ┌──────────────── ToolsDone ────────────────┐
+///            ▼                                           │
+/// Ready ─► Estimating ─► Calling ─► (ToolCalls) ──► Working
+///            ▲              │ │
+///            │        Failed│ └─ Answer ─► (RunningStopHooks) ─► (RunningRequirement) ─► Stopped
+///            └── Pausing ◄──┘
 ///                 ▲ │ a probe is due
 ///                 │ ▼
 ///               Probing
 /// ```
-/// Awaiting stands between an answer and its end while background work is running.
+/// `Awaiting` lies between an answer and the end of the run while background work is running.
 ///
-/// A conversation that fills the window goes through Weighing and Calling once more, for a
+/// A conversation that fills the window goes through `Estimating` and `Calling` once more, for a
 /// summary, before it asks for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -108,7 +108,7 @@ pub enum Phase {
         until: Moment,
         why: Pause,
         then: Call,
-        /// When the next probe is due, in a wait for capacity.
+        /// Time of the next probe, in a wait for capacity.
         #[serde(default)]
         probe_at: Option<Moment>,
     },
@@ -125,7 +125,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether the model has answered and its answer is being worked on: a run that is interrupted
+    /// True if the model has answered and its answer is being processed: a run that is interrupted
     /// then ends as interrupted at work, not while streaming.
     pub fn is_at_work(self) -> bool {
         match self {
@@ -179,13 +179,13 @@ impl Call {
     }
 }
 
-/// Whether fast mode is used.
+/// The state of fast mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fast {
     Off,
     On,
-    /// At normal speed until then.
+    /// At normal speed until `until`.
     Cooling {
         until: Moment,
     },
@@ -195,15 +195,15 @@ pub enum Fast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
-    /// There was none.
+    /// No compaction this turn.
     Idle,
-    /// It has just happened, and its effect is not measured yet.
+    /// A compaction has just happened, and its effect is not measured yet.
     Done,
-    /// No further one this turn.
+    /// No further compaction this turn.
     Spent,
 }
 
-/// Why the run pauses, for heartbeats.
+/// The reason for a pause, for heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pause {
     pub class: ErrorClass,
@@ -215,7 +215,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Whether the wait is for a rate limit that is known on this host.
+    /// True if the wait is for a rate limit that is known on this host.
     pub fn is_for_shared_limit(self) -> bool {
         self.retry == 0
     }

@@ -1,4 +1,4 @@
-//! One step of the state machine: what it depends on, and its record.
+//! One step of the state machine: its context, its outcome and its record.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub(super) struct StepContext<'a> {
 }
 
 impl StepContext<'_> {
-    /// Whether the deadline has passed.
+    /// True if the deadline has passed.
     pub(super) fn is_late(self) -> bool {
         self.limits.deadline.is_some_and(|deadline| self.at >= deadline)
     }

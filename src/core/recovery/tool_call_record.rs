@@ -1,8 +1,8 @@
-//! Tool calls as the loop detector sees them: fingerprints instead of text.
+//! Records of tool calls for the loop detector: fingerprints instead of text.
 
 use serde::{Deserialize, Serialize};
 
-/// A fingerprint of bytes: the same for the same bytes, in every process and version.
+/// A fingerprint of bytes (FNV-1a), which is stable across processes and versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(u64);
 
@@ -27,7 +27,7 @@ impl Fingerprint {
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// One tool call and what came of it.
+/// One tool call and its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ToolCallRecord {
     pub(super) tool: Fingerprint,
@@ -54,8 +54,9 @@ pub enum CallEffect {
 }
 
 impl ToolCallRecord {
-    /// `arguments` without prose for people, such as a command's description. Durations are removed
-    /// from failures, so that two failures that differ only in them are equal.
+    /// Records a call. `arguments` must not contain prose for people, such as a command's
+    /// description. Durations are removed from failures, so that two failures that differ only in
+    /// them are equal.
     pub fn new(tool: &str, arguments: &[u8], result: &[u8], effect: CallEffect) -> Self {
         let result = match effect {
             CallEffect::Failed => Fingerprint::of(&[&without_durations(result)]),
@@ -104,7 +105,7 @@ fn without_durations(text: &[u8]) -> Vec<u8> {
 const TIME_UNITS: [&[u8]; 10] =
     [b"ns", b"us", b"ms", b"s", b"sec", b"secs", b"second", b"seconds", b"min", b"minutes"];
 
-/// Whether a call is a declared wait: a tool made for that, or a command that sleeps, waits or
+/// True if a call is a declared wait: of a tool for waiting, or of a command that sleeps, waits or
 /// watches.
 pub fn is_wait(tool: &str, command: Option<&str>) -> bool {
     let name = tool.to_ascii_lowercase();
@@ -118,7 +119,7 @@ pub fn is_wait(tool: &str, command: Option<&str>) -> bool {
 
 const WAITING_TOOLS: [&str; 4] = ["bashoutput", "taskoutput", "agentoutput", "monitor"];
 
-/// Whether one simple command waits.
+/// True if a simple command waits.
 fn is_waiting_command(command: &str) -> bool {
     let mut words = command.split_whitespace().skip_while(|word| {
         // Words that can stand before the name of a command.

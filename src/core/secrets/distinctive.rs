@@ -1,15 +1,15 @@
 //! Distinguishes credentials from placeholders such as `local` or `none`. Pure.
 //!
 //! Local model servers accept any key, so users write `local`, `none` or `sk-no-key-required`.
-//! Redacting such a value would corrupt ordinary text: `localhost` became `[redacted]host`.
+//! Redacting such a value would corrupt ordinary text: `localhost` would become `[redacted]host`.
 
 /// Minimum length of a secret, in bytes. A shorter value would be found in most ordinary words.
 const SHORTEST: usize = 4;
 
-/// Longer digit sequences are not part of a placeholder, unless they only count up.
+/// Maximum length of a number in a placeholder, unless it only counts up, such as `123456`.
 const DIGITS_MAX: usize = 4;
 
-/// Words that placeholders consist of, in lower case and sorted.
+/// The words that placeholders consist of, in lower case and sorted.
 const WORDS: [&str; 74] = [
     "a",
     "abc",
@@ -87,15 +87,15 @@ const WORDS: [&str; 74] = [
     "your",
 ];
 
-/// Whether a secret is redacted: it has at least four bytes, and is no placeholder. A number is, as
-/// PINs are numbers.
+/// True if a secret is to be redacted: it has at least four bytes and is not a placeholder. Numbers
+/// of that length are redacted, since PINs are numbers.
 pub fn is_distinctive(value: &str) -> bool {
     let value = value.trim();
     let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
     value.len() >= SHORTEST && (is_number || !is_placeholder(value))
 }
 
-/// Whether a value consists only of common words and short numbers.
+/// True if a value consists only of common words and short numbers.
 pub fn is_placeholder(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
     let mut parts = value.split(|one: char| !one.is_ascii_alphanumeric());

@@ -21,8 +21,8 @@ const FORMAT_WORDS: [&str; 12] = [
     "transition",
 ];
 
-/// Opaque values such as signatures and ids, which services accept only unchanged. Only known
-/// secret values are redacted in these, and only long ones: a short one is there by chance.
+/// Fields with opaque values such as signatures and ids, which services accept only unchanged. Only
+/// known secret values are redacted in them, and only long ones: a short one would match by chance.
 const OPAQUE_FIELDS: [&str; 13] = [
     "signature",
     "encrypted_content",
@@ -39,10 +39,11 @@ const OPAQUE_FIELDS: [&str; 13] = [
     "timestamp",
 ];
 
-/// Values that name the kind of what holds them. They are words of the format.
+/// Fields that name the kind of the enclosing object. Their values are words of the format.
 const KIND_FIELDS: [&str; 3] = ["type", "subtype", "role"];
 
-/// Free-form values from models, commands and users: no name inside them counts as opaque.
+/// Fields with free-form values from models, commands and users: no field inside them counts as
+/// opaque.
 const FREE_FORM_FIELDS: [&str; 4] =
     ["input", "tool_use_result", "toolUseResult", "structured_output"];
 
@@ -103,7 +104,8 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
     }
 }
 
-/// Names that could belong to the format are kept: no key consists of such letters only.
+/// Redacts secrets in a field name. Names of letters and underscores only are kept: they may belong
+/// to the format, and no API key consists of these characters only.
 fn redact_name(mask: &Redactor, name: String) -> String {
     if is_plain(&name) { name } else { mask.redact(&name) }
 }

@@ -12,7 +12,7 @@ use super::distinctive::is_distinctive;
 /// Minimum length of a base64 part, in bytes. Shorter parts would match by chance.
 const SHORTEST_BASE64: usize = 12;
 
-/// How many levels of JSON strings inside JSON strings are covered.
+/// Maximum nesting of JSON strings inside JSON strings that is covered.
 const NESTING: usize = 3;
 
 /// The secret values of a run, shared between the code that obtains them and the code that redacts
@@ -27,7 +27,7 @@ struct KnownValues {
 }
 
 impl KnownSecrets {
-    /// Creates it with the secrets that are known at the start.
+    /// Creates the set with the secrets that are known at the start.
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
         let mut known = KnownValues::default();
         for secret in secrets {
@@ -62,7 +62,7 @@ impl KnownSecrets {
 }
 
 impl KnownValues {
-    /// Returns whether the secret was new.
+    /// Adds a secret. Returns true if it is new.
     fn add(&mut self, secret: &str) -> bool {
         let secret = secret.trim();
         let is_new = is_distinctive(secret) && !self.values.iter().any(|known| known == secret);
@@ -106,7 +106,7 @@ impl ValueLookup {
         Some((from + found.start(), from + found.end()))
     }
 
-    /// Whether a longer match could begin at `start` if more text followed.
+    /// True if a longer match could begin at `start` if more text followed.
     pub(super) fn could_grow(&self, data: &[u8], start: usize) -> bool {
         let rest = &data[start..];
         self.encodings.iter().any(|form| form.len() > rest.len() && form.starts_with(rest))
@@ -145,8 +145,8 @@ fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// The characters that programs leave as they are when they percent-encode a text, beside letters and
-/// digits: most keep `-_.~`, some the characters that may stand in a path or in a whole address.
+/// The characters that programs do not percent-encode, beside letters and digits: most keep `-_.~`,
+/// some also keep characters that are allowed in a path or in a whole address.
 const KEPT_IN_ADDRESSES: [&str; 5] = ["-_.~", "-_.", "-_.~/", "-_.~!'()*", "-_.~!'()*;/?:@&=+$,#"];
 
 fn percent_encoded(text: &str, kept: &str) -> String {
@@ -159,7 +159,7 @@ fn percent_encoded(text: &str, kept: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// The same with hexadecimal digits in lower case.
+/// Changes the hexadecimal digits of percent-encoded text to lower case.
 fn lower_digits(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let mut text = parts.next().unwrap_or_default().to_owned();

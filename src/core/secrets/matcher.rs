@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use super::patterns::{ByteClass, KeyPattern, RedactedPart, ShapePart};
 
-/// How far to search for the end of a private key block, in bytes.
+/// Maximum distance at which the end of a private key block is searched for, in bytes.
 pub(super) const BLOCK_MAX: usize = 16 << 10;
 
 /// Minimum length of a private key block without an end, in bytes.
@@ -16,7 +16,7 @@ pub(super) enum MatchResult {
     NoMatch,
     /// The text ends too early to decide.
     Undecided,
-    /// A key. `open`: it ends where the text ends, and may continue.
+    /// A key. If it is `open`, it ends where the text ends, and may continue in later text.
     Match {
         hidden: Range<usize>,
         open: bool,
@@ -32,8 +32,8 @@ enum PartMatch {
     Open(usize),
 }
 
-/// Matches `shape` against `data`, which begins with a prefix of `begin` bytes. `last` says that no
-/// more text follows.
+/// Matches `shape` against `data`, which begins with a prefix of `begin` bytes. `last` is true if
+/// no more text follows.
 pub(super) fn match_pattern(
     shape: &KeyPattern,
     data: &[u8],
@@ -83,7 +83,7 @@ impl ShapePart {
         }
     }
 
-    /// Whether a key that ends in this part may continue with `byte`.
+    /// True if a key that ends in this part may continue with `byte`.
     pub(super) fn can_continue_with(self, byte: u8) -> bool {
         match self {
             Self::Word(_) => false,

@@ -17,7 +17,7 @@ pub struct KeyPattern {
     pub(super) before: LeftContext,
     /// A final check that excludes ordinary words.
     pub(super) is_key: fn(&[u8]) -> bool,
-    /// Whether CI systems leave such tokens in a checkout, where the model would find them.
+    /// True if CI systems leave such tokens in a checkout, where the model would find them.
     pub in_checkouts: bool,
 }
 
@@ -27,23 +27,23 @@ pub(super) type ByteClass = fn(u8) -> bool;
 /// One part of a key pattern, after its prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ShapePart {
-    /// Exactly this.
+    /// Exactly this text.
     Word(&'static str),
     /// A sequence of bytes of a class, with its minimum and maximum length.
     Run(ByteClass, usize, usize),
-    /// Everything up to this end marker or, without the marker, a sequence of bytes of a class.
+    /// All bytes up to this end marker or, without the marker, a sequence of bytes of a class.
     Until(&'static str, ByteClass),
 }
 
-/// Which part of a match is secret.
+/// The secret part of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedactedPart {
     All,
-    /// Only this part. The rest identifies the kind of key.
+    /// Only the part with this index. The rest identifies the kind of key.
     Part(usize),
 }
 
-/// Which bytes may precede a match.
+/// The bytes that may precede a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftContext {
     Anything,
@@ -457,7 +457,7 @@ fn password(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"@/\"'`\\<>[]{}()|^#?:".contains(&byte)
 }
 
-/// A PEM block, also with line ends escaped for JSON.
+/// True for the bytes of a PEM block, also if its line ends are escaped for JSON.
 fn pem(byte: u8) -> bool {
     base64(byte) || b" \t\r\n\\".contains(&byte)
 }
@@ -478,7 +478,7 @@ fn mixed(key: &[u8]) -> bool {
     mixed_case(key) && (any_digit(key) || key.contains(&b'='))
 }
 
-/// `$PASSWORD`, `%s`, `password` and `***` are placeholders, not passwords.
+/// True if the value is not a placeholder such as `$PASSWORD`, `%s`, `password` or `***`.
 fn is_not_placeholder(password: &[u8]) -> bool {
     let is_place = matches!(password.first(), Some(b'$' | b'%'))
         || ["password", "pass"].iter().any(|word| password.eq_ignore_ascii_case(word.as_bytes()));

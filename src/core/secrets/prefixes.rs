@@ -13,7 +13,7 @@ pub(super) struct PassText<'a> {
     pub(super) data: &'a [u8],
     /// The two bytes before the text.
     pub(super) before: [u8; 2],
-    /// Whether the text is complete.
+    /// True if the text is complete.
     pub(super) last: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct PrefixMatcher {
     /// For each prefix, the patterns that begin with it or with a part of it, and that part's
     /// length.
     candidates: Vec<Vec<(&'static KeyPattern, usize)>>,
-    /// Every prefix.
+    /// Every prefix, with its pattern.
     words: Vec<(&'static KeyPattern, &'static [u8])>,
     longest: usize,
 }
@@ -96,7 +96,7 @@ impl PrefixMatcher {
 }
 
 impl KeyPattern {
-    /// Whether a key of this pattern may follow these two bytes.
+    /// True if a key of this pattern may follow these two bytes.
     pub(super) fn may_follow(&self, before: [u8; 2]) -> bool {
         let [far, near] = before;
         // The end of an escape sequence (`\n` in JSON, a terminal colour) is not a letter.
@@ -113,7 +113,7 @@ impl KeyPattern {
         }
     }
 
-    /// Whether a text contains a key of this pattern.
+    /// True if a text contains a key of this pattern.
     pub(super) fn occurs_in(&'static self, data: &[u8]) -> bool {
         let text = PassText::whole(data);
         let places = |word: &'static str| {

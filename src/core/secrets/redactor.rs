@@ -31,8 +31,8 @@ impl Redactor {
         Self { known, audience: RedactionAudience::World }
     }
 
-    /// Creates a redactor for text sent to the model: only known values, and tokens that CI systems
-    /// leave in a checkout.
+    /// Creates a redactor for text sent to the model. It redacts only known values, and tokens that
+    /// CI systems leave in a checkout.
     pub fn for_model(known: KnownSecrets) -> Self {
         Self { known, audience: RedactionAudience::Model }
     }
@@ -48,7 +48,7 @@ impl Redactor {
         self.redacted(text).unwrap_or_else(|| text.to_owned())
     }
 
-    /// Redacts a text in place. Returns whether it contained a secret.
+    /// Redacts a text in place. Returns true if it contained a secret.
     pub fn redact_in_place(&self, text: &mut String) -> bool {
         let hidden = self.redacted(text);
         let found = hidden.is_some();
@@ -58,7 +58,7 @@ impl Redactor {
         found
     }
 
-    /// Whether a text, or the strings of a JSON text, may contain a secret. Much faster than
+    /// True if a text, or the strings of a JSON text, may contain a secret. Much faster than
     /// redaction, without false negatives.
     pub fn may_contain_secret(&self, text: &str) -> bool {
         let data = text.as_bytes();
@@ -71,7 +71,7 @@ impl Redactor {
         KEY_PATTERNS.iter().find(|shape| shape.occurs_in(text)).map(|shape| shape.name)
     }
 
-    /// `None` when the text contains no secret.
+    /// Returns the redacted text; `None` if it contains no secret.
     fn redacted(&self, text: &str) -> Option<String> {
         let without_values = self.redact_values(text);
         let keys = KeyFinder(self.prefixes());
@@ -82,14 +82,14 @@ impl Redactor {
         }
     }
 
-    /// The text with the known values redacted; `None` when it contains none that is long enough not
+    /// The text with the known values redacted; `None` if it contains none that is long enough not
     /// to occur by chance in random characters.
     pub(super) fn redact_long_values(&self, text: &str) -> Option<String> {
         let is_in = |value: &String| value.len() >= LONG_VALUE_MIN && text.contains(value.as_str());
         self.known.plain_values().iter().any(is_in).then(|| self.redact_values(text)).flatten()
     }
 
-    /// The text with the known values redacted; `None` when it contains none.
+    /// The text with the known values redacted; `None` if it contains none.
     fn redact_values(&self, text: &str) -> Option<String> {
         redact_all(text, &ValueFinder(&self.lookup()))
     }

@@ -34,12 +34,12 @@ impl StreamRedactor {
         shown
     }
 
-    /// As [`StreamRedactor::push`], for text.
+    /// Like [`StreamRedactor::push`], for text.
     pub fn push_text(&mut self, piece: &str) -> String {
         text(&self.push(piece.as_bytes()))
     }
 
-    /// As [`StreamRedactor::finish`], for text.
+    /// Like [`StreamRedactor::finish`], for text.
     pub fn finish_text(&mut self) -> String {
         text(&self.finish())
     }

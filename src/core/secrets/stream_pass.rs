@@ -6,8 +6,8 @@ use super::matcher::{BLOCK_MAX, MatchResult, match_pattern};
 use super::patterns::ShapePart;
 use super::prefixes::{PassText, PrefixMatcher};
 
-/// How much text is held back, in bytes. Longer text that could still become a key is released; a
-/// detected key is redacted however long it is.
+/// Maximum length of text that is held back, in bytes. Longer text that could still become a key is
+/// released; a detected key is redacted however long it is.
 const HELD_BACK_MAX: usize = 2 * BLOCK_MAX;
 
 /// Searches for secrets of one kind.
@@ -26,7 +26,7 @@ pub(super) enum FoundSecret {
     Hide {
         from: usize,
         to: usize,
-        /// What else belongs to the secret, if it may continue.
+        /// The part of the pattern that may continue the secret. `None` if the secret is complete.
         more: Option<ShapePart>,
     },
 }
@@ -74,7 +74,7 @@ impl StreamPass {
         shown
     }
 
-    /// How many bytes of `data` belong to a key whose beginning was already redacted.
+    /// The number of bytes of `data` that belong to a key whose beginning was already redacted.
     fn skip_key_rest(&mut self, data: &[u8]) -> usize {
         let Some(part) = self.open_key else { return 0 };
         let end = data.iter().position(|&byte| !part.can_continue_with(byte));

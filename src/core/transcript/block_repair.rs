@@ -1,8 +1,8 @@
 //! Removes content that the service rejects, and nothing else.
 //!
-//! The repair is chosen first, without changing anything, so that recovery can ask for it
-//! beforehand. Every repair removes its cause permanently, so the same rejection cannot repeat for
-//! ever.
+//! The repair is chosen first, without changing anything, so that recovery can check beforehand
+//! whether there is one. Every repair removes its cause permanently, so the same rejection cannot
+//! repeat for ever.
 
 use std::collections::HashMap;
 use std::mem;
@@ -47,10 +47,10 @@ pub enum RepairOutcome {
     InputEmptied,
 }
 
-/// How much of a call's input is kept as text, in bytes.
+/// Maximum length of a call's input that is kept as text, in bytes.
 const INPUT_WORDS: usize = 1_000;
 
-/// Whether [`repair_rejected`] would change anything.
+/// True if [`repair_rejected`] would change anything.
 pub fn can_repair_rejected(
     messages: &[Message],
     spot: Option<BlockPath>,
@@ -99,7 +99,7 @@ pub fn repair_rejected(
     })
 }
 
-/// Whether the model is in the middle of tool calls, and no reply since the last user text contains
+/// True if the model is in the middle of tool calls, and no reply since the last user text contains
 /// thinking. Models with a thinking budget require it there: once it was removed, thinking must
 /// stay off until the calls are over.
 pub fn lacks_thinking(messages: &[Message]) -> bool {
@@ -176,7 +176,7 @@ fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<
 }
 
 impl BlockPath {
-    /// Whether `other` is at this position, as far as it is known.
+    /// True if `other` is at this position, as far as the position is known.
     fn covers(self, other: &Self) -> bool {
         self.message == other.message
             && self.block.is_none_or(|block| other.block == Some(block))
@@ -202,7 +202,7 @@ fn is_media(block: &Block) -> bool {
     matches!(block, Block::Image { .. } | Block::Document { .. })
 }
 
-/// Whether the block is a note of ours.
+/// True if the block is the note of an earlier removal.
 fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
     match block {
         Block::Text { text } => is_removal_note(text),
@@ -219,7 +219,8 @@ fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
     }
 }
 
-/// If the service finds mismatched calls that our rules accept, they are converted to text.
+/// Plans the repair of calls that the service finds mismatched but our rules accept: they are
+/// converted to text.
 fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let foreign = spot.block.and_then(|at| message.content.get(at));
@@ -233,7 +234,7 @@ fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     calls(&messages[asked]).next().map(|_| BlockRepair::Untie(asked))
 }
 
-/// The repair of one block, whatever is wrong with it.
+/// Plans the repair of one block, whatever is wrong with it.
 fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let at = match spot.block {

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-/// Signs that begin a call, with the call after them, in lower case. Tags with a name space, such as
-/// `<minimax:tool_call>`, are read without it.
+/// Markers that begin a call, with the call after them, in lower case. Tags with a namespace, such
+/// as `<minimax:tool_call>`, are read without it.
 const OPENERS: [&str; 24] = [
     // Hermes, Qwen, GLM, Granite, Nemotron, Jamba, and older Claude.
     "<tool_call>",
@@ -37,7 +37,8 @@ const OPENERS: [&str; 24] = [
     REACT,
 ];
 
-/// The call of agents that are prompted for it in words; its input follows on a line of its own.
+/// The marker of agents that are prompted to call tools in words (ReAct). The input follows on a
+/// line of its own.
 const REACT: &str = "\naction: ";
 
 /// Tags that name the tool themselves, in lower case: Claude, `MiniMax`; Llama, Qwen.
@@ -52,17 +53,17 @@ const NAMING_TAGS: [&str; 8] = [
     "<tool=",
 ];
 
-/// Languages of code blocks that are calls.
+/// Languages of fenced code blocks that are calls.
 const CALL_LANGUAGES: [&str; 6] =
     ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call", "function_calls"];
 
-/// Words between the sign that begins a call and the name of its tool.
+/// Words between the marker of a call and the name of its tool.
 const BEFORE_NAME: [&str; 6] = ["print(", "functions.", "function", "default_api.", "(", "["];
 
 /// The length of the part of a call that is searched for its name, in bytes.
 const CALL_HEAD: usize = 4_000;
 
-/// Finds a call of one of these tools that stands in the text of a reply, and returns its tool.
+/// Finds a call of one of these tools in the text of a reply, and returns the tool.
 pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
     let offered = |name: &str| tools.iter().copied().find(|tool| tool.eq_ignore_ascii_case(name));
     let mut prose = String::with_capacity(text.len() + 1);
@@ -95,8 +96,8 @@ pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
     of_opener.or_else(of_tag).or_else(|| whole_call(text.trim()).and_then(offered))
 }
 
-/// The offsets of a sign, without those right after a quotation mark. A tag is also found with a
-/// name space.
+/// The offsets of a marker, except directly after a quotation mark. A tag is also found with a
+/// namespace.
 fn places<'a>(text: &'a str, sign: &'a str) -> impl Iterator<Item = usize> {
     let (tag, is_tag) = match sign.strip_prefix('<') {
         Some(tag) if tag.starts_with(|one: char| one.is_ascii_alphabetic()) => (tag, true),
@@ -113,7 +114,7 @@ fn places<'a>(text: &'a str, sign: &'a str) -> impl Iterator<Item = usize> {
             before
         };
         let is_quoted = before.ends_with(['"', '\'', '\u{201c}', '\u{2018}', '\u{ab}']);
-        // From the sign itself, which a name space moves.
+        // The caller adds the length of the marker, including `<`.
         (!is_quoted).then(|| if is_tag { at.saturating_sub(1) } else { at })
     })
 }
@@ -128,8 +129,8 @@ fn tool_at(text: &str) -> Option<&str> {
     if rest.starts_with('{') { name_in_object(rest) } else { Some(leading_name(rest)) }
 }
 
-/// The tool in the rest of a tag: `"Bash">`, `Bash>`. A tag that is only mentioned has nothing of a
-/// call after it.
+/// The tool in the rest of a tag: `"Bash">`, `Bash>`. `None` if prose follows: then the tag is only
+/// mentioned.
 fn tool_of_tag(text: &str) -> Option<&str> {
     let name = leading_name(text.trim_start_matches(['"', '\'']));
     let (_, body) = text.split_once('>')?;
@@ -137,14 +138,15 @@ fn tool_of_tag(text: &str) -> Option<&str> {
     (body.is_empty() || body.starts_with(['<', '{'])).then_some(name)
 }
 
-/// A name such as `Bash`, `functions.Bash:0` or `mcp__files__read`, without what surrounds it.
+/// The name at the start of a text, such as `Bash`, `functions.Bash:0` or `mcp__files__read`,
+/// without a `functions.` before it and a suffix such as `:0`.
 fn leading_name(text: &str) -> &str {
     let text = text.strip_prefix("functions.").unwrap_or(text);
     let is_part = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
     &text[..text.find(|one| !is_part(one)).unwrap_or(text.len())]
 }
 
-/// The value of the first field with a name in an object, which may be cut off.
+/// The value of the first field for a name in an object, which may be truncated.
 fn name_in_object(text: &str) -> Option<&str> {
     let fields = ["\"name\"", "\"tool_name\"", "\"tool\"", "\"function\"", "\"action\""];
     let mut found: Vec<usize> =
@@ -196,7 +198,7 @@ fn split_code(text: &str) -> Vec<(Option<&str>, &str)> {
     parts
 }
 
-/// The text without lines that quote and without code spans.
+/// Removes quoted lines and code spans from a text.
 fn without_quotations(text: &str) -> String {
     let mut rest = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -204,7 +206,7 @@ fn without_quotations(text: &str) -> String {
             rest.push('\n');
             continue;
         }
-        // Of an odd number of marks the last begins no span.
+        // The last of an odd number of backticks begins no span.
         let pieces: Vec<&str> = line.split('`').collect();
         let spans = (pieces.len() - 1) / 2;
         for (nth, piece) in pieces.into_iter().enumerate() {

@@ -12,7 +12,7 @@ use super::{Block, Message, Role, TokenDensity, ToolDefinition};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contributor {
     pub what: String,
-    /// Estimated.
+    /// The estimated size.
     pub tokens: u64,
 }
 

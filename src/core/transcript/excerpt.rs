@@ -5,12 +5,13 @@ use super::TokenDensity;
 /// Minimum length of an excerpt, in bytes: enough for the note and some text around it.
 pub(super) const EXCERPT_MIN: usize = 200;
 
-/// A byte limit divided by this fits any text: no text weighs more than three times its bytes.
+/// Divisor of a byte limit with which any text fits: no text has a weight of more than three times
+/// its bytes.
 const ESTIMATE_MARGIN: u64 = 4;
 
-/// `text` in at most `limit` bytes: its beginning and its end, with a note of how many bytes are
-/// omitted between them. Both ends matter: command output begins with its subject and ends with its
-/// errors.
+/// Shortens `text` to at most `limit` bytes: its beginning and its end, with a note about the
+/// number of omitted bytes between them. Both ends matter: command output begins with its subject
+/// and ends with its errors.
 pub(super) fn excerpt(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -25,7 +26,7 @@ pub(super) fn excerpt(text: &str, limit: usize) -> String {
     format!("{head}{}{tail}", note(missing))
 }
 
-/// `text` in at most `room` tokens, but never cut below [`EXCERPT_MIN`].
+/// Shortens `text` to at most `room` tokens, but never below [`EXCERPT_MIN`] bytes.
 pub(super) fn excerpt_within(text: &str, room: u64, density: TokenDensity) -> String {
     shrink_until_fits(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
 }

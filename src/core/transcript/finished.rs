@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{Block, Message, ToolCall};
 
-/// How many of the latest calls are listed.
+/// Maximum number of calls that are listed: the latest.
 const LISTED: usize = 30;
 
-/// How much of a call's input is shown, in characters.
+/// Maximum length of a call's input that is shown, in characters.
 const SHOWN: usize = 120;
 
 /// The calls that succeeded, one line each; only the latest if there are many.
@@ -55,7 +55,7 @@ pub fn describe_unknown_outcome(call: &ToolCall) -> String {
     format!("{} `{}`", call.name, main_argument(&call.input))
 }
 
-/// The calls among those of `begun` without a result, in call order.
+/// The calls with an id in `begun` that have no result, in call order.
 pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {

@@ -9,12 +9,12 @@ use super::notes::noted_exit_code;
 use super::tool_exchanges::{ToolExchange, tool_exchanges};
 use super::{Block, Message, Role, TokenDensity};
 
-/// How many of the latest rounds of tool calls stay unfolded: the model is still using them.
+/// Number of the latest rounds of tool calls that stay unfolded: the model is still using them.
 const ROUNDS_KEPT: usize = 3;
 /// Minimum size of a folded result, in tokens. It is larger than any fold, so that nothing is
 /// folded twice.
 const RESULT_MIN: u64 = 800;
-/// How much a fold shows of each end of a result: lines, and bytes per line.
+/// The part of each end of a result that a fold shows: lines, and bytes per line.
 const LINES_SHOWN: usize = 3;
 const LINE_MAX: usize = 160;
 
@@ -35,7 +35,7 @@ pub fn foldable(messages: &[Message]) -> Vec<Fold> {
     folds(messages).collect()
 }
 
-/// Whether any result can be folded. Stops at the first one.
+/// True if any result can be folded. Stops at the first one.
 pub fn has_foldable(messages: &[Message]) -> bool {
     folds(messages).next().is_some()
 }
@@ -141,7 +141,7 @@ fn outcome_note(exchange: &ToolExchange<'_>, lines: &[&str]) -> String {
     }
 }
 
-/// How the model can get the complete result again.
+/// The advice to the model on how to get the complete result again.
 fn reload_hint(tool: &str) -> &'static str {
     match tool {
         "Read" => "To see it whole, read it again.",

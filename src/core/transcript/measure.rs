@@ -81,8 +81,8 @@ impl History {
         self.join(message);
     }
 
-    /// Updates the size with the service's token count of exactly these messages, which is an
-    /// estimate itself: it does not contradict what replies have shown.
+    /// Updates the size with the service's token count of exactly these messages. The count is an
+    /// estimate itself, so it does not lower the number of tokens that replies have shown.
     pub fn record_count(&mut self, tokens: u64) {
         let input_tokens = tokens.max(self.meter.least);
         self.meter.record_usage(&Usage { input_tokens, ..Usage::default() });
@@ -93,7 +93,7 @@ impl History {
         self.meter.counted
     }
 
-    /// Whether the service has counted exactly these messages.
+    /// True if the service has counted exactly these messages.
     pub fn is_counted(&self) -> bool {
         self.meter.counted.is_some() && self.meter.since == ContentSize::default()
     }
@@ -153,9 +153,10 @@ pub struct Meter {
     total: ContentSize,
     /// The last token count of the service, if any.
     counted: Option<u64>,
-    /// The size of what was added after that count.
+    /// The size of the content that was added after that count.
     since: ContentSize,
-    /// Tokens that the next request certainly has: what was counted, and the reply to that.
+    /// Tokens that the next request certainly has: the counted ones, and those of the reply to that
+    /// request.
     least: u64,
     /// Learned from earlier token counts.
     density: TokenDensity,

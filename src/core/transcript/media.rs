@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::notes::media_note;
 use super::{Block, Message, Role};
 
-/// Which media to remove. At least one is removed if there is one of the kind, so that a rejected
+/// The media to remove. At least one is removed if there is one of the kind, so that a rejected
 /// request is never repeated unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripTarget {
@@ -88,17 +88,17 @@ pub struct StrippedMedia {
     /// The position of the replacement text.
     pub spot: BlockPath,
     pub medium: Medium,
-    /// Such as `image/png`; empty if unknown.
+    /// The media type, such as `image/png`; empty if unknown.
     pub media_type: String,
     /// Approximate size in a request, in bytes; 0 if it was linked by URL.
     pub bytes: u64,
     /// The tool that returned it; `None` if it came from a prompt.
     pub tool: Option<String>,
-    /// The file that the tool was asked for.
+    /// The file that the tool was called for.
     pub file: Option<String>,
 }
 
-/// Whether [`StripTarget::All`] would remove anything.
+/// True if [`StripTarget::All`] would remove anything.
 pub fn has_media(messages: &[Message]) -> bool {
     let blocks = user_messages(messages).flat_map(|(_, message)| &message.content);
     blocks.flat_map(inner_blocks).any(|(_, block)| media_kind(block).is_some())
@@ -121,7 +121,7 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
     chosen
 }
 
-/// Removes the image or document at one position. Returns whether there was one.
+/// Removes the image or document at one position. Returns true if there was one.
 pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
     let found = find_media(messages).into_iter().find(|found| found.what.spot == spot);
     let Some((found, block)) = found.zip(block_at(messages, spot)) else { return false };
@@ -131,7 +131,7 @@ pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
 
 struct FoundMedia {
     what: StrippedMedia,
-    /// Whether a document consists of images.
+    /// True for images and for documents that contain images.
     holds_images: bool,
 }
 
@@ -140,7 +140,7 @@ fn user_messages(messages: &[Message]) -> impl Iterator<Item = (usize, &Message)
     messages.iter().enumerate().filter(|(_, message)| message.role == Role::User)
 }
 
-/// A block, or the content of a tool result.
+/// The block itself, or the blocks in a tool result with their indices.
 fn inner_blocks(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
     let (itself, content) = match block {
         Block::ToolResult { content, .. } => (None, content.as_slice()),
@@ -179,7 +179,7 @@ fn media_kind(block: &Block) -> Option<(Medium, &Value)> {
     }
 }
 
-/// Whether a document is plain text.
+/// True if a document is plain text.
 fn is_plain_text(source: &Value) -> bool {
     match source["type"].as_str() {
         Some("text") => true,

@@ -107,7 +107,7 @@ pub struct Usage {
     pub output_tokens: u64,
     pub cache_creation_input_tokens: u64,
     pub cache_read_input_tokens: u64,
-    /// Searches of the web by the service.
+    /// Web searches by the service.
     #[serde(skip_serializing_if = "is_zero")]
     pub web_search_requests: u64,
 }

@@ -1,5 +1,5 @@
-//! The conversation: its messages, their validity, their size, and how to shrink them. Pure: no
-//! I/O, no clock.
+//! The conversation: its messages, their validity, their size, and ways to reduce it. Pure: no I/O,
+//! no clock.
 
 mod block_repair;
 mod call_in_text;

@@ -33,7 +33,7 @@ pub(super) fn block_note() -> Block {
     Block::text(REMOVED_BLOCK)
 }
 
-/// Whether a text stands in place of removed content, so that no note is replaced by another.
+/// True if a text is the note of a removal, so that no note is replaced by another.
 pub(super) fn is_removal_note(text: &str) -> bool {
     text == REMOVED_BLOCK || (text.starts_with('[') && text.contains(LEFT_OUT))
 }

@@ -41,9 +41,9 @@ pub enum RepairStep {
     Joined,
     /// Thinking at the end of a message was dropped.
     TrimmedThinking,
-    /// A call was given another id, and so was its result.
+    /// A call and its result were given another id.
     Renamed { from: String, to: String },
-    /// A call was given a name that the API takes.
+    /// A call was given a name that the API accepts.
     FixedName { from: String, to: String },
     /// A call's input was made an object.
     FixedInput { id: String },
@@ -53,9 +53,9 @@ pub enum RepairStep {
     DroppedResult { id: String },
     /// Results were moved to the front of their message.
     MovedResults,
-    /// A message of the user's was added in front.
+    /// A user message was added at the beginning.
     AddedOpening,
-    /// A message of the user's was added at the end.
+    /// A user message was added at the end.
     AddedClosing,
 }
 
@@ -106,8 +106,8 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
 }
 
 /// Repairs `messages` as a history that a prompt may follow: like [`repair`], but the list may be
-/// empty or end with the assistant. `tell` words the result of an unanswered call with the given
-/// id.
+/// empty or end with the assistant. `tell` returns the result text for an unanswered call with the
+/// given id.
 pub fn repair_history(
     messages: Vec<Message>,
     tell: impl Fn(&str) -> String,
@@ -126,8 +126,8 @@ pub fn repair_history(
     (paired, mender.repairs)
 }
 
-/// Answers the unanswered calls of the last assistant message, each with an error result worded by
-/// `tell`. Returns the ids of those calls, in order.
+/// Answers the unanswered calls of the last assistant message, each with an error result whose text
+/// `tell` returns. Returns the ids of those calls, in order.
 pub fn answer_calls(messages: &mut Vec<Message>, tell: impl Fn(&str) -> String) -> Vec<String> {
     let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
         return Vec::new();
@@ -389,7 +389,7 @@ struct OpenCall {
     answered: bool,
 }
 
-/// How much of the old id a new id keeps; a number follows.
+/// Maximum length of the part of the old id that a new id keeps; a number follows.
 const STEM_MAX: usize = ID_MAX - 16;
 
 fn sanitize_name(name: &str, longest: usize) -> String {

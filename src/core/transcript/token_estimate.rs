@@ -45,7 +45,7 @@ pub(super) fn plain_text_bytes(text: &str) -> u64 {
 /// Thousandths of tokens.
 fn millitokens(text: &str) -> u64 {
     let (mut sum, mut before, mut run) = (0_u64, CharacterClass::LineEnd, 0_u64);
-    // Whether the previous run was a single capital, which begins the following word.
+    // True if the previous run was a single capital, which begins the following word.
     let mut capital = false;
     for letter in text.chars() {
         let kind = character_class(letter);

@@ -224,7 +224,7 @@ pub(super) fn inner_result_flaw(block: &Block) -> Option<BlockFlaw> {
     }
 }
 
-/// Whether an unknown block may be valid. A block of a known type is stored as unknown only if a
+/// True if an unknown block may be valid. A block of a known type is stored as unknown only if a
 /// field is missing.
 fn is_unknown_block(value: &Value) -> bool {
     const OURS: [&str; 7] =
@@ -236,7 +236,7 @@ pub(super) fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
 }
 
-/// Whether every service accepts `id` as a tool-use id. An id is sent back for the whole
+/// True if every service accepts `id` as a tool-use id. An id is sent back for the whole
 /// conversation, also to other services and models.
 pub fn is_portable_id(id: &str) -> bool {
     (1..=ID_MAX).contains(&id.len()) && id.chars().all(is_name_letter)

@@ -1,13 +1,13 @@
-//! How many sub-agents a run may have.
+//! Limits on the sub-agents of a run.
 
 /// Limits on the number of sub-agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentLimits {
-    /// Levels below the run itself.
+    /// Maximum number of levels below the run itself.
     pub depth: u8,
-    /// Working at a time. Others wait for a permit.
+    /// Maximum number of sub-agents that work at a time. Others wait for a permit.
     pub live: u32,
-    /// Per session, in total.
+    /// Maximum number of sub-agents per session, in total.
     pub total: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The classes of failed calls, and the table of what is known about each.
+//! The classes of failed calls, and the table of their properties.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exit_code;
 
-/// Every way a call can fail. A new class breaks the build until it has a row in the table below
+/// The class of a failed call. A new class breaks the build until it has a row in the table below
 /// and a plan in `recovery`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -15,7 +15,7 @@ pub enum ErrorClass {
     Aborted,
     /// A timer for connecting, the first byte or the whole call ran out.
     ApiTimeout,
-    /// A stream fell silent, or brought nothing but pings.
+    /// A stream stopped sending, or sent nothing but pings.
     StreamStalled,
     /// DNS, refused, reset, broken pipe, unexpected end.
     ConnectionError,
@@ -27,7 +27,7 @@ pub enum ErrorClass {
     ServerOverload,
     /// 529 until the retries ran out.
     Repeated529,
-    /// 5xx, 408, 409: the service broke.
+    /// 5xx, 408, 409: the service failed.
     ServerError,
     /// The conversation does not fit the context window.
     PromptTooLong,
@@ -43,9 +43,9 @@ pub enum ErrorClass {
     CreditBalanceLow,
     InvalidApiKey,
     TokenRevoked,
-    /// The credentials are fine but may not do this.
+    /// The credentials are valid, but do not permit this request.
     AuthError,
-    /// The request is wrong and will stay wrong.
+    /// The request is invalid, and will stay so.
     InvalidRequest,
     Refusal,
     /// A 200 whose content could not be parsed.
@@ -57,47 +57,48 @@ pub enum ErrorClass {
     Unknown,
 }
 
-/// What is known about a class: its row in the table.
+/// The properties of a class: its row in the table.
 #[derive(Debug)]
 pub struct ErrorClassInfo {
     pub class: ErrorClass,
     /// The name used in results, events and documentation.
     pub name: &'static str,
-    /// The name that hosts of `stream-json` know.
+    /// The name that hosts of `stream-json` expect.
     pub category: &'static str,
     /// The exit code of a run that ends with it.
     pub exit_code: u8,
     pub probe: ProbeFinding,
     pub outlook: SubagentOutlook,
-    /// Whether the service throttles, so that fewer requests at a time may pass.
+    /// True if the service throttles, so that fewer requests at a time may pass.
     pub is_throttling: bool,
-    /// What happened.
+    /// The description of the failure.
     pub meaning: &'static str,
-    /// What to do next, for a reader of a CI log; may be empty.
+    /// The advice on the next step, for a reader of a CI log; may be empty.
     pub hint: &'static str,
 }
 
-/// What the failure of a capacity probe shows about the service.
+/// The finding of a failed capacity probe about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFinding {
-    /// It still has no capacity, as far as can be told.
+    /// The service still has no capacity, as far as can be told.
     StillOut,
-    /// It answers requests again but refuses this credential: the real request handles that.
+    /// The service answers requests again but refuses this credential: the real request handles
+    /// that.
     Answers,
-    /// It refuses probes as such, so they show nothing here.
+    /// The service refuses probes as such, so they show nothing here.
     RefusesProbes,
 }
 
-/// What a failure of one sub-agent means for the next one.
+/// The outlook for another sub-agent after one has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubagentOutlook {
     /// The service was too busy or out of reach.
     Busy,
-    /// The account has nothing left.
+    /// The account has no credit or quota left.
     UsedUp,
-    /// The service lets no agent of this run in.
+    /// No agent of this run can use the service.
     Locked,
-    /// The service does not know the model of the sub-agent.
+    /// The service does not offer the model of the sub-agent.
     UnknownModel,
     /// The service refused this request, and would refuse it again.
     Refused,
@@ -134,7 +135,7 @@ impl fmt::Display for ErrorClass {
 }
 
 impl SubagentOutlook {
-    /// What the agent that started the sub-agent is told.
+    /// The advice to the agent that started the sub-agent.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Busy => {
@@ -160,7 +161,7 @@ impl SubagentOutlook {
         }
     }
 
-    /// Whether a second attempt may end differently.
+    /// True if a second attempt may end differently.
     pub const fn may_succeed_on_retry(self) -> bool {
         match self {
             Self::Busy | Self::Refused => true,

@@ -1,4 +1,4 @@
-//! The exit codes, and what each means.
+//! The exit codes and their meanings.
 
 pub const SUCCESS: u8 = 0;
 pub const FAILED: u8 = 1;
@@ -21,7 +21,7 @@ pub const SIGALRM: u8 = 142;
 pub const SIGTERM: u8 = 143;
 pub const SIGXCPU: u8 = 152;
 
-/// Every exit code and what it means, as the manual has it.
+/// All exit codes with their meanings, as printed in the manual.
 pub const MEANINGS: [(u8, &str); 20] = [
     (SUCCESS, "The task was completed."),
     (

@@ -9,17 +9,17 @@ use serde_json::Value;
 /// Sends control requests to the host (PROTOCOL 4.11).
 pub trait HostChannel: fmt::Debug + Send + Sync {
     /// Sends a request, an object with a `subtype`, and waits for its reply without a time limit.
-    /// If the future is dropped before, the host is told that the request is cancelled.
+    /// If the future is dropped earlier, the host is notified that the request is cancelled.
     ///
     /// # Errors
     /// There is no reply, or the host replied with an error.
     fn request(&self, request: Value) -> HostReply<'_>;
 }
 
-/// The reply to a control request, once it is there.
+/// The future reply to a control request.
 pub type HostReply<'a> = Pin<Box<dyn Future<Output = Result<Value, HostError>> + Send + 'a>>;
 
-/// Why a control request has no result.
+/// The reason why a control request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// Standard input was closed, so that no reply can come.

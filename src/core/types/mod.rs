@@ -1,4 +1,4 @@
-//! Types that several layers share, each with one table of what is known about its variants. Pure.
+//! Types that several layers share, each with one table of the properties of its variants. Pure.
 
 pub mod exit_code;
 

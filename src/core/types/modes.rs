@@ -6,7 +6,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What a run may do where no permission rule applies.
+/// The permission mode: it decides on tool calls to which no permission rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[value(rename_all = "camelCase")]
@@ -24,9 +24,9 @@ pub enum PermissionMode {
     AcceptEdits,
     // Nothing that changes anything, whatever the rules allow.
     Plan,
-    // As `Default`, but what an ask rule covers is denied even if the run can ask the user.
+    // Like `Default`, but calls that match an ask rule are denied even if the run can ask the user.
     DontAsk,
-    // Everything that no deny or ask rule covers.
+    // All calls that match no deny or ask rule.
     BypassPermissions,
 }
 
@@ -36,7 +36,7 @@ impl PermissionMode {
         Self::from_str(name, false).ok()
     }
 
-    /// Its name on the command line, in settings files and in results.
+    /// The name on the command line, in settings files and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -64,7 +64,7 @@ impl PermissionMode {
     }
 }
 
-/// How far commands are restricted.
+/// The sandbox mode: the restrictions on commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
@@ -84,7 +84,7 @@ pub enum SandboxMode {
 }
 
 impl SandboxMode {
-    /// Whether commands write to temporary folders only.
+    /// True if commands can write to temporary folders only.
     pub fn is_read_only(self) -> bool {
         match self {
             Self::ReadOnly | Self::RequiredReadOnly => true,
@@ -92,7 +92,7 @@ impl SandboxMode {
         }
     }
 
-    /// Whether a run begins only if the kernel holds all of it.
+    /// True if a run begins only if the kernel can enforce the whole sandbox.
     pub fn is_required(self) -> bool {
         match self {
             Self::Required | Self::RequiredReadOnly => true,
@@ -101,7 +101,7 @@ impl SandboxMode {
     }
 }
 
-/// What a denied tool call does to the run.
+/// The effect of a denied tool call on the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnDenied {
@@ -112,7 +112,7 @@ pub enum OnDenied {
     Fail,
 }
 
-/// Which variables commands see.
+/// The selection of environment variables that commands get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChildEnvironment {
@@ -136,7 +136,7 @@ pub enum AccountKind {
     Subscription,
 }
 
-/// How thorough a reply is to be, in text, tool calls and thinking (`output_config.effort`).
+/// The thoroughness of a reply in text, tool calls and thinking (`output_config.effort`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
@@ -153,7 +153,7 @@ impl Effort {
         Self::from_str(name.trim(), true).ok()
     }
 
-    /// Its name on the command line, in settings files and in requests.
+    /// The name on the command line, in settings files and in requests.
     pub fn name(self) -> String {
         let value = self.to_possible_value().expect("no level is left out of the command line");
         value.get_name().to_owned()
@@ -166,7 +166,7 @@ impl Effort {
     }
 }
 
-/// How much of its thinking the service shows (`thinking.display`).
+/// The form in which the service shows thinking (`thinking.display`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ThinkingDisplay {
@@ -174,12 +174,13 @@ pub enum ThinkingDisplay {
     Omitted,
 }
 
-/// Whether definitions of MCP tools are left out of requests until the model searches for them.
+/// The mode of tool search, which leaves definitions of MCP tools out of requests until the model
+/// searches for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSearchMode {
     Off,
     On,
-    /// Where they would take more than so many per cent of the context window.
+    /// Only if the definitions would take more than this percentage of the context window.
     Auto(u8),
 }
 
@@ -197,7 +198,7 @@ impl ToolSearchMode {
         }
     }
 
-    /// Whether definitions of so many tokens are deferred in a context window of so many.
+    /// True if definitions of `tokens` tokens are deferred in a context window of `window` tokens.
     pub fn defers(self, tokens: u64, window: u64) -> bool {
         match self {
             Self::Off => false,
@@ -223,7 +224,8 @@ impl fmt::Display for ToolSearchMode {
     }
 }
 
-/// What is asked about a call that the rules leave open (`--permission-prompt-tool`).
+/// The recipient of the question about a call that the rules leave open
+/// (`--permission-prompt-tool`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionPrompt {
     /// The host, over standard input and output.
@@ -233,7 +235,7 @@ pub enum PermissionPrompt {
 }
 
 impl PermissionPrompt {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(&self) -> &str {
         match self {
             Self::Host => "stdio",

@@ -1,4 +1,4 @@
-//! Why a run ended, and the table of what is known about each reason.
+//! The reasons why a run ended, and the table of their properties.
 
 use std::iter::successors;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ErrorClass, exit_code};
 
-/// The one reason a run ended. The exit code follows from it alone.
+/// The reason why a run ended. The exit code follows from it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -23,9 +23,9 @@ pub enum StopReason {
     Denied,
     /// A Stop hook ended the run.
     StopHookPrevented,
-    /// A Stop hook kept objecting past its bound.
+    /// A Stop hook kept objecting beyond its limit.
     StopHookBlocked,
-    /// The context is full and nothing may be taken out of it.
+    /// The context is full, and nothing may be removed from it.
     BlockingLimit,
     PromptTooLong,
     MaxOutputTokens,
@@ -34,7 +34,7 @@ pub enum StopReason {
     ModelError(ErrorClass),
     EmptyResponse,
     Refusal,
-    /// The loop detector's hard limit.
+    /// The hard limit of the loop detector was reached.
     Stalled,
     /// Background work was cut after the longest allowed wait.
     BackgroundPending,
@@ -50,7 +50,7 @@ pub enum StopReason {
     InternalError,
 }
 
-/// What interrupted the run.
+/// The cause of an interruption of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interrupt {
@@ -70,7 +70,7 @@ pub enum Interrupt {
     SessionTakenOver,
 }
 
-/// What is known about a stop reason: its row in the table.
+/// The properties of a stop reason: its row in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct StopReasonInfo {
     /// The `terminal_reason` of the result.
@@ -78,19 +78,19 @@ pub struct StopReasonInfo {
     pub exit_code: u8,
     /// The `subtype` of the result.
     pub subtype: &'static str,
-    /// What the user can do; empty where there is nothing, or where it depends on the run.
+    /// The advice to the user; empty if there is none, or if it depends on the run.
     pub hint: &'static str,
     /// The words before the command that resumes the session.
     pub to_go_on: &'static str,
-    /// What it means for the agent that started a sub-agent which ended so, and what to do.
+    /// The advice to the agent that started a sub-agent which ended for this reason.
     pub subagent_advice: &'static str,
-    /// Whether a second sub-agent may end differently.
+    /// True if a second sub-agent may end differently.
     pub subagent_may_retry: bool,
-    /// The error class of the result, where the reason implies one.
+    /// The error class of the result, if the reason implies one.
     pub error_class: Option<ErrorClass>,
-    /// Whether the result names the last failure of the service.
+    /// True if the result names the last failure of the service.
     pub reports_last_fault: bool,
-    /// The error for hooks of `StopFailure`: set where the service failed the run.
+    /// The error for `StopFailure` hooks: set if the service caused the end of the run.
     pub service_failure: Option<&'static str>,
 }
 
@@ -229,7 +229,8 @@ impl Interrupt {
         })
     }
 
-    /// A closed standard output is no signal: it is a run that could not deliver its result.
+    /// The exit code of an interrupted run. A closed standard output is not a signal: the run
+    /// failed to deliver its result.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Sigint => exit_code::SIGINT,
@@ -265,7 +266,7 @@ impl Interrupt {
 const SUCCEEDED: &str = "success";
 const FAILED_WORKING: &str = "error_during_execution";
 
-/// What holds for a reason whose row does not say otherwise.
+/// The values of a row that the row itself does not set.
 const UNNAMED: StopReasonInfo = StopReasonInfo {
     name: "",
     exit_code: exit_code::FAILED,

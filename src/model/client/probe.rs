@@ -23,15 +23,15 @@ pub struct ProbeAnswer {
     /// Method and path, for display.
     pub request: &'static str,
     pub status: u16,
-    /// The refusal, or what is wrong with a successful response.
+    /// The refusal, or the fault of a successful response.
     pub refusal: Option<ProbeRefusal>,
-    /// Whether the response is a web page, for example of a login portal, firewall or proxy.
+    /// True if the response is a web page, for example of a login portal, firewall or proxy.
     pub is_web_page: bool,
     /// The service's clock and the local clock when the response arrived.
     pub clocks: Option<(SystemTime, SystemTime)>,
 }
 
-/// A response that is no success.
+/// A response that is not a success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeRefusal {
     pub fault: Fault,
@@ -46,12 +46,12 @@ impl From<Fault> for ProbeRefusal {
 }
 
 impl ProbeAnswer {
-    /// The answer of a service that does not have a request, without asking it.
+    /// The answer for a service that does not offer the request. The service is not contacted.
     fn unsupported(request: &'static str) -> Self {
         Self { request, status: 404, refusal: None, is_web_page: false, clocks: None }
     }
 
-    /// Whether the service does not support the request, so that its response proves nothing.
+    /// True if the service does not support the request, so that its response proves nothing.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.status, 404 | 405 | 501)
     }
@@ -74,12 +74,12 @@ impl ModelClient {
         self.send_probe(asked, Request::new(Method::GET, url)).await
     }
 
-    /// Requests the token count of one word for `model`, which tests whether the service knows the
-    /// model. Bedrock is asked for a reply to no message, which it rejects after it has checked
-    /// everything else. Otherwise like [`list_models`](Self::list_models).
+    /// Requests the token count of one word for `model`, which tests whether the service offers the
+    /// model. Bedrock gets a request for a reply without messages, which it rejects after it has
+    /// checked everything else. Otherwise like [`list_models`](Self::list_models).
     ///
     /// # Errors
-    /// The same.
+    /// The service did not respond, or no credential could be fetched.
     pub async fn count_word(&self, model: &str) -> Result<ProbeAnswer, Box<Fault>> {
         let id = self.urls.model_id(model);
         let word = json!({ "model": id, "messages": [{ "role": "user", "content": "Hello" }] });

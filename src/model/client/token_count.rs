@@ -1,4 +1,4 @@
-//! Asks the service how many tokens a request has. Costs nothing.
+//! Requests the token count of a request from the service. Costs nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -13,8 +13,8 @@ use crate::recovery::ConnectionChoice;
 const ANSWER_MAX: usize = 16 * 1024;
 
 impl ModelClient {
-    /// The input tokens of a request, as the service counts them. `None` where it does not tell. A
-    /// service without a token count is asked once.
+    /// The input tokens of a request, as the service counts them. `None` if it does not report
+    /// them. A service without token counts is asked only once.
     pub async fn count_tokens(&self, prompt: &RequestContent<'_>) -> Option<u64> {
         if self.lacks_token_count.load(Ordering::Relaxed) {
             return None;
@@ -28,7 +28,7 @@ impl ModelClient {
         let mut response = http.execute(request).await.ok()?;
         let status = response.status().as_u16();
         if status != 200 {
-            // A limit or an outage passes.
+            // A rate limit or an outage is temporary.
             let lacks = (300..500).contains(&status) && status != 429;
             self.lacks_token_count.store(lacks, Ordering::Relaxed);
             return None;
@@ -44,7 +44,7 @@ impl ModelClient {
         answer["input_tokens"].as_u64().filter(|tokens| *tokens > 0)
     }
 
-    /// What is counted: the content of a request, and nothing else of it.
+    /// The body of a token count: the content of a request, and nothing else of it.
     fn counted_body(&self, prompt: &RequestContent<'_>) -> Option<Map<String, Value>> {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.urls.model_id(prompt.model)));

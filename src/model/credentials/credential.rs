@@ -1,4 +1,4 @@
-//! How requests are authenticated, and what fetching a new credential results in.
+//! The authentication of requests, and the result of fetching a new credential.
 
 use crate::recovery::Fault;
 
@@ -7,7 +7,7 @@ use super::helper::HelperCommand;
 use super::login::LoginFile;
 use super::secret::Secret;
 
-/// How a request is authenticated.
+/// The authentication of a request.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// No authentication.

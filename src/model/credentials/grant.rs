@@ -39,9 +39,9 @@ pub(super) struct TokenGrant {
 /// The encoding of a request body.
 #[derive(Clone, Copy)]
 enum BodyEncoding {
-    /// As RFC 6749 requires.
+    /// The form encoding that RFC 6749 requires.
     UrlEncoded,
-    /// As some endpoints require, which reject the form encoding with a 415.
+    /// JSON, for endpoints that reject the form encoding with a 415.
     Json,
 }
 
@@ -254,7 +254,7 @@ impl TokenRequest {
     }
 }
 
-/// Whether `address` may receive a refresh token: https, or a loopback address.
+/// True if `address` may receive a refresh token: https, or a loopback address.
 pub fn is_token_endpoint(address: &str) -> bool {
     parse_token_endpoint(address).is_some()
 }

@@ -17,10 +17,11 @@ use super::secret::Secret;
 /// Maximum size of the printed key, in bytes.
 const PRINTED_MAX: u64 = 64 * 1024;
 
-/// How long output is still read after the command has ended while other processes hold its pipe.
+/// Time for which output is still read after the command has ended while other processes hold its
+/// pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// Why the command printed no key.
+/// The reason why the command printed no key.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HelperError {
     #[error("did not end within {} s", .0.as_secs_f32())]
@@ -44,16 +45,16 @@ pub(super) enum HelperError {
 pub struct HelperCommand {
     /// Run by `sh -c`, with empty standard input.
     pub command: String,
-    /// How long a printed key is reused before the command runs again.
+    /// Time for which a printed key is reused before the command runs again.
     pub ttl: Duration,
     /// Timeout of the command.
     pub limit: Duration,
-    /// Variables beside those of the process.
+    /// Environment variables in addition to those of the process.
     pub variables: Vec<(&'static str, String)>,
 }
 
 impl HelperCommand {
-    /// Creates it with a key lifetime of five minutes and a timeout of 30 seconds.
+    /// Creates the command with a key lifetime of five minutes and a timeout of 30 seconds.
     pub fn new(command: impl Into<String>) -> Self {
         Self {
             command: command.into(),
@@ -75,7 +76,7 @@ impl HelperCommand {
         Ok(secret)
     }
 
-    /// Runs the command and returns what it printed.
+    /// Runs the command and returns its standard output.
     pub(super) async fn output(&self, supervisor: &Supervisor) -> Result<Vec<u8>, HelperError> {
         let ended = match timeout(self.limit, self.capture_output(supervisor)).await {
             Ok(ended) => ended?,

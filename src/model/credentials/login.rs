@@ -17,7 +17,7 @@ pub(super) const SECTION: &str = "claudeAiOauth";
 /// Suffix of the replacement file's name.
 pub(super) const REPLACEMENT_SUFFIX: &str = ".new";
 
-/// The location of a login, and how it is renewed.
+/// The location of a login, and the settings of its renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginFile {
     pub path: PathBuf,
@@ -27,8 +27,8 @@ pub struct LoginFile {
     pub client_id: Option<String>,
     /// Timeout of a renewal, connecting included.
     pub limit: Duration,
-    /// How long to wait while another process renews. Longer than `limit`, so that the result of
-    /// that renewal can be used.
+    /// Maximum wait while another process renews. Longer than `limit`, so that the result of that
+    /// renewal can be used.
     pub patience: Duration,
 }
 
@@ -75,7 +75,7 @@ pub struct LoginError {
     pub trouble: LoginProblem,
 }
 
-/// What is wrong with a login file. Never quotes its content.
+/// The problem with a login file. Never quotes its content.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginProblem {
     #[error("cannot be read: {0}")]
@@ -93,7 +93,7 @@ pub struct Login {
     pub access: Option<Secret>,
     /// The refresh token.
     pub refresh: Option<Secret>,
-    /// When `access` expires, if known.
+    /// Time at which `access` expires, if known.
     pub expires: Option<SystemTime>,
     /// The kind of subscription.
     pub subscription: Option<String>,
@@ -139,7 +139,7 @@ impl Login {
         Ok((login.access.is_some() || login.refresh.is_some()).then_some(login))
     }
 
-    /// Whether there is an access token that stays valid for `ahead`.
+    /// True if there is an access token that stays valid for longer than `ahead`.
     pub(super) fn is_valid_for(&self, now: SystemTime, ahead: Duration) -> bool {
         let good = |end: SystemTime| end.duration_since(now).is_ok_and(|left| left > ahead);
         self.access.is_some() && self.expires.is_none_or(good)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fixed key or token ───────────────────────────────┐
-//! helper command ── printed key, cached ─────────────┼─► keyring ─► headers of a request
+//! helper command ── printed key, cached ─────────────┼─► provider ─► headers of a request
 //! login file ── lock ─ read again ─ grant ─ save ────┤     ▲
 //! identity of a cloud ── lock ─ exchange ─ share ────┘     │
 //!                                                  rejected by the service

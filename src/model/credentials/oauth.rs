@@ -39,9 +39,9 @@ use super::login::{Login, LoginError, LoginFile, append_suffix};
 use super::secret::Secret;
 use super::store::{ReplacementFile, complete_replacement};
 
-/// How long before its expiry a token is renewed: clocks differ, and requests take time.
+/// Time before its expiry at which a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(1);
-/// How long to wait after a failed early renewal, while the token is still valid.
+/// Pause after a failed early renewal, while the token is still valid.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// A login and its file.
@@ -53,7 +53,7 @@ pub(super) struct OAuthLogin {
     held: Arc<Mutex<LoginState>>,
 }
 
-/// What this process knows about the login.
+/// The state of the login in this process.
 #[derive(Debug, Default)]
 struct LoginState {
     login: Option<Login>,
@@ -61,15 +61,15 @@ struct LoginState {
     rejected: Option<Secret>,
     /// A rejected refresh token, and the endpoint's error.
     refused_grant: Option<(Secret, Box<Fault>)>,
-    /// How long before its expiry the current token is renewed.
+    /// Time before its expiry at which the current token is renewed.
     margin: Duration,
-    /// No early renewal before this time.
+    /// Time before which no early renewal is tried.
     no_early_renewal_before: Option<Instant>,
     /// The secrets to redact.
     known: KnownSecrets,
 }
 
-/// Whether and how urgently the token must be renewed.
+/// The urgency with which the token must be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RenewalNeed {
     /// The token stays valid.
@@ -255,7 +255,7 @@ impl LoginState {
         self.no_early_renewal_before = None;
     }
 
-    /// Whether a login has a different access token than the current and the rejected one.
+    /// True if a login has a different access token than the current and the rejected one.
     fn is_different(&self, login: &Login) -> bool {
         let in_hand = self.login.as_ref().and_then(|login| login.access.as_ref());
         login.access.as_ref() != in_hand && login.access != self.rejected
@@ -288,7 +288,7 @@ impl LoginState {
     }
 }
 
-/// Whether a retry would get the same answer.
+/// True if a retry would get the same answer.
 fn is_permanent(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Refused { status: 200, .. })
 }

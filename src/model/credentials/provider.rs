@@ -56,7 +56,7 @@ struct KeyHelper {
 struct CachedKey {
     secret: Secret,
     at: Instant,
-    /// Whether the service rejected the key.
+    /// True if the service rejected the key.
     stale: bool,
 }
 
@@ -170,7 +170,8 @@ impl CredentialProvider {
         }
     }
 
-    /// Who the credential is of, according to the cloud, if it can tell.
+    /// The identity that the credential belongs to, according to the cloud. `None` if the cloud
+    /// does not provide it.
     pub(crate) async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
         match &self.0 {
             ProviderKind::None

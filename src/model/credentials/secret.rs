@@ -11,7 +11,8 @@ use crate::secrets::{REDACTED, is_distinctive};
 pub struct Secret(String);
 
 impl Secret {
-    /// Trims surrounding whitespace, since secrets come from files and command output.
+    /// Creates a secret without surrounding whitespace, since secrets come from files and command
+    /// output.
     pub fn new(text: &str) -> Self {
         Self(text.trim().to_owned())
     }
@@ -30,7 +31,7 @@ impl Secret {
         self.0.is_empty()
     }
 
-    /// Whether it can be sent in a header.
+    /// True if the secret can be sent in a header.
     pub(super) fn fits_header(&self) -> bool {
         HeaderValue::from_str(&self.0).is_ok()
     }

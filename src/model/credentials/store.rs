@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::grant::TokenGrant;
 use super::login::{Login, REPLACEMENT_SUFFIX, SECTION, append_suffix, read_document};
 
-/// More bytes than any two tokens take.
+/// Space that is reserved for new tokens, in bytes: more than any two tokens take.
 const ROOM: usize = 16 * 1024;
 
 /// A file that will replace another one. Created before the old token is spent, so that a read-only
@@ -87,7 +87,7 @@ pub(super) fn complete_replacement(target: &Path) -> io::Result<()> {
 fn replace_file(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
     if fs::rename(path, target).is_err() {
         // A file that is a mount point cannot be replaced. The replacement file stays until the
-        // login is overwritten: `adopt` finds it after an interruption.
+        // login is overwritten: `complete_replacement` finds it after an interruption.
         overwrite(target, text)?;
         fs::remove_file(path)?;
     }

@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Capacity {
     /// The probe in flight.
     current: Option<Lease>,
-    /// When the latest probe was sent.
+    /// Time at which the latest probe was sent.
     sent_at: u64,
-    /// When a probe was last answered.
+    /// Time at which a probe was last answered.
     answered_at: u64,
-    /// When the next waiting run may resume.
+    /// Time from which the next waiting run may resume.
     next_turn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Lease {
     owner: u64,
-    /// When the probe counts as lost: its run may have been killed.
+    /// Time at which the probe counts as lost: its run may have been killed.
     expires: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Prober {
     pub id: u64,
     /// The run's own jitter fraction, from 0 to below 1.
     pub jitter: f64,
-    /// How long it has been waiting, in milliseconds. A probe that was answered before this wait
+    /// Duration of its wait so far, in milliseconds. A probe that was answered before this wait
     /// began proves nothing about it.
     pub waited: u64,
     /// The interval between probes, in milliseconds.
@@ -55,7 +55,7 @@ pub enum ProbeLeave {
     },
 }
 
-/// How a probe that was sent ended.
+/// The result of a probe that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeEnd {
     Answered,
@@ -69,9 +69,9 @@ pub enum ProbeEnd {
 /// Minimum gap between two resuming runs, in milliseconds: at most twenty requests a second for
 /// each host and limit.
 pub const RETURN_GAP: u64 = 50;
-/// How long a probe may take, in milliseconds. Longer than the timeout of its request.
+/// Maximum duration of a probe, in milliseconds. Longer than the timeout of its request.
 const LEASE_DURATION: u64 = 15_000;
-/// How soon to check on a probe of another run that is in flight, in milliseconds.
+/// Delay before a check on a probe of another run that is in flight, in milliseconds.
 const PROBE_POLL_INTERVAL: u64 = 2_000;
 
 impl Capacity {
@@ -108,7 +108,7 @@ impl Capacity {
         }
     }
 
-    /// Whether all stored times are plausible at `now`.
+    /// True if all stored times are plausible at `now`.
     pub(super) fn is_sound(&self, now: u64, future: u64) -> bool {
         let ahead = self.current.as_ref().map_or(0, |lease| lease.expires).max(self.next_turn);
         self.sent_at <= now && self.answered_at <= now && ahead <= now.saturating_add(future)

@@ -33,13 +33,13 @@ use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, fraction_of};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedRateLimit {
-    /// No request may be sent before then.
+    /// Time before which no request may be sent.
     pub blocked_until: u64,
-    /// When the refusal (429) arrived that set the block.
+    /// Time at which the refusal (429) arrived that set the block.
     blocked_at: u64,
     /// Consecutive refusals without a retry-after.
     streak: u32,
-    /// Whether no request has been answered since the block.
+    /// True if no request has been answered since the block.
     unproven: bool,
     probe: Option<RateProbe>,
     /// The remaining requests of the window, as reported by the service.
@@ -48,29 +48,29 @@ pub struct SharedRateLimit {
     pub gap_us: u64,
     /// The time at which the last request was permitted.
     sent_at: u64,
-    /// Runs that wait, in their order: the id, and when each asks again.
+    /// Runs that wait, in their order: the id of each, and the time at which it asks again.
     queue: Vec<(u64, u64)>,
-    /// How many requests were ever permitted.
+    /// Number of requests that were ever permitted.
     granted: u64,
-    /// The latest permitted request whose answer reported the window.
+    /// The number of the latest permitted request whose answer reported the window.
     reported_by: u64,
-    /// Requests in flight: the id of the run, and when the request was permitted.
+    /// Requests in flight: the id of the run, and the time at which the request was permitted.
     under_way: Vec<(u64, u64)>,
     /// Answers since `since`: the basis for measuring the gap.
     served: u32,
     since: u64,
-    /// When a run last asked while another one had a request in flight or waited.
+    /// Time at which a run last asked while another one had a request in flight or waited.
     crowded_at: Option<u64>,
     touched: u64,
     /// State of the shared capacity probes.
     capacity: Capacity,
 }
 
-/// The request that finds out whether the service takes requests again.
+/// The request that tests whether the service accepts requests again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RateProbe {
     owner: u64,
-    /// When the probe counts as lost: its run may have been killed.
+    /// Time at which the probe counts as lost: its run may have been killed.
     expires: u64,
 }
 
@@ -79,7 +79,7 @@ struct RateProbe {
 pub struct RequestWindow {
     pub limit: Option<u32>,
     pub left: u32,
-    /// When the window is full again.
+    /// Time at which the window is reset.
     pub resets: u64,
     /// The length of the window, as far as it was observed.
     length: u64,
@@ -90,7 +90,7 @@ pub struct RequestWindow {
 pub struct HeaderLimits {
     pub limit: Option<u32>,
     pub left: u32,
-    /// Milliseconds until the window is full again.
+    /// Milliseconds until the window is reset.
     pub resets_in: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Requester {
     pub id: u64,
     /// The run's own jitter fraction, from 0 to below 1.
     pub jitter: f64,
-    /// Whether the run sends the request without waiting. The request is counted all the same.
+    /// True if the run sends the request without waiting. The request is counted all the same.
     pub skips_wait: bool,
 }
 
@@ -129,13 +129,13 @@ const MINUTE: u64 = 60 * SECOND;
 const STATE_AGE_MAX: u64 = 5 * MINUTE;
 /// A run is alone if no other run was at work while it asked for this long.
 const ALONE_AFTER: u64 = MINUTE;
-/// How long a probe may take until its response headers arrive.
+/// Maximum duration of a probe until its response headers arrive.
 const PROBE_LIFE: u64 = 10 * SECOND;
-/// How far ahead of the other runs a probe goes, and how often they check for its answer.
+/// Lead of a probe over the other runs, and the interval at which they check for its answer.
 const PROBE_LEAD: u64 = SECOND;
 /// A request in flight for longer than this counts as lost.
 const LOST_AFTER: u64 = MINUTE;
-/// The most requests in flight, and the most waiting runs, that are tracked.
+/// Maximum number of requests in flight, and of waiting runs, that are tracked.
 const TRACKED_MAX: usize = 150;
 /// Tolerated clock difference between service and host at the end of a window.
 const CLOCK_TOLERANCE: u64 = 50;
@@ -143,12 +143,12 @@ const CLOCK_TOLERANCE: u64 = 50;
 const QUEUE_POLL: u64 = 30 * SECOND;
 /// A waiting run that comes back later than this has lost its place: it may have been killed.
 const QUEUE_DELAY_MAX: u64 = 2 * SECOND;
-/// The shortest gap, the longest that a window makes, and the one when no rate could be measured, in
-/// microseconds.
+/// The shortest gap, the longest that is derived from a window, and the one when no rate could be
+/// measured, in microseconds.
 const GAP_MIN_US: u64 = 5_000;
 const GAP_MAX_US: u64 = 60_000_000;
 const GAP_FIRST_US: u64 = 250_000;
-/// The gap is forgotten so long after the end of the last block.
+/// Time after the end of the last block at which the gap is forgotten.
 const GAP_LIFE: u64 = MINUTE;
 /// A longer block means a quota, which says nothing about a request rate.
 const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
@@ -156,7 +156,7 @@ const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
 const FUTURE_MAX: u64 = 7 * 24 * 60 * MINUTE;
 
 impl SharedRateLimit {
-    /// Asks whether `who` may send a request at `now`.
+    /// Decides whether `who` may send a request at `now`.
     pub fn claim(&mut self, now: u64, who: Requester) -> ClaimAnswer {
         self.drop_outdated(now);
         self.touched = now;
@@ -239,8 +239,8 @@ impl SharedRateLimit {
         (self.unproven, self.probe, self.room) = (true, None, None);
     }
 
-    /// Asks whether `who` may send a capacity probe at `now`. A rate limit is never probed before
-    /// it ends.
+    /// Decides whether `who` may send a capacity probe at `now`. A rate limit is never probed
+    /// before it ends.
     pub fn claim_probe(&mut self, now: u64, who: Prober) -> ProbeLeave {
         self.drop_outdated(now);
         self.touched = now;
@@ -256,7 +256,7 @@ impl SharedRateLimit {
         leave
     }
 
-    /// Records how the capacity probe of run `id` ended.
+    /// Records the result of the capacity probe of run `id`.
     pub fn record_probe_end(&mut self, now: u64, id: u64, end: ProbeEnd) {
         self.touched = now;
         self.capacity.record_probe_end(now, id, end);
@@ -265,7 +265,7 @@ impl SharedRateLimit {
         }
     }
 
-    /// Whether the state is plausible at `now`. Implausible state was written by another program or
+    /// True if the state is plausible at `now`. Implausible state was written by another program or
     /// before a jump of the clock.
     pub fn is_sound(&self, now: u64) -> bool {
         let resets = self.room.map_or(0, |room| room.resets);
@@ -298,7 +298,8 @@ impl SharedRateLimit {
         earliest.max(self.window_available_at(now, who))
     }
 
-    /// When the window has room for a request, after those of the runs before it in the queue.
+    /// Time at which the window has room for a request, after those of the runs before it in the
+    /// queue.
     fn window_available_at(&mut self, now: u64, who: u64) -> u64 {
         let before = self.queue.iter().take_while(|(owner, _)| *owner != who).count();
         let is_full =
@@ -334,7 +335,7 @@ impl SharedRateLimit {
         }
     }
 
-    /// Whether another run has a request in flight, or waits.
+    /// True if another run has a request in flight, or waits.
     fn has_company(&self, now: u64, who: u64) -> bool {
         self.queue.iter().any(|(owner, _)| *owner != who)
             || self
@@ -365,7 +366,7 @@ impl SharedRateLimit {
         RequestPermit { owner: who, number: self.granted, at: now }
     }
 
-    /// What is left of `all` if none of the requests in flight was counted yet.
+    /// The part of `all` that is left if none of the requests in flight was counted yet.
     fn remaining_after_in_flight(&self, all: u32) -> u32 {
         all.saturating_sub(u32::try_from(self.under_way.len()).unwrap_or(u32::MAX))
     }

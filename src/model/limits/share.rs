@@ -13,17 +13,17 @@ use super::rate_limit::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, Sha
 use super::store::{StateFileProblem, prepare_folder, update};
 
 /// Timeout of a file operation. Far above the lock timeout, even on a busy host; a file system that
-/// hangs is given up.
+/// exceeds it is no longer used.
 const FILE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long to wait for a lock: enough for many runs on a busy host. After one timeout the wait
-/// becomes short, because the lock holder has probably been stopped (SIGSTOP).
+/// Maximum wait for a lock: enough for many runs on a busy host. After one timeout the wait becomes
+/// short, because the lock holder has probably been stopped (SIGSTOP).
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOCK_TIMEOUT_AFTER_FAILURE: Duration = Duration::from_millis(20);
 
-/// How soon to retry when the file could not be read for a probe decision.
+/// Delay before the next try if the file could not be read for a probe decision.
 const PROBE_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Whether a run may probe now, with delays instead of clock times.
+/// The decision on a probe by this run, with delays instead of clock times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeTurn {
     Go,
@@ -45,7 +45,7 @@ pub struct SharedLimits {
     /// The write in progress.
     writing: Option<JoinHandle<Result<(), StateFileProblem>>>,
     trouble: Option<StateFileProblem>,
-    /// Whether the problem was already reported.
+    /// True if the problem was already reported.
     problem_reported: bool,
     /// Timeout of the next lock.
     patience: Duration,
@@ -76,8 +76,8 @@ impl SharedLimits {
         Self { folder, id, grant, writing, trouble, problem_reported: false, patience }
     }
 
-    /// Asks whether a request may be sent under the limit called `name`. If not, returns the time
-    /// to wait before the next try; a request that `insists` never waits.
+    /// Requests permission to send a request under the limit called `name`. If it is not granted,
+    /// returns the time to wait before the next try; a request that `insists` never waits.
     pub async fn claim(&mut self, name: &str, insists: bool) -> Option<Duration> {
         self.flush().await;
         self.grant = None;
@@ -113,8 +113,8 @@ impl SharedLimits {
         self.write(path, move |now, rate_limit| rate_limit.record_refusal(now, grant, wait));
     }
 
-    /// Asks whether this run may probe the service under the limit called `name`, having `waited`
-    /// for capacity. If so, [`probe_ended`](Self::probe_ended) must follow.
+    /// Requests permission to probe the service under the limit called `name`, having `waited` for
+    /// capacity. If it is granted, [`probe_ended`](Self::probe_ended) must follow.
     pub async fn claim_probe(
         &mut self,
         name: &str,
@@ -143,7 +143,7 @@ impl SharedLimits {
         }
     }
 
-    /// Records how this run's probe ended.
+    /// Records the result of this run's probe.
     pub fn probe_ended(&mut self, name: &str, end: ProbeEnd) {
         let Some(folder) = &self.folder else { return };
         let (path, id) = (folder.join(format!("{name}.json")), self.id);

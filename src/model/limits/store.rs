@@ -25,10 +25,10 @@ const FILE_SIZE_MAX: u64 = 16 * 1024;
 const CLOCK_DRIFT_MAX: u64 = 5_000;
 /// A file that was not written for this long is removed.
 const FILE_AGE_MAX: Duration = Duration::from_hours(24);
-/// How many files are checked for removal.
+/// Maximum number of files that are checked for removal.
 const CLEANUP_FILES_MAX: usize = 200;
 
-/// Why the rate-limit state cannot be shared.
+/// The reason why the rate-limit state cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileProblem {
     #[error("the folder {path} cannot be used: {why}", path = .0.display(), why = .1)]
@@ -63,9 +63,9 @@ struct StateRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFile {
     pub path: PathBuf,
-    /// The state; `None` when it is invalid or cannot be read.
+    /// The state; `None` if it is invalid or cannot be read.
     pub rate_limit: Option<SharedRateLimit>,
-    /// How long the stored block still lasts.
+    /// The remaining time of the stored block.
     pub blocked_for: Duration,
 }
 
@@ -78,8 +78,8 @@ pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
     runtime.into_iter().chain([own]).map(|folder| folder.join("limits")).collect()
 }
 
-/// Whether a runtime folder belongs to the user and other users cannot write to it: they could
-/// replace what is in it.
+/// True if a runtime folder belongs to the user and other users cannot write to it: they could
+/// replace its content.
 fn is_private(runtime: &Path) -> bool {
     let is_own = |facts: fs::Metadata| facts.is_dir() && facts.uid() == geteuid().as_raw();
     let is_write_protected = |facts: &fs::Metadata| facts.mode() & 0o022 == 0;
@@ -107,7 +107,7 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
 /// Creates the first usable folder of `folders` and removes old files from it.
 ///
 /// # Errors
-/// Why the first folder cannot be used, if none can.
+/// The reason why the first folder cannot be used, if none can.
 pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFileProblem> {
     let mut first = None;
     for folder in folders {
@@ -122,7 +122,7 @@ pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFilePr
     Err(first.unwrap_or(StateFileProblem::Clock))
 }
 
-/// Creates a folder and the one that it is in. Nothing is created in one of another user.
+/// Creates a folder and its parent. Nothing is created in a folder of another user.
 fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
     for (folder, others) in with_parent(folder) {
         DirBuilder::new()
@@ -140,7 +140,7 @@ fn check_with_parent(folder: &Path) -> Result<(), StateFileProblem> {
     with_parent(folder).try_for_each(|(folder, others)| check_private(folder, others))
 }
 
-/// The folder and the one that it is in, each with the access that others must not have.
+/// The parent and the folder, each with the permission bits that others must not have.
 fn with_parent(folder: &Path) -> impl Iterator<Item = (&Path, u32)> {
     folder.parent().map(|parent| (parent, 0o022)).into_iter().chain([(folder, 0o077)])
 }
@@ -162,8 +162,8 @@ fn list_state_files(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(path).filter(is_ours).collect()
 }
 
-/// Removes files that no run has used for long. A run that has one open loses only its latest
-/// write.
+/// Removes files that no run has used for a long time. A run that has one open loses only its
+/// latest write.
 fn remove_old_files(folder: &Path) {
     for path in list_state_files(folder) {
         let age = fs::symlink_metadata(&path).and_then(|facts| facts.modified());
@@ -231,7 +231,7 @@ fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
     }
 }
 
-/// A point in time that all processes of this host agree on.
+/// A point in time that is the same for all processes of this host.
 struct HostInstant {
     boot: String,
     began: u64,

@@ -1,15 +1,16 @@
-//! Strips what clouds add to the names of models.
+//! Strips the prefixes and suffixes that clouds add to the names of models.
 
 use std::borrow::Cow;
 
-/// What Bedrock puts before the names of the models of this vendor.
+/// The prefix of Bedrock for the names of this vendor's models.
 pub(super) const VENDOR: &str = "anthropic.";
 
 /// Prefixes of Bedrock's cross-region inference profiles.
 const PROFILES: [&str; 8] = ["us-gov", "us", "eu", "jp", "au", "apac", "ca", "global"];
 
-/// Strips what a cloud adds to a model's name: `us.anthropic.claude-x-20250929-v1:0`,
-/// `claude-x@20250929`, and the name at the end of an ARN. Any other name is returned unchanged.
+/// Strips the prefix and suffix that a cloud adds to a model's name:
+/// `us.anthropic.claude-x-20250929-v1:0`, `claude-x@20250929`, and the name at the end of an ARN.
+/// Any other name is returned unchanged.
 pub fn canonical_name(name: &str) -> Cow<'_, str> {
     let id = if name.starts_with("arn:") { name.rsplit('/').next().unwrap_or(name) } else { name };
     if let Some((model, version)) = id.split_once('@')

@@ -65,7 +65,7 @@ impl EventStreamParser {
     }
 }
 
-/// The event in a frame. `None`: a frame of a kind that is not known, which is skipped as unknown
+/// The event in a frame. `None` for a frame of an unknown kind, which is skipped as unknown
 /// server-sent events are.
 fn event_of(message: &Message) -> Result<Option<SseEvent>, DamagedFrame> {
     let payload = || serde_json::from_slice::<Value>(message.payload()).unwrap_or_default();

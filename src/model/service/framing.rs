@@ -16,7 +16,7 @@ pub(in super::super) enum StreamParser {
     AwsEvents(EventStreamParser),
 }
 
-/// Why a stream cannot be parsed any further.
+/// The reason why a stream cannot be parsed any further.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum FramingError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! The services, and where they are.
+//! The services and their public addresses.
 
 /// A service that offers the models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum ServiceKind {
     Bedrock { region: String },
     /// Google Vertex AI.
     Vertex { region: String, project: String },
-    /// Microsoft Foundry. The resource is empty where a base URL stands in for it.
+    /// Microsoft Foundry. The resource is empty if a base URL is configured instead.
     Foundry { resource: String },
 }
 
@@ -25,12 +25,12 @@ impl ServiceKind {
         }
     }
 
-    /// Whether it is a cloud, with identities of its own.
+    /// True if it is a cloud, with identities of its own.
     pub fn is_cloud(&self) -> bool {
         *self != Self::Messages
     }
 
-    /// The public address. Empty where settings name it.
+    /// The public address. Empty if it comes from settings.
     pub fn base_url(&self) -> String {
         match self {
             Self::Messages | Self::Bedrock { .. } => String::new(),

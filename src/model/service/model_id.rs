@@ -1,4 +1,4 @@
-//! The names of models at each service, and what its region adds to their prices.
+//! The names of models at each service, and the regional surcharges on their prices.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::canonical_name::{VENDOR, canonical_name};
 use super::kind::ServiceKind;
 use crate::model::prices;
 
-/// The name of a model as `kind` knows it. A name that is not a canonical one is used as it is.
+/// The name of a model at the service `kind`. A name that is not canonical is used as it is.
 pub fn model_id<'a>(kind: &ServiceKind, name: &'a str) -> Cow<'a, str> {
     if !name.starts_with("claude-") {
         return Cow::Borrowed(name);
@@ -45,7 +45,7 @@ fn profile_of_region(region: &str) -> &'static str {
     }
 }
 
-/// What a model costs at this service in per cent of its list price: requests that stay within a
+/// The price of a model at this service in per cent of its list price: requests that stay within a
 /// geography cost more with the models that also have a global endpoint.
 pub fn region_surcharge(kind: &ServiceKind, name: &str) -> u64 {
     const LIST: u64 = 100;

@@ -1,4 +1,4 @@
-//! What each service expects of a request: its URL, and the fields and headers that differ.
+//! The requirements of each service for a request: its URL, and the fields and headers that differ.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ impl ServiceUrls {
         &self.kind
     }
 
-    /// The name of a model as the service knows it.
+    /// The name of a model at the service.
     pub(in super::super) fn model_id<'a>(&self, model: &'a str) -> Cow<'a, str> {
         model_id(&self.kind, model)
     }
@@ -72,8 +72,8 @@ impl ServiceUrls {
         }
     }
 
-    /// The URL at which the tokens of a prompt are counted. `None`: the service has none that every
-    /// identity may use.
+    /// The URL at which the tokens of a prompt are counted. `None` if the service has none that
+    /// every identity may use.
     pub(in super::super) fn token_count(&self) -> Option<Url> {
         match &self.kind {
             ServiceKind::Messages | ServiceKind::Foundry { .. } => {
@@ -86,7 +86,7 @@ impl ServiceUrls {
         }
     }
 
-    /// The URL of the list of models. `None`: there is none.
+    /// The URL of the list of models. `None` if there is none.
     pub(in super::super) fn model_list(&self) -> Option<Url> {
         match &self.kind {
             ServiceKind::Messages => Some(self.sibling("models")),
@@ -109,7 +109,7 @@ impl ServiceUrls {
         url
     }
 
-    /// The URL of another API path than that for messages.
+    /// The URL of another API path than the one for messages.
     fn sibling(&self, end: &str) -> Url {
         let mut url = self.base.clone();
         let path = url.path().trim_end_matches("messages").to_owned() + end;
@@ -117,7 +117,7 @@ impl ServiceUrls {
         url
     }
 
-    /// Whether the service has fast mode.
+    /// True if the service has fast mode.
     pub(in super::super) fn has_fast_mode(&self) -> bool {
         match self.kind {
             ServiceKind::Messages => true,

@@ -8,8 +8,8 @@ use super::super::excerpt::{excerpt, one_line};
 use super::super::tool_exchanges::{ToolExchange, tool_exchanges};
 use super::CutPoint;
 
-/// How many files are restored after a compaction. A model works with a few files at a time; more
-/// would refill the window.
+/// Maximum number of files that are restored after a compaction. A model works with a few files at
+/// a time; more would refill the window.
 pub const RESTORED_FILES: usize = 5;
 
 /// Limits of the facts, so that repeated compactions cannot grow them: files and failures by count,
@@ -44,7 +44,7 @@ pub(super) struct FileFact {
     state: FileState,
 }
 
-/// How a file was used. Reading a file does not reset an earlier change.
+/// The use of a file. Reading a file does not reset an earlier change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FileState {
@@ -64,7 +64,7 @@ impl WorkFacts {
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// Returns the facts as JSON; `None` when there are none.
+    /// Returns the facts as JSON; `None` if there are none.
     pub(super) fn to_json(&self) -> Option<String> {
         if *self == Self::default() {
             return None;
@@ -160,7 +160,7 @@ fn file_of_call<'a>(exchange: &ToolExchange<'a>) -> Option<(&'a str, FileState)>
 /// A file whose content a compaction removes, and the part of it that the model saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFile {
-    /// The path as the model wrote it.
+    /// The path as the model gave it.
     pub path: String,
     /// The first line, from the call. `None` for the beginning.
     pub offset: Option<u64>,
@@ -168,8 +168,8 @@ pub struct ReadFile {
     pub limit: Option<u64>,
 }
 
-/// The files most recently read or changed before the cut that the kept part does not show: the
-/// latest first, at most [`RESTORED_FILES`].
+/// The files most recently read or changed before the cut that the kept part does not show, the
+/// latest first: at most [`RESTORED_FILES`].
 pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
     let fine = |exchange: &ToolExchange<'_>| !exchange.is_error;
     let shown = |path: &str| {

@@ -1,4 +1,4 @@
-//! Plans where a compaction cuts the conversation.
+//! Plans the position at which a compaction cuts the conversation.
 
 use super::super::measure::ContentSize;
 use super::super::{Message, Role, TokenDensity};
@@ -37,7 +37,7 @@ impl CutPoint {
 /// kept; the very last round always is. `room` is the number of tokens for messages: the threshold
 /// minus the system prompt and tools.
 ///
-/// `None` when the older part is not worth a summary. Then only [`super::shrink`] can help.
+/// `None` if the older part is not worth a summary. Then only [`super::shrink`] can help.
 pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<CutPoint> {
     // Each message is measured once: this runs before every request when the window is nearly full.
     let sizes: Vec<ContentSize> =

@@ -23,7 +23,7 @@ const RESTORED_LEAST: u64 = 300;
 const TASK_SHARE: u64 = 2;
 const LATER_SHARE: u64 = 8;
 const NO_SUMMARY: &str = "(There is none.)";
-/// Overhead of a section, in bytes: its marker, and what the service adds around two blocks.
+/// Overhead of a section, in bytes: its marker, and the overhead of two blocks in the service.
 const SECTION: u64 = 400;
 
 /// The inputs of a compaction that the caller provides.
@@ -31,7 +31,7 @@ const SECTION: u64 = 400;
 pub struct CompactionInputs<'a> {
     /// Files read again from disk, in the order of [`super::recently_read`].
     pub restored: &'a [RestoredFile],
-    /// Texts in the user's messages that this program wrote: the nudges.
+    /// Texts in the user's messages that this program wrote, such as nudges.
     pub own_texts: &'a [&'a str],
 }
 
@@ -42,7 +42,7 @@ pub struct RestoredFile {
     pub content: String,
 }
 
-/// How much of one file should be read again, in bytes.
+/// Maximum number of bytes of one file that should be read again.
 pub fn restored_bytes(cut: &CutPoint) -> u64 {
     cut.density.bytes(RESTORED_EACH.min(cut.room / RESTORED_SHARE))
 }
@@ -118,7 +118,7 @@ fn shorten_task(task: &mut [Block], cut: &CutPoint) {
     }
 }
 
-/// The user texts in messages that answer no call.
+/// The user texts in messages without tool results.
 fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
     let user_messages = rounds.iter().filter(|message| {
         let answers = |block: &Block| matches!(block, Block::ToolResult { .. });

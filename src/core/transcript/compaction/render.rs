@@ -5,7 +5,8 @@ use super::super::tool_exchanges::{label, placeholder, text_of};
 use super::super::{Block, Message, Role, TokenDensity};
 use super::root::ConversationRoot;
 
-/// How often the oldest rounds may be dropped because the service rejects the text as too long.
+/// Maximum number of times that the oldest rounds are dropped because the service rejects the text
+/// as too long.
 pub const DROPS_MAX: u8 = 3;
 
 /// One text, call or result.
@@ -28,15 +29,15 @@ impl RenderedPiece {
         Self { heading: heading.to_owned(), body: body.into(), kind: PieceKind::Text }
     }
 
-    /// The length beside the body: the heading and line ends.
+    /// The length of the heading and the line ends around the body.
     fn frame(&self) -> usize {
         self.heading.len() + "# \n\n\n".len()
     }
 }
 
-/// Renders `older` in at most `room` tokens, without thinking and media. `drops` is how often the
-/// service rejected it as too long: each time a quarter of the rounds, oldest first, and a quarter
-/// of the text are left out.
+/// Renders `older` in at most `room` tokens, without thinking and media. `drops` is the number of
+/// times that the service rejected it as too long: each time a quarter of the rounds, oldest first,
+/// and a quarter of the text are left out.
 pub fn render(older: &[Message], room: u64, density: TokenDensity, drops: u8) -> String {
     let drops = usize::from(drops.min(DROPS_MAX));
     shrink_until_fits(room, density, |limit| render_at_most(limit, older, drops))

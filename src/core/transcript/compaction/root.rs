@@ -1,4 +1,4 @@
-//! The root message: the first message of a compacted conversation, and how it is parsed again.
+//! The root message: the first message of a compacted conversation, and its parser.
 //!
 //! Its parts are separate blocks between fixed markers, so that the next compaction finds the
 //! original task and summaries do not nest.
@@ -32,12 +32,12 @@ pub(super) struct ConversationRoot {
     pub(super) files: Vec<String>,
 }
 
-/// Whether this is a root message made by a compaction.
+/// True if this is a root message made by a compaction.
 pub(in super::super) fn is_root(message: &Message) -> bool {
     message.role == Role::User && message.content.first().and_then(text_of) == Some(TASK)
 }
 
-/// The summary in a root message. `None`: it is none.
+/// The summary in a root message. `None` for another message.
 pub fn summary_of(message: &Message) -> Option<String> {
     is_root(message).then(|| ConversationRoot::parse(slice::from_ref(message)).summary)
 }

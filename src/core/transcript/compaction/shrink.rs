@@ -6,7 +6,7 @@ use super::super::{Block, Message, Role, TokenDensity};
 
 /// Cuts the results of the last round so that it takes at most half of `room` tokens, as far as
 /// possible: small results stay whole, large ones lose their middle. Used when a summary cannot
-/// help. Returns roughly how many tokens were freed; 0 when nothing was changed.
+/// help. Returns the approximate number of freed tokens; 0 if nothing was changed.
 pub fn shrink(messages: &mut [Message], room: u64, density: TokenDensity) -> u64 {
     let start = last_round(messages);
     let round = &mut messages[start..];
@@ -15,7 +15,7 @@ pub fn shrink(messages: &mut [Message], room: u64, density: TokenDensity) -> u64
     before.saturating_sub(density.of(round))
 }
 
-/// Whether [`shrink`] would change anything.
+/// True if [`shrink`] would change anything.
 pub fn can_shrink(messages: &[Message], room: u64, density: TokenDensity) -> bool {
     plan_cuts(&messages[last_round(messages)..], room / 2, density).is_some()
 }
@@ -54,7 +54,7 @@ pub(super) fn cut_results(messages: &mut [Message], limit: u64, density: TokenDe
     }
 }
 
-/// `None` when no cut is necessary or possible.
+/// Plans the cuts. `None` if no cut is necessary or possible.
 fn plan_cuts(messages: &[Message], limit: u64, density: TokenDensity) -> Option<RoundShrink> {
     let all = density.of(messages);
     if all <= limit {
@@ -73,7 +73,7 @@ fn plan_cuts(messages: &[Message], limit: u64, density: TokenDensity) -> Option<
     helps.then_some(RoundShrink { share, without_media })
 }
 
-/// Whether cutting `text` to its share makes it shorter by more than the note of the cut.
+/// True if cutting `text` to its share makes it shorter by more than the note of the cut.
 fn is_too_long(text: &str, share: u64, density: TokenDensity) -> bool {
     text.len() > 2 * EXCERPT_MIN && density.of_text(text) > share
 }

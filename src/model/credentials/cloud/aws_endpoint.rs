@@ -67,16 +67,16 @@ impl AwsService {
     }
 }
 
-/// Which of the hosts of a service is asked.
+/// The variant of a service's host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HostVariant {
-    /// The host with validated cryptography.
+    /// True for the host with validated cryptography (FIPS).
     fips: bool,
-    /// The host that speaks IPv6, too.
+    /// True for the host that is also reachable by IPv6.
     dual_stack: bool,
 }
 
-/// The domains of a region's partition: the plain one, and that with IPv6.
+/// The domains of a region's partition: the plain one, and the one with IPv6.
 fn domains(region: &str) -> (&'static str, &'static str) {
     const PARTITIONS: [(&str, &str, &str); 6] = [
         ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
@@ -124,7 +124,7 @@ pub(super) fn service_url(
     Ok(url)
 }
 
-/// The profile in use, below the variables.
+/// The profile in use. The variables take precedence over it.
 struct Profile<'a> {
     variables: &'a Variables,
     section: Option<&'a Section>,
@@ -141,7 +141,7 @@ impl Profile<'_> {
         Some((value.clone(), format!("{name} of the profile {:?} in ~/.aws/config", self.name)))
     }
 
-    /// The place of a switch that is on.
+    /// The place where a switch is turned on. `None` if it is off or not set.
     fn switch(&self, name: &str, key: &str) -> Result<Option<String>, AwsEndpointError> {
         let Some((value, place)) = self.variable(name).or_else(|| self.key(key)) else {
             return Ok(None);

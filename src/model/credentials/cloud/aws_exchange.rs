@@ -130,7 +130,7 @@ async fn assume(
     Ok(CloudToken { kind: TokenKind::Aws(keys), expires, quota_project: None })
 }
 
-/// Asks STS who the owner of `keys` is: the ARN.
+/// Requests the ARN of the owner of `keys` from STS.
 pub(super) async fn caller(
     identity: &AwsIdentity,
     keys: &CloudToken,
@@ -162,7 +162,7 @@ async fn call_sts<'a>(
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// Whether keys can be fetched from an address without encryption (AWS SDKs).
+/// True if keys can be fetched from an address without encryption (AWS SDKs).
 fn is_container_service(url: &Url) -> bool {
     const SERVICES: [IpAddr; 3] = [
         IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),

@@ -1,4 +1,4 @@
-//! Determines where AWS credentials come from, in the order of the AWS SDKs.
+//! Determines the source of AWS credentials, in the order of the AWS SDKs.
 //!
 //! ```text
 //! awsCredentialExport ► variables ► profile ► web identity ► container ► instance metadata
@@ -14,7 +14,7 @@ use super::token::{AwsKeys, hex};
 use crate::recovery::Fault;
 use crate::secrets::Variables;
 
-/// Most profiles in a chain of roles.
+/// Maximum number of profiles in a chain of roles.
 const ROLES_MAX: u8 = 5;
 
 /// An identity of AWS.
@@ -81,7 +81,7 @@ pub(super) struct SsoProfile {
     pub(super) region: String,
     pub(super) account: String,
     pub(super) role: String,
-    /// Whether the login is of an `sso-session`, which can be renewed.
+    /// True if the login belongs to an `sso-session` and can be renewed.
     pub(super) has_session: bool,
     /// The file with the token of the login.
     pub(super) cache_file: PathBuf,
@@ -289,7 +289,7 @@ impl AwsIdentity {
 }
 
 impl AwsSource {
-    /// The source, for messages. It tells sources apart and holds no secret.
+    /// The source, for messages. The text distinguishes sources and contains no secret.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Keys { keys, from } => format!("{from} ({})", keys.id),
@@ -310,7 +310,7 @@ impl AwsSource {
         }
     }
 
-    /// Whether its keys are fetched from a service, so that runs of a host share them.
+    /// True if the keys are fetched from a service, so that the runs of a host share them.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::WebIdentity { .. } | Self::Role { .. } | Self::Sso(_) => true,
@@ -323,7 +323,7 @@ impl AwsSource {
     }
 }
 
-/// The name of a session, by which `CloudTrail` tells runs apart.
+/// The name of a session, by which `CloudTrail` distinguishes runs.
 fn session_name() -> String {
     format!("outlast-{}", std::process::id())
 }

@@ -43,7 +43,7 @@ impl SsoLogin {
         parse_expiry(&self.0["expiresAt"]).is_some_and(|end| end > at)
     }
 
-    /// The request that renews it. `None`: it cannot be renewed.
+    /// The request that renews the login. `None` if it cannot be renewed.
     fn renewal(&self, now: SystemTime) -> Option<Value> {
         let registered = parse_expiry(&self.0["registrationExpiresAt"])?;
         (registered > now).then_some(())?;
@@ -136,7 +136,7 @@ async fn renewed(
              writable, or {remedy} elsewhere"
         ))
     };
-    // Created first: the answer ends the old refresh token.
+    // Created first: the answer invalidates the old refresh token.
     let file = ReplacementFile::prepare(&sso.cache_file).map_err(unwritable)?;
     let answer = match around.http.send_for_json(call).await {
         Ok(answer) => answer,

@@ -20,7 +20,7 @@ pub(super) fn printing(command: &str) -> HelperCommand {
     HelperCommand { limit: PRINT_TIMEOUT, ..HelperCommand::new(command) }
 }
 
-/// Runs a command that prints JSON. `name` is what configures it.
+/// Runs a command that prints JSON. `name` is the setting that configures it.
 pub(super) async fn printed_json(
     name: &str,
     helper: HelperCommand,
@@ -35,7 +35,7 @@ pub(super) async fn printed_json(
     })
 }
 
-/// Runs a command that renews a login. What it prints is discarded.
+/// Runs a command that renews a login. Its output is discarded.
 pub(super) async fn run_login(
     name: &str,
     command: &str,

@@ -137,7 +137,7 @@ impl EntraIdentity {
         let call = self.managed(&url, &fields)?.header("metadata", "true");
         let refused = match around.http.send_for_json(call).await {
             Ok(answer) => return of_answer(&answer),
-            // It is overloaded, and will answer.
+            // The metadata server is overloaded, and will answer later.
             Err(fault) if fault.status().is_some() => return Err(fault),
             Err(fault) => fault,
         };
@@ -158,7 +158,7 @@ impl EntraIdentity {
         Ok(CloudToken::bearer(token, parse_expiry(&printed["expires_on"])))
     }
 
-    /// What tells applications of the same id apart.
+    /// A text that distinguishes applications with the same id.
     pub(super) fn fingerprint(&self) -> String {
         let set = |name: &str| variable(&self.variables, name).unwrap_or_default();
         format!("{} {}", set("AZURE_TENANT_ID"), set("AZURE_AUTHORITY_HOST"))
@@ -179,8 +179,8 @@ impl EntraIdentity {
 }
 
 impl EntraSource {
-    /// Whether its tokens are fetched from a service, so that runs of a host share them. Which
-    /// identity a machine or the Azure CLI has changes from run to run.
+    /// True if the tokens are fetched from a service, so that the runs of a host share them. The
+    /// identity of a machine or of the Azure CLI can differ from run to run.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::ClientSecret { .. } | Self::Federated { .. } => true,

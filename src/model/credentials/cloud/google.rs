@@ -18,7 +18,7 @@ use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
 
-/// The variable with which a user allows that a file of credentials names a program.
+/// The variable with which the user permits a credentials file to name a program.
 pub(super) const ALLOW_PROGRAMS: &str = "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES";
 
 /// An identity of Google Cloud.
@@ -33,7 +33,7 @@ pub struct GoogleIdentity {
 /// A source of Google tokens.
 #[derive(Clone, Debug)]
 pub(super) enum GoogleSource {
-    /// A file of credentials.
+    /// A credentials file.
     File { path: PathBuf, value: Value },
     /// The metadata server of a virtual machine, pod or function.
     Metadata { url: String },
@@ -72,12 +72,12 @@ impl GoogleIdentity {
         Some(folder.join("application_default_credentials.json"))
     }
 
-    /// Whether a file of credentials may name a program that is run.
+    /// True if a credentials file may name a program that is run.
     pub(super) fn allows_programs(&self) -> bool {
         variable(&self.variables, ALLOW_PROGRAMS).as_deref() == Some("1")
     }
 
-    /// The project that the credentials are of.
+    /// The project of the credentials.
     pub fn project(&self) -> Option<String> {
         match self.plan().ok()? {
             GoogleSource::File { value, .. } => {
@@ -88,7 +88,7 @@ impl GoogleIdentity {
         }
     }
 
-    /// A hash of the file of credentials: another account may follow under the same name.
+    /// A hash of the credentials file: it may be replaced by the file of another account.
     pub(super) fn fingerprint(&self) -> String {
         match self.plan() {
             Ok(GoogleSource::File { value, .. }) => hex(&Sha256::digest(value.to_string())),
@@ -112,7 +112,7 @@ impl GoogleIdentity {
 }
 
 impl GoogleSource {
-    /// Whether its tokens are fetched from a service, so that runs of a host share them.
+    /// True if the tokens are fetched from a service, so that the runs of a host share them.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self, Self::File { .. })
     }

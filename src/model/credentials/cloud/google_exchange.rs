@@ -20,9 +20,9 @@ use crate::recovery::Fault;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
-/// How long an assertion of a service account is valid.
+/// Lifetime of an assertion of a service account.
 const ASSERTION_LIFETIME: Duration = Duration::from_hours(1);
-/// Most credentials within others.
+/// Maximum nesting of credentials within others.
 const DEPTH_MAX: u8 = 3;
 
 /// Fetches a token of an identity from its source.
@@ -73,7 +73,7 @@ fn text<'a>(value: &'a Value, field: &str) -> Result<&'a str, Box<Fault>> {
     })
 }
 
-/// A key of a service account signs an assertion, which is exchanged for a token (RFC 7523).
+/// Signs an assertion with the key of a service account, and exchanges it for a token (RFC 7523).
 async fn of_service_account(
     value: &Value,
     around: &TokenSurroundings,
@@ -136,8 +136,8 @@ async fn of_user(value: &Value, around: &TokenSurroundings) -> Result<CloudToken
     of_answer(&around.http.send_for_json(call).await?)
 }
 
-/// Workload identity federation: a token of another issuer is exchanged at Google's STS (RFC 8693),
-/// and the result perhaps for the token of a service account.
+/// Workload identity federation: exchanges a token of another issuer at Google's STS (RFC 8693),
+/// and perhaps the result for the token of a service account.
 async fn of_external_account(
     identity: &GoogleIdentity,
     value: &Value,

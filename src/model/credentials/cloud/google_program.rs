@@ -1,8 +1,8 @@
 //! The program of a workload identity federation, which prints a token of the other issuer.
 //!
 //! Google's protocol: the program runs only with `GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES=1`,
-//! because a file of credentials may be of a stranger. It is told by variables what is wanted, and
-//! may keep its last answer in a file, which is used until it expires.
+//! because a credentials file may come from a stranger. Variables describe the requested token. The
+//! program may store its last answer in a file, which is used until it expires.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 
-/// Timeout of the program without `timeout_millis`, and the range of that.
+/// Timeout of the program without `timeout_millis`, and the valid range of `timeout_millis`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const TIMEOUT_MILLIS: std::ops::RangeInclusive<u64> = 5_000..=120_000;
 /// The newest version of the answer.
@@ -70,7 +70,7 @@ fn kept_answer(file: &Path) -> Option<Value> {
     json::read(&file_reads::read(file).ok()?).ok()
 }
 
-/// The variables of the program.
+/// The environment variables of the program.
 fn variables(credentials: &Value, output_file: Option<&str>) -> Vec<(&'static str, String)> {
     let text = |name: &str| credentials[name].as_str().map(str::to_owned);
     // .../serviceAccounts/EMAIL:generateAccessToken

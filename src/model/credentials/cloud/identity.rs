@@ -4,7 +4,7 @@ use super::aws_identity::AwsIdentity;
 use super::entra::EntraIdentity;
 use super::google::GoogleIdentity;
 
-/// Where the credentials of a cloud come from.
+/// The source of the credentials of a cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloudIdentity {
     Aws(AwsIdentity),
@@ -31,7 +31,7 @@ impl CloudIdentity {
         }
     }
 
-    /// Neither stores tokens nor runs a command that logs in.
+    /// Disables the storage of tokens and the command that logs in.
     pub fn keep_unchanged(&mut self) {
         match self {
             Self::Aws(aws) => {
@@ -43,8 +43,8 @@ impl CloudIdentity {
         }
     }
 
-    /// What tells identities apart, for rate limits that runs share and for cached tokens. It holds
-    /// no secret.
+    /// A key that distinguishes identities, for rate limits that runs share and for cached tokens.
+    /// It contains no secret.
     pub fn key(&self) -> String {
         let detail = match self {
             Self::Aws(_) => String::new(),

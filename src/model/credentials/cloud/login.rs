@@ -1,5 +1,6 @@
-//! Holds the current token of an identity: renewed before it expires, and once when it was
-//! rejected. The runs of a host take turns by a lock file and share what one of them fetched.
+//! Holds the current token of an identity, which is renewed before it expires, and once after it
+//! was rejected. The runs of a host take turns with a lock file, and share the token that one of
+//! them fetched.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -27,15 +28,14 @@ use crate::process::FileLock;
 use crate::process::file_reads;
 use crate::recovery::{Fault, FaultKind};
 
-/// How long before its expiry a token is renewed: clocks differ, and requests take time.
+/// Time before its expiry at which a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(2);
-/// How long to wait after a failed renewal while the token is still valid, or after one that would
-/// fail again.
+/// Pause after a failed renewal while the token is still valid, or after one that would fail again.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
-/// How long another run may hold the lock.
+/// Maximum wait for a lock that another run holds.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// The lock of the command that renews a login of AWS, and how long another run may hold it: the
-/// command may wait for a user.
+/// The lock of the command that renews a login of AWS, and the maximum wait for it: the command may
+/// wait for a user.
 const LOGIN_LOCK: &str = "aws-login.lock";
 const LOGIN_PATIENCE: Duration = Duration::from_mins(4);
 
@@ -52,9 +52,9 @@ struct HeldToken {
     token: Option<CloudToken>,
     /// The secret of a token that the service rejected.
     rejected: Option<Secret>,
-    /// No early renewal before this time.
+    /// Time before which no early renewal is tried.
     no_early_renewal_before: Option<Instant>,
-    /// The last failure that another try at once would repeat, and when it was.
+    /// The last failure that another try at once would repeat, and its time.
     failed: Option<(Instant, Box<Fault>)>,
 }
 
@@ -105,7 +105,7 @@ impl CloudLogin {
         if before.is_none() || now != before { Renewal::Replaced } else { Renewal::Unchanged }
     }
 
-    /// Who the identity is, according to the cloud, if it can tell.
+    /// The identity according to the cloud. `None` if the cloud does not provide it.
     pub(in super::super) async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
         let token = self.token().await?;
         match &self.identity {
@@ -162,7 +162,8 @@ impl CloudLogin {
         Ok(())
     }
 
-    /// Fetches a token. One that equals `rejected` is of no use.
+    /// Fetches a token. With AWS, a permanent failure or a token that equals `rejected` leads to a
+    /// new login, if a command for it is configured.
     async fn fetch(&self, rejected: Option<&Secret>) -> Result<CloudToken, Box<Fault>> {
         let aws = match &self.identity {
             CloudIdentity::Aws(aws) => aws,
@@ -205,7 +206,7 @@ impl CloudLogin {
         aws_exchange::fetch(aws, &aws.plan()?, &self.around).await
     }
 
-    /// The file in which the runs of a host share the token. `None`: the token is not shared.
+    /// The file in which the runs of a host share the token. `None` if the token is not shared.
     fn shared_file(&self) -> Option<PathBuf> {
         let (is_shared, folder) = match &self.identity {
             CloudIdentity::Aws(aws) => (aws.plan().ok()?.is_shared(), aws.cache.as_ref()),
@@ -225,9 +226,9 @@ fn create_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Whether a retry may help, so that no login is necessary.
+/// True if a retry may help, so that no login is necessary.
 fn is_temporary(fault: &Fault) -> bool {
-    // Status 200 marks faults that no service is to blame for, and refusals.
+    // Status 200 marks missing credentials and refusals (see `missing_credential`).
     !matches!(fault.kind, FaultKind::Refused { status: 200, .. })
 }
 

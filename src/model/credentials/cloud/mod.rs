@@ -1,5 +1,4 @@
-//! The identities of clouds: where they come from, and the tokens and keys that they are exchanged
-//! for.
+//! The identities of clouds: their sources, and the tokens and keys that they are exchanged for.
 //!
 //! ```text
 //! variables, files, metadata servers ──► AwsIdentity ────┐

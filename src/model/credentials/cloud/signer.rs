@@ -11,8 +11,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use super::super::secret::Secret;
 use super::token::AwsKeys;
 
-/// Adds the headers of the signature to a request whose body is in memory. `None`: the request or a
-/// key has characters that cannot be signed.
+/// Adds the headers of the signature to a request whose body is in memory. `None` if the request or
+/// a key has characters that cannot be signed.
 pub(in super::super) fn sign_request(
     request: &mut Request,
     keys: &AwsKeys,
@@ -54,7 +54,7 @@ pub(in super::super) fn sign_request(
     Some(())
 }
 
-/// Whether keys can be sent in headers.
+/// True if keys can be sent in headers.
 pub(super) fn are_usable(keys: &AwsKeys) -> bool {
     HeaderValue::from_str(&keys.id).is_ok() && keys.session.as_ref().is_none_or(Secret::fits_header)
 }

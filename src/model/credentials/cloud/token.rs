@@ -1,4 +1,4 @@
-//! What an identity is exchanged for: a bearer token, or keys that sign requests.
+//! The credentials that an identity is exchanged for: a bearer token, or keys that sign requests.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use crate::recovery::Fault;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct CloudToken {
     pub(in super::super) kind: TokenKind,
-    /// `None`: not known, or never.
+    /// `None`: unknown, or never.
     pub(in super::super) expires: Option<SystemTime>,
     /// The project that a Google identity is billed to, if it names one.
     pub(in super::super) quota_project: Option<String>,
@@ -77,7 +77,7 @@ impl CloudToken {
         }
     }
 
-    /// Whether it stays valid for `ahead`.
+    /// True if the token stays valid for longer than `ahead`.
     pub(super) fn is_valid_for(&self, now: SystemTime, ahead: Duration) -> bool {
         let good = |end: SystemTime| end.duration_since(now).is_ok_and(|left| left > ahead);
         self.expires.is_none_or(good)
@@ -121,7 +121,7 @@ impl CloudToken {
     }
 }
 
-/// Hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // A string accepts every write.
@@ -132,7 +132,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 /// Parses the end of a token: RFC 3339, or a number of seconds or milliseconds since 1970.
 pub(super) fn parse_expiry(value: &Value) -> Option<SystemTime> {
-    /// Numbers above are milliseconds: as seconds they would be in the year 5138.
+    /// Larger numbers are milliseconds: as seconds they would be in the year 5138 or later.
     const SECONDS_MAX: f64 = 1e11;
 
     let seconds = match value {

@@ -22,21 +22,22 @@ use crate::secrets::KnownSecrets;
 
 /// Timeout of a token service, connecting included.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a metadata server, all requests together. One that is not there may not answer at all.
+/// Timeout of a metadata server, all requests together. One that does not exist may not answer at
+/// all.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 256 * 1024;
-/// Longest text that is quoted of an error.
+/// Maximum length of text that is quoted from an error, in bytes.
 const QUOTE_MAX: usize = 300;
 
-/// How token services are reached.
+/// The connection settings for token services.
 #[derive(Clone, Debug)]
 pub(in super::super) struct TokenHttp {
     pub(in super::super) roots: Vec<CertificateDer<'static>>,
     pub(in super::super) proxies: Proxies,
 }
 
-/// What fetching a token needs.
+/// The dependencies of fetching a token: HTTP, the supervisor of commands, and the known secrets.
 #[derive(Clone, Debug)]
 pub(in super::super) struct TokenSurroundings {
     pub(in super::super) http: TokenHttp,
@@ -51,9 +52,9 @@ pub(super) struct TokenCall<'a> {
     pub(super) service: &'a str,
     pub(super) request: Request,
     pub(super) limit: Duration,
-    /// Whether it is a metadata server, which is on this machine or its host.
+    /// True if it is a metadata server, which is on this machine or its host.
     pub(super) is_local: bool,
-    /// What to do if the service refuses.
+    /// The advice if the service refuses.
     pub(super) remedy: &'a str,
 }
 
@@ -102,7 +103,7 @@ impl<'a> TokenCall<'a> {
         self
     }
 
-    /// The same for a header whose name is not known beforehand.
+    /// Like [`header`](Self::header), for a header whose name is not known at compile time.
     pub(super) fn named_header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(value)) {
@@ -112,8 +113,8 @@ impl<'a> TokenCall<'a> {
         self
     }
 
-    /// The same with the timeout of a token service. One on the internet is reached as other
-    /// services are, if need be through a proxy; those of machines speak plain HTTP.
+    /// Sets the timeout of a token service. A server with HTTPS is reached like other services, if
+    /// necessary through a proxy; one with plain HTTP counts as local.
     pub(super) fn patient(self) -> Self {
         let is_local = self.request.url().scheme() == "http";
         Self { limit: SERVICE_TIMEOUT, is_local, ..self }
@@ -186,7 +187,7 @@ impl TokenHttp {
         })
     }
 
-    /// The same for an answer in JSON.
+    /// Like [`send`](Self::send), for an answer in JSON.
     pub(super) async fn send_for_json(&self, call: TokenCall<'_>) -> Result<Value, Box<Fault>> {
         let service = call.service.to_owned();
         let body = self.send(call).await?;
@@ -195,7 +196,7 @@ impl TokenHttp {
     }
 }
 
-/// The fault of an answer without the expected content. It may be of a captive portal.
+/// The fault of an answer without the expected content. It may come from a captive portal.
 pub(super) fn invalid_answer(service: &str) -> Box<Fault> {
     let detail = format!("the answer of {service} holds no credentials");
     Box::new(Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Unsent))
@@ -245,7 +246,7 @@ pub(super) fn xml_text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     Some(xml[start..end].trim())
 }
 
-/// Whether there was an answer at all, if only a refusal.
+/// True if there was an answer at all, even a refusal.
 pub(super) fn has_answered(fault: &Fault) -> bool {
     fault.status().is_some() || matches!(fault.kind, FaultKind::Refused { .. })
 }
