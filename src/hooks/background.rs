@@ -1,4 +1,4 @@
-//! Hooks that ask to run on in the background: `{"async": true}` as their first output. Pure.
+//! Hooks that request to run on in the background: `{"async": true}` as their first output. Pure.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::echo::GivenText;
 /// The longest time that a hook may request in the background.
 const LIMIT_MAX: Duration = Duration::from_hours(1);
 
-/// The longest request, in bytes.
+/// The longest output that is searched for a request, in bytes.
 const OPENING_MAX: usize = 4 << 10;
 
 /// A request to run on in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
-    /// The time limit from then on. `None`: the configured timeout stays.
+    /// The time limit from then on. `None` keeps the configured timeout.
     pub(super) limit: Option<Duration>,
 }
 
@@ -31,8 +31,8 @@ pub(super) enum Opening {
 }
 
 impl Opening {
-    /// Classifies the beginning of the output of a hook that was given `input`: a request that it only
-    /// repeats is not its own.
+    /// Classifies the beginning of the output of a hook that was given `input`: a request that only
+    /// repeats the input does not count.
     pub(super) fn of_hook(output: &[u8], input: &Value) -> Self {
         let opening = Self::classify(output);
         let is_repeated =

@@ -34,7 +34,7 @@ struct CallbackGroup {
     on_failure: Option<OnFailure>,
 }
 
-/// What the failure of a callback does to the event.
+/// The effect of a callback's failure on the event.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum OnFailure {
@@ -75,7 +75,7 @@ pub fn callbacks(hooks: &Value) -> Result<(Vec<HookHandler>, Vec<String>), BadHo
     Ok((handlers, warnings))
 }
 
-/// Returns the event of this name, or why no callback runs at it.
+/// Returns the event of this name, or the reason that no callback runs at it.
 fn callback_event(name: &str) -> Result<HookEvent, &'static str> {
     match HookEvent::from_name(name) {
         Some(HookEvent::SessionStart | HookEvent::SessionEnd) => {
@@ -140,7 +140,7 @@ impl CallbackCall {
             "input": self.input,
             "tool_use_id": self.tool_use_id,
         }));
-        // The host learns of a cancelled request because its future is dropped.
+        // Dropping the future also informs the host that its request is cancelled.
         tokio::select! {
             biased;
             () = cancel.cancelled() => HookRun::of(HookEnd::Cancelled),
@@ -161,7 +161,7 @@ fn interpret_reply(reply: Result<Value, HostError>) -> HookRun {
         }
         Ok(Value::Null) => silent(),
         Ok(Value::String(text)) if text.trim().is_empty() => silent(),
-        // The work goes on in the host, and its outcome decides nothing.
+        // The work continues in the host, and its outcome decides nothing.
         Ok(Value::Object(output)) if output.get("async") == Some(&Value::Bool(true)) => silent(),
         Ok(Value::Object(output)) => {
             HookRun { stdout: Value::Object(output).to_string(), ..silent() }

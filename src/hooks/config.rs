@@ -25,7 +25,7 @@ const END_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The longest timeout that a hook may configure: the default deadline of a run.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 
-/// The same for events after the run's result is decided.
+/// The longest timeout for events after the run's result is decided.
 const END_TIMEOUT_MAX: Duration = Duration::from_mins(1);
 
 /// The most characters of a command line in a hook's title.
@@ -40,11 +40,11 @@ pub struct HookHandler {
     pub condition: Option<String>,
     pub command: HookCommand,
     pub timeout: Duration,
-    /// Whether a failure of the hook denies what it guards.
+    /// True if a failure of the hook denies the action that it guards.
     pub fail_closed: bool,
-    /// Whether it runs in the background (`async`), so that its output decides nothing.
+    /// True if it runs in the background (`async`), so that its output decides nothing.
     pub background: bool,
-    /// The sub-agent type that it is limited to. `None`: the run and all sub-agents.
+    /// The sub-agent type that it is limited to. `None` for the run and all sub-agents.
     pub agent_type: Option<String>,
     /// Its settings file, or the flag.
     pub source: String,
@@ -52,14 +52,14 @@ pub struct HookHandler {
     pub place: String,
 }
 
-/// What a hook runs.
+/// The command of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookCommand {
-    /// By `sh -c`.
+    /// A script, which `sh -c` runs.
     Script(String),
-    /// Without a shell.
+    /// A program, which is run without a shell.
     Program { path: PathBuf, arguments: Vec<String> },
-    /// By the host, which knows it by this identifier.
+    /// A callback, which the host runs by this identifier.
     Callback { id: String },
 }
 
@@ -131,7 +131,8 @@ struct HookEntry {
     others: Map<String, Value>,
 }
 
-/// Whether an unknown key is a misspelling of `failClosed`: ignoring it would disarm a guard.
+/// Returns true if an unknown key is a misspelling of `failClosed`: ignoring it would disarm a
+/// guard.
 fn means_fail_closed(key: &str) -> bool {
     let letters = key.chars().filter(char::is_ascii_alphabetic);
     let letters: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
@@ -256,7 +257,7 @@ impl HookSettings {
     }
 }
 
-/// Why an entry cannot be used as a hook.
+/// The reason that an entry cannot be used as a hook.
 enum UnusableHook {
     /// It is invalid.
     Wrong(String),
@@ -265,7 +266,7 @@ enum UnusableHook {
 }
 
 impl HookEntry {
-    /// Whether its failure must deny something.
+    /// Returns true if its failure must deny something.
     fn is_guard(&self, event: HookEvent) -> bool {
         self.fail_closed && event.can_be_guarded()
     }
@@ -336,7 +337,8 @@ impl HookEntry {
 }
 
 impl HookHandler {
-    /// The same hook for a run that itself runs as such an agent.
+    /// Adapts the hook of an agent type to a run whose main agent has that type; `SubagentStop`
+    /// becomes `Stop`.
     #[must_use]
     pub fn for_main_agent(mut self) -> Self {
         self.agent_type = None;
@@ -346,17 +348,17 @@ impl HookHandler {
         self
     }
 
-    /// Whether its failure denies what it guards.
+    /// Returns true if its failure denies the action that it guards.
     pub(super) fn is_guard(&self) -> bool {
         self.fail_closed && self.event.can_be_guarded()
     }
 
-    /// Whether a failure of this kind denies what the hook could have forbidden.
+    /// Returns true if a failure of this kind denies the action that the hook could have forbidden.
     pub(super) fn denies_on(&self, failure: HookFailureKind) -> bool {
         let can_forbid = self.event == HookEvent::PreToolUse && !self.background;
-        // A hook that may forbid a call may not be got rid of by changing it.
+        // Changing a hook that may forbid a call must not disable it.
         let is_disarmed = can_forbid && failure == HookFailureKind::Changed;
-        // A host expects its callbacks to be asked before a call is made or a prompt is sent.
+        // A host expects its callbacks to run before a call is made or a prompt is sent.
         let is_late = matches!(failure, HookFailureKind::TimedOut | HookFailureKind::HostClosed)
             && matches!(self.command, HookCommand::Callback { .. })
             && matches!(self.event, HookEvent::PreToolUse | HookEvent::UserPromptSubmit);
@@ -373,7 +375,7 @@ impl HookHandler {
         format!("the hook `{line}` ({}: {})", self.source, self.place)
     }
 
-    /// Whether it is the same command for the same calls as `other`.
+    /// Returns true if `other` is the same command for the same calls.
     fn is_equivalent(&self, other: &Self) -> bool {
         let same_matcher = match (&self.matcher, &other.matcher) {
             (HookMatcher::All, HookMatcher::All) => true,
@@ -389,7 +391,7 @@ impl HookHandler {
     }
 }
 
-/// Whether a group contains a fail-closed hook.
+/// Returns true if a group contains a fail-closed hook.
 fn has_guard(group: &Value) -> bool {
     let hooks = group.get("hooks").and_then(Value::as_array);
     hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["failClosed"] == true))

@@ -9,7 +9,7 @@ use super::result::HookFailure;
 /// The combined decision of the hooks of one event, in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookDecision {
-    /// How many hooks ran.
+    /// The number of hooks that ran.
     pub ran: u32,
     /// The whole run must stop, for this reason.
     pub halt: Option<String>,
@@ -21,17 +21,17 @@ pub struct HookDecision {
     pub input: Option<Value>,
     /// Replaces the tool's output.
     pub output: Option<Value>,
-    /// For the model.
+    /// Text for the model.
     pub context: Vec<String>,
-    /// For the user.
+    /// Messages for the user.
     pub messages: Vec<String>,
     /// Changes of permissions.
     pub updates: Vec<Value>,
-    /// Whether the user's prompt is left out, in favour of the hooks' context.
+    /// True if the user's prompt is left out, in favour of the hooks' context.
     pub hides_prompt: bool,
     /// Hooks that failed, by their command lines.
     pub failures: Vec<(String, HookFailure)>,
-    /// What they wrote for a shell to export, or why that is ignored.
+    /// The text that they wrote for a shell to export, or the reason that it is ignored.
     pub exports: Option<Result<String, ExportError>>,
     /// Hooks that were cancelled with the run, by their command lines.
     pub cancelled: Vec<String>,
@@ -97,7 +97,7 @@ impl HookDecision {
         deferred.filter(|_| is_open).map(|(_, why)| why.as_str())
     }
 
-    /// Whether no hook blocks the tool call.
+    /// Returns true if no hook blocks or defers the tool call, or asks for permission.
     pub fn allows(&self) -> bool {
         let asks = self.permission.as_ref().is_some_and(|(word, _)| *word > HookPermission::Allow);
         self.halt.is_none() && self.denial().is_none() && !asks

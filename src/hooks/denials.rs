@@ -1,7 +1,7 @@
 //! Finds denials in the output of a hook that is not one valid object. Pure.
 //!
-//! A guard that denies has denied, on whatever line of its output it stands and however badly its JSON is
-//! built. Nothing else counts there: a line may be an echo of what the hook was given.
+//! A denial counts on any line of the output, and even in malformed JSON. Nothing else counts
+//! there: a line may repeat the hook's own input.
 
 use serde::de::IgnoredAny;
 
@@ -11,14 +11,14 @@ use crate::secrets::Redactor;
 use super::event::{HookEvent, ObjectionUse};
 use super::output::{HookOutput, HookPermission, parse_output, truncate};
 
-/// The most objects over several lines that are looked for and turn out to be none.
+/// The most failed searches for an object over several lines.
 const MISSES_MAX: usize = 100;
 
 /// The keys of decisions, and their values that deny.
 const KEYS: [&str; 3] = ["permissionDecision", "decision", "behavior"];
 const DENIALS: [&str; 2] = ["\"deny\"", "\"block\""];
 
-/// Returns what a hook forbids in its output. `None`: nothing.
+/// Returns the prohibitions in the output of a hook. `None` if there are none.
 pub(super) fn find_denial(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
     let mut found = HookOutput::default();
     let (mut rest, mut misses) = (out, 0);
@@ -62,7 +62,7 @@ fn denial_of(event: HookEvent, object: &str, mask: &Redactor) -> HookOutput {
     }
 }
 
-/// Whether text that is no valid output plainly denies.
+/// Returns true if text that is not valid output plainly denies.
 fn denies(text: &str) -> bool {
     let after = |key: &'static str| {
         text.match_indices(key).map(move |(at, _)| text[at + key.len()..].trim_start())
@@ -73,7 +73,7 @@ fn denies(text: &str) -> bool {
 }
 
 impl HookOutput {
-    /// Adds what another output forbids, and nothing that it grants.
+    /// Adds the prohibitions of another output, and none of its grants.
     fn restrict(&mut self, other: Self) {
         let strict = other.permission.filter(|(word, _)| *word > HookPermission::Allow);
         if strict.as_ref().map(|(word, _)| *word) > self.permission.as_ref().map(|(word, _)| *word)

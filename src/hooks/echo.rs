@@ -1,7 +1,8 @@
-//! Recognizes what a hook only repeats of its input. Pure.
+//! Recognizes output in which a hook only repeats its input. Pure.
 //!
-//! A hook that prints the command of a call, or part of a web page, prints text of the model or of the page.
-//! Its grants would be theirs. Quoting, line ends and blanks may differ, so that letters and digits count.
+//! A hook that prints the command of a call, or part of a web page, prints text of the model or of
+//! the page. Grants in it would be theirs. Quoting, line ends and blanks may differ, so only
+//! letters and digits are compared.
 
 use std::iter;
 
@@ -36,7 +37,8 @@ impl GivenText {
         given
     }
 
-    /// Whether a member of an object stands in the input, whole or with the beginning of its value.
+    /// Returns true if the input contains a member of an object, whole or with the beginning of its
+    /// value.
     fn holds(&self, key: &str, value: &Value) -> bool {
         let mut wanted = key.to_owned();
         let mut letters = Vec::new();
@@ -49,12 +51,12 @@ impl GivenText {
         self.plain.contains(wanted) || self.decoded.contains(wanted)
     }
 
-    /// Whether the request to run in the background stands in the input.
+    /// Returns true if the input contains the request to run in the background.
     pub(super) fn has_background_request(&self) -> bool {
         self.contains("asynctrue")
     }
 
-    /// Whether a hook only repeats what it grants or adds.
+    /// Returns true if the grants or additions of a hook repeat its input.
     pub(super) fn is_echoed(&self, say: &HookOutput) -> bool {
         let text = |context: &String| Value::from(context.as_str());
         let allows =
@@ -71,7 +73,7 @@ impl GivenText {
     }
 }
 
-/// Passes each key, text, number and truth value on, in order.
+/// Passes each key, text, number and boolean to `take`, in order.
 fn walk(value: &Value, take: &mut dyn FnMut(&str)) {
     match value {
         Value::Null => {}
@@ -106,7 +108,8 @@ fn next_decoded(rest: &mut &str) -> Option<char> {
     Some(code.unwrap_or(first))
 }
 
-/// The character whose number stands after a prefix, in at most so many digits, and the length of both.
+/// Decodes the character whose number follows a prefix, in at most `digits_max` digits. Returns it
+/// with the length of prefix and digits.
 fn coded(text: &str, prefix: usize, digits_max: usize, radix: u32) -> (Option<char>, usize) {
     let digits =
         text[prefix..].chars().take(digits_max).take_while(|one| one.is_digit(radix)).count();

@@ -12,7 +12,7 @@ use super::config::HookHandler;
 use super::crash_log::CrashLog;
 use super::result::HookFailure;
 
-/// What all hooks of a run have in common: input fields, environment, supervisor.
+/// The common part of all hooks of a run: input fields, environment, supervisor.
 #[derive(Clone, Debug)]
 pub struct HookEnvironment {
     pub session_id: String,
@@ -20,7 +20,7 @@ pub struct HookEnvironment {
     pub transcript: PathBuf,
     pub cwd: PathBuf,
     pub permission_mode: String,
-    /// How thorough replies are to be, if that is set.
+    /// The effort level of replies, if it is set.
     pub effort: Option<Effort>,
     /// The complete environment of a hook.
     pub environment: Vec<(OsString, OsString)>,
@@ -29,7 +29,7 @@ pub struct HookEnvironment {
     pub state_folder: PathBuf,
     /// Secrets to mask in the log.
     pub secrets: KnownSecrets,
-    /// Runs scripts.
+    /// The shell that runs scripts.
     pub shell: PathBuf,
     /// Starts hooks, and kills their descendants when they end.
     pub supervisor: Supervisor,

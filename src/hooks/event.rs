@@ -1,4 +1,4 @@
-//! Hook events, and what a hook can decide for each.
+//! Hook events, and the effects that hooks can have on them.
 
 /// The events at which hooks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,7 +90,7 @@ impl HookEvent {
         Self::ALL.into_iter().find(|event| event.name() == name)
     }
 
-    /// Whether the event is about a tool call.
+    /// Returns true if the event is about a tool call.
     pub fn is_tool_event(self) -> bool {
         match self {
             Self::PreToolUse
@@ -109,7 +109,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether sub-agents emit the event too.
+    /// Returns true if sub-agents emit the event too.
     pub(super) fn occurs_in_subagents(self) -> bool {
         match self {
             Self::PreToolUse
@@ -128,7 +128,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether the event has a subject to compare matchers with.
+    /// Returns true if the event has a subject to compare matchers with.
     pub(super) fn has_subject(self) -> bool {
         match self {
             Self::UserPromptSubmit | Self::Stop => false,
@@ -146,12 +146,13 @@ impl HookEvent {
         }
     }
 
-    /// Whether plain text output of a hook is added to the model's context.
+    /// Returns true if plain text output of a hook is added to the model's context.
     pub(super) fn takes_plain_text(self) -> bool {
         matches!(self, Self::SessionStart | Self::UserPromptSubmit)
     }
 
-    /// Whether a hook that fails can deny something: the event, or the permission that it asks for.
+    /// Returns true if a hook that fails can deny something: the event, or the permission that it
+    /// asks for.
     pub(super) fn can_be_guarded(self) -> bool {
         self.objection() == ObjectionUse::Prevents || self == Self::PermissionRequest
     }
@@ -174,7 +175,7 @@ impl HookEvent {
     }
 }
 
-/// Whether the convention has an event that outlast does not support.
+/// Returns true if the convention has an event of this name that outlast does not support.
 pub fn is_unsupported(name: &str) -> bool {
     UNSUPPORTED.contains(&name)
 }

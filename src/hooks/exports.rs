@@ -19,7 +19,7 @@ use super::result::HookEnd;
 /// The variable that names the file.
 pub(super) const VARIABLE: &str = "CLAUDE_ENV_FILE";
 
-/// What the name of the file begins with.
+/// The prefix of the file's name.
 const PREFIX: &str = "outlast-env-";
 
 /// The most bytes that are read from the file.
@@ -35,7 +35,7 @@ const SCRIPT: &str = "eval \"$(cat)\n:\" > /dev/null || exit 1; exec /usr/bin/en
 /// Variables that every shell sets for itself.
 const SHELL_VARIABLES: [&str; 5] = ["_", "OLDPWD", "PWD", "SHLVL", VARIABLE];
 
-/// Why exported variables cannot be used.
+/// The reason that exported variables cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     #[error("it cannot be made: {0}")]
@@ -71,10 +71,10 @@ impl ExportFile {
         &self.0
     }
 
-    /// Reads what the hooks wrote.
+    /// Reads the text that the hooks wrote.
     ///
     /// # Errors
-    /// Why the content cannot be used.
+    /// The content cannot be used.
     pub(super) fn read(&self) -> Result<String, ExportError> {
         let broken = |error: io::Error| ExportError::Unreadable(error.to_string());
         let facts = self.0.symlink_metadata().map_err(broken)?;
@@ -91,7 +91,7 @@ impl ExportFile {
 /// Evaluates `text` in a shell with `environment`, and returns the variables that changed.
 ///
 /// # Errors
-/// Why the variables are unknown.
+/// The shell failed, so the variables are unknown.
 pub(super) async fn evaluate_exports(
     text: &str,
     (shell, cwd): (&Path, &Path),

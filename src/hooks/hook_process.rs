@@ -27,14 +27,14 @@ const STREAM_BYTES_MAX: usize = 10_000_000;
 
 const CHUNK: usize = 16 << 10;
 
-/// How long to read the remaining output after a hook has ended by itself. None of its processes is
-/// left to hold the pipes, so only a busy machine takes this long.
+/// The time limit for reading the remaining output after a hook has ended by itself. None of its
+/// processes is left to hold the pipes, so only a busy machine takes this long.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// The same when the hook was killed and its output does not count.
+/// Like [`DRAIN_MAX`], for a hook that was killed and whose output does not count.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
-/// How long a hook has to end after SIGTERM.
+/// The time that a hook has to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Runs one hook until it ends.
@@ -60,14 +60,14 @@ pub(super) struct Following {
     err: StreamTail,
     /// Ends when its time is up.
     time: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What it was given.
+    /// The input that it was given.
     input: Value,
 }
 
 /// The outcome of waiting for a hook.
 pub(super) enum Awaited {
     Ended(HookRun),
-    /// It asked to run on in the background, so its output decides nothing.
+    /// It requested to run on in the background, so its output decides nothing.
     Released(Box<Following>),
 }
 
@@ -75,7 +75,7 @@ impl Following {
     /// Starts a hook, which reads `text` on its standard input: the JSON of `input`.
     ///
     /// # Errors
-    /// It cannot be started; the result then.
+    /// It cannot be started; the error is the result of the hook.
     pub(super) async fn begin(
         supervisor: &Supervisor,
         job: &Job,
@@ -108,7 +108,7 @@ impl Following {
         Ok(Self { running, exit, streams, out, err, time, input })
     }
 
-    /// Waits until the hook ends, or asks to run on in the background.
+    /// Waits until the hook ends, or requests to run on in the background.
     pub(super) async fn wait(mut self, cancel: &CancellationToken) -> Awaited {
         let ended = tokio::select! {
             biased;
@@ -125,7 +125,7 @@ impl Following {
         Awaited::Ended(self.collect_output(ended).await)
     }
 
-    /// Waits until the hook ends, even if it asks to run in the background.
+    /// Waits until the hook ends, even if it requests to run in the background.
     pub(super) async fn finish(mut self, cancel: &CancellationToken) -> HookRun {
         let ended = tokio::select! {
             biased;
@@ -164,14 +164,14 @@ impl Following {
     }
 }
 
-/// Adds to the first line what may be the cause and helps.
+/// Adds the possible cause and its remedy to the first line.
 fn with_sandbox_hint(stderr: &str) -> String {
     let (first, rest) = stderr.trim_start().split_once('\n').unwrap_or((stderr, ""));
     let hint = "it runs in the sandbox of commands, which unconfinedPrograms lifts";
     format!("{} ({hint})\n{rest}", first.trim())
 }
 
-/// The beginning of an output stream, as read so far.
+/// The beginning of an output stream, as far as it is read.
 #[derive(Clone, Debug, Default)]
 struct StreamTail {
     bytes: Arc<Mutex<Vec<u8>>>,

@@ -5,7 +5,7 @@ use fancy_regex::{Regex, RegexBuilder};
 /// The backtracking limit of a pattern.
 const BACKTRACKS_MAX: usize = 100_000;
 
-/// Why a matcher cannot be used.
+/// The reason that a matcher is invalid or has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MatcherError {
     #[error("is no regular expression: {0}")]
@@ -29,7 +29,7 @@ impl HookMatcher {
     /// regular expression, which matches anywhere.
     ///
     /// # Errors
-    /// Why the regular expression is invalid.
+    /// The regular expression is invalid.
     pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
         let is_name = |one: char| one.is_ascii_alphanumeric() || "_- ,|".contains(one);
         if text.is_empty() || text == "*" {
@@ -45,7 +45,7 @@ impl HookMatcher {
         }
     }
 
-    /// Whether it matches `subject`.
+    /// Returns true if it matches `subject`.
     ///
     /// # Errors
     /// The pattern exceeded its backtracking limit; the subject may be chosen to cause that.

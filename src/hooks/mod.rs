@@ -1,10 +1,10 @@
-//! Hooks: the user's own programs, and callbacks of a host, which are told about events and can
-//! block or change them.
+//! Hooks: the user's own programs, and callbacks of a host, which run at events and can block or
+//! change them.
 //!
 //! ```text
-//! settings ──► HookSettings ──► Hooks ──tell(Occasion)──► Verdict
-//!                                         │    ▲
-//!                              every hook: process ──► Performance ──judge──► Say | Mishap
+//! settings ──► HookSettings ──► Hooks ──run(HookOccasion)──► HookDecision
+//!                                 │                              ▲
+//!      each hook: process or callback ──► HookRun ──interpret_result──► HookOutput | HookFailure
 //! ```
 //!
 //! A hook that fails is ignored, unless it is a guard (`failClosed`).

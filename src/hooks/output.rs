@@ -17,16 +17,16 @@ const ANSWERS_MAX: usize = 100;
 /// The decision that a hook returned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HookOutput {
-    /// `continue: false`, and why.
+    /// The reason given with `continue: false`.
     pub(super) stop_run: Option<String>,
-    /// It objects, and why.
+    /// The reason for its objection.
     pub(super) objection: Option<String>,
     pub(super) permission: Option<(HookPermission, String)>,
     pub(super) input: Option<Value>,
     pub(super) output: Option<Value>,
-    /// For the model.
+    /// Text for the model.
     pub(super) context: Option<String>,
-    /// For the user.
+    /// A message for the user.
     pub(super) message: Option<String>,
     pub(super) hides_prompt: bool,
     /// Changes of permissions, as a `PermissionRequest` hook wrote them.
@@ -94,7 +94,7 @@ struct HookSpecificOutput {
     decision: Option<RequestDecision>,
 }
 
-/// What a `PermissionRequest` hook decides.
+/// The decision of a `PermissionRequest` hook.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RequestDecision {
@@ -107,7 +107,7 @@ struct RequestDecision {
     interrupt: bool,
 }
 
-/// Why JSON is no valid hook output.
+/// The reason that JSON is not valid hook output.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidHookOutput {
     #[error(transparent)]
@@ -129,7 +129,7 @@ pub(super) enum InvalidHookOutput {
 /// Parses the JSON output of a hook.
 ///
 /// # Errors
-/// Why it is not valid hook output.
+/// It is not valid hook output.
 pub(super) fn parse_output(
     event: HookEvent,
     text: &str,
@@ -222,8 +222,8 @@ impl RequestDecision {
     }
 }
 
-/// Whether plain text contains misplaced JSON: a program that prints a line of its own before its
-/// JSON has not decided anything. For events with plain text output, only hook JSON counts.
+/// Returns true if plain text contains misplaced JSON: the JSON of a program that prints a line of
+/// its own before it is not a decision. For events with plain text output, only hook JSON counts.
 pub(super) fn has_misplaced_json(event: HookEvent, out: &str) -> bool {
     let text_counts = event.takes_plain_text();
     let is_answer = |text: &str| {

@@ -17,11 +17,11 @@ pub struct HookProgress {
     pub event: HookEvent,
     /// The event and its subject: `PreToolUse:Bash`.
     pub name: String,
-    /// How it ended; `None` in the first report.
+    /// The end of the hook; `None` in the first report.
     pub finished: Option<HookFinished>,
 }
 
-/// How a hook ended, with masked secrets and limited length.
+/// The end of a hook, with masked secrets and limited length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookFinished {
     pub stdout: String,

@@ -17,7 +17,7 @@ use super::output::{
 /// The most characters of the description of a hook's failure.
 const DETAIL_MAX: usize = 300;
 
-/// How a hook's process ended.
+/// The end of a hook's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HookEnd {
     Exited(i32),
@@ -32,11 +32,11 @@ pub(super) enum HookEnd {
     Released,
     /// A bug in outlast itself: its task panicked.
     Crashed,
-    /// Why it could not be started or waited for.
+    /// It could not be started or waited for, for this reason.
     Failed(String),
-    /// Why its file is not what it was when the run began.
+    /// One of its files has changed since the run began; the change.
     ProgramChanged(String),
-    /// Why the host did not run its callback to the end.
+    /// The host did not run its callback to the end, for this reason.
     NoReply(String),
     /// The host has closed standard input, so that it cannot reply.
     HostClosed,
@@ -58,15 +58,15 @@ impl HookRun {
         Self { end, stdout: String::new(), stderr: String::new() }
     }
 
-    /// Whether it asked to run on in the background, so that its output decides nothing. A hook
-    /// that asked and ended at once is treated the same: which of the two is observed depends on
-    /// timing.
+    /// Returns true if it requested to run on in the background, so that its output decides
+    /// nothing. A hook that requested it and ended at once is treated equally: which of the two is
+    /// observed depends on timing.
     pub(super) fn runs_in_background(&self, input: &Value) -> bool {
         matches!(Opening::of_hook(self.stdout.as_bytes(), input), Opening::Release(_))
     }
 }
 
-/// Why a hook counts as failed, and so is ignored unless it is fail-closed.
+/// The failure of a hook, which is then ignored unless it is fail-closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookFailure {
     pub kind: HookFailureKind,
@@ -80,7 +80,7 @@ impl HookFailure {
         Self { kind: HookFailureKind::Crash, detail }
     }
 
-    /// A fail-closed hook asked to run in the background, where it cannot deny anything.
+    /// A fail-closed hook requested to run in the background, where it cannot deny anything.
     pub(super) fn background_guard() -> Self {
         let detail = "it asks to run on in the background (async), where no guard can forbid \
                       anything";
@@ -95,14 +95,14 @@ impl HookFailure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookFailureKind {
-    /// It ended with an exit code without a meaning, or was killed.
+    /// It ended with an exit code that has no meaning for hooks, or was killed.
     Crash,
     TimedOut,
     /// Its output is not valid hook output.
     InvalidOutput,
     /// It could not be started.
     Missing,
-    /// Its file is not what it was when the run began.
+    /// One of its files has changed since the run began.
     Changed,
     /// It runs in a host that can no longer reply.
     HostClosed,
@@ -127,11 +127,11 @@ impl HookFailureKind {
 /// The exit codes with which a shell reports a missing program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
-/// Converts a hook's result to its decision. `input` is what the hook was given. Secrets are masked by `mask` in
-/// texts that are cut.
+/// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are masked by
+/// `mask` in texts that are cut.
 ///
 /// # Errors
-/// Why the hook counts as failed.
+/// The hook counts as failed.
 pub(super) fn interpret_result(
     event: HookEvent,
     hook: &HookRun,

@@ -29,9 +29,10 @@ use super::result::{HookEnd, HookFailure, HookRun, interpret_result};
 #[derive(Clone, Debug)]
 pub struct HookContext {
     pub event: HookEvent,
-    /// What matchers are compared with: the tool, the source, the reason; empty if there is none.
+    /// The text that matchers are compared with: the tool, the source, the reason; empty if there
+    /// is none.
     pub subject: String,
-    /// Input fields of this event, beside the common ones.
+    /// Input fields of this event, in addition to the common ones.
     pub fields: Map<String, Value>,
 }
 
@@ -41,7 +42,7 @@ pub struct Hooks {
     handlers: Vec<HookHandler>,
     environment: HookEnvironment,
     past_failures: usize,
-    /// The sub-agent that these hooks belong to. `None`: the run itself.
+    /// The sub-agent that these hooks belong to. `None` for the run itself.
     agent: Option<HookAgent>,
     /// Receives a report when a hook starts and when it ends.
     progress: Option<UnboundedSender<HookProgress>>,
@@ -57,7 +58,8 @@ struct HookAgent {
 }
 
 impl Hooks {
-    /// Counts the failures in the crash log, and remembers the programs of the hooks.
+    /// Counts the failures in the crash log, and records the current state of the hooks' program
+    /// files.
     pub fn new(handlers: Vec<HookHandler>, environment: HookEnvironment) -> Self {
         let past_failures = environment.log.count();
         let run_ended = CancellationToken::new();
@@ -71,7 +73,7 @@ impl Hooks {
         hooks
     }
 
-    /// The same hooks for a sub-agent of type `kind`. Their input names the sub-agent; its start
+    /// Returns the hooks for a sub-agent of type `kind`. Their input names the sub-agent; its start
     /// and end are the events `SubagentStart` and `SubagentStop`.
     #[must_use]
     pub fn for_agent(&self, id: &str, kind: &str, transcript: PathBuf) -> Self {
@@ -79,7 +81,7 @@ impl Hooks {
         Self { agent: Some(agent), past_failures: 0, ..self.clone() }
     }
 
-    /// The same hooks, with a receiver for progress reports.
+    /// Sets the receiver of progress reports.
     #[must_use]
     pub fn with_progress(self, receiver: UnboundedSender<HookProgress>) -> Self {
         Self { progress: Some(receiver), ..self }
@@ -108,12 +110,12 @@ impl Hooks {
         }
     }
 
-    /// How many failures the crash log held when the run began.
+    /// The number of failures in the crash log when the run began.
     pub fn past_failures(&self) -> usize {
         self.past_failures
     }
 
-    /// Whether any hook is configured for an event.
+    /// Returns true if any hook is configured for an event.
     pub fn has_hooks_for(&self, event: HookEvent) -> bool {
         self.is_relevant(event) && self.applicable_hooks().any(|handler| handler.event == event)
     }
@@ -126,7 +128,7 @@ impl Hooks {
             .filter(move |it| it.agent_type.is_none() || it.agent_type.as_deref() == kind)
     }
 
-    /// Whether the event occurs for the run, or for a sub-agent.
+    /// Returns true if the event occurs for the run, or for this sub-agent.
     fn is_relevant(&self, event: HookEvent) -> bool {
         self.agent.is_none() || event.occurs_in_subagents()
     }
@@ -136,7 +138,7 @@ impl Hooks {
         &self.environment.log
     }
 
-    /// Runs the hooks of an event and returns their combined decision. `covers` returns whether a
+    /// Runs the hooks of an event and returns their combined decision. `covers` returns true if a
     /// permission rule covers the tool call. Never fails: a failed hook is ignored, unless it is a
     /// guard.
     pub async fn run(
@@ -211,7 +213,7 @@ impl Hooks {
     /// Returns the variables that change when a shell with `environment` evaluates the exports.
     ///
     /// # Errors
-    /// Why the variables are unknown.
+    /// The shell failed, so the variables are unknown.
     pub async fn exports(
         &self,
         text: &str,
@@ -335,7 +337,7 @@ impl Hooks {
         HookReporter::begin(event, subject, self.progress.clone(), &self.environment.secrets)
     }
 
-    /// The process that a hook runs in. `None`: it is a callback of the host.
+    /// The process that a hook runs in. `None` for a callback of the host.
     fn job(&self, handler: &HookHandler) -> Option<Job> {
         let (program, arguments) = match &handler.command {
             HookCommand::Script(script) => {
@@ -359,7 +361,7 @@ impl Hooks {
         })
     }
 
-    /// Hooks read what they are told of: the session so far.
+    /// The terms of hook programs, which may read the transcripts that their input names.
     fn terms(&self) -> ProgramTerms {
         let own = self.agent.as_ref().map(|agent| &agent.transcript);
         let read = own.into_iter().chain([&self.environment.transcript]);
@@ -381,7 +383,7 @@ impl Hooks {
         }
     }
 
-    /// Expands an argument that no shell sees.
+    /// Expands an argument that is not passed to a shell.
     fn expand_project_dir(&self, word: &str) -> OsString {
         let project = self.environment.cwd.to_string_lossy();
         word.replace("${CLAUDE_PROJECT_DIR}", &project).into()
@@ -443,7 +445,7 @@ struct Background {
 }
 
 impl Background {
-    /// Waits for a hook to end, or to ask for the background, where it is followed then.
+    /// Waits until a hook ends, or requests to run on in the background, where it is then followed.
     async fn follow(self, following: Following, stop: &CancellationToken) -> HookRun {
         match following.wait(stop).await {
             Awaited::Ended(hook_run) => hook_run,
@@ -459,7 +461,7 @@ impl Background {
     fn end(&self, hook_run: &HookRun) {
         let is_cut = hook_run.end == HookEnd::Cancelled || self.run_ended.is_cancelled();
         let mask = self.environment.mask();
-        // Its decision does not count, whatever it was given.
+        // Its decision does not count, so its input does not matter.
         match interpret_result(self.handler.event, hook_run, &Value::Null, &mask) {
             Err(failure) if !is_cut => self.environment.log_failure(&self.handler, &failure),
             Ok(_) | Err(_) => {}
@@ -467,13 +469,13 @@ impl Background {
     }
 }
 
-/// Whether hooks get an export file. After a compaction, commands of the model may be running and
-/// could write to it.
+/// Returns true if hooks get an export file. After a compaction, commands of the model may be
+/// running and could write to it.
 fn offers_exports(context: &HookContext) -> bool {
     context.event == HookEvent::SessionStart && context.subject != "compact"
 }
 
-/// The decision of a cancelled event: only which hooks were cancelled.
+/// The decision of a cancelled event, with the cancelled hooks only.
 fn cancelled_decision(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
     let mut verdict = HookDecision::default();
     for (handler, hook_run) in handlers.iter().zip(performances) {

@@ -12,7 +12,7 @@ use super::rpc::{INVALID_REQUEST, RpcError, UNREADABLE_ANSWER};
 use super::sanitize::sanitize_start;
 use super::state::ConnectionLoss;
 
-/// What is said of a session that is not known any more.
+/// Phrases in errors of servers about a session that has expired or is unknown.
 #[rustfmt::skip]
 const LOST_SESSION: [&str; 31] = [
     "not found", "unable to find", "cannot find", "could not find", "couldn't find", "can't find",
@@ -22,7 +22,8 @@ const LOST_SESSION: [&str; 31] = [
     "not active", "no active",
 ];
 
-/// What is said of a session that has not begun, as after a restart of the server.
+/// Phrases in errors of servers about a session that has not begun, as after a restart of the
+/// server.
 const NO_HANDSHAKE: [&str; 6] = [
     "not initialized",
     "not initialised",
@@ -32,17 +33,17 @@ const NO_HANDSHAKE: [&str; 6] = [
     "reinitialize",
 ];
 
-/// The codes of errors with which servers refuse a request before they begin with it.
+/// The error codes with which servers refuse a request before they begin with it.
 const REFUSED_AT_ONCE: [i64; 3] = [-32_000, -32_001, INVALID_REQUEST];
 
-/// Why a call has no result.
+/// The reason that a call has no result.
 #[derive(Debug, PartialEq)]
 pub(super) enum CallError {
     /// The connection is lost. Whether the call had an effect is unknown.
     Lost(String),
     /// There was an answer, but not a result. Whether the call had an effect is unknown.
     Ambiguous(String),
-    /// The server does not know the session any more, and has not begun with the call.
+    /// The server does not have the session any more, and has not begun with the call.
     Expired(String),
     /// The server requires a login, or a different one.
     NeedsAuth(String),
@@ -50,12 +51,12 @@ pub(super) enum CallError {
     Refused(String),
 }
 
-/// Why a request has no result.
+/// The reason that a request has no result.
 #[derive(Debug, PartialEq)]
 pub(super) enum RequestFault {
     /// The server answered with an error.
     Refused(RpcError),
-    /// The server answered the first request with something else.
+    /// The answer to the first request is not valid for it.
     Mismatch,
     Exchange(ExchangeFault),
     /// The connection ended first.
@@ -66,7 +67,7 @@ pub(super) enum RequestFault {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExchangeFault {
     NeedsAuth(String),
-    /// The server does not know the session any more, and has not begun with the request.
+    /// The server does not have the session any more, and has not begun with the request.
     Expired(String),
     Status(StatusCode, String),
     /// The answer is not an MCP message.
@@ -114,7 +115,7 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
     }
 }
 
-/// Describes a failed handshake. Empty: the server only hung up.
+/// Describes a failed handshake. Empty if the server only closed the connection.
 pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) -> String {
     match fault {
         RequestFault::Closed => String::new(),
@@ -132,22 +133,22 @@ pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) ->
     }
 }
 
-/// Whether a retry is useless, since the address or the request is wrong.
+/// Returns true if a retry is useless, since the address or the request is wrong.
 fn is_permanent(code: StatusCode) -> bool {
     (code.is_client_error() || code.is_redirection())
         && code != StatusCode::REQUEST_TIMEOUT
         && code != StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Whether the text of an HTTP error says that the server does not know the session.
+/// Returns true if the text of an HTTP error says that the server does not have the session.
 pub(super) fn is_session_lost(text: &str) -> bool {
     let text = text.to_lowercase();
     let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
     has_any(&NO_HANDSHAKE) || text.contains("session") && has_any(&LOST_SESSION)
 }
 
-/// Whether an error in an answer says so. It may be that of a tool, about sessions of its own, unless
-/// its code is one of the protocol.
+/// Returns true if an error in an answer is about a lost session. It must have one of the codes of
+/// refusals: other errors may come from a tool, and be about sessions of its own.
 pub(super) fn is_session_error(error: &RpcError) -> bool {
     REFUSED_AT_ONCE.contains(&error.code) && is_session_lost(&error.message)
 }
@@ -185,7 +186,8 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
     }
 }
 
-/// Describes a status that is no success.
+/// Converts a status that is not a success to a fault, with the server's text and its
+/// `retry-after`.
 pub(super) fn classify_status(
     code: StatusCode,
     body: &str,

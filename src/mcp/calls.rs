@@ -13,7 +13,7 @@ use super::environment::McpTimers;
 use super::server_task::ServerTask;
 use super::state::{ConnectionLoss, ServerStatus};
 
-/// How long a call waits for a server that is reconnecting.
+/// The time for which a call waits for a server that is reconnecting.
 const RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// A request to a server.
@@ -23,14 +23,14 @@ pub(super) struct ServerRequest {
     pub(super) params: Value,
 }
 
-/// Why a call has no result.
+/// The reason that a call has no result.
 enum CallFailure {
     Failed(CallError),
     TimedOut(Duration),
     Cancelled,
 }
 
-/// Why a request has no result, in words for the model.
+/// The reason that a request has no result, as a text for the model.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct RequestError(String);
@@ -64,7 +64,7 @@ impl ServerTask {
     /// Sends a request to the server; `what` names it in messages.
     ///
     /// # Errors
-    /// Why there is no result.
+    /// There is no result; the error is a text for the model.
     pub(super) async fn request(
         &self,
         what: &str,
@@ -127,7 +127,7 @@ impl ServerTask {
         RequestError(format!("MCP server {name:?}: {happened}; {advice}."))
     }
 
-    /// Returns the connection, waiting a while for a reconnect.
+    /// Returns the connection, and waits up to [`RECONNECT_WAIT`] for a reconnect.
     async fn wait_for_connection(
         &self,
         cancel: &CancellationToken,

@@ -18,9 +18,9 @@ pub struct ServerConfig {
     pub place: ServerAddress,
     /// The timeout of a call, if this server has its own.
     pub timeout: Option<Duration>,
-    /// Whether the configuration says not to start it.
+    /// True if the configuration disables it.
     pub disabled: bool,
-    /// Whether the user configured it, and not a repository: then its `readOnlyHint` is trusted.
+    /// True if the user configured it, not a repository. Then its `readOnlyHint` is trusted.
     pub trusted: bool,
 }
 
@@ -51,7 +51,8 @@ pub struct HttpAddress {
 }
 
 impl HttpAddress {
-    /// Whether requests get a token of a login: not beside headers that have another one.
+    /// Returns true if requests get the token of a login. Headers with a token of their own, or
+    /// from a helper, exclude that.
     pub fn takes_login(&self) -> bool {
         let has_token =
             self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
@@ -111,7 +112,7 @@ impl ServerAddress {
     }
 }
 
-/// What is wrong with an entry. It holds no value: that may be a secret.
+/// The defect of an entry. It does not contain the value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerConfigError {
     #[error("it is not an object")]
@@ -164,7 +165,7 @@ impl ServerConfig {
     /// Variables that are not set stay as written, and their names are returned.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The entry is invalid.
     pub fn parse(
         name: &str,
         entry: &Value,
@@ -179,7 +180,7 @@ impl ServerConfig {
                 ServerAddress::Http(reader.http(HttpKind::Streamable)?)
             }
             (Some("sse"), _) => ServerAddress::Http(reader.http(HttpKind::Sse)?),
-            // The host knows it by the name of the entry, whatever its "name" is.
+            // The host identifies it by the name of the entry, regardless of its "name".
             (Some("sdk"), _) => ServerAddress::Host,
             (None | Some("stdio"), false) => ServerAddress::Program {
                 command: reader
@@ -244,7 +245,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// A command for the shell, which puts variables in by itself.
+    /// Reads a command for the shell, which expands variables by itself.
     fn command(&self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),

@@ -40,17 +40,18 @@ const HANDSHAKE_VERSION: &str = "2025-11-25";
 /// The version of the protocol without a handshake.
 const STATELESS_VERSION: &str = "2026-07-28";
 
-/// The time limit of the question whether an HTTP server offers the protocol without a handshake.
+/// The time limit of the request that finds out whether an HTTP server offers the protocol without
+/// a handshake.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most pages of a list.
 const MOST_PAGES: usize = 50;
 
-/// How long a silent server has to answer a ping.
+/// The time limit of a ping to a server that did not answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait for the last output of a program that did not start up: it may arrive after the
-/// end of its standard output.
+/// The wait for the last output of a program that did not start up: it may arrive after the end of
+/// its standard output.
 const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);
 
 /// An established connection.
@@ -65,14 +66,14 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
     peer: Peer,
-    /// Takes messages of a server in the host.
+    /// Receives messages of a server that runs in the host. `None` for other servers.
     host: Option<HostInbox>,
     about: Arc<ServerInfo>,
     /// Masks secrets in the server's output.
     mask: Redactor,
 }
 
-/// What a server declares about itself during the handshake.
+/// The information that a server declares about itself during the handshake.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerInfo {
     pub(super) has_tools: bool,
@@ -83,7 +84,7 @@ pub(super) struct ServerInfo {
     pub(super) instructions: Option<String>,
 }
 
-/// How a connection begins.
+/// The first requests of a connection: with or without a handshake.
 #[derive(Clone, Copy, Debug)]
 enum Lifecycle {
     /// With an `initialize` handshake, as nearly all servers expect.
@@ -92,19 +93,19 @@ enum Lifecycle {
     Stateless,
 }
 
-/// Why a connection could not be made.
+/// The reason that a connection could not be made.
 enum ConnectError {
     Lost(ConnectionLoss),
-    /// The server answers, but rejects this way to begin.
+    /// The server answers, but rejects this lifecycle.
     LifecycleRejected(ConnectionLoss),
 }
 
-/// Connects to a server. Over HTTP, where a question costs little, the protocol without a handshake is
-/// tried first; programs may end at a request that they do not know. If the server rejects one way to
-/// begin, the other one is tried.
+/// Connects to a server. Over HTTP, where a failed request costs little, the protocol without a
+/// handshake is tried first. Programs may end at an unknown request, so they get a handshake first.
+/// If the server rejects one lifecycle, the other one is tried.
 ///
 /// # Errors
-/// Why there is no connection.
+/// No connection can be made, with the reason.
 pub(super) async fn connect(
     config: &ServerConfig,
     around: &Arc<ServerEnvironment>,
@@ -130,7 +131,7 @@ pub(super) async fn connect(
         Ok(link) => Ok(link),
         Err(ConnectError::Lost(loss) | ConnectError::LifecycleRejected(loss)) => {
             Err(match second {
-                // The error of the handshake says more.
+                // The error of the handshake has more detail.
                 Lifecycle::Handshake => loss,
                 Lifecycle::Stateless => of_first,
             })
@@ -206,7 +207,7 @@ async fn open_connection(
     })
 }
 
-/// Whether a fault of the first request may be about the way to begin.
+/// Returns true if a fault of the first request may be about the lifecycle.
 fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
     match (lifecycle, fault) {
         (
@@ -244,7 +245,7 @@ fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
     }
 }
 
-/// Makes the first requests. Returns what the server declares about itself.
+/// Sends the first requests. Returns the information that the server declares about itself.
 async fn handshake(
     peer: &Peer,
     lifecycle: Lifecycle,
@@ -334,7 +335,7 @@ async fn start_program(
     Ok((Box::new(pipes), Some(program)))
 }
 
-/// The source of headers that expire: one for all attempts to begin.
+/// Creates the source of headers that expire. All attempts to connect share it.
 fn header_renewal(
     config: &ServerConfig,
     around: &Arc<ServerEnvironment>,
@@ -454,7 +455,7 @@ impl Connection {
         self.handle.clone()
     }
 
-    /// Why the connection has ended by itself.
+    /// The reason that the connection has ended without being closed.
     pub(super) fn loss(&self) -> ConnectionLoss {
         if self.handle.host.is_some() {
             return host_loss();
@@ -481,7 +482,7 @@ impl Connection {
 }
 
 impl ConnectionHandle {
-    /// Passes a message of a server in the host on to the client. Returns whether it was accepted.
+    /// Passes a message of a server in the host on to the client. Returns true if it was accepted.
     pub(super) fn deliver(&self, message: Value) -> bool {
         self.host.as_ref().is_some_and(|host| host.deliver(message))
     }
@@ -496,7 +497,7 @@ impl ConnectionHandle {
         self.peer.wait_for_tool_change().await;
     }
 
-    /// How often the server has said that the tools have changed.
+    /// The number of notifications that the tools have changed.
     pub(super) fn tool_changes(&self) -> u64 {
         self.peer.tool_changes()
     }
@@ -506,7 +507,7 @@ impl ConnectionHandle {
         self.peer.request(method, params)
     }
 
-    /// Whether the server still answers anything.
+    /// Returns true if the server still answers a ping, with a result or an error.
     pub(super) async fn is_alive(&self) -> bool {
         let mut ping = self.peer.request("ping", json!({}));
         match timeout(PING_TIMEOUT, ping.answer()).await {
@@ -517,7 +518,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// What the server declared during the handshake.
+    /// The information that the server declared during the handshake.
     pub(super) fn server_info(&self) -> Arc<ServerInfo> {
         Arc::clone(&self.about)
     }
@@ -534,7 +535,7 @@ impl ConnectionHandle {
         self.list("prompts").await
     }
 
-    /// Lists all of one kind: `tools` or `prompts`.
+    /// Lists all entries of one kind: `tools` or `prompts`.
     async fn list(&self, kind: &str) -> Result<Vec<Value>, CallError> {
         let (mut entries, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {

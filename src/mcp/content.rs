@@ -14,7 +14,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// How much of an invalid result is quoted, in characters.
+/// The most characters of an invalid result that are quoted.
 const LONGEST_EXCERPT: usize = 500;
 
 /// The result of a call.
@@ -41,12 +41,12 @@ impl CallReply {
         Self { parts: vec![ContentPart::Block(Block::text(text))], is_error: true }
     }
 
-    /// Converts the result of `tools/call`, whatever shape it has. An invalid result is an error:
-    /// whether the call was executed is unknown.
+    /// Converts the result of `tools/call`, of any shape. An invalid result is an error: whether
+    /// the call was executed is unknown.
     pub(super) fn from_call_result(result: &Value) -> Self {
         let content: Vec<&Value> = match &result["content"] {
             Value::Array(items) => items.iter().collect(),
-            // Against the protocol, but still the tool's output.
+            // This violates the protocol, but is still the tool's output.
             one @ (Value::String(_) | Value::Object(_)) => vec![one],
             Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
         };
@@ -66,8 +66,8 @@ impl CallReply {
     }
 }
 
-/// Whether a result is an error. An invalid flag counts as an error: a failure must not be reported
-/// as a success.
+/// Returns true if a result is an error. An invalid flag counts as an error: a failure must not be
+/// reported as a success.
 fn is_error_flag(flag: &Value) -> bool {
     match flag {
         Value::Bool(flag) => *flag,
@@ -92,13 +92,13 @@ fn describe_invalid_result(result: &Value) -> String {
     )
 }
 
-/// The API rejects blank text.
+/// Returns true unless a part is blank text, which the API rejects.
 fn is_not_blank(piece: &ContentPart) -> bool {
     !matches!(piece, ContentPart::Block(Block::Text { text }) if text.trim().is_empty())
 }
 
 impl CallReply {
-    /// Converts the result of `resources/read`, whatever shape it has.
+    /// Converts the result of `resources/read`, of any shape.
     pub(super) fn from_resource(result: &Value) -> Self {
         let contents = result["contents"].as_array().into_iter().flatten();
         let mut parts: Vec<ContentPart> = contents.map(resource).filter(is_not_blank).collect();
@@ -147,7 +147,7 @@ fn resource(resource: &Value) -> ContentPart {
     data(field("uri"), field("mimeType"), field("blob"))
 }
 
-/// An image, whatever the server calls its type: its bytes decide whether it can be shown, when the
+/// Converts an image of any declared type: its bytes decide whether it can be shown, when the
 /// result is prepared for the model.
 fn image(what: &str, kind: &str, text: &str) -> ContentPart {
     match decode(text) {

@@ -1,4 +1,4 @@
-//! What servers are started with: their environment and the time limits.
+//! The environment and the time limits that servers are started with.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,19 +9,20 @@ use crate::process::Supervisor;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::types::HostChannel;
 
-/// Why no HTTP client can be made; its type belongs to the HTTP client's module.
+/// The reason that no HTTP client can be made. The error's type belongs to the HTTP client's
+/// module.
 pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Creates the HTTP client for an address, or returns why it cannot.
+/// Creates the HTTP client for an address, or returns the reason that it cannot.
 pub type HttpClientFactory =
     dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
 
-/// The surroundings of logins at servers.
+/// The environment of logins at servers.
 pub struct LoginEnvironment {
     /// The folder of settings and sessions, where logins are kept.
     pub config_dir: PathBuf,
     pub http: Arc<HttpClientFactory>,
-    /// Tokens are added here, and so kept out of all output.
+    /// Receives the tokens, which are redacted in all output.
     pub secrets: KnownSecrets,
     pub mask: Redactor,
 }
@@ -37,7 +38,7 @@ pub struct ServerEnvironment {
     pub supervisor: Supervisor,
     /// Masks secrets in server output before it is cut.
     pub mask: Redactor,
-    /// Where secrets are added that are known during the run only.
+    /// Receives secrets that become available only during the run, for redaction.
     pub secrets: KnownSecrets,
     /// Creates the HTTP client for an address.
     pub http: Arc<HttpClientFactory>,
@@ -67,13 +68,14 @@ impl ServerEnvironment {
 /// The time limits of servers and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McpTimers {
-    /// How long the first request of a run waits for starting servers in all: the others join later.
+    /// The time for which the first request of a run waits for starting servers in total. Slower
+    /// servers join later.
     pub begin: Duration,
-    /// How long a run waits for servers that it requires; also the connect timeout of an HTTP server,
-    /// which can be retried at no cost.
+    /// The time for which a run waits for required servers; also the connect timeout of an HTTP
+    /// server, which can be retried at no cost.
     pub wait: Duration,
     /// The start of a program, including its tool list. Long, since a package may be downloading;
-    /// the run goes on meanwhile.
+    /// the run continues meanwhile.
     pub start: Duration,
     /// A call without progress, where the server has no timeout of its own.
     pub call: Duration,

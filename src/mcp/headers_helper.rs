@@ -1,5 +1,5 @@
-//! The `headersHelper` of a server: a command of the user that prints the headers of its requests as
-//! JSON, such as a token that ends after an hour.
+//! The `headersHelper` of a server: a command of the user that prints the headers of its requests
+//! as JSON, such as a token that expires after an hour.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The most that it may print, in bytes.
 const PRINTED_MAX: u64 = 64 << 10;
 
-/// Shorter words of a header are no secrets, such as `Bearer`.
+/// The shortest word of a header that is redacted, in bytes: shorter ones, such as `Bearer`, are
+/// not secrets.
 const SECRET_BYTES_MIN: usize = 12;
 
 /// The headers of one run of the command.
@@ -35,7 +36,7 @@ pub(super) struct HelperHeaders {
     pub(super) headers: HeaderMap,
 }
 
-/// The command, and what it printed last.
+/// The command, and the headers that it printed last.
 pub(super) struct HeadersHelper {
     job: Job,
     around: Arc<ServerEnvironment>,
@@ -73,7 +74,7 @@ impl HeadersHelper {
         }
     }
 
-    /// The headers as they were printed last. Runs the command the first time.
+    /// Returns the headers that were printed last. Runs the command the first time.
     ///
     /// # Errors
     /// The command failed.
@@ -85,7 +86,7 @@ impl HeadersHelper {
         }
     }
 
-    /// Runs the command again, unless that was done since `refused` was printed.
+    /// Runs the command again, unless that was done since the version `refused` was printed.
     ///
     /// # Errors
     /// The command failed.
@@ -119,7 +120,7 @@ impl HeadersHelper {
         Ok(last.insert(HelperHeaders { version, headers }).clone())
     }
 
-    /// Runs the command, and returns what it printed. Dropping the future ends it.
+    /// Runs the command, and returns its standard output. Dropping the future ends it.
     async fn run(&self) -> Result<Vec<u8>, HelperError> {
         let failed = |error: std::io::Error| HelperError(format!("cannot be run: {error}"));
         let missing = || HelperError("cannot be run: it has no pipes".to_owned());
@@ -128,7 +129,8 @@ impl HeadersHelper {
         let stderr = running.stderr.take().ok_or_else(missing)?;
         let stdout = Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
         let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(failed)?;
-        // It may hold the secret, so it is not shown; a full pipe would stop the command.
+        // Standard error may contain the secret, so it is not shown; a full pipe would stop the
+        // command.
         tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
         let mut printed = Vec::new();
         stdout.take(PRINTED_MAX + 1).read_to_end(&mut printed).await.map_err(failed)?;

@@ -15,7 +15,7 @@ use super::transport::{Closing, Inbox, Sending, Transport};
 /// The most messages of a server that wait to be handled; more are dropped.
 pub(super) const WAITING_MAX: usize = 256;
 
-/// How long the host has to acknowledge a message that has no answer.
+/// The time limit for the host's acknowledgement of a message that has no answer.
 const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client's end of a connection.
@@ -37,8 +37,8 @@ impl HostInbox {
         Self(inbox.clone())
     }
 
-    /// Passes a message of the server on to the client: a notification, or a request. Returns
-    /// whether it was accepted.
+    /// Passes a message of the server on to the client: a notification, or a request. Returns true
+    /// if it was accepted.
     pub(super) fn deliver(&self, message: Value) -> bool {
         match ServerMessage::from_value(message) {
             Some(
@@ -70,8 +70,8 @@ impl HostServer {
         reply
     }
 
-    /// Sends an MCP request, and takes its answer in. A failure of the host becomes the server's
-    /// error.
+    /// Sends an MCP request, and puts its answer into the inbox. A failure of the host becomes the
+    /// server's error.
     async fn exchange(&self, id: u64, message: Value) -> Result<(), ExchangeFault> {
         let answer = match self.send(message).await {
             Ok(mut reply) => {
@@ -89,7 +89,7 @@ impl HostServer {
     }
 }
 
-/// Parses the server's answer. The request that it belongs to is known, whatever its `id` is.
+/// Parses the server's answer. It belongs to the request `id`, regardless of its own `id`.
 fn parse_answer(answer: Value, id: u64) -> ServerMessage {
     match ServerMessage::from_value(answer) {
         Some(ServerMessage::Response { outcome, .. }) => {
@@ -107,15 +107,15 @@ fn failure(message: String, id: u64) -> ServerMessage {
 }
 
 impl Transport for HostTransport {
-    /// Done once the answer is taken in, or once a message without an answer is acknowledged, so
-    /// that `tools/list` never overtakes `notifications/initialized`.
+    /// Completes once the answer is in the inbox, or once a message without an answer is
+    /// acknowledged, so that `tools/list` never overtakes `notifications/initialized`.
     fn send(&self, message: ClientMessage) -> Sending {
         let server = Arc::clone(&self.0);
         Box::pin(async move {
             if let Some(id) = message.id {
                 return server.exchange(id, message.json).await;
             }
-            // The server learns nothing from a failure, and neither does the caller.
+            // A failure is reported neither to the server nor to the caller.
             let _ = tokio::time::timeout(ACK_TIMEOUT, server.send(message.json)).await;
             Ok(())
         })

@@ -1,6 +1,6 @@
 //! The transport over HTTP ("streamable HTTP"): each message is a POST, whose response holds the
-//! answer as JSON or as a stream of events. What the server sends on its own comes in such streams,
-//! too, or in one that is opened for it.
+//! answer as JSON or as a stream of events. Messages that the server sends on its own come in such
+//! streams, too, or in one that is opened for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,27 +28,29 @@ use super::transport::{Closing, Inbox, Sending, Transport};
 /// The most messages that wait to be handled.
 pub(super) const WAITING_MAX: usize = 64;
 
-/// How often in a row the attempt to continue a broken stream may fail.
+/// The most consecutive failures to continue a broken stream.
 const FAILED_CONTINUATIONS_MAX: u32 = 5;
 
-/// The wait before a stream is continued, unless the server says how long; each further one is twice
-/// as long.
+/// The wait before a stream is continued, unless the server states one; it doubles with each
+/// further failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// A listening stream that lasts this long is not given up by the server at once, even if it is empty.
+/// The time after which an empty listening stream counts as held open, not as closed by the server
+/// at once.
 const HELD_STREAM: Duration = Duration::from_secs(10);
 
-/// The most doublings of the wait after an empty listening stream: to a minute.
+/// The number of empty listening streams in a row up to which the wait is doubled: to a minute.
 const EMPTY_STREAMS_MAX: u32 = 7;
 
-/// The shortest wait before the stream of an answer is continued, whatever the server says.
+/// The shortest wait before the stream of an answer is continued, even if the server states a
+/// shorter one.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
-/// How long to wait for the end of a stream whose answer was received, so that its connection can be
-/// used again.
+/// The wait for the end of a stream whose answer was received, so that its connection can be
+/// reused.
 const STREAM_END_WAIT: Duration = Duration::from_secs(1);
 
-/// The time limit of the question whether a server knows the session.
+/// The time limit of the request that finds out whether a server still has the session.
 const SESSION_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -62,17 +64,17 @@ struct HttpSession {
     id: OnceLock<HeaderValue>,
     /// The version of the protocol that was agreed on in the handshake.
     version: OnceLock<HeaderValue>,
-    /// Whether a stream is open, or about to be, for what the server sends on its own.
+    /// True if a stream for messages that the server sends on its own is open, or about to be.
     is_listening: AtomicBool,
     arguments: Mutex<ArgumentHeaders>,
     inbox: Inbox,
 }
 
-/// How a stream of events ended.
+/// The end of a stream of events.
 enum StreamEnd {
     /// The awaited answer came.
     Answered,
-    /// The stream ended before, or broke, after so many messages.
+    /// The stream ended or broke before the answer, after this many messages.
     Broken { messages: usize },
 }
 
@@ -103,7 +105,7 @@ impl Transport for HttpTransport {
     }
 
     fn listen(&self) {
-        // Without a session, the server does not know whom its messages are for.
+        // Without a session, the server cannot tell which client its messages are for.
         if self.0.id.get().is_none() {
             return;
         }
@@ -127,7 +129,7 @@ impl Transport for HttpTransport {
         let session = Arc::clone(&self.0);
         Box::pin(async move {
             if session.id.get().is_some() {
-                // The server ends the session by itself if it does not hear of it.
+                // If this fails, the server ends the session by itself.
                 let _ = session.send(Method::DELETE, &session.headers(), None).await;
             }
         })
@@ -170,7 +172,7 @@ impl HttpSession {
         headers
     }
 
-    /// Sends a message, and takes the answer in.
+    /// Sends a message, and puts the answer into the inbox.
     async fn post(&self, message: &ClientMessage) -> Result<(), ExchangeFault> {
         let (headers, body) = (self.message_headers(&message.json), message.json.to_string());
         let response = self.send(Method::POST, &headers, Some(&body)).await?;
@@ -203,7 +205,7 @@ impl HttpSession {
         }
     }
 
-    /// Classifies a status that is no success. An error of the protocol in the body is the answer.
+    /// Classifies a status that is not a success. A JSON-RPC error in the body is the answer.
     async fn refused(
         &self,
         response: Response,
@@ -228,7 +230,7 @@ impl HttpSession {
         if let (Some(id), Some((_, error))) = (message.id, error)
             && !matches!(refusal.status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
         {
-            // What refuses a request before it is read cannot repeat its identifier.
+            // A server that refuses a request before it is read cannot repeat its identifier.
             let permit = self.inbox.reserve(refusal.body.len()).await;
             let answer = ServerMessage::Response { id: json!(id), outcome: Err(error) };
             self.inbox.put(answer, permit).await;
@@ -237,8 +239,9 @@ impl HttpSession {
         Err(self.server.classify_refusal(&refusal))
     }
 
-    /// Whether a refusal says that the server does not know the session. In an error of the protocol
-    /// any status may say so; other text of a server that fails may be of one behind it.
+    /// Returns true if a refusal says that the server does not have the session any more. A
+    /// JSON-RPC error may say so with any status. Other text of a server error may be about a
+    /// server behind it, so it does not count.
     fn has_lost_session(&self, refusal: &Refusal, error: Option<&RpcError>) -> bool {
         let says_so = match error {
             Some(error) => is_session_lost(&error.message),
@@ -247,7 +250,7 @@ impl HttpSession {
         self.id.get().is_some() && (refusal.status == StatusCode::NOT_FOUND || says_so)
     }
 
-    /// Whether the session may be the reason of a refusal that says nothing of it.
+    /// Returns true if the session may be the reason of a refusal that does not mention it.
     fn may_be_unknown(&self, refusal: &Refusal, message: &ClientMessage) -> bool {
         self.id.get().is_some()
             && message.id.is_some()
@@ -255,8 +258,8 @@ impl HttpSession {
             && refusal.status != StatusCode::REQUEST_TIMEOUT
     }
 
-    /// Whether the server accepts another request of the session, one that has no effect. Without an
-    /// answer it is taken to know the session.
+    /// Returns true if the server accepts another request of the session, one that has no effect.
+    /// Without an answer the session is assumed to exist.
     async fn knows_session(&self) -> bool {
         let ping = json!({ "jsonrpc": "2.0", "id": "session-check", "method": "ping" });
         let (headers, body) = (self.message_headers(&ping), ping.to_string());
@@ -276,14 +279,15 @@ impl HttpSession {
         !matches!(timeout(SESSION_CHECK_TIMEOUT, check).await, Ok(Some(())))
     }
 
-    /// The fault of an answer that says that the server does not know the session.
+    /// The fault of an answer that says that the server does not have the session any more.
     fn lost_session(&self, outcome: &Result<Value, RpcError>) -> Option<ExchangeFault> {
         let error = outcome.as_ref().err().filter(|error| is_session_error(error))?;
         self.id.get()?;
         Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.mask)))
     }
 
-    /// Takes in an answer that is JSON. It answers the request, whatever its identifier is.
+    /// Puts a JSON answer into the inbox. It answers the request `id`, regardless of its own
+    /// identifier.
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
         let permit = self.inbox.reserve(body.len()).await;
@@ -301,8 +305,8 @@ impl HttpSession {
         }
     }
 
-    /// Takes in a stream of events up to the answer. A stream that breaks is continued, if its events
-    /// have identifiers.
+    /// Puts the messages of a stream of events into the inbox, up to the answer. A stream that
+    /// breaks is continued, if its events have identifiers.
     async fn take_events(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let mut parser = SseParser::with_limit(ANSWER_BYTES_MAX);
         let (mut response, mut failures) = (Some(response), 0);
@@ -323,13 +327,13 @@ impl HttpSession {
                     parser.restart();
                 }
                 Err(ExchangeFault::ConnectionLost(_)) => failures += 1,
-                // Whatever the server says now, it has received the request.
+                // The server has received the request in any case, so its effect is unknown.
                 Ok(None) | Err(_) => return Err(connection_broken()),
             }
         }
     }
 
-    /// Takes in what the server sends on its own, as long as it keeps a stream for it.
+    /// Receives messages that the server sends on its own, as long as it offers a stream for them.
     async fn listen(&self) {
         let mut parser = SseParser::with_limit(ANSWER_BYTES_MAX);
         let (mut failures, mut empty) = (0, 0);
@@ -356,7 +360,7 @@ impl HttpSession {
         }
     }
 
-    /// Opens a stream, or continues it after an event. `None`: the server offers none.
+    /// Opens a stream, or continues it after an event. `None` if the server offers none.
     async fn open_stream(&self, after: Option<&str>) -> Result<Option<Response>, ExchangeFault> {
         let mut headers = self.headers();
         headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
@@ -373,7 +377,7 @@ impl HttpSession {
         Ok((status.is_success() && content_type(&response) == EVENTS).then_some(response))
     }
 
-    /// Takes in the messages of a stream, up to the answer to `id`.
+    /// Puts the messages of a stream into the inbox, up to the answer to `id`.
     async fn read_events(
         &self,
         mut response: Response,
@@ -396,7 +400,8 @@ impl HttpSession {
                 if let (Some(own), ServerMessage::Response { id, outcome }) = (id, &mut message) {
                     match request_number(id) {
                         Some(number) => is_answered |= number == own,
-                        // What cannot repeat an identifier refuses the request of this stream.
+                        // An error without the identifier of a request is about the request of this
+                        // stream.
                         None if outcome.is_err() => (*id, is_answered) = (json!(own), true),
                         None => {}
                     }
@@ -416,8 +421,8 @@ impl HttpSession {
     }
 }
 
-/// The wait before a stream is continued, after so many failures in a row: what the server says, or
-/// an own one.
+/// The wait before a stream is continued, after this many consecutive failures: the one that the
+/// server states, or one that doubles.
 fn continuation_wait(parser: &SseParser, failures: u32) -> Duration {
     let own = FIRST_WAIT * 2_u32.pow(failures.min(FAILED_CONTINUATIONS_MAX));
     parser.retry().unwrap_or(own)

@@ -1,5 +1,5 @@
-//! The client's end of a connection: matches answers to requests, and handles what a server sends on
-//! its own: progress, changed tools, requests.
+//! The client's end of a connection: matches answers to requests, and handles messages that a
+//! server sends on its own: progress, changed tools, requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,24 +16,24 @@ use super::call_error::RequestFault;
 use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::transport::{Inbox, ReceivedMessage, Transport};
 
-/// How long a cancellation may take to be sent: its loss does no harm.
+/// The time limit for sending a cancellation, whose loss does no harm.
 const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the response to a request of the server may take to be sent.
+/// The time limit for sending the response to a request of the server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most responses that wait to be sent. More requests are not answered.
+/// The most responses that wait to be sent. Further requests are not answered.
 const RESPONSES_MAX: usize = 16;
 
-/// How long the sending of a request goes on that is not awaited any more: what is left of its answer
-/// is read, so that the transport can use the same connection again.
+/// The time for which the sending of a request continues when it is not awaited any more: the rest
+/// of its answer is read, so that the transport can reuse the connection.
 const UNAWAITED_MAX: Duration = Duration::from_secs(1);
 
 /// The name of messages of this module in the log of `--debug`.
 const LOG_TARGET: &str = "outlast::mcp";
 
-/// The identifiers of requests, of all connections: a host may still work on a request of an earlier
-/// connection, and refuses another with its identifier.
+/// The next identifier of a request, for all connections: a host may still work on a request of an
+/// earlier connection, and refuses another with its identifier.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A connection, shared by all that use it.
@@ -43,20 +43,20 @@ pub(super) struct Peer(Arc<PeerState>);
 struct PeerState {
     transport: Box<dyn Transport>,
     inbox: Inbox,
-    /// The folders that the run works in, as the server may ask for them.
+    /// The folders that the run works in, for servers that request them.
     roots: Value,
     unanswered: Mutex<HashMap<u64, AnswerSlot>>,
-    /// What each request states about the client: nothing before the handshake.
+    /// The information about the client that each request contains: none before the handshake.
     context: OnceLock<Map<String, Value>>,
-    /// Whether the server has answered the first request.
+    /// True once the server has answered the first request.
     is_connected: AtomicBool,
     responses: mpsc::Sender<ClientMessage>,
     tools_changed: Notify,
-    /// How often the server has said so.
+    /// The number of notifications that the tools have changed.
     tool_changes: AtomicU64,
 }
 
-/// Where the answer to a request goes.
+/// The channels for the answer to a request and for its progress.
 struct AnswerSlot {
     answer: oneshot::Sender<Result<Value, RequestFault>>,
     progress: Arc<Notify>,
@@ -69,12 +69,12 @@ pub(super) struct PendingRequest {
     answer: oneshot::Receiver<Result<Value, RequestFault>>,
     progress: Arc<Notify>,
     sending: AbortHandle,
-    /// Tells the sending task when the request is not awaited any more.
+    /// Informs the sending task when the request is not awaited any more.
     _awaited: DropGuard,
 }
 
 impl Peer {
-    /// Handles what arrives until the connection is closed.
+    /// Starts to handle incoming messages, until the connection is closed.
     pub(super) fn start(
         transport: Box<dyn Transport>,
         inbox: Inbox,
@@ -101,7 +101,7 @@ impl Peer {
     async fn handle_all(self, mut received: mpsc::Receiver<ReceivedMessage>) {
         loop {
             tokio::select! {
-                // What arrived before the end is still handled.
+                // Messages that arrived before the end are still handled.
                 biased;
                 message = received.recv() => match message {
                     Some(received) => self.handle(received.message),
@@ -159,14 +159,14 @@ impl Peer {
             },
             ServerMessage::Request { id, method } => {
                 let response = ClientMessage::response(&id, self.answer(&method));
-                // A server that does not take its responses gets no more of them.
+                // A server that does not read its responses gets no more of them.
                 let _ = self.0.responses.try_send(response);
             }
         }
     }
 
-    /// Handles an answer that belongs to no request. A server that cannot even say which request it
-    /// answers does not understand the first one.
+    /// Handles an answer that belongs to no request. Before the connection is established, it fails
+    /// the first request, as the server did not understand it well enough to repeat its identifier.
     fn handle_unmatched(&self, answer: Result<Value, RequestFault>) {
         if self.0.is_connected.load(Ordering::Relaxed) {
             return;
@@ -193,13 +193,13 @@ impl Peer {
         self.0.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what each further request states about the client.
+    /// Sets the information about the client that each further request contains.
     pub(super) fn set_context(&self, context: Map<String, Value>) {
         // It is set once.
         let _ = self.0.context.set(context);
     }
 
-    /// The server has answered the first request.
+    /// Records that the server has answered the first request.
     pub(super) fn set_connected(&self) {
         self.0.is_connected.store(true, Ordering::Relaxed);
     }
@@ -226,7 +226,7 @@ impl Peer {
         let peer = self.clone();
         let sending = tokio::spawn(async move {
             let failed = tokio::select! {
-                // The transport knows better why the connection ended.
+                // The transport has the more precise reason for the end of the connection.
                 biased;
                 sent = sending => match sent {
                     Err(fault) => Some(RequestFault::Exchange(fault)),
@@ -261,7 +261,7 @@ impl Peer {
         self.0.tools_changed.notified().await;
     }
 
-    /// How often the server has said that the tools have changed.
+    /// The number of notifications that the tools have changed.
     pub(super) fn tool_changes(&self) -> u64 {
         self.0.tool_changes.load(Ordering::Relaxed)
     }
@@ -286,18 +286,19 @@ impl PendingRequest {
     /// Waits for the answer. Cancel-safe.
     ///
     /// # Errors
-    /// Why there is no result.
+    /// There is no result.
     pub(super) async fn answer(&mut self) -> Result<Value, RequestFault> {
         // A connection that ends answers all its requests first.
         (&mut self.answer).await.unwrap_or(Err(RequestFault::Closed))
     }
 
-    /// Notified of each progress. Several notifications count as one until they are consumed.
+    /// Returns the handle that is notified of each progress. Several notifications count as one
+    /// until they are consumed.
     pub(super) fn progress(&self) -> Arc<Notify> {
         Arc::clone(&self.progress)
     }
 
-    /// Tells the server that the answer is no longer wanted, without waiting.
+    /// Notifies the server that the answer is no longer needed, without waiting.
     pub(super) fn cancel(self, why: &str) {
         let cancellation = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
         let sending = self.sending.clone();

@@ -53,7 +53,8 @@ pub(super) fn convert_prompts(server: &str, listed: &[Value]) -> Vec<RemotePromp
 }
 
 impl RemotePrompt {
-    /// The words of a call as named arguments: further words belong to the last argument.
+    /// Assigns the words of a call to the named arguments. Surplus words belong to the last
+    /// argument.
     fn assign(&self, words: &[String]) -> Value {
         let mut assigned = Map::new();
         for (index, name) in self.arguments.iter().enumerate().take(words.len()) {
@@ -119,7 +120,7 @@ impl Servers {
     }
 }
 
-/// The text of the messages of a prompt. What is no text cannot be part of it, and is named.
+/// The text of the messages of a prompt. Other content is replaced by a note.
 fn text_of(result: &Value) -> String {
     let mut texts = Vec::new();
     for message in result["messages"].as_array().into_iter().flatten() {

@@ -30,7 +30,7 @@ pub(super) struct RemoteTool {
     /// The server's own name for it.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
-    /// The server declares it read-only.
+    /// True if the server declares it read-only.
     pub(super) reads_only: bool,
 }
 

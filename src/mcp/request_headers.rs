@@ -1,5 +1,5 @@
-//! The HTTP headers that repeat what a message says, for gateways that do not read bodies. Versions
-//! of the protocol without a handshake require them; to others they mean nothing. Pure.
+//! The HTTP headers that repeat parts of a message, for gateways that do not read bodies. Versions
+//! of the protocol without a handshake require them; others ignore them. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -61,8 +61,8 @@ impl ArgumentHeaders {
     }
 }
 
-/// Whether the annotations of a tool are such as the protocol allows. A tool with others must not be
-/// used over HTTP: a gateway may read its headers otherwise than the server.
+/// Returns true if the annotations of a tool are valid in the protocol. A tool with invalid ones
+/// must not be used over HTTP: a gateway may read its headers differently from the server.
 pub(super) fn has_valid_headers(tool: &Value) -> bool {
     are_valid(&tool["inputSchema"], &mut HashSet::new())
 }
@@ -97,7 +97,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, headers: &mut Vec<ArgumentHea
     }
 }
 
-/// Encodes text that a header cannot hold as it is.
+/// Encodes text that a header cannot contain as it is.
 fn encode(text: &str) -> String {
     let is_plain = |letter: char| matches!(letter, ' '..='~');
     let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");

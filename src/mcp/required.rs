@@ -1,8 +1,8 @@
-//! Why a required server is not available.
+//! The error of a run whose required server is not available.
 
 use super::state::ServerStatus;
 
-/// Why a required server is not available.
+/// The reason that a required server is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequiredServerError {
     #[error(
@@ -11,7 +11,7 @@ pub enum RequiredServerError {
     )]
     NotConfigured {
         name: String,
-        /// What is wrong with its entry, if there is one.
+        /// The defect of its entry, if it has an invalid one.
         why: Option<String>,
     },
     #[error(

@@ -1,4 +1,4 @@
-//! Resources of servers: two tools of our own list and read them.
+//! Resources of servers: two tools of outlast list and read them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -70,8 +70,8 @@ impl Servers {
         self.members().into_iter().filter(|member| member.about().has_resources)
     }
 
-    /// The permission that a resource tool needs. Listing is free; reading is treated like a tool
-    /// of the server.
+    /// The permission that a resource tool needs. Listing needs none; reading is treated like a
+    /// tool of the server.
     pub(super) fn resource_tool_permission(tool: &str, input: &Value) -> CallPermission {
         if tool == LIST {
             return CallPermission::NotNeeded;
@@ -147,7 +147,7 @@ impl Servers {
         CallReply::from_text(lines.join("\n"))
     }
 
-    /// One list of a server, with a line for each entry.
+    /// Reads one list of a server, and returns a line for each entry.
     async fn list_page_entries(
         &self,
         member: &ServerTask,

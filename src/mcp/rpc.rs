@@ -8,24 +8,25 @@ use crate::json;
 /// The request is not one that the server supports in this state.
 pub(super) const INVALID_REQUEST: i64 = -32600;
 
-/// The server does not know the method.
+/// The server does not have the method.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// An error within the server.
 pub(super) const INTERNAL_ERROR: i64 = -32603;
 
-/// The answer came, and cannot be read: the code is our own, and no server's. Whether the call had an effect is unknown.
+/// The answer arrived, but cannot be parsed. The code is outlast's own, and not sent by servers.
+/// The effect of the call is unknown.
 pub(super) const UNREADABLE_ANSWER: i64 = i64::MIN;
 
-/// A request without a handshake has no header that states its version, or another one than its
-/// body.
+/// A request without a handshake has no header with its protocol version, or one that differs from
+/// its body.
 pub(super) const HEADER_MISMATCH: i64 = -32020;
 
 /// The server does not support the version of the protocol.
 pub(super) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// The number of our request that an identifier names. Some servers repeat it as text, or with a
-/// fraction of zero.
+/// The number of the client's request that an identifier refers to. Some servers repeat it as text,
+/// or with a fraction of zero.
 pub(super) fn request_number(id: &Value) -> Option<u64> {
     let text = match id {
         Value::Number(number) => number.to_string(),
@@ -51,8 +52,8 @@ pub(super) struct RpcError {
 }
 
 impl ServerMessage {
-    /// Parses a message. An answer that cannot be read, but names its request, is an error that says why.
-    /// `None`: it is not a message.
+    /// Parses a message. An answer that is invalid, but names its request, becomes an error that
+    /// says why. `None` if it is not a message.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         match json::read(bytes) {
             Ok(value) => Self::from_value(value),
@@ -68,7 +69,7 @@ impl ServerMessage {
         Self::Response { id, outcome: Err(RpcError { code: UNREADABLE_ANSWER, message }) }
     }
 
-    /// Takes a message that is already JSON. `None`: it is not a message.
+    /// Converts a message that is already parsed as JSON. `None` if it is not a message.
     pub(super) fn from_value(message: Value) -> Option<Self> {
         let Value::Object(mut fields) = message else { return None };
         if fields.get("jsonrpc")? != "2.0" {
@@ -96,7 +97,7 @@ impl ServerMessage {
     }
 }
 
-/// Why bytes are no message of the protocol, for messages.
+/// Describes why bytes are not a message of the protocol.
 pub(super) fn describe_invalid(bytes: &[u8]) -> String {
     match json::read::<IgnoredAny>(bytes) {
         Ok(_) => "its answer is no message of the protocol".to_owned(),
@@ -104,8 +105,8 @@ pub(super) fn describe_invalid(bytes: &[u8]) -> String {
     }
 }
 
-/// The request that an unreadable answer names, as far as that can be told: servers write the identifier
-/// first or last.
+/// Finds the request that an unreadable answer belongs to, as far as possible: servers write the
+/// identifier first or last.
 fn answered_request(text: &str) -> Option<u64> {
     let outcome = ["\"result\"", "\"error\""].iter().filter_map(|key| text.find(key)).min()?;
     let is_request = text.find("\"method\"").is_some_and(|method| method < outcome);
@@ -153,7 +154,7 @@ impl ClientMessage {
         Self { id: None, json: json!({ "jsonrpc": "2.0", "method": method }) }
     }
 
-    /// Tells the server that the answer to a request is no longer wanted.
+    /// A notification that the answer to a request is no longer needed.
     pub(super) fn cancellation(id: u64, why: &str) -> Self {
         let mut message = Self::notification("notifications/cancelled");
         message.json["params"] = json!({ "requestId": id, "reason": why });

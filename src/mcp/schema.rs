@@ -27,7 +27,7 @@ const VALUES: [&str; 5] = ["const", "enum", "default", "example", "examples"];
 /// Makes a schema acceptable to the API.
 ///
 /// # Errors
-/// Why it cannot be.
+/// The reason that it cannot be used.
 pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
     let Some(members) = schema.as_object() else { return Err("its input schema is not an object") };
     if remaining_depth(schema, DEEPEST) == 0 {

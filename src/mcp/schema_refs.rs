@@ -1,5 +1,5 @@
-//! Checks the references in a JSON schema: following a circular one would never end, in our
-//! validator too. Pure.
+//! Checks the references in a JSON schema: following a circular one would never end, in the
+//! validator of outlast too. Pure.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -12,7 +12,7 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Keywords with subschemas that apply to the same value as the schema around them.
 const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
-/// The same, with subschemas by property name.
+/// A keyword like those of [`IN_PLACE`], with subschemas by property name.
 const IN_PLACE_BY_NAME: &str = "dependentSchemas";
 
 /// Keywords with subschemas by freely chosen names: a name may equal a keyword.
@@ -25,7 +25,7 @@ const LONGEST_WAY: usize = 200;
 /// Checks that every reference resolves inside the schema, and none is circular.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A reference is invalid, with the reason.
 pub(super) fn check(schema: &Value, is_value: &dyn Fn(&str) -> bool) -> Result<(), &'static str> {
     let mut search = RefSearch { root: schema, seen: HashMap::new() };
     search.check_all(schema, is_value)

@@ -1,5 +1,5 @@
-//! Changes of the servers while runs use them, on behalf of a host. A server that is started anew
-//! has a new task, so that a late end of its last connection changes nothing.
+//! Changes of the servers while runs use them, on behalf of a host. A restarted server has a new
+//! task, so that a late end of its last connection changes nothing.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,7 +9,7 @@ use super::remote_tool::tool_name_prefix;
 use super::server_task::ServerTask;
 use super::servers::Servers;
 
-/// Why a server was not changed.
+/// The reason that a server was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerChangeError {
     #[error("there is no MCP server {0:?}")]
@@ -21,7 +21,7 @@ pub enum ServerChangeError {
 }
 
 impl Servers {
-    /// Whether there is a server of this name.
+    /// Returns true if there is a server of this name.
     pub fn has_server(&self, name: &str) -> bool {
         self.members().iter().any(|member| member.config.name == name)
     }
@@ -85,7 +85,8 @@ impl Servers {
         self.replace(name, Some)
     }
 
-    /// Replaces the task of a server by one with a changed configuration. `None`: nothing changes.
+    /// Replaces the task of a server by one with a changed configuration. If `change` returns
+    /// `None`, nothing changes.
     fn replace(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! HTTP requests to a server: with the configured headers and those of its helper or its login, which
-//! are renewed when the server refuses them, and along redirects within the same origin.
+//! HTTP requests to a server: with the configured headers and those of its helper or its login,
+//! which are renewed when the server refuses them. Redirects are followed within the same origin.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) const JSON: &str = "application/json";
 /// The content type of streams.
 pub(super) const EVENTS: &str = "text/event-stream";
 
-/// The reason that a server cannot be asked at all.
+/// The reason that no request can be sent to a server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error("one of its \"headers\" is not a valid HTTP header")]
@@ -61,14 +61,14 @@ pub(super) enum HeaderRenewal {
     Login(AccessTokens),
 }
 
-/// The headers that end, as of one request.
+/// The expiring headers, as of one request.
 enum LatestHeaders {
     None,
     Helper(HelperHeaders),
     Login(Option<BearerToken>),
 }
 
-/// An answer that is no success.
+/// An answer whose status is not a success.
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) is_json: bool,
@@ -78,7 +78,7 @@ pub(super) struct Refusal {
 
 impl ServerClient {
     /// # Errors
-    /// A header that cannot be set by the user.
+    /// A header is invalid, or reserved for the protocol.
     pub(super) fn new(
         client: Client,
         url: Url,
@@ -95,9 +95,9 @@ impl ServerClient {
         Ok(Self { client, url, headers, renewal, mask })
     }
 
-    /// Sends a request with the headers of the protocol beside the user's. A request that a server
-    /// redirects or refuses for its credentials has not begun, so it is sent again: at most once with
-    /// new headers.
+    /// Sends a request with the headers of the protocol in addition to the user's. A request that a
+    /// server redirects or refuses for its credentials has not begun, so it is sent again: at most
+    /// once with new headers.
     ///
     /// # Errors
     /// There is no response.
@@ -136,7 +136,7 @@ impl ServerClient {
         }
     }
 
-    /// Reads an answer that is no success.
+    /// Reads an answer whose status is not a success.
     ///
     /// # Errors
     /// The server requires a login.
@@ -149,20 +149,20 @@ impl ServerClient {
         }
         let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
         let is_json = content_type(&response).starts_with(JSON);
-        // A body that breaks off is not worth more than the status.
+        // An incomplete body adds nothing to the status.
         let body = read(response, ERROR_BYTES_MAX).await.unwrap_or_default();
         Ok(Refusal { status, is_json, body, retry_after })
     }
 
-    /// The fault that a refusal is, unless it means more.
+    /// Converts a refusal to a fault of its status.
     pub(super) fn classify_refusal(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
-        // What gateways say of servers behind them is of no use.
+        // Texts of gateways about servers behind them are of no use.
         let quoted = if refusal.is_before_begin() { &*text } else { "" };
         classify_status(refusal.status, quoted, refusal.retry_after.as_deref(), &self.mask)
     }
 
-    /// The same, of a session that the server does not know any more.
+    /// Like [`Self::classify_refusal`], for a session that the server does not have any more.
     pub(super) fn classify_lost_session(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
         match classify_status(refusal.status, &text, None, &self.mask) {
@@ -191,7 +191,7 @@ impl HeaderRenewal {
         })
     }
 
-    /// Other headers than those that a server refused. `None`: there are none.
+    /// Obtains headers to replace those that a server refused. `None` if there are no others.
     async fn renew(
         &self,
         refused: &LatestHeaders,
@@ -206,7 +206,7 @@ impl HeaderRenewal {
             }
             (Self::Login(tokens), LatestHeaders::Login(refused)) => {
                 let challenge = challenge(response);
-                // Another token helps only where the challenge is about this one.
+                // Another token helps only if the challenge is about this one.
                 if response.status() == StatusCode::FORBIDDEN
                     && !challenge.is_some_and(|text| text.contains("insufficient_scope"))
                 {
@@ -256,17 +256,17 @@ impl Refusal {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Whether the server cannot have begun with the request. One that fails may have, whatever it
-    /// says.
+    /// Returns true if the server cannot have begun with the request. A failing server may have,
+    /// whatever it reports.
     pub(super) fn is_before_begin(&self) -> bool {
         self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
     }
 }
 
-/// The headers of such names and values.
+/// Builds headers from names and values.
 ///
 /// # Errors
-/// One is no valid header.
+/// A name or value is not valid in a header.
 pub(super) fn header_map<'a>(
     pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<HeaderMap, HeaderError> {
@@ -276,7 +276,7 @@ pub(super) fn header_map<'a>(
         let (name, value) = pair.ok_or(HeaderError::Invalid)?;
         headers.insert(name, value);
     }
-    // Many configurations state it, though every body is JSON.
+    // Many configurations set it, though every body is JSON.
     headers.remove(CONTENT_TYPE);
     Ok(headers)
 }
@@ -290,8 +290,8 @@ fn needs_login(response: &Response) -> bool {
     }
 }
 
-/// Where a redirect leads that keeps the method and the body, if that is the same server: another one
-/// must not get the credentials.
+/// The target of a redirect that keeps the method and the body, if it has the same origin: another
+/// server must not get the credentials.
 pub(super) fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
     let status = response.status();
     if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {

@@ -23,7 +23,7 @@ use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus}
 /// The shortest interval between two listings of a server's tools.
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time for which the list of a server's prompts may delay its tools.
+/// The longest time for which the list of a server's prompts may delay its tools.
 const PROMPTS_MAX: Duration = Duration::from_secs(5);
 
 /// The most warnings about a server's tools.
@@ -32,7 +32,7 @@ const TOOL_WARNINGS_MAX: usize = 100;
 /// One server of a run.
 pub(super) struct ServerTask {
     pub(super) config: ServerConfig,
-    /// Ends it.
+    /// Ends the task.
     pub(super) stop: CancellationToken,
     state: watch::Sender<ServerState>,
     /// A call timed out, so the connection must be checked.
@@ -51,7 +51,7 @@ pub(super) struct ServerTask {
 pub(super) struct ServerState {
     pub(super) status: ServerStatus,
     pub(super) why: Option<String>,
-    /// Whether the first attempt to connect is over.
+    /// True if the first attempt to connect is over.
     pub(super) attempted: bool,
     pub(super) connection: Option<ConnectionHandle>,
     /// Counts connections. A late failure of a call must not affect a later connection.
@@ -60,7 +60,7 @@ pub(super) struct ServerState {
     pub(super) tools: Arc<Vec<Arc<RemoteTool>>>,
     /// The prompts as last listed.
     pub(super) prompts: Arc<Vec<RemotePrompt>>,
-    /// How many announced changes of the current connection's tools the list covers.
+    /// The number of announced tool changes of the current connection that the list covers.
     pub(super) listed_changes: u64,
     /// The last handshake information.
     pub(super) about: Arc<ServerInfo>,
@@ -119,13 +119,13 @@ impl ServerTask {
         ServerReport { name, status, why, identity: state.about.identity.clone() }
     }
 
-    /// Passes a message that the server in the host has sent by itself on to its connection. Returns
-    /// whether it was accepted.
+    /// Passes a message that a server in the host has sent on its own to its connection. Returns
+    /// true if it was accepted.
     pub(super) fn deliver(&self, message: Value) -> bool {
         self.state.borrow().connection.as_ref().is_some_and(|wire| wire.deliver(message))
     }
 
-    /// Takes the pending warnings about it.
+    /// Takes the pending warnings about the server.
     pub(super) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -139,7 +139,7 @@ impl ServerTask {
         }
     }
 
-    /// Adds a warning about one of its tools, once.
+    /// Adds a warning about one of the server's tools, once.
     pub(super) fn warn_once(&self, what: &str) {
         let mut known = self.tool_warnings.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < TOOL_WARNINGS_MAX && known.insert(what.to_owned()) {
@@ -317,7 +317,7 @@ impl ServerTask {
         });
     }
 
-    /// Watches a connection until it is lost. `None`: until `stop`.
+    /// Watches a connection until it is lost. `None` if it is ended by `stop`.
     async fn watch_connection(
         &self,
         link: &Connection,
@@ -363,7 +363,7 @@ impl ServerTask {
                     match listed {
                         Ok(Ok(listed)) => self.set_tools(&listed),
                         Ok(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
-                        // The known tools stay.
+                        // The tools of the last listing are kept.
                         Ok(Err(_)) | Err(_) => {}
                     }
                     self.state.send_modify(|state| state.listed_changes = covered);

@@ -30,7 +30,7 @@ pub enum CallPermission {
     /// A permission rule for this name.
     Rule {
         name: String,
-        /// Whether a server that the user configured declares it read-only.
+        /// True if a server that the user configured declares it read-only.
         reads_only: bool,
     },
 }
@@ -38,7 +38,7 @@ pub enum CallPermission {
 /// The most characters of a server's instructions.
 const LONGEST_INSTRUCTIONS: usize = 2_000;
 
-/// The name that stands for every server.
+/// The name that selects every server.
 const ALL: &str = "all";
 
 /// The most tools listed when the model calls an unknown one.
@@ -52,7 +52,7 @@ const ALL_INSTRUCTIONS: usize = 8_000;
 pub struct Servers {
     pub(super) members: RwLock<Vec<Arc<ServerTask>>>,
     required: Vec<String>,
-    /// Entries that are no servers: their names, and what is wrong with them.
+    /// Entries that are not valid: their names and defects.
     left_out: Vec<(String, String)>,
     pub(super) around: Option<Arc<ServerEnvironment>>,
     timers: McpTimers,
@@ -70,8 +70,8 @@ impl fmt::Debug for Servers {
 }
 
 impl Servers {
-    /// Creates the servers without starting them, and remembers their programs. Of two servers with
-    /// the same tool name prefix the later one is disabled.
+    /// Creates the servers without starting them, and records the current state of their programs.
+    /// The later of two servers with the same tool name prefix is disabled.
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
         let (stop, mut members) = (CancellationToken::new(), Vec::<Arc<ServerTask>>::new());
         for mut config in configs {
@@ -97,7 +97,7 @@ impl Servers {
         Self { required, ..self }
     }
 
-    /// Sets the entries that were left out, and why, for what is said of required servers.
+    /// Sets the entries that were left out, with their defects, for errors about required servers.
     #[must_use]
     pub fn with_left_out(self, left_out: Vec<(String, String)>) -> Self {
         Self { left_out, ..self }
@@ -112,7 +112,7 @@ impl Servers {
         }
     }
 
-    /// Whether there are any.
+    /// Returns true if there are no servers.
     pub fn is_empty(&self) -> bool {
         self.members().is_empty()
     }
@@ -148,7 +148,8 @@ impl Servers {
         }
     }
 
-    /// Waits until each server was tried once, but at most `limit` after the start. Cancel-safe.
+    /// Waits until the first attempt to connect to each server is over, but at most `limit` after
+    /// the start. Cancel-safe.
     pub async fn wait_for_first_attempts(&self, limit: Duration) {
         let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = began.map(|began| began + limit) else { return };
@@ -159,13 +160,13 @@ impl Servers {
         }
     }
 
-    /// How long the first request waits for starting servers in all.
+    /// The time for which the first request waits for starting servers in total.
     pub fn start_wait(&self) -> Duration {
         self.timers.begin
     }
 
-    /// Waits until the lists of tools cover all changes that the servers have announced so far, but at
-    /// most `limit`. Cancel-safe.
+    /// Waits until the lists of tools cover all changes that the servers have announced so far, but
+    /// at most `limit`. Cancel-safe.
     pub async fn wait_for_listings(&self, limit: Duration) {
         let end = Instant::now() + limit;
         for member in self.members() {
@@ -176,7 +177,7 @@ impl Servers {
     /// Waits until these servers, or all if there is no name, are connected, up to the wait limit.
     ///
     /// # Errors
-    /// Which server is not connected, and why.
+    /// A server is not configured or not connected, with the reason.
     pub async fn wait_until_connected(&self, names: &[String]) -> Result<(), RequiredServerError> {
         let unknown = |name: &&String| !self.has_server(name);
         if let Some(name) = names.iter().find(unknown) {
@@ -296,7 +297,7 @@ impl Servers {
         self.timers
     }
 
-    /// Whether the tool with this full name belongs to a server.
+    /// Returns true if the tool with this full name belongs to a server.
     pub fn has_tool(&self, tool: &str) -> bool {
         self.find(tool).is_some() || self.resource_tool(tool).is_some()
     }
@@ -309,15 +310,15 @@ impl Servers {
         }
     }
 
-    /// Explains to the model why a server's tool is missing. `None`: no server has such a prefix,
-    /// or the tool exists.
+    /// Explains to the model why a server's tool is missing. `None` if the tool exists, or no
+    /// server has its prefix.
     pub fn explain_missing_tool(&self, tool: &str) -> Option<String> {
         if self.has_tool(tool) {
             return None;
         }
         let of =
             |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
-        // Of servers named `a` and `a__b` the longer match wins.
+        // For servers named `a` and `a__b`, the longer match wins.
         let members = self.members();
         let member = members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
         let ServerReport { name, status, why, .. } = member.report();
@@ -371,8 +372,8 @@ impl Servers {
         reply
     }
 
-    /// Passes a message that a server in the host has sent by itself, such as
-    /// `notifications/tools/list_changed`, on to its connection. Returns whether it was accepted:
+    /// Passes a message that a server in the host has sent on its own, such as
+    /// `notifications/tools/list_changed`, to its connection. Returns true if it was accepted:
     /// there is such a server, it is connected, and the message is a notification or a request.
     pub fn deliver(&self, server: &str, message: Value) -> bool {
         let members = self.members();
@@ -408,7 +409,7 @@ impl Servers {
     }
 
     /// Shuts all servers down in parallel: closes their input, then sends SIGTERM, then kills them.
-    /// Takes at most `limit`; what is left then is killed by the supervisor.
+    /// Takes at most `limit`; processes that are left then are killed by the supervisor.
     pub async fn close(&self, limit: Duration) {
         self.stop.cancel();
         let mut tasks =

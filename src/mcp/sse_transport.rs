@@ -1,5 +1,5 @@
 //! The transport of the first version of the protocol over HTTP ("HTTP+SSE"): one stream of events,
-//! which names the address for messages first and then holds all that the server sends.
+//! which first names the address for messages and then contains all messages of the server.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use super::transport::{Closing, Inbox, Sending, Transport};
 /// The client's end of a connection.
 pub(super) struct SseTransport {
     stream: Arc<EventStream>,
-    /// The address for messages, once the server has named it, or why it will not.
+    /// The address for messages, once the server has named it, or the fault that prevents it.
     endpoint: watch::Receiver<Option<Result<Url, ExchangeFault>>>,
 }
 
-/// The stream that the server sends in.
+/// The stream with the messages of the server.
 struct EventStream {
     server: ServerClient,
     inbox: Inbox,
@@ -45,7 +45,8 @@ impl SseTransport {
                 }
                 is_unnamed
             });
-            // The first request fails with the reason before the others hear of the end.
+            // Without an address, the first request fails with the reason, not with the end of the
+            // connection.
             if matches!(&*named.borrow(), Some(Ok(_))) {
                 reading.inbox.closed.cancel();
             }
@@ -55,7 +56,7 @@ impl SseTransport {
 }
 
 impl EventStream {
-    /// Takes in what the server sends, and returns why that ended.
+    /// Puts the server's messages into the inbox. Returns the fault that ended the stream.
     async fn read(
         &self,
         named: &watch::Sender<Option<Result<Url, ExchangeFault>>>,
@@ -101,7 +102,7 @@ impl EventStream {
         }
     }
 
-    /// The address that an event names, if it is of the same server: another one must not get the
+    /// The address that an event names, if it has the same origin: another server must not get the
     /// credentials.
     fn endpoint(&self, event: &SseEvent) -> Option<Url> {
         let url = self.server.url.join(event.data.trim()).ok()?;

@@ -44,9 +44,9 @@ impl ServerStatus {
 pub struct ServerReport {
     pub name: String,
     pub status: ServerStatus,
-    /// Why it is not connected, if known.
+    /// The reason that it is not connected, if known.
     pub why: Option<String>,
-    /// What it called itself when it was connected last.
+    /// The identity that it declared when it was connected last.
     pub identity: Option<ServerIdentity>,
 }
 
@@ -68,7 +68,7 @@ pub struct McpStats {
     pub reconnects: u32,
 }
 
-/// Why there is no connection.
+/// The reason that there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionLoss {
     /// A retry may succeed.

@@ -26,7 +26,7 @@ const LONGEST_LINE: usize = 32 << 20;
 /// The most bytes of invalid lines between two messages.
 const MOST_GARBAGE: usize = 8 << 20;
 
-/// How much of a server's other output is kept, in bytes.
+/// The most bytes of a server's other output that are kept.
 const OUTPUT_BYTES_MAX: usize = 4096;
 
 /// The most messages in the incoming queue.
@@ -36,7 +36,7 @@ pub(super) const WAITING_MAX: usize = 64;
 /// that sends many may not read the answers.
 const OUTGOING_BYTES_MAX: usize = 8 << 20;
 
-/// How long to wait for the remaining output of a program that has ended.
+/// The wait for the remaining output of a program that has ended.
 const FINAL_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
 /// A running server process.
@@ -74,8 +74,8 @@ impl ServerProcess {
         Ok((Self { running, output: output, ended }, pipes))
     }
 
-    /// Waits until the program ends by itself, after its input was closed; then sends SIGTERM, then
-    /// kills it.
+    /// Waits until the program ends by itself, after its input was closed. Then sends SIGTERM, and
+    /// finally kills it.
     pub(super) async fn end(mut self, patience: Duration) {
         if tokio::time::timeout(patience, &mut self.ended).await.is_err() {
             self.running.terminate();
@@ -94,9 +94,9 @@ pub(super) struct ServerOutput(Arc<Mutex<OutputTail>>);
 #[derive(Debug, Default)]
 struct OutputTail {
     bytes: VecDeque<u8>,
-    /// Whether the beginning was cut off.
+    /// True if the beginning was cut off.
     truncated: bool,
-    /// Why we closed the connection. Later output is about the broken pipe.
+    /// The reason that outlast closed the connection. Later output is about the broken pipe.
     fault: Option<&'static str>,
 }
 
@@ -118,7 +118,7 @@ impl ServerOutput {
         self.lock().fault = Some(fault);
     }
 
-    /// The reason, if we closed the connection.
+    /// The reason, if outlast closed the connection.
     pub(super) fn fault(&self) -> Option<&'static str> {
         self.lock().fault
     }
@@ -145,7 +145,7 @@ async fn read_stderr(mut stderr: ChildStderr, output: ServerOutput) {
 }
 
 /// The message transport: lines of JSON over a program's pipes. Sending never blocks: a server that
-/// does not read is noticed by its missing answers.
+/// does not read is detected by its missing answers.
 pub(super) struct StdioTransport {
     /// `None` once nothing more is written.
     outgoing: Mutex<Option<mpsc::UnboundedSender<Vec<u8>>>>,
@@ -289,7 +289,7 @@ mod tests {
             json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
         let line = format!("{notification}\n");
         let mut arrived = 0;
-        // Time goes by only when there is nothing else to do.
+        // The paused clock advances only when there is nothing else to do.
         while arrived < 64
             && let all = server.write_all(line.as_bytes())
             && let Ok(written) = tokio::time::timeout(Duration::from_secs(1), all).await

@@ -1,5 +1,5 @@
-//! The seam between a connection and what carries its messages: the pipes of a program, HTTP, or the
-//! host of the run.
+//! The interface between a connection and the carrier of its messages: the pipes of a program,
+//! HTTP, or the host of the run.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,33 +19,33 @@ pub(super) type Sending = Pin<Box<dyn Future<Output = Result<(), ExchangeFault>>
 /// Ends a transport.
 pub(super) type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Carries messages to a server. What the server sends arrives in an [`Inbox`].
+/// Carries messages to a server. The server's messages arrive in an [`Inbox`].
 pub(super) trait Transport: Send + Sync {
     /// Sends a message. Messages are sent in the order of the calls where the transport has an
     /// order. The future fails if the message did not arrive, or if an answer can no longer come.
     /// Dropping it gives up the answer.
     fn send(&self, message: ClientMessage) -> Sending;
 
-    /// Tells the transport which version of the protocol the server has agreed to in a handshake.
+    /// Sets the version of the protocol that the server has agreed to in a handshake.
     fn set_version(&self, _version: &str) {}
 
-    /// Receives from now on what the server sends on its own, if that takes a request.
+    /// Starts to receive messages that the server sends on its own, if that takes a request.
     fn listen(&self) {}
 
-    /// Tells the transport about the server's tools.
+    /// Passes the list of the server's tools to the transport.
     fn set_tools(&self, _listed: &[serde_json::Value]) {}
 
     /// Ends the transport, once nothing more is to be sent.
     fn close(&self) -> Closing;
 }
 
-/// Where a transport puts what the server sends.
+/// The queue into which a transport puts the messages of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Inbox {
     messages: mpsc::Sender<ReceivedMessage>,
     /// The bytes that may still wait.
     free_bytes: Arc<Semaphore>,
-    /// Set when nothing more can arrive. What has arrived is still handled.
+    /// Set when no more messages can arrive. Those that have arrived are still handled.
     pub(super) closed: CancellationToken,
 }
 
@@ -63,27 +63,28 @@ pub(super) struct ReceivedMessage {
 }
 
 impl Inbox {
-    /// An inbox where at most `waiting_max` messages wait.
+    /// Creates an inbox in which at most `waiting_max` messages wait.
     pub(super) fn new(waiting_max: usize) -> (Self, mpsc::Receiver<ReceivedMessage>) {
         let (messages, received) = mpsc::channel(waiting_max);
         let free_bytes = Arc::new(Semaphore::new(WAITING_BYTES as usize));
         (Self { messages, free_bytes, closed: CancellationToken::new() }, received)
     }
 
-    /// Waits until a message of so many bytes may wait. It is called before the message is parsed:
-    /// the parsed value takes several times as much memory.
+    /// Waits until there is room for a message of this size. It is called before the message is
+    /// parsed: the parsed value takes several times as much memory.
     pub(super) async fn reserve(&self, bytes: usize) -> QueuePermit {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         // The semaphore is never closed.
         QueuePermit { _permit: Arc::clone(&self.free_bytes).acquire_many_owned(bytes).await.ok() }
     }
 
-    /// Puts a message in, and waits until there is a place. Returns whether the connection lasts.
+    /// Puts a message into the queue, and waits for a place if necessary. Returns true if the
+    /// connection still exists.
     pub(super) async fn put(&self, message: ServerMessage, permit: QueuePermit) -> bool {
         self.messages.send(ReceivedMessage { message, _permit: permit }).await.is_ok()
     }
 
-    /// Puts a message in, if there is a place for it.
+    /// Puts a message into the queue, if there is a place for it. Returns true if there was.
     pub(super) fn try_put(&self, message: ServerMessage) -> bool {
         let permit = QueuePermit { _permit: None };
         self.messages.try_send(ReceivedMessage { message, _permit: permit }).is_ok()

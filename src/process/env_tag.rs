@@ -15,7 +15,7 @@ pub(super) const TAG_VARIABLE: &str = "OUTLAST_CALL";
 /// The longest environment that is searched for the tag, in bytes.
 const ENVIRON_BYTES_MAX: u64 = 1 << 20;
 
-/// Kills every process that carries the tag. Returns how many there were.
+/// Kills every process that carries the tag. Returns the number of killed processes.
 pub(super) fn kill_tagged(mark: &str) -> u32 {
     let mut killed = 0;
     // A process may have started another before it was killed: repeat until none is found.

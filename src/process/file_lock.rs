@@ -21,7 +21,7 @@ pub struct FileLock {
     _file: File,
 }
 
-/// Why a lock could not be acquired.
+/// The reason why a lock could not be acquired.
 #[derive(Debug)]
 pub enum LockError {
     /// Another process holds it; its process id, if the file names it.

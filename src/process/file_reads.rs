@@ -1,5 +1,5 @@
 //! File reads that may block: a file may be a pipe whose writer is another program, or lie on a
-//! disk that hangs. Reads have no timeout here, but the path being read is available to the caller.
+//! disk that hangs. Reads have no timeout here, but the caller can look up the path being read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -49,16 +49,16 @@ impl Drop for PendingRead<'_> {
 /// Reads a whole file.
 ///
 /// # Errors
-/// As of [`fs::read`].
+/// Those of [`fs::read`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     fs::read(path)
 }
 
-/// Reads a whole text.
+/// Reads a whole text file.
 ///
 /// # Errors
-/// As of [`fs::read_to_string`].
+/// Those of [`fs::read_to_string`].
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let _note = PendingRead::register(path);
     fs::read_to_string(path)
@@ -77,16 +77,16 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a regular file of at most `most` bytes, without blocking on a pipe or device.
 ///
 /// # Errors
-/// As of [`read_bounded`]; also when it is something else than a regular file.
+/// Those of [`read_bounded`]; also if it is not a regular file.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     read_at_most(open_regular(path)?, most)
 }
 
-/// The SHA-256 of a regular file.
+/// Computes the SHA-256 of a regular file.
 ///
 /// # Errors
-/// It cannot be read, or is something else.
+/// It cannot be read, or is not a regular file.
 pub(super) fn hash_regular(path: &Path) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     let (mut file, mut hash) = (open_regular(path)?, Sha256::new());
@@ -103,7 +103,7 @@ pub(super) fn hash_regular(path: &Path) -> io::Result<Vec<u8>> {
 /// these users. `path` is real, without links.
 ///
 /// # Errors
-/// As of [`read_regular`]; also when another user owns it.
+/// Those of [`read_regular`]; also if another user owns it.
 pub fn read_owned(path: &Path, most: u64, owners: &TrustedOwners) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     let file = open_regular(path)?;
@@ -113,11 +113,11 @@ pub fn read_owned(path: &Path, most: u64, owners: &TrustedOwners) -> io::Result<
 }
 
 fn open_regular(path: &Path) -> io::Result<File> {
-    // A pipe would wait for a writer, and a device may do anything when it is opened.
+    // Opening a pipe would wait for a writer, and opening a device may have any effect.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    // It may have been replaced by one meanwhile.
+    // The file may have been replaced by a pipe or device since that check.
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 

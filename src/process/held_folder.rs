@@ -27,7 +27,7 @@ impl HeldFolder {
     /// Opens a folder. Links in the path to it are resolved, once.
     ///
     /// # Errors
-    /// There is none, or it is not accessible.
+    /// It does not exist, or is not accessible.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = REFERENCE | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(Self(openat(AT_FDCWD, path, flags, Mode::empty())?))
@@ -36,7 +36,7 @@ impl HeldFolder {
     /// Checks whether files can be created in it.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// They cannot: the error of the access check.
     pub fn check_writable(&self) -> io::Result<()> {
         Ok(faccessat(&self.0, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
     }
@@ -44,7 +44,7 @@ impl HeldFolder {
     /// The metadata of the folder.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn metadata(&self) -> io::Result<FileStat> {
         Ok(fstat(&self.0)?)
     }
@@ -52,7 +52,7 @@ impl HeldFolder {
     /// The metadata of a file, or of a link itself. `None` if there is none.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn find(&self, name: &OsStr) -> io::Result<Option<FileStat>> {
         match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Err(Errno::ENOENT) => Ok(None),
@@ -60,10 +60,10 @@ impl HeldFolder {
         }
     }
 
-    /// Creates a file that is not there yet, to read and write. The umask is taken from `mode`.
+    /// Creates a file that does not exist yet, to read and write. The umask is taken from `mode`.
     ///
     /// # Errors
-    /// It is there, even if it is a link; and the system's.
+    /// It exists, even as a link; or the system call fails.
     pub fn create_new(&self, name: &OsStr, mode: u32) -> io::Result<File> {
         self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL, mode)
     }
@@ -71,7 +71,7 @@ impl HeldFolder {
     /// Opens a file to append to it, or creates it. A pipe is not waited for.
     ///
     /// # Errors
-    /// It is a link; and the system's.
+    /// It is a link; or the system call fails.
     pub fn append(&self, name: &OsStr, mode: u32) -> io::Result<File> {
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK;
         self.open_file(name, flags, mode)
@@ -83,10 +83,10 @@ impl HeldFolder {
             .into())
     }
 
-    /// Renames a file within the folder. What had the new name is replaced, also if it is a link.
+    /// Renames a file within the folder. Replaces an existing file or link with the new name.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(renameat(&self.0, from, &self.0, to)?)
     }
@@ -94,7 +94,7 @@ impl HeldFolder {
     /// Removes a file, or a link itself.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir)?)
     }
@@ -102,7 +102,7 @@ impl HeldFolder {
     /// Syncs the names in the folder to the disk.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn sync(&self) -> io::Result<()> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         File::from(openat(&self.0, ".", flags, Mode::empty())?).sync_all()

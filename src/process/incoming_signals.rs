@@ -1,4 +1,4 @@
-//! Signals with their senders.
+//! Receives signals, and determines whether a descendant of this process sent them.
 
 use std::io;
 use std::os::fd::IntoRawFd;
@@ -12,7 +12,7 @@ use tokio::net::UnixDatagram;
 #[cfg(target_os = "linux")]
 use super::signal_sender::is_descendant;
 
-/// The socket that the handler writes to; below 0 before there is one. It is never closed.
+/// The socket that the handler writes to; negative until there is one. It is never closed.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// The process that installed the handler. A child has it too until it executes another program.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -21,7 +21,7 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedSignal {
     pub signal: Signal,
-    /// Whether a program of this process sent it, and not the user or the kernel.
+    /// True if a descendant of this process sent it, and not the user or the kernel.
     pub is_of_descendant: bool,
 }
 
@@ -71,7 +71,7 @@ impl IncomingSignals {
     }
 }
 
-/// The number of a signal, and whether a descendant sent it.
+/// The size of a message: the number of a signal, and whether a descendant sent it.
 const MESSAGE_BYTES: usize = 5;
 
 /// The handler: passes the signal on through the socket.

@@ -14,31 +14,31 @@ use super::landlock_policy::{LandlockPolicy, PathRule};
 #[derive(Clone, Debug)]
 pub struct Job {
     pub program: PathBuf,
-    /// What follows the program's name.
+    /// The arguments after the program's name.
     pub arguments: Vec<OsString>,
-    /// Where it starts.
+    /// Its working directory.
     pub cwd: PathBuf,
     /// Its complete environment. Of two values for a name the later one wins.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether standard input is a pipe from us. Otherwise it is empty.
+    /// True if standard input is a pipe from outlast. Otherwise it is empty.
     pub input: bool,
-    /// How much memory all jobs with such a bound may take together, in bytes. `None`: this one does
-    /// not count.
+    /// The limit, in bytes, of the memory that all jobs with a limit may take together. `None` if
+    /// this one does not count.
     pub memory: Option<u64>,
-    /// The Landlock policy for the program and its descendants. `None`: unrestricted.
+    /// The Landlock policy for the program and its descendants. `None` for an unrestricted program.
     pub landlock: Option<LandlockPolicy>,
-    /// For a program of the user.
+    /// The confinement of a user program.
     pub terms: ProgramTerms,
 }
 
-/// What a program of the user is confined by; see [`UserPrograms`](super::UserPrograms).
+/// The confinement of a program of the user; see [`UserPrograms`](super::UserPrograms).
 #[derive(Clone, Debug, Default)]
 pub struct ProgramTerms {
     /// The name that settings give it.
     pub name: Option<String>,
-    /// What it may access beside the sandbox of commands.
+    /// Paths that it may access in addition to those of the sandbox of commands.
     pub grants: Vec<PathRule>,
-    /// Whether it is confined wherever it lies.
+    /// True if it is confined regardless of where its files lie.
     pub is_confined: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct ProcessSpec {
     arguments: Vec<OsText>,
     cwd: OsText,
     environment: Vec<(OsText, OsText)>,
-    /// The policy without its rules, which are in a ruleset that is sent along.
+    /// The policy without its rules, which are sent along as a ruleset.
     pub(super) landlock: Option<LandlockPolicy>,
 }
 

@@ -19,13 +19,13 @@ use super::signals;
 use super::tree::{self, ChildChange};
 use super::wire::{self, JobReport};
 
-/// How long leftover processes of a command have to end by themselves.
+/// The time that leftover processes of a command have to end after SIGTERM.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
-/// How long outlast waits for the death of killed processes.
+/// The limit of the wait for the end of killed processes while outlast waits, too.
 const KILLING_MAX: Duration = Duration::from_secs(1);
 
-/// The same when outlast does not wait.
+/// Like [`KILLING_MAX`], when outlast does not wait.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The OOM score of a command: the highest, so that the kernel kills it before anything else when
@@ -36,7 +36,7 @@ const OUT_OF_MEMORY_SCORE: &str = "1000";
 /// Runs one job to its end. Called in a process of its own, forked by the supervisor.
 ///
 /// # Errors
-/// Processes may be left.
+/// Processes of the job may still run.
 pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
     match start_command(control) {
         Ok((waiter, leader)) => {
@@ -120,7 +120,7 @@ fn prepare_exec(
         return Err(Errno::ESRCH.into());
     }
     match barrier.map(LandlockRuleset::restrict_self).transpose()?.flatten() {
-        // Only outlast keeps it: the calls of a job that lost outlast fail.
+        // Only outlast keeps the listener: the calls of a job fail when outlast is gone.
         Some(listener) => {
             let report = JobReport::Listener(job_init.as_raw());
             wire::send(control, &report.encode(), &[listener])
@@ -141,7 +141,7 @@ impl JobInit<'_> {
         loop {
             let ordered = self.signals.wait_readable(self.control, None);
             if let Some(taken) = self.signals.memory_exceeded() {
-                // First, so that outlast knows the reason before the end.
+                // Sent first, so that outlast has the reason before the end.
                 send_report(self.control, JobReport::MemoryExceeded(taken));
                 self.end_all(KILLING_MAX);
             }
@@ -164,7 +164,7 @@ impl JobInit<'_> {
         if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
-    /// Ends what the command left behind, and reports whether there was anything.
+    /// Ends the processes that the command left behind, and reports whether there were any.
     fn end_leftovers(&self) {
         let left = self.reap();
         if left {
@@ -182,7 +182,7 @@ impl JobInit<'_> {
         tree::kill_until_gone(limit, &self.signals, || self.reap());
     }
 
-    /// Reaps children. Returns whether any is left.
+    /// Reaps children. Returns true if any is left.
     fn reap(&self) -> bool {
         tree::reap(|change| match change {
             ChildChange::Ended(child, status) if child == self.leader => {

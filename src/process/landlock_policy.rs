@@ -1,7 +1,7 @@
-//! Landlock policy: which files and which network a program may use, as serializable data, and its
+//! Landlock policy: the files and the network that a program may use, as serializable data, and its
 //! enforcement by the kernel.
 //!
-//! Landlock only ever allows: whatever is not granted is denied to the program and to all of its
+//! Landlock only ever allows: access that is not granted is denied to the program and to all of its
 //! descendants, for as long as they live. It cannot exclude a part of a granted folder.
 
 use std::ffi::c_ulong;
@@ -23,7 +23,7 @@ pub struct LandlockPolicy {
     #[serde(skip)]
     pub rules: Arc<[PathRule]>,
     pub network: NetworkAccess,
-    /// How system calls are filtered, too. Without that, [`NetworkAccess::Off`] is not enforced.
+    /// The filter of system calls. Without one, [`NetworkAccess::Off`] is not enforced.
     pub calls: CallFilter,
     /// Decides socket calls, for [`NetworkAccess::Listed`]. It stays in this process.
     #[serde(skip)]
@@ -31,10 +31,10 @@ pub struct LandlockPolicy {
     pub capabilities: RootCapabilities,
 }
 
-/// The capabilities of programs that root runs. None bypasses Landlock.
+/// The capabilities of programs that root runs. None of those kept bypasses Landlock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootCapabilities {
-    /// Those for files, signals and low ports: what builds and installations need.
+    /// Those for files, signals and low ports, which builds and installations need.
     #[default]
     Files,
     /// All others, too: to change users, the clock, the network.
@@ -46,14 +46,15 @@ pub enum RootCapabilities {
 pub struct PathRule {
     pub path: PathBuf,
     pub access: PathAccess,
-    /// The inode of the path, where its folder was listed just now.
+    /// The inode of the path, if its folder was listed just now.
     pub(super) inode: Option<u64>,
 }
 
-/// Two rules are the same if they grant the same access to the same path, whatever is there.
+/// Two rules are equal if they grant the same access to the same path, regardless of the file
+/// there.
 impl PartialEq for PathRule {
     fn eq(&self, other: &Self) -> bool {
-        // Much faster than by the parts of the paths.
+        // Much faster than a comparison of path components.
         self.access == other.access && self.path.as_os_str() == other.path.as_os_str()
     }
 }
@@ -82,13 +83,13 @@ pub enum PathAccess {
     Read,
     /// Use a device: read, write, ioctl.
     Use,
-    /// Everything that [`Self::Change`] grants but reading.
+    /// Everything that [`Self::Change`] grants, except reading.
     Write,
-    /// Everything but making device files.
+    /// Everything except creating device files.
     Change,
 }
 
-/// What this kernel's Landlock can enforce.
+/// The Landlock features that this kernel can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LandlockSupport {
     /// The Landlock ABI version; 0 if Landlock is missing or does not work.
@@ -111,7 +112,7 @@ impl LandlockSupport {
         })
     }
 
-    /// Whether all file access is restricted: since ABI 3 that includes truncation.
+    /// Returns true if all file access is restricted: since ABI 3 that includes truncation.
     pub fn restricts_files(self) -> bool {
         self.abi >= 3
     }
@@ -120,13 +121,14 @@ impl LandlockSupport {
         self.abi >= 4
     }
 
-    /// Whether processes outside the sandbox are out of reach of signals and abstract sockets.
+    /// Returns true if a sandboxed process cannot reach processes outside by signals or abstract
+    /// sockets.
     pub fn restricts_signals(self) -> bool {
         self.abi >= 6
     }
 }
 
-/// Whether a thread without any grant is really denied access.
+/// Returns true if a thread without any grant is really denied access.
 fn verify_enforcement() -> io::Result<bool> {
     LandlockPolicy::default().build()?.restrict_self()?;
     let looked = std::fs::read_dir("/");
@@ -147,7 +149,7 @@ impl LandlockPolicy {
     /// Opens a ruleset of the kernel for the rules and the network. Any process can enforce it.
     ///
     /// # Errors
-    /// When the kernel refuses: then the program must not be started.
+    /// The kernel refuses. The program must then not be started.
     pub(super) fn open_ruleset(&self) -> io::Result<OwnedFd> {
         kernel::build(self)
     }
@@ -155,12 +157,12 @@ impl LandlockPolicy {
     /// Creates everything that is enforced: the part that cannot be done between fork and exec.
     ///
     /// # Errors
-    /// When the kernel refuses: then the program must not be started.
+    /// The kernel refuses. The program must then not be started.
     pub fn build(&self) -> io::Result<LandlockRuleset> {
         self.with_ruleset(self.open_ruleset()?)
     }
 
-    /// The same with a ruleset that was opened before.
+    /// Like [`Self::build`], with a ruleset that was opened before.
     pub(super) fn with_ruleset(&self, files: OwnedFd) -> io::Result<LandlockRuleset> {
         let calls = SyscallFilter::build(self.calls, self.network)?;
         let is_listed = self.network == NetworkAccess::Listed;
@@ -172,11 +174,11 @@ impl LandlockPolicy {
 
 impl LandlockRuleset {
     /// Restricts the calling thread and what it executes, irrevocably. Makes a few system calls and
-    /// does not allocate, so it may run between fork and exec. Returns the listener of socket calls,
-    /// if these are decided by another process.
+    /// does not allocate, so it may run between fork and exec. Returns the listener of socket
+    /// calls, if these are decided by another process.
     ///
     /// # Errors
-    /// When the kernel refuses: then nothing must be run.
+    /// The kernel refuses. Nothing must then be executed.
     pub fn restrict_self(&self) -> io::Result<Option<OwnedFd>> {
         kernel::drop_capabilities(&self.dropped);
         kernel::enter(&self.files)?;
@@ -185,7 +187,7 @@ impl LandlockRuleset {
     }
 }
 
-/// Whether the output of a program contains an error that the sandbox can cause.
+/// Returns true if the output of a program contains an error that the sandbox can cause.
 pub fn looks_denied(stderr: &str) -> bool {
     let stderr = stderr.to_lowercase();
     let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];
@@ -229,12 +231,12 @@ mod kernel {
     /// `DAC_OVERRIDE`, `FOWNER`, `FSETID`, `KILL`, `NET_BIND_SERVICE`.
     const FILE_CAPABILITIES: [libc::c_ulong; 6] = [0, 1, 3, 4, 5, 10];
 
-    /// Capabilities for networks, which commands do not have that are held to a list of hosts. From
+    /// Network capabilities that commands do not have if they are held to a list of hosts. From
     /// linux/capability.h: `NET_BIND_SERVICE`, `NET_ADMIN`, `NET_RAW`.
     const NETWORK_CAPABILITIES: [libc::c_ulong; 3] = [10, 12, 13];
 
-    /// The kernel's numbers of capabilities end before this one. Numbers that it does not know are
-    /// refused, which changes nothing.
+    /// The end of the capability numbers, above those of any kernel. A kernel refuses numbers that
+    /// it does not have, which changes nothing.
     const CAPABILITIES_END: libc::c_ulong = 64;
 
     pub(super) fn abi() -> u32 {
@@ -269,8 +271,8 @@ mod kernel {
         }
     }
 
-    /// `None` for a path that is not there, and for a file that is to be listed: the kernel takes no
-    /// rule without a right.
+    /// Opens the path of a rule. `None` if it does not exist, and for a file with access to folders
+    /// only: the kernel refuses a rule without a right.
     fn open_rule(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
         let opened = File::from(open_path(&grant.path).ok()?);
         let is_for_folders = matches!(grant.access, PathAccess::List | PathAccess::AddFolders);
@@ -321,7 +323,7 @@ mod kernel {
         (0..CAPABILITIES_END).filter(is_dropped).collect()
     }
 
-    /// Takes capabilities from what the calling thread executes.
+    /// Removes capabilities from the programs that the calling thread executes.
     pub(super) fn drop_capabilities(capabilities: &[libc::c_ulong]) {
         for capability in capabilities {
             // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a

@@ -1,13 +1,13 @@
-//! How much memory there is, and whether it ran out.
+//! The memory that is available, and how often it ran out.
 
 use std::fs;
 use std::path::Path;
 
-/// What the machine has.
+/// The file that reports the memory of the machine.
 pub(super) const MACHINE: &str = "/proc/meminfo";
 
-/// Where control groups are mounted, and what their limit on memory is called: version 2, its mount
-/// beside version 1, and version 1.
+/// Control group hierarchies that can limit memory: name of the controller, mount point and file
+/// with the limit. Version 2, version 2 mounted along with version 1, and version 1.
 const CGROUPS: [(&str, &str, &str); 3] = [
     ("", "/sys/fs/cgroup", "memory.max"),
     ("", "/sys/fs/cgroup/unified", "memory.max"),
@@ -15,7 +15,7 @@ const CGROUPS: [(&str, &str, &str); 3] = [
 ];
 
 /// The memory that this process and its children can have, in bytes: that of the machine, or the
-/// limit of its control group if that is less. `None`: the system does not tell.
+/// limit of its control group if that is less. `None` if neither is known.
 pub fn usable_memory() -> Option<u64> {
     let machine = fs::read_to_string(MACHINE).ok().and_then(|text| bytes(&text, "MemTotal"));
     let limits = fs::read_to_string("/proc/self/cgroup")
@@ -33,21 +33,21 @@ fn cgroup_limits(line: &str) -> Vec<u64> {
     for (_, mount, file) in mounts {
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
             let limit = fs::read_to_string(Path::new(mount).join(group).join(file));
-            // Without a limit the file says `max`.
+            // Without a limit the file contains `max`.
             limits.extend(limit.ok().and_then(|limit| limit.trim().parse::<u64>().ok()));
         }
     }
     limits
 }
 
-/// How many processes the kernel has killed for want of memory since the machine was started.
+/// The number of processes that the kernel has killed since boot because memory ran out.
 pub fn out_of_memory_kills() -> u64 {
     let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// A field of a file of `/proc` that is in kB, in bytes.
+/// Returns a field in kB of a file of `/proc`, converted to bytes.
 pub(super) fn bytes(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let kilobytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;

@@ -1,8 +1,8 @@
-//! How much memory jobs take.
+//! Measures the memory that jobs take.
 //!
-//! Counted is what the kernel accounts to a process: its private pages, its part of the pages that
-//! it shares (so that the workers of a pool do not count what they inherited once each), what of it
-//! is swapped out, and files in memory that it holds open. Files that were written to a tmpfs and
+//! The measurement includes what the kernel accounts to a process: its private pages, its part of
+//! the pages that it shares (so that pages inherited by a pool of workers count once), their
+//! swapped-out part, and files in memory that it holds open. Files that were written to a tmpfs and
 //! closed belong to no process, and buffers of pipes and sockets are not listed: both have limits
 //! of their own.
 
@@ -27,16 +27,17 @@ const MEMORY_FILES: [&[u8]; 3] = [b"/memfd:", b"/dev/shm/", b"/SYSV"];
 /// The processes of a job.
 type JobTree = [(Pid, Stat)];
 
-/// What jobs take.
+/// The memory that jobs take.
 pub(super) struct MemoryTaken {
-    /// The bytes of each, by job init process.
+    /// The bytes of each job, by job init process.
     pub(super) jobs: Vec<(Pid, u64)>,
-    /// All together, in bytes.
+    /// The sum of all jobs, in bytes.
     pub(super) sum: u64,
 }
 
-/// Measures what jobs, given by their job init processes, take: exactly only if it may be more than
-/// `bound`, as that takes longer. Otherwise the sum is the most that it can be.
+/// Measures the memory of jobs, which are given by their job init processes. The measurement is
+/// exact only if the sum may exceed `bound`, as that takes longer. Otherwise the sum is an upper
+/// bound.
 pub(super) fn measure(jobs: &[Pid], bound: u64) -> MemoryTaken {
     let stats = tree::stats();
     let all = || stats.iter().map(|(process, stat)| (*process, stat.parent, *stat));
@@ -50,7 +51,7 @@ pub(super) fn measure(jobs: &[Pid], bound: u64) -> MemoryTaken {
     };
     let machine = fs::read_to_string(MACHINE).unwrap_or_default();
     let system = |key| bytes(&machine, key).unwrap_or(0);
-    // Resident pages tell neither of files in memory nor of what is swapped out.
+    // Resident pages include neither files in memory nor swapped-out pages.
     let shared = system("Shmem");
     let swapped = system("SwapTotal").saturating_sub(system("SwapFree"));
     let mut taken = of_each(&resident);
@@ -58,8 +59,8 @@ pub(super) fn measure(jobs: &[Pid], bound: u64) -> MemoryTaken {
     if taken.sum <= bound { taken } else { of_each(&|processes| taken_by(processes, shared)) }
 }
 
-/// The resident pages of these processes in bytes, shared ones and those of files included. Those of
-/// a process without its first thread are unknown: as many as there could be.
+/// The resident pages of these processes in bytes, shared ones and those of files included. Those
+/// of a process without its first thread are unknown, and count as the largest number.
 fn resident(processes: &JobTree) -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     let size = size.and_then(|size| size.try_into().ok()).unwrap_or(4096);
@@ -69,7 +70,8 @@ fn resident(processes: &JobTree) -> u64 {
     processes.iter().map(of_one).fold(0, u64::saturating_add)
 }
 
-/// What these processes take together, in bytes. `shared` is what all processes of the system share.
+/// The memory that these processes take together, in bytes. `shared` is all shared memory of the
+/// system.
 fn taken_by(processes: &JobTree, shared: u64) -> u64 {
     let (mut private, mut mapped, mut files) = (0, 0, HashMap::new());
     for (process, stat) in processes {
@@ -80,8 +82,8 @@ fn taken_by(processes: &JobTree, shared: u64) -> u64 {
             private += own + swapped;
             mapped += bytes(&rollup, "Pss_Shmem").unwrap_or(0);
         } else {
-            // An older kernel does not tell what is of files; a process that protects its memory
-            // (`PR_SET_DUMPABLE`) shows nothing else.
+            // An older kernel does not separate pages of files; a process that protects its memory
+            // (`PR_SET_DUMPABLE`) shows only its resident pages.
             let known = (!stat.is_headless).then(|| resident(&[(*process, *stat)]));
             private += bytes(&rollup, "Pss").map(|own| own + swapped).or(known).unwrap_or(0);
         }
@@ -91,7 +93,7 @@ fn taken_by(processes: &JobTree, shared: u64) -> u64 {
     private + mapped.max(files.into_values().sum()).min(shared)
 }
 
-/// The folder of a process that tells about its memory: that of a thread if the first one has
+/// The folder in `/proc` that shows the memory of a process: that of a thread if the first one has
 /// ended.
 fn folder(process: Pid, stat: &Stat) -> Option<PathBuf> {
     let folder = PathBuf::from(format!("/proc/{process}"));
@@ -111,7 +113,7 @@ fn memory_files(folder: &Path) -> Vec<((u64, u64), u64)> {
     let size = |entry: fs::DirEntry| {
         let path = entry.path();
         let target = fs::read_link(&path).ok()?;
-        // Other files are not looked at: they may be on a disk that hangs.
+        // Other files are not examined: they may be on a disk that hangs.
         if !MEMORY_FILES.iter().any(|name| target.as_os_str().as_bytes().starts_with(name)) {
             return None;
         }

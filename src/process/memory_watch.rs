@@ -1,4 +1,4 @@
-//! Ends the largest job when the jobs of a run together take more memory than they may.
+//! Selects the largest job to be ended when the jobs of a run together exceed their memory limit.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,40 +8,42 @@ use tokio::time::Instant;
 
 use super::memory_taken::measure;
 
-/// How fast jobs are taken to fill memory, in bytes a second: the less is left, the sooner it is
-/// looked at again.
+/// The assumed rate at which jobs fill memory, in bytes per second: the less memory is left, the
+/// sooner the next measurement is.
 const FILL_RATE: u64 = 8 << 30;
 
 /// The shortest and the longest pause between two measurements.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// How many times longer than a measurement the pause after it is at least, up to a maximum: thousands
-/// of processes do not make measuring take more than a fifth of a processor.
+/// The minimum ratio of a pause to the measurement before it, up to a maximum pause: measuring
+/// thousands of processes takes no more than a fifth of a processor.
 const PAUSE_PER_COST: u32 = 4;
 const COST_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How often in a row it must be too much. Pages that processes begin to share while they are measured
-/// count more than once: after a fork, and before another program is executed.
+/// The number of consecutive measurements above the limit after which a job is ended. Pages that
+/// processes begin to share during a measurement, after a fork and before exec, count more than
+/// once.
 const CONFIRMATIONS: u32 = 2;
 
-/// The part of the bound that may be taken between two such measurements.
+/// The divisor of the limit that sets the pause between two such measurements: at [`FILL_RATE`],
+/// jobs fill this part of the limit meanwhile.
 const CONFIRMED_WITHIN: u64 = 16;
 
-/// How long a job that is ended may go on taking memory before it counts again.
+/// The time that an ending job may still take memory before it counts again.
 const TERMINATION_MAX: Duration = Duration::from_secs(2);
 
-/// The jobs of a run that have a bound.
+/// The jobs of a run that have a memory limit.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
-    /// The bounds in bytes, by job init process.
+    /// The limits in bytes, by job init process.
     bounds: HashMap<Pid, u64>,
-    /// The jobs that were told to end, and when.
+    /// The jobs that were requested to end, with the time of the request.
     terminated: HashMap<Pid, Instant>,
-    /// When to measure next. `None`: no job has a bound.
+    /// The time of the next measurement. `None` if no job has a limit.
     next: Option<Instant>,
-    /// What was left at the last measurement, in bytes.
+    /// The memory below the limit at the last measurement, in bytes.
     left: u64,
-    /// How many measurements in a row found too much.
+    /// The number of consecutive measurements above the limit.
     times_over: u32,
 }
 
@@ -54,13 +56,13 @@ impl MemoryWatch {
         self.next = Some(self.next.map_or(soon, |next| next.min(soon)));
     }
 
-    /// How long to wait before [`MemoryWatch::check`] is due. `None`: for ever.
+    /// The time until [`MemoryWatch::check`] is due. `None` if no job has a limit.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// Measures if that is due. Returns the job to end, and what it takes in bytes. `job_inits` are
-    /// those that live.
+    /// Measures if that is due. Returns the job to end, and its memory in bytes. `job_inits` are
+    /// the job init processes that still run.
     pub(super) fn check(&mut self, job_inits: &HashSet<Pid>) -> Option<(Pid, u64)> {
         self.bounds.retain(|job, _| job_inits.contains(job));
         let begin = Instant::now();

@@ -1,8 +1,8 @@
 //! Starts and ends other programs, and makes the system calls that no other module may make.
 //!
 //! All `unsafe` is in this module, which the compiler checks: in `supervisor` and `job_init` to
-//! fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in `egress` to
-//! install a filter and to exchange its notifications, in `signals`, `incoming_signals`,
+//! fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in `egress`
+//! to install a filter and to exchange its notifications, in `signals`, `incoming_signals`,
 //! `own_process` and `panics` for this process itself, in `signals` to send a signal with a number.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however

@@ -1,4 +1,4 @@
-//! The last fallback: orphans when neither their job init process nor the supervisor is left.
+//! The last fallback: ends orphans when neither their job init process nor the supervisor is left.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use super::tree;
 
-/// How long to wait for the death of inherited orphans.
+/// The limit of the wait for the end of inherited orphans.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two searches.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Whether every process below this one is a descendant of something that it started.
+/// True if every process below this one is a descendant of a process that it started.
 static INHERITS: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process a subreaper, unless it has children already: their orphans are not ours to
-/// end, and could not be distinguished. Must be called before the first child is started.
+/// Makes this process a subreaper, unless it has children already: their orphans must not be
+/// killed, and could not be distinguished. Must be called before the first child is started.
 pub fn inherit_orphans() {
     #[cfg(target_os = "linux")]
     {

@@ -14,12 +14,12 @@ use super::stat;
 /// Child processes are not affected. Root with all capabilities still can read any process; only a
 /// sandbox prevents that.
 pub fn forbid_dumps() {
-    // Where this is refused, the rest of the protection still stands.
+    // If this is refused, the rest of the protection still holds.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
 }
 
-/// What stands in the process list in place of a text.
+/// The replacement of a text in the process list.
 const HIDDEN: &[u8] = b"[hidden]";
 
 /// Removes the texts of the command line from the process list: other users of the machine can read
@@ -28,7 +28,7 @@ const HIDDEN: &[u8] = b"[hidden]";
 /// The arguments that the standard library returns change as well, so they must be copied before.
 /// Must be called before the first thread starts, and before [`forbid_dumps`].
 pub fn hide_argument_texts() {
-    // Where there is no `/proc`, the process list keeps them.
+    // Without `/proc`, the process list keeps them.
     let _ = overwrite_argument_texts();
 }
 
@@ -43,8 +43,8 @@ fn overwrite_argument_texts() -> io::Result<()> {
     memory.write_all_at(&arguments, range.start)
 }
 
-/// Replaces the arguments that are texts: those with white space or JSON. Of `--flag=TEXT` the flag
-/// stays. No argument changes its length.
+/// Replaces the arguments that are texts: those with white space or JSON. In `--flag=TEXT` the flag
+/// is kept. No argument changes its length.
 fn hide_texts(arguments: &mut [u8]) {
     for argument in arguments.split_mut(|byte| *byte == 0).skip(1) {
         let flag_ends = if argument.starts_with(b"--") {
@@ -61,21 +61,21 @@ fn hide_texts(arguments: &mut [u8]) {
     }
 }
 
-/// Asks the kernel for SIGTERM when our parent dies.
+/// Asks the kernel for SIGTERM when the parent process dies.
 ///
-/// CI systems often signal only the step's shell, which then leaves us behind. Only meant for
-/// them: elsewhere it would break `nohup outlast &`.
+/// CI systems often signal only the step's shell, which then leaves this process behind. Only meant
+/// for them: elsewhere it would break `nohup outlast &`.
 pub fn die_with_parent() {
     // Without kernel support there is simply no such signal.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }
 
-/// Asks the kernel for SIGTERM when the process `parent` dies, which started this one. Returns
-/// whether it is still alive.
+/// Asks the kernel for SIGTERM when the process `parent`, which started this one, dies. Returns
+/// true if it is still alive.
 pub fn end_with(parent: u32) -> bool {
     die_with_parent();
-    // It may have died before the signal was asked for.
+    // It may have died before the signal was requested.
     u32::try_from(nix::unistd::getppid().as_raw()).is_ok_and(|now| now == parent)
 }
 

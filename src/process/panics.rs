@@ -1,4 +1,4 @@
-//! Panics as values: a panic is a defect of outlast, and still leads to a result.
+//! Panics as values: a panic is a bug in outlast, and still leads to a result.
 
 use std::any::Any;
 use std::fmt;
@@ -110,8 +110,8 @@ fn message_of(text: Option<&str>) -> String {
 }
 
 impl Trace {
-    /// The return addresses of the calling thread. `None` where the program file does not tell its
-    /// build id.
+    /// The return addresses of the calling thread. `None` if the program file cannot be read or has
+    /// no build id.
     #[cfg(target_os = "linux")]
     fn take() -> Option<Self> {
         use std::fmt::Write as _;
@@ -128,7 +128,7 @@ impl Trace {
         for byte in file.build_id().ok()?? {
             write!(build_id, "{byte:02x}").ok()?;
         }
-        // A program that is not loaded at a random address lies where its addresses say.
+        // A program that is not loaded at a random address lies at the addresses in its file.
         let is_moved = file.kind() == ObjectKind::Dynamic;
         let start = if is_moved { (&raw const __ehdr_start).addr() } else { 0 };
         let mut addresses = Vec::new();

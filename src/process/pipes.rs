@@ -1,7 +1,7 @@
 //! Finds the processes that can still write to the pipe on standard input.
 //!
 //! A shell gives the write end to the producer of a pipeline and closes its own copy. A CI runner
-//! keeps it open for the life of the job and writes nothing. Only `/proc` tells the two apart.
+//! keeps it open for the life of the job and writes nothing. Only `/proc` distinguishes the two.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// The processes that can write to a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PipeWriters {
-    /// None: the pipe holds all that will ever come.
+    /// None: the pipe already holds all data that will ever come.
     Gone,
     /// One that is neither this process nor an ancestor of it, as in a shell pipeline.
     Peer,
@@ -30,7 +30,7 @@ pub enum Kinship {
     Unrelated,
 }
 
-/// Whether a process has the write end open.
+/// The state of a pipe's write end in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteEnd {
     Open,
@@ -67,12 +67,12 @@ pub fn writers_of_stdin() -> PipeWriters {
 #[cfg(target_os = "linux")]
 const SHELLS: [&str; 8] = ["ash", "bash", "busybox", "dash", "ksh", "mksh", "sh", "zsh"];
 
-/// How many ancestors are looked at, which pass their standard input on, such as `timeout`.
+/// The most ancestors that are checked, such as `timeout`, which pass their standard input on.
 #[cfg(target_os = "linux")]
 const ANCESTORS_MAX: usize = 16;
 
-/// Whether the pipe on standard input is also that of a shell which runs this process, as in a loop
-/// `... | while read`: what is read here, the loop does not see.
+/// Returns true if a shell that runs this process shares the pipe on standard input, as in a loop
+/// `... | while read`: data that is read here is lost to the loop.
 #[cfg(target_os = "linux")]
 pub fn is_shared_with_shell() -> bool {
     let stdin_of = |process: &str| std::fs::read_link(format!("/proc/{process}/fd/0")).ok();
@@ -93,13 +93,13 @@ pub fn is_shared_with_shell() -> bool {
     false
 }
 
-/// Elsewhere than on Linux the descriptors of other processes cannot be listed.
+/// Outside Linux the descriptors of other processes cannot be listed.
 #[cfg(not(target_os = "linux"))]
 pub fn is_shared_with_shell() -> bool {
     false
 }
 
-/// Whether no process has the write end open any more.
+/// Returns true if no process has the write end open any more.
 fn has_hung_up() -> bool {
     let stdin = std::io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -107,7 +107,7 @@ fn has_hung_up() -> bool {
     ready.is_ok() && polled[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP))
 }
 
-/// Every living process, with its relation and whether it has the pipe open for writing.
+/// Every living process, with its relation to this one and the state of the pipe's write end in it.
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(Kinship, WriteEnd)> {
     use std::collections::HashMap;
@@ -139,13 +139,13 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
     living.map(|(process, stat)| (kinship(process, stat), write_end(*process, &pipe))).collect()
 }
 
-/// Elsewhere than on Linux the descriptors of other processes cannot be listed.
+/// Outside Linux the descriptors of other processes cannot be listed.
 #[cfg(not(target_os = "linux"))]
 fn processes() -> Vec<(Kinship, WriteEnd)> {
     Vec::new()
 }
 
-/// Whether a process has a pipe open for writing.
+/// Determines whether a process has a pipe open for writing.
 #[cfg(target_os = "linux")]
 fn write_end(process: nix::unistd::Pid, pipe: &std::path::Path) -> WriteEnd {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
@@ -163,7 +163,7 @@ fn write_end(process: nix::unistd::Pid, pipe: &std::path::Path) -> WriteEnd {
     WriteEnd::Absent
 }
 
-/// Whether the text of an `fdinfo` file says that the descriptor can be written to.
+/// Returns true if the text of an `fdinfo` file shows that the descriptor can be written to.
 #[cfg(target_os = "linux")]
 fn is_open_for_writing(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));

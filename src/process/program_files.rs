@@ -1,4 +1,4 @@
-//! Files of programs: what they were when the run began, and whether they still are that.
+//! Files of programs: their state when the run began, and whether it has changed.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::file_reads::hash_regular;
 
-/// Files that are run, wherever a command names them. Others are if they are executable.
+/// Extensions of files that are run, wherever a command names them. Other files are run if they are
+/// executable.
 const SCRIPTS: [&str; 15] = [
     "sh", "bash", "zsh", "fish", "py", "js", "mjs", "cjs", "ts", "mts", "rb", "pl", "php", "lua",
     "jar",
@@ -24,7 +25,7 @@ pub enum ProgramChange {
     Appeared(PathBuf),
 }
 
-/// What a job names where commands can write, as it was when the run began.
+/// The state, when the run began, of a path that a job names and commands can write to.
 #[derive(Debug)]
 pub(super) enum KnownEntry {
     Program {
@@ -38,11 +39,11 @@ pub(super) enum KnownEntry {
     Folder,
 }
 
-/// The programs of a running job, to tell whether one was replaced meanwhile.
+/// The programs of a running job, with the marks that show whether one was replaced meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct UsedFiles(pub(super) Vec<(PathBuf, FileMark)>);
 
-/// What of a file's metadata tells whether its content was changed.
+/// The metadata of a file that changes when its content is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileMark {
     device: u64,
@@ -53,7 +54,7 @@ pub(super) struct FileMark {
 }
 
 impl KnownEntry {
-    /// Reads what is at a path. `None`: nothing.
+    /// Reads the state of a path. `None` if nothing exists there.
     pub(super) fn read(path: &Path, is_program: bool) -> Option<Self> {
         let real = fs::canonicalize(path).ok()?;
         let facts = fs::metadata(&real).ok()?;
@@ -63,13 +64,14 @@ impl KnownEntry {
         if !is_program {
             return Some(Self::Data);
         }
-        // What cannot be read now is never equal to what it was.
+        // A file that cannot be read now never equals its later state.
         let sha256 = hash_regular(&real).unwrap_or_default();
         Some(Self::Program { real, length: facts.len(), sha256 })
     }
 }
 
-/// Compares a program with the start of the run. Returns what tells that it is replaced later.
+/// Compares a program with its state when the run began. Returns the mark that shows a later
+/// replacement.
 pub(super) fn compare(
     path: &Path,
     was: &Path,
@@ -85,11 +87,11 @@ pub(super) fn compare(
 }
 
 impl UsedFiles {
-    /// Checks that the files are still those that were compared. A program that was swapped for a
-    /// moment, just when it was started, is noticed by it.
+    /// Checks that the files are still those that were compared. This detects a program that was
+    /// swapped only for the moment of its start.
     ///
     /// # Errors
-    /// One is not.
+    /// A file was changed, replaced or removed.
     pub(super) fn check(&self) -> Result<(), ProgramChange> {
         let changed = self.0.iter().find(|(path, mark)| {
             let real = fs::canonicalize(path).ok();
@@ -112,7 +114,7 @@ impl FileMark {
     }
 }
 
-/// Whether a file is executable, or a script by its name.
+/// Returns true if a file is executable, or a script by its extension.
 pub(super) fn is_runnable(path: &Path) -> bool {
     let Ok(facts) = fs::metadata(path) else { return false };
     let extension = path.extension().and_then(OsStr::to_str);

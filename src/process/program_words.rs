@@ -1,24 +1,24 @@
-//! The words of a command line that may name programs. No shell is imitated: a line is cut at
-//! everything that can end a word, with its quotes and without them.
+//! The words of a command line that may name programs. No shell is emulated: a line is cut at every
+//! character that can end a word, both with its quotes and without them.
 
 use std::ffi::OsStr;
 
 use super::job::Job;
 
-/// Characters that end a word, beside blanks.
+/// Characters that end a word, in addition to blanks.
 const SEPARATORS: &[char] =
     &[';', '|', '&', '(', ')', '<', '>', '{', '}', '`', '=', ',', ':', '[', ']', '!', '#'];
 
-/// What stands for the value of a variable that is not known: a word that begins with it is taken
-/// for a path in the working folder.
+/// The placeholder for the value of an unknown variable: a word that begins with it is treated as a
+/// path in the working folder.
 const UNKNOWN: &str = "\u{0}";
 
 /// The words of a job.
 #[derive(Debug, Default)]
 pub(super) struct ProgramWords {
-    /// In their order, as if there were no quotes.
+    /// The words in their order, as if there were no quotes.
     pub(super) in_order: Vec<String>,
-    /// Further ones: whole arguments, and quoted parts with their blanks.
+    /// Further words: whole arguments, and quoted parts with their blanks.
     pub(super) further: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl ProgramWords {
     }
 }
 
-/// Whether a text begins like a path that needs no folder before it.
+/// Returns true if a text begins like a path that needs no folder before it.
 fn is_path_alone(text: &str) -> bool {
     ["/", "~/", "./", "../"].iter().any(|begin| text.starts_with(begin))
 }
@@ -55,7 +55,7 @@ pub(super) fn variable<'a>(job: &'a Job, wanted: &str) -> Option<&'a OsStr> {
     found.map(|(_, value)| value.as_os_str())
 }
 
-/// Cuts a text. With `quotes`, what is quoted stays together.
+/// Cuts a text into words. With `quotes`, a quoted part stays together.
 fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     let mut rest = text;
@@ -77,7 +77,7 @@ fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
                 word.push_str(value.as_deref().unwrap_or(UNKNOWN));
                 rest = after;
             }
-            // The value of an option belongs to it.
+            // The value stays in the word of its option.
             '=' if word.starts_with('-') && !is_inside => {
                 word.push('=');
             }
@@ -93,7 +93,7 @@ fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
 }
 
 /// The value of the variable whose name a text begins with, in braces or not, and the text after
-/// it. What shells do with a value (`${NAME:-word}`) is left to be cut.
+/// it. Operators of a shell (`${NAME:-word}`) are left in that text, to be cut.
 fn expand<'a>(text: &'a str, job: &Job) -> (Option<String>, &'a str) {
     let braced = text.strip_prefix('{');
     let name = braced.unwrap_or(text);

@@ -1,5 +1,5 @@
-//! Rulesets of the kernel that are used for one command after the other: opening hundreds of paths
-//! takes longer than starting a command.
+//! Cache of kernel rulesets, which are reused for later commands: opening hundreds of paths takes
+//! longer than starting a command.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::syscall_filter::NetworkAccess;
 
-/// How many rulesets are kept: commands of a run are held to a few different policies.
+/// The most rulesets that are kept: the commands of a run use only a few different policies.
 const KEPT_MAX: usize = 4;
 
 /// The rulesets that were used last.
@@ -22,9 +22,10 @@ pub(super) struct RulesetCache(Mutex<KeptRulesets>);
 
 #[derive(Debug, Default)]
 struct KeptRulesets {
-    /// Tells of changes in the mount table, which may put another file system over an inode.
+    /// The file that reports changes of the mount table, which may put another file system over an
+    /// inode.
     mounts: Option<File>,
-    /// How many such changes were seen.
+    /// The number of changes seen.
     remounts: u64,
     /// The newest first.
     all: VecDeque<KeptRuleset>,
@@ -34,13 +35,13 @@ struct KeptRulesets {
 struct KeptRuleset {
     rules: Arc<[PathRule]>,
     network: NetworkAccess,
-    /// What the paths of the rules led to before the ruleset was opened.
+    /// The identities of the files at the paths of the rules, before the ruleset was opened.
     found: Vec<FileIdentity>,
     ruleset: Arc<OwnedFd>,
 }
 
-/// What a path leads to. The kernel keeps an inode as long as a rule refers to it, so its number is
-/// not used again meanwhile.
+/// The identity of the file at a path. The kernel keeps an inode as long as a rule refers to it, so
+/// its number is not reused meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileIdentity {
     Missing,
@@ -51,11 +52,12 @@ enum FileIdentity {
 }
 
 impl RulesetCache {
-    /// A ruleset for this policy, as the file system is now: a kept one grants access to the files
-    /// that the paths led to, so it is used only while they lead to the same. Blocks.
+    /// Returns a ruleset for this policy and the current file system: a kept one grants access to
+    /// the files that the paths led to, so it is used only while they lead to the same files.
+    /// Blocks.
     ///
     /// # Errors
-    /// When the kernel refuses: then the program must not be started.
+    /// The kernel refuses. The program must then not be started.
     pub(super) fn ruleset(&self, policy: &LandlockPolicy) -> io::Result<Arc<OwnedFd>> {
         // Before the ruleset is opened: a path that is changed meanwhile leads to another file than
         // this at the next use, too.
@@ -71,7 +73,7 @@ impl RulesetCache {
         if let Some(ruleset) = known {
             return Ok(ruleset);
         }
-        // The lock is not held: a file system that hangs must not delay the jobs that it is not for.
+        // The lock is not held: a file system that hangs must delay only the jobs that use it.
         let ruleset = Arc::new(policy.open_ruleset()?);
         let mut kept = self.lock();
         if kept.remounts == remounts {
@@ -89,7 +91,7 @@ impl RulesetCache {
 }
 
 impl KeptRulesets {
-    /// The ruleset that this is true of, which becomes the newest.
+    /// Finds the kept ruleset for which `is_same` holds, and moves it to the front as the newest.
     fn find(&mut self, is_same: impl Fn(&KeptRuleset) -> bool) -> Option<Arc<OwnedFd>> {
         let at = self.all.iter().position(is_same)?;
         let kept = self.all.remove(at)?;
@@ -105,7 +107,7 @@ impl KeptRulesets {
         }
     }
 
-    /// Whether the mount table has changed since the last call, as far as is known.
+    /// Returns true if the mount table has changed since the last call, or if that is unknown.
     fn mounts_changed(&mut self) -> bool {
         let known = self.mounts.take().or_else(|| File::open("/proc/self/mountinfo").ok());
         let Some(mounts) = known else { return true };

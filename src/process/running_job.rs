@@ -1,4 +1,4 @@
-//! A running command, as outlast sees it.
+//! A running command, from the side of outlast.
 
 use std::io::{self, Write, pipe};
 use std::net::Shutdown;
@@ -17,11 +17,11 @@ use super::egress::JobEgress;
 use super::program_files::{ProgramChange, UsedFiles};
 use super::wire::{self, JobReport};
 
-/// How long to wait for the end of leftover processes. The kill goes on if it takes longer.
+/// The limit of the wait for the end of leftover processes. Killing continues if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 /// The socket to a job init process. Dropping it ends the job, started or not: other copies of the
-/// socket, which its listener and notifier hold, do not keep it.
+/// socket, which its listener and notifier hold, do not keep it alive.
 #[derive(Debug)]
 pub(super) struct JobControl(pub(super) UnixStream);
 
@@ -39,17 +39,17 @@ pub struct RunningJob {
     leftovers_ended: Option<oneshot::Receiver<bool>>,
     memory_taken: Arc<OnceLock<u64>>,
     files: UsedFiles,
-    /// Whether it runs inside a sandbox.
+    /// True if it runs inside a sandbox.
     pub is_confined: bool,
     /// Its network, if it is held to a list of domains.
     pub egress: Option<JobEgress>,
-    /// Present only if the job asked for it.
+    /// `None` unless the job requested it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
     pub stderr: Option<ChildStderr>,
 }
 
-/// Our ends of a command's pipes.
+/// outlast's ends of a command's pipes.
 pub(super) struct JobPipes {
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
@@ -95,46 +95,46 @@ impl RunningJob {
         }
     }
 
-    /// The same job, with its network.
+    /// Sets the network of the job.
     pub(super) fn with_egress(mut self, egress: Option<JobEgress>) -> Self {
         self.egress = egress;
         self
     }
 
-    /// The same job of the user, whose programs are these files.
+    /// Sets the program files of a job of the user, and whether it runs inside a sandbox.
     pub(super) fn with_files(mut self, files: UsedFiles, is_confined: bool) -> Self {
         (self.files, self.is_confined) = (files, is_confined);
         self
     }
 
-    /// Checks that the job's programs are still the files that were there when it was started: one
-    /// that was swapped just then has decided nothing. Blocks.
+    /// Checks that the job's programs are still the files that were there when it was started: the
+    /// output of a program that was swapped for the start does not count. Blocks.
     ///
     /// # Errors
-    /// One is not.
+    /// A file was changed, replaced or removed.
     pub fn check_programs(&self) -> Result<(), ProgramChange> {
         self.files.check()
     }
 
-    /// Waits for the main process only. `None` if its job init process was killed, so that the
-    /// status is unknown, or if it was asked before.
+    /// Waits for the main process only. `None` if the status is unknown because its job init
+    /// process was killed, or if this was called before.
     pub fn exit(&mut self) -> impl Future<Output = Option<ExitStatus>> + use<> {
         let exited = self.exited.take();
         async move { exited?.await.ok() }
     }
 
-    /// What the job took when it was ended for taking too much memory, in bytes. Known once the main
-    /// process has ended.
+    /// The memory of the job, in bytes, when it was ended for taking too much. Available once the
+    /// main process has ended.
     pub fn memory_taken(&self) -> Option<u64> {
         self.memory_taken.get().copied()
     }
 
-    /// Asks the command and all that it started to end.
+    /// Asks the command and all processes that it started to end (SIGTERM).
     pub fn terminate(&self) {
         self.send_order(wire::TERMINATE);
     }
 
-    /// Ends the command and all that it started.
+    /// Kills the command and all processes that it started.
     pub fn kill(&self) {
         self.send_order(wire::KILL);
     }
@@ -144,13 +144,13 @@ impl RunningJob {
         let _ = (&self.control.0).write(&[order]);
     }
 
-    /// Ends what the main process left behind. Returns whether there was anything.
+    /// Ends the processes that the main process left behind. Returns true if there were any.
     pub async fn end_leftovers(mut self) -> bool {
         self.send_order(wire::SWEEP);
         let Some(swept) = self.leftovers_ended.take() else { return false };
         match tokio::time::timeout(SWEEP_MAX, swept).await {
             Ok(swept) => swept.unwrap_or(false),
-            // A process does not end.
+            // A leftover process does not end.
             Err(_) => true,
         }
     }

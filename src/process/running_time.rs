@@ -1,14 +1,15 @@
-//! Time limits of other programs that leave out the time in which this process was stopped: by
-//! SIGSTOP, with its container, or with its machine. What it waits for was stopped as well.
+//! Time limits of other programs that exclude the time in which this process was stopped: by
+//! SIGSTOP, with its container, or with its machine. The other program was stopped as well.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often the time is looked at. A longer gap than twice this is no running time.
+/// The interval at which elapsed time is measured. Of a longer gap, at most twice this counts as
+/// running time.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Sleeps until this process has run for so long.
+/// Sleeps until this process has run for the time `limit`.
 pub async fn sleep_while_running(limit: Duration) {
     let mut left = limit;
     while !left.is_zero() {
@@ -19,7 +20,7 @@ pub async fn sleep_while_running(limit: Duration) {
     }
 }
 
-/// Waits for a future until this process has run for so long. `None`: it took longer.
+/// Waits for a future until this process has run for the time `limit`. `None` if it took longer.
 pub async fn timeout_while_running<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     tokio::select! {
         biased;
@@ -38,7 +39,7 @@ mod tests {
         let sleep = sleep_while_running(Duration::from_secs(8));
         tokio::pin!(sleep);
         assert!(tokio::time::timeout(Duration::from_secs(3), &mut sleep).await.is_err());
-        // The process is stopped: the clock goes on, and no timer runs.
+        // The process is stopped: the clock continues, and no timer runs.
         tokio::time::advance(Duration::from_secs(25)).await;
         sleep.await;
         let ran = began.elapsed().saturating_sub(Duration::from_secs(25));

@@ -1,5 +1,5 @@
-//! Whether a signal comes from a program that this process started. Such a signal is no order of
-//! the user's: `pkill` of a command may match outlast.
+//! Determines whether a signal comes from a program that this process started. Such a signal is not
+//! an order of the user: `pkill` of a command may match outlast.
 
 use std::io::Write;
 
@@ -12,17 +12,18 @@ use super::stat;
 /// The longest chain of parents that is followed.
 const CHAIN_MAX: u32 = 4_096;
 
-/// Bytes of a `stat` file that are read: enough for its first fields, whatever the program's name.
+/// Bytes of a `stat` file that are read: enough for its first fields, even if the program's name is
+/// long.
 const STAT_BYTES: usize = 512;
 
 /// The longest name of a `stat` file, with the zero that ends it.
 const PATH_BYTES: usize = 32;
 
-/// Whether the process `sender` is a descendant of this one.
+/// Returns true if the process `sender` is a descendant of this one.
 ///
-/// May be called in a signal handler: it allocates nothing and takes no lock. Only there, while the
-/// sender still stands in the process list, the answer is certain. A sender that is gone is not
-/// taken for a descendant.
+/// May be called in a signal handler: it allocates nothing and takes no lock. The answer is certain
+/// only there, while the sender is still in the process list. A sender that is gone does not count
+/// as a descendant.
 pub(super) fn is_descendant(sender: i32) -> bool {
     let own = unistd::getpid().as_raw();
     let mut process = sender;
@@ -39,7 +40,7 @@ pub(super) fn is_descendant(sender: i32) -> bool {
 /// The parent of a process, also of one that has ended and was not waited for.
 fn parent_of(process: i32) -> Option<i32> {
     let mut path = [0; PATH_BYTES];
-    // The zero after the name is there already.
+    // The terminating zero is there already.
     let mut unused = &mut path[..PATH_BYTES - 1];
     write!(unused, "/proc/{process}/stat").ok()?;
     let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// The signal of the supervisor to a job init process: the job takes too much memory. Its value is
-/// what the job takes, in MiB.
+/// the memory of the job, in MiB.
 #[cfg(target_os = "linux")]
 pub(super) const MEMORY_EXCEEDED: Signal = Signal::SIGUSR1;
 
@@ -38,7 +38,8 @@ impl SignalWaiter {
         Ok(Self { signals, memory_taken: Cell::new(None) })
     }
 
-    /// What the job takes in MiB, if the supervisor said since the last call that it is too much.
+    /// The memory of the job in MiB, if the supervisor has reported since the last call that it is
+    /// too much.
     #[cfg(target_os = "linux")]
     pub(super) fn memory_exceeded(&self) -> Option<i32> {
         self.memory_taken.take()
@@ -57,7 +58,7 @@ impl SignalWaiter {
         Ok(Self {})
     }
 
-    /// Waits until the socket is readable, a child ended, or `limit` has passed. Returns whether
+    /// Waits until the socket is readable, a child ended, or `limit` has passed. Returns true if
     /// the socket is readable.
     pub(super) fn wait_readable(&self, socket: &impl AsFd, limit: Option<Duration>) -> bool {
         let socket = PollFd::new(socket.as_fd(), PollFlags::POLLIN);

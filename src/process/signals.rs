@@ -1,4 +1,5 @@
-//! Signal dispositions: what the process inherited, and how it resets them.
+//! Signal dispositions: resets the inherited ones, and ignores signals that have no meaning for a
+//! run.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -34,8 +35,8 @@ pub fn reset_inherited_signals() {
     }
 }
 
-/// Whether a signal is ignored, as `nohup` does with SIGHUP, and a shell without job control with
-/// SIGINT for background commands. Only valid before a handler is installed.
+/// Returns true if a signal is ignored, as `nohup` does with SIGHUP, and a shell without job
+/// control with SIGINT for background commands. Only valid before a handler is installed.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action nothing changes; the current one is written to our own memory of
@@ -47,7 +48,7 @@ pub fn is_ignored(signal: Signal) -> bool {
     action.is_some_and(|action| action.sa_sigaction == libc::SIG_IGN)
 }
 
-/// Tells a job init process that its job takes too much memory: so many bytes.
+/// Reports to a job init process that its job takes too much memory: `taken` bytes.
 #[cfg(target_os = "linux")]
 pub(super) fn report_memory_exceeded(job_init: Pid, taken: u64) {
     let mebibytes = usize::try_from(taken >> 20).unwrap_or(usize::MAX);
@@ -56,7 +57,7 @@ pub(super) fn report_memory_exceeded(job_init: Pid, taken: u64) {
     unsafe { libc::sigqueue(job_init.as_raw(), MEMORY_EXCEEDED as libc::c_int, value) };
 }
 
-/// Nothing is measured there.
+/// Does nothing: memory is measured on Linux only.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn report_memory_exceeded(_: Pid, _: u64) {}
 

@@ -9,11 +9,11 @@ use nix::unistd::Pid;
 pub(super) struct Stat {
     pub(super) parent: Pid,
     pub(super) group: Pid,
-    /// Its first thread has ended, and others run: it has no memory of its own to show.
+    /// Its first thread has ended, and others run: then its own folder shows no memory.
     pub(super) is_headless: bool,
-    /// What of its memory is in RAM, in pages, shared pages and those of files included.
+    /// Its resident memory in pages, including shared pages and those of files.
     pub(super) resident: u64,
-    /// When it started, in clock ticks since the boot.
+    /// The time of its start, in clock ticks since the boot.
     pub(super) start: u64,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
     let number = |field: usize| fields.get(field)?.parse::<i64>().ok();
     let pid = |field| number(field)?.try_into().ok().map(Pid::from_raw);
     let has_ended = matches!(*fields.first()?, "Z" | "X");
-    // The first thread of a process can end before the others, which then still do as they like.
+    // The first thread of a process can end before the others, which continue to run.
     let is_headless = has_ended && number(17).is_some_and(|threads| threads > 1);
     if has_ended && !is_headless {
         return None;
@@ -40,21 +40,22 @@ fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
     Some(str::from_utf8(&stat[name_ends + 1..]).ok()?.split_whitespace())
 }
 
-/// The parent of a process, also of one that has ended and was not waited for. Allocates nothing.
+/// Parses the parent of a process, also of one that has ended and was not waited for. Allocates
+/// nothing.
 pub(super) fn parent(stat: &[u8]) -> Option<i32> {
     fields(stat)?.nth(1)?.parse().ok()
 }
 
-/// Where the arguments of a process are in its memory. Only the process itself, or a process that
-/// may trace it, is told.
+/// The range of a process's memory that holds its arguments. The kernel shows it only to the
+/// process itself, or to a process that may trace it.
 pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
     let mut fields = fields(stat)?.skip(45);
     let range = fields.next()?.parse().ok()?..fields.next()?.parse().ok()?;
     (!range.is_empty()).then_some(range)
 }
 
-/// When a living process started, in clock ticks since the boot: with the pid, this identifies it.
-/// `None`: there is no such process, or no `/proc`.
+/// The start time of a living process, in clock ticks since the boot: with the pid, this identifies
+/// it. `None` if there is no such process, or no `/proc`.
 pub fn process_start(pid: u32) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     Some(parse(&stat)?.start)

@@ -28,12 +28,13 @@ pub(super) const SUPERVISOR_ARGUMENT: &str = "__supervisor";
 /// The limit for killing what is left. Only processes that hang in the kernel take longer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often the remains of a killed job init process are searched for, and the pause in between.
+/// The most searches for processes left by a killed job init process, and the pause between two.
 const ORPHAN_SEARCHES: u32 = 200;
 const ORPHAN_SEARCH_PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs the supervisor process if the command line asks for it, until it is no longer needed, or the
-/// trial of a list of domains. Must be called before anything else: the supervisor forks, so it must stay single-threaded.
+/// Runs the supervisor process until it is no longer needed, or the probe of a list of domains, if
+/// the command line requests one of them. Must be called before anything else: the supervisor
+/// forks, so it must stay single-threaded.
 pub fn run_supervisor_if_requested() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     let (wanted, number) = (arguments.next()?, arguments.next()?);
@@ -124,11 +125,12 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
     Ok(line)
 }
 
-/// Reaps children. Returns whether a job init process may have left something behind.
+/// Reaps children. Returns true if a job init process may have left processes behind.
 fn reap_children(job_inits: &mut HashSet<Pid>) -> bool {
     let mut left = false;
     tree::reap(|change| match change {
-        // A child that is no job init process is an orphan of one, and may have left orphans too.
+        // A child that is not a job init process is an orphan of one, and may have left orphans
+        // too.
         ChildChange::Ended(child, status) => left |= !job_inits.remove(&child) || status != 0,
         ChildChange::Stopped(child) => {
             // A command can stop its job init process, so that one is continued.
@@ -138,7 +140,7 @@ fn reap_children(job_inits: &mut HashSet<Pid>) -> bool {
     left
 }
 
-/// Receives the socket of the next job, and how much memory it may take. `None` at the end.
+/// Receives the socket of the next job, and its memory limit in bytes. `None` at the end.
 fn receive_job(line: &UnixStream) -> Option<(UnixStream, Option<u64>)> {
     let mut order = [0; wire::JOB_BYTES];
     let (count, mut descriptors) = wire::receive(line, &mut order).ok()?;

@@ -1,4 +1,4 @@
-//! Starts programs through the supervisor process, and kills what is left of them.
+//! Starts programs through the supervisor process, and kills the processes that they leave.
 
 use std::collections::HashSet;
 use std::env;
@@ -28,28 +28,28 @@ use super::supervisor;
 use super::user_programs::{AdmittedJob, UserPrograms};
 use super::wire::{self, JobReport};
 
-/// How long starting a program may take on an overloaded machine.
+/// The time limit for the start of a program, on an overloaded machine.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// How long to wait until everything that is left has ended.
+/// The limit of the wait for the end of everything that is left.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 const EMFILE: i32 = nix::errno::Errno::EMFILE as i32;
 
-/// How many supervisor processes a run may lose before it gives up starting another.
+/// The most supervisor processes that a run may lose. After that it starts no other.
 const LOSSES_MAX: u32 = 10;
 
 /// Starts programs, and makes sure that none of them outlives the run. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Supervisor(
     Arc<SupervisorInner>,
-    /// The user's own programs, if it starts them.
+    /// Confines the user's own programs. `None` if other programs are started.
     Option<Arc<UserPrograms>>,
 );
 
 #[derive(Debug)]
 struct SupervisorInner {
-    /// The outlast binary to start. `None`: the one of this process.
+    /// The outlast binary to start. `None` for that of this process.
     binary: Option<PathBuf>,
     /// The tag in the environment of everything that is started.
     tag: String,
@@ -60,7 +60,7 @@ struct SupervisorInner {
 #[derive(Debug, Default)]
 struct SupervisorState {
     process: Option<SupervisorProcess>,
-    /// How many supervisor processes were killed.
+    /// The number of supervisor processes that were killed.
     lost_supervisors: u32,
 }
 
@@ -85,7 +85,7 @@ impl From<io::Error> for SpawnFailure {
 }
 
 impl Supervisor {
-    /// Uses this process's own binary as supervisor. Starts nothing yet.
+    /// Uses this process's own binary as the supervisor. Starts no process yet.
     pub fn with_own_binary() -> Self {
         Self::new(None)
     }
@@ -131,7 +131,8 @@ impl Supervisor {
         Self(Arc::clone(&self.0), Some(Arc::clone(programs)))
     }
 
-    /// Remembers the programs of a job as they are now, if this supervisor is for such. Blocks.
+    /// Records the current state of a job's program files, if this is for the user's programs.
+    /// Blocks.
     pub fn remember(&self, job: &Job) {
         if let Some(programs) = &self.1 {
             programs.remember(job);
@@ -142,7 +143,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The system refuses, or no supervisor process can be started; a
-    /// [`ProgramChange`](super::ProgramChange) if its file is not what it was when the run began.
+    /// [`ProgramChange`](super::ProgramChange) if one of its files has changed since the run began.
     pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
         let Some(programs) = self.1.clone() else { return self.start_as_it_is(job).await };
         let job = job.clone();
@@ -173,7 +174,7 @@ impl Supervisor {
         let control = JobControl(control);
         self.0.request_job_init(&theirs, job.memory)?;
         drop(theirs);
-        // While the job init process starts. Without a ruleset, it ends with the socket.
+        // Opened while the job init process starts. Without a ruleset, it ends with the socket.
         let ruleset = match &job.landlock {
             Some(policy) => Some(self.0.ruleset(policy).await?),
             None => None,
@@ -187,7 +188,7 @@ impl Supervisor {
             wire::send(&control.0, &length, &all.collect::<Vec<_>>())
         };
         drop(descriptors);
-        // If it cannot be sent, the report read next says why.
+        // If it cannot be sent, the report that is read next has the reason.
         if sent.is_ok() {
             let _ = socket.write_all(spec).await;
         }
@@ -233,7 +234,7 @@ impl SupervisorInner {
         opened.await.map_err(io::Error::other)?
     }
 
-    /// Requests a job init process for this socket, from a new supervisor if need be.
+    /// Requests a job init process for this socket, from a new supervisor if necessary.
     fn request_job_init(&self, socket: &UnixStream, memory: Option<u64>) -> io::Result<()> {
         let mut order = [wire::JOB; wire::JOB_BYTES];
         order[1..].copy_from_slice(&memory.unwrap_or(u64::MAX).to_le_bytes());
@@ -315,7 +316,7 @@ impl SupervisorProcess {
         }
     }
 
-    /// Makes it end everything. Returns the number of processes, and whether it answered.
+    /// Makes the supervisor end all processes. Returns their number, and whether it answered.
     fn shut_down(mut self) -> (u32, bool) {
         self.resume();
         let mut report = [0; JobReport::BYTES];
@@ -330,7 +331,7 @@ impl SupervisorProcess {
         }
     }
 
-    /// Waits for a supervisor that is gone, or about to be.
+    /// Waits for the end of a supervisor that is gone or about to end.
     fn reap(self) {
         let Self { mut child, socket: line } = self;
         drop(line);
@@ -393,7 +394,7 @@ mod tests {
             let (control, theirs) = UnixStream::pair().expect("the system has sockets");
             control.set_nonblocking(true).expect("it is ours");
             if is_reset {
-                // What the other side has not read resets the connection.
+                // Data that the other side has not read resets the connection.
                 (&control).write_all(b"unread").expect("there is room");
             }
             drop(theirs);

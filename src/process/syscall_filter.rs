@@ -1,7 +1,8 @@
-//! Filter for the system calls of sandboxed commands (seccomp): what Landlock does not restrict.
+//! Filter for the system calls of sandboxed commands (seccomp), for access that Landlock does not
+//! restrict.
 //!
-//! A filter sees numbers only. It cannot tell the processes of a job from others, so a call that
-//! names any process but the caller is refused.
+//! A filter has the numeric arguments only. It cannot distinguish the processes of a job from
+//! others, so a call that names any process but the caller is refused.
 
 use std::io;
 use std::sync::OnceLock;
@@ -13,17 +14,17 @@ use serde::{Deserialize, Serialize};
 pub enum NetworkAccess {
     #[default]
     Open,
-    /// Neither connect nor listen over TCP: as far as Landlock alone can restrict it.
+    /// No connecting or listening over TCP, as far as Landlock alone can restrict it.
     NoTcp,
-    /// Sockets that the notifier connects, to the relay and to ports of the run. Needs a filter for
-    /// system calls, and a [`JobEgress`](super::JobEgress) beside the policy.
+    /// Only sockets that the notifier connects, to the relay and to ports of the run. Needs a
+    /// filter for system calls, and a [`JobEgress`](super::JobEgress) in addition to the policy.
     Listed,
-    /// No sockets at all but connected pairs. Needs a filter for system calls.
+    /// No sockets except connected pairs. Needs a filter for system calls.
     Off,
 }
 
-/// Whether this kernel can filter system calls. Tried in a thread that ends right away: a container
-/// may forbid it. The result is cached.
+/// Returns true if this kernel can filter system calls. Tried in a thread that ends right away: a
+/// container may forbid it. The result is cached.
 pub fn filters_system_calls() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
@@ -32,7 +33,7 @@ pub fn filters_system_calls() -> bool {
     })
 }
 
-/// Which system calls are refused, besides those that make sockets.
+/// The system calls that are refused, besides those that make sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallFilter {
     /// None: this kernel may have no filters.
@@ -40,8 +41,8 @@ pub enum CallFilter {
     Nothing,
     /// Those that control other processes.
     Commands,
-    /// Also those of shared memory, semaphores and message queues (System V and POSIX queues), which
-    /// Landlock does not restrict: they belong to other programs of the user.
+    /// Also those of shared memory, semaphores and message queues (System V and POSIX queues),
+    /// which Landlock does not restrict: they belong to other programs of the user.
     Isolated,
     /// Also those that change modes, owners, times and attributes of files, which Landlock allows
     /// everywhere.
@@ -53,10 +54,10 @@ pub enum CallFilter {
 pub(super) struct SyscallFilter(kernel::Program);
 
 impl SyscallFilter {
-    /// `None` if nothing is to be filtered.
+    /// Builds the filter. `None` if nothing is to be filtered.
     ///
     /// # Errors
-    /// No filter can be made for this processor: then the program must not be started.
+    /// There is no filter for this processor. The program must then not be started.
     pub(super) fn build(calls: CallFilter, network: NetworkAccess) -> io::Result<Option<Self>> {
         if calls == CallFilter::Nothing {
             return Ok(None);
@@ -68,7 +69,7 @@ impl SyscallFilter {
     /// exec.
     ///
     /// # Errors
-    /// When the kernel refuses: then nothing must be run.
+    /// The kernel refuses. Nothing must then be executed.
     pub(super) fn restrict_self(&self) -> io::Result<()> {
         kernel::enter(&self.0)
     }
@@ -95,17 +96,18 @@ mod kernel {
         IsNot(u8, u32),
         /// The pointer is not null.
         IsGiven(u8),
-        /// The kind of a socket, without its flags.
+        /// The argument is this kind of socket, apart from its flags.
         IsKind(u8, u32),
     }
 
     use Argument::{Is, IsGiven, IsKind, IsNot};
 
-    /// Calls that are refused, if one of these lists of conditions holds, or whatever they are given.
+    /// A refused call, and lists of conditions. It is refused if all conditions of one list hold,
+    /// or always if there is no list.
     type Refused = (c_long, &'static [&'static [Argument]]);
 
-    /// A process may limit, slow down and pin itself, and nothing else: processes outside of the job
-    /// belong to the user, and one of them is outlast.
+    /// Calls that act on other processes, or use keys. A process may limit, slow down and pin
+    /// itself only: processes outside of the job belong to the user, and one of them is outlast.
     const OTHER_PROCESSES: &[Refused] = &[
         (libc::SYS_prlimit64, &[&[IsNot(0, 0), IsGiven(2)]]),
         (libc::SYS_setpriority, &[&[Is(0, PRIO_USER)], &[IsNot(1, 0)]]),
@@ -120,7 +122,8 @@ mod kernel {
         (libc::SYS_request_key, &[]),
     ];
 
-    /// The numbers of the last two are the same on all architectures.
+    /// Calls that change attributes of files. The numbers of the last two are the same on all
+    /// architectures.
     const ATTRIBUTES: &[Refused] = &[
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_chmod, &[]),
@@ -154,8 +157,8 @@ mod kernel {
     const SETXATTRAT: c_long = 463;
     const REMOVEXATTRAT: c_long = 466;
 
-    /// System V shared memory, semaphores and message queues, and POSIX message queues. (POSIX shared
-    /// memory and semaphores are files.)
+    /// System V shared memory, semaphores and message queues, and POSIX message queues. (POSIX
+    /// shared memory and semaphores are files.)
     const SHARED_OBJECTS: &[Refused] = &[
         (libc::SYS_shmget, &[]),
         (libc::SYS_shmat, &[]),
@@ -172,15 +175,15 @@ mod kernel {
         (libc::SYS_mq_unlink, &[]),
     ];
 
-    /// Without a socket there is no protocol to forget. Pairs of connected sockets stay; a pair of
-    /// datagram sockets could be connected elsewhere.
+    /// Calls that make sockets, of every protocol. Pairs of connected sockets stay allowed, except
+    /// for datagram sockets, which could be connected elsewhere.
     const NETWORK: &[Refused] = &[
         (libc::SYS_socket, &[]),
         (
             libc::SYS_socketpair,
             &[&[IsNot(0, AF_UNIX)], &[IsKind(1, SOCK_DGRAM)], &[IsKind(1, SOCK_RAW)]],
         ),
-        // It makes sockets without these calls.
+        // io_uring makes sockets without these calls.
         (libc::SYS_io_uring_setup, &[]),
         (libc::SYS_io_uring_enter, &[]),
         (libc::SYS_io_uring_register, &[]),
@@ -245,7 +248,7 @@ mod kernel {
         seccompiler::apply_filter(program).map_err(io::Error::other)
     }
 
-    /// Whether a thread without the network really gets no socket.
+    /// Returns true if a thread without the network really gets no socket.
     pub(super) fn verify() -> io::Result<bool> {
         enter(&build(CallFilter::Readers, NetworkAccess::Off)?)?;
         Ok(std::net::UdpSocket::bind("127.0.0.1:0")

@@ -12,19 +12,19 @@ use tokio::time::Instant;
 use super::signal_waiter::SignalWaiter;
 use super::stat;
 
-/// How often new processes are searched for and stopped before all are killed.
+/// The most rounds in which new processes are searched for and stopped before all are killed.
 const STOP_ROUNDS: usize = 20;
 
-/// How long to wait for killed processes before searching again.
+/// The wait for killed processes before the next search.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A child that changed, and how.
+/// A change of a child: its end with a wait status, or a stop.
 pub(super) enum ChildChange {
     Ended(Pid, i32),
     Stopped(Pid),
 }
 
-/// Reports children that ended or stopped. Returns whether any is left.
+/// Reports children that ended or stopped. Returns true if any is left.
 pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
     loop {
@@ -41,8 +41,8 @@ pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
     }
 }
 
-/// Sends a signal to everything below this process, and continues what was stopped so that it
-/// receives the signal.
+/// Sends a signal to everything below this process, and continues stopped processes so that they
+/// receive it.
 pub(super) fn signal_descendants(signal: Signal) {
     for process in descendants(&HashSet::new()) {
         let _ = kill(process, signal);
@@ -50,8 +50,8 @@ pub(super) fn signal_descendants(signal: Signal) {
     }
 }
 
-/// Kills everything below this process except `spared` and their descendants. Returns what was
-/// killed.
+/// Kills everything below this process except `spared` and their descendants. Returns the killed
+/// processes.
 ///
 /// All are stopped before any is killed: a program that forks faster than it can be killed would
 /// escape otherwise.
@@ -75,8 +75,8 @@ pub(super) fn kill_descendants(spared: &HashSet<Pid>) -> HashSet<Pid> {
 }
 
 /// Kills until no child is left, or `limit` has passed: processes that hang in the kernel or belong
-/// to another user cannot be waited for. `reap` returns whether a child is left. Returns what was
-/// killed.
+/// to another user cannot be waited for. `reap` returns true if a child is left. Returns the killed
+/// processes.
 pub(super) fn kill_until_gone(
     limit: Duration,
     waiter: &SignalWaiter,
@@ -100,8 +100,8 @@ fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
     found.into_iter().map(|(process, ())| process).collect()
 }
 
-/// What of `processes`, each given with its parent and a fact about it, is below `root`, except
-/// those spared and their descendants.
+/// The processes below `root`, except those spared and their descendants. `processes` gives each
+/// with its parent and a fact about it.
 pub(super) fn below<T>(
     root: Pid,
     spared: &HashSet<Pid>,
@@ -128,7 +128,7 @@ fn living() -> Vec<(Pid, Pid)> {
     stats().into_iter().map(|(process, stat)| (process, stat.parent)).collect()
 }
 
-/// Every living process. Elsewhere than on Linux, none.
+/// Every living process. Empty outside Linux.
 pub(super) fn stats() -> Vec<(Pid, stat::Stat)> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let one = |entry: std::fs::DirEntry| {

@@ -1,4 +1,5 @@
-//! The users whose files may instruct a run: in a shared folder, others can leave files too.
+//! The users whose files may give a run instructions: in a shared folder, others can leave files
+//! too.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -10,7 +11,7 @@ use nix::unistd::geteuid;
 const ROOT: u32 = 0;
 
 /// The user and root. Also the owner of the working directory, if the user trusts the repository,
-/// or is root, who often works in a checkout of another user: in a container, or with `sudo`.
+/// or is root: root often works in a checkout of another user, in a container or with `sudo`.
 #[derive(Clone, Debug)]
 pub struct TrustedOwners(Vec<u32>);
 

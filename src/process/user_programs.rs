@@ -1,9 +1,9 @@
 //! The user's own programs that lie where commands of the model can write: hooks, key helpers,
-//! servers. They run inside the sandbox of commands, so that one that a command has changed can do
-//! nothing that the command cannot, and only as long as their files are what they were when the run
-//! began.
+//! servers. They run inside the sandbox of commands, so that a program that a command has changed
+//! can do no more than the command itself, and only as long as their files have not changed since
+//! the run began.
 //!
-//! A program is also confined where it is not certain that everything it runs lies elsewhere.
+//! A program is also confined if it is not certain that everything it runs lies elsewhere.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_run
 use super::program_words::{ProgramWords, variable};
 use super::programs::absolute_path;
 
-/// Shells: what follows their `-c` (or `-ec`) is a line of commands.
+/// Shells: the argument after their `-c` (or `-ec`) is a line of commands.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
 
 /// Programs that run the first file they are given, without versions (`python3.13`). With another
@@ -29,7 +29,7 @@ const INTERPRETERS: [&str; 20] = [
     "nodejs", "ruby", "perl", "php", "lua", "java", "pwsh", "tsx",
 ];
 
-/// Programs that run what the working folder or a cache has: packages, build files, hooks of git.
+/// Programs that run code from the working folder or a cache: packages, build files, hooks of git.
 const RUNNERS: [&str; 40] = [
     "npx",
     "npm",
@@ -73,7 +73,7 @@ const RUNNERS: [&str; 40] = [
     "git",
 ];
 
-/// In how many folders the words of a job are looked up.
+/// The most folders in which the words of a job are looked up.
 const STARTS_MAX: usize = 8;
 
 /// Variables that name code which programs load.
@@ -89,14 +89,15 @@ const CODE_VARIABLES: [&str; 9] = [
     "CLASSPATH",
 ];
 
-/// Returns the sandbox of commands as it is now. `None`: commands have none.
+/// Returns the current sandbox of commands. `None` if commands have none.
 pub type CommandSandbox = Box<dyn Fn() -> io::Result<Option<LandlockPolicy>> + Send + Sync>;
 
 /// The programs of a run's user.
 pub struct UserPrograms {
-    /// Where commands can write: real paths.
+    /// The folders that commands can write to, as real paths.
     writable: Vec<PathBuf>,
-    /// What the user lets run without the sandbox: names of servers, words and paths of commands.
+    /// Programs that the user allows without the sandbox: names of servers, words and paths of
+    /// commands.
     unconfined: Vec<String>,
     sandbox: CommandSandbox,
     entries: Mutex<BTreeMap<PathBuf, KnownEntry>>,
@@ -117,14 +118,14 @@ pub(super) struct AdmittedJob {
     pub(super) files: UsedFiles,
 }
 
-/// What a job is about.
+/// The programs of a job.
 #[derive(Debug)]
 struct JobPrograms {
-    /// What it names where commands can write.
+    /// The paths that it names and commands can write to.
     named: Vec<PathBuf>,
-    /// The files among them that it is sure to run, whatever they are called.
+    /// The files among them that it certainly runs, whatever their names are.
     run: Vec<PathBuf>,
-    /// Whether it must run inside the sandbox.
+    /// True if it must run inside the sandbox.
     is_confined: bool,
 }
 
@@ -134,7 +135,7 @@ impl UserPrograms {
         Self { writable, unconfined, sandbox, entries, open_paths }
     }
 
-    /// Remembers the programs of a job as they are now. Blocks.
+    /// Records the current state of a job's program files, unless it is recorded already. Blocks.
     pub fn remember(&self, job: &Job) {
         let words = ProgramWords::of(job);
         let folders = words.all().map(|word| absolute(&job.cwd, word, job));
@@ -155,7 +156,8 @@ impl UserPrograms {
         }
     }
 
-    /// Whether a job runs inside the sandbox of commands, if they have one. Blocks.
+    /// Returns true if a job runs inside the sandbox of commands, provided that they have one.
+    /// Blocks.
     pub fn confines(&self, job: &Job) -> bool {
         self.remember(job);
         self.find(&ProgramWords::of(job), job).is_confined
@@ -164,8 +166,8 @@ impl UserPrograms {
     /// Returns the job, inside the sandbox if it belongs there. Blocks.
     ///
     /// # Errors
-    /// A [`ProgramChange`] if one of its programs is not what it was when the run began. There is no
-    /// sandbox for it.
+    /// A [`ProgramChange`] if one of its programs has changed since the run began; or the sandbox
+    /// cannot be made.
     pub(super) fn admit(&self, mut job: Job) -> io::Result<AdmittedJob> {
         let JobPrograms { named, run, is_confined } = self.find(&ProgramWords::of(&job), &job);
         let mut files = UsedFiles::default();
@@ -221,8 +223,8 @@ impl UserPrograms {
         JobPrograms { named, run, is_confined }
     }
 
-    /// Where the words of a job may start from: where it starts, and the folders that it names, to
-    /// which it may change.
+    /// The folders in which words of a job are looked up: its working directory, and the recorded
+    /// folders that it names, into which it may change.
     fn starts(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
         let known = self.known();
         let named = words.all().map(|word| absolute(&job.cwd, word, job));
@@ -236,14 +238,14 @@ impl UserPrograms {
         starts
     }
 
-    /// What words without a slash name in the folders where the job may be.
+    /// The paths of words without a slash, in each folder where the job may be.
     fn bare_paths(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
         let starts = self.starts(words, job);
         let bare = || words.all().filter(|word| !word.contains('/'));
         starts.iter().flat_map(|start| bare().map(move |word| start.join(word))).collect()
     }
 
-    /// Whether the user lets this word's program run without the sandbox.
+    /// Returns true if the user allows this word's program without the sandbox.
     fn lifts(&self, word: &str, job: &Job) -> bool {
         self.unconfined.iter().any(|entry| {
             let path = |text| absolute(&job.cwd, text, job);
@@ -251,7 +253,7 @@ impl UserPrograms {
         })
     }
 
-    /// The path that a word with a slash is, if commands can write there, or on the way to it.
+    /// The path of a word with a slash, if commands can write to it or to a folder on the way.
     fn locate(&self, start: &Path, word: &str, job: &Job) -> Option<PathBuf> {
         let word = word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1);
         if !word.contains('/') {
@@ -262,7 +264,8 @@ impl UserPrograms {
         is_open.then_some(path)
     }
 
-    /// Whether a path with `..` in it goes down into a folder that commands can write to.
+    /// Returns true if a path with `..` leads through a folder inside one that commands can write
+    /// to.
     fn leads_through_open_folder(&self, start: &Path, word: &str, job: &Job) -> bool {
         let mut path = PathBuf::new();
         word.contains("..")
@@ -277,7 +280,7 @@ impl UserPrograms {
             })
     }
 
-    /// What words name in folders of `PATH` that commands can write to.
+    /// The programs that words name in those folders of `PATH` that commands can write to.
     fn on_path(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
         let folders = self.open_folders(job);
         let bare = || words.in_order.iter().filter(|word| !word.contains('/'));
@@ -294,15 +297,15 @@ impl UserPrograms {
         known.entry(path.clone()).or_insert_with(find).clone()
     }
 
-    /// Whether a variable makes programs load code from where commands can write.
+    /// Returns true if one of [`CODE_VARIABLES`] names a path that commands can write to.
     fn loads_open_code(&self, job: &Job) -> bool {
         let values = CODE_VARIABLES.iter().filter_map(|name| variable(job, name)?.to_str());
         let mut parts = values.flat_map(|value| value.split([':', ' ', '=', ',']));
         parts.any(|part| !part.is_empty() && self.is_open(&absolute(&job.cwd, part, job)))
     }
 
-    /// Whether a word may run code that no word names: an interpreter without a file that lies
-    /// elsewhere, a runner of packages.
+    /// Returns true if a word may run code that no word names: a runner of packages, or an
+    /// interpreter without a script file outside the folders that commands can write to.
     fn may_run_open_code(&self, words: &ProgramWords, job: &Job) -> bool {
         let lies_elsewhere = |word: &String| {
             let path = absolute(&job.cwd, word, job);
@@ -313,8 +316,8 @@ impl UserPrograms {
             || interpreted(words).any(|script| !script.is_some_and(lies_elsewhere))
     }
 
-    /// Whether commands can change what is found at a path: a folder or a link on the way to it is
-    /// where they can write.
+    /// Returns true if commands can change the file at a path: they can write to it, or to a folder
+    /// or link on the way to it.
     fn is_open(&self, path: &Path) -> bool {
         let is_inside = |path: &Path| self.writable.iter().any(|root| path.starts_with(root));
         is_inside(path)
@@ -325,8 +328,8 @@ impl UserPrograms {
     }
 }
 
-/// The first operand of each interpreter among the words. What a shell runs as a line (`-c`) is
-/// words of their own.
+/// The first operand of each interpreter among the words. A shell with `-c` is left out: its line
+/// of commands is cut into words like the others.
 fn interpreted(words: &ProgramWords) -> impl Iterator<Item = Option<&String>> {
     let all = &words.in_order;
     let is_line =
@@ -340,13 +343,13 @@ fn interpreted(words: &ProgramWords) -> impl Iterator<Item = Option<&String>> {
     })
 }
 
-/// What interpreters are given to run, and the program itself.
+/// The program itself, and the scripts that interpreters are given, in each of these folders.
 fn run_files(words: &ProgramWords, starts: &[PathBuf], job: &Job) -> Vec<PathBuf> {
     let run = [&words.in_order[0]].into_iter().chain(interpreted(words).flatten());
     run.flat_map(|word| starts.iter().map(|start| absolute(start, word, job))).collect()
 }
 
-/// The path of a word that is read in the folder `start`.
+/// The path of a word, relative to the folder `start`. A leading `~` is replaced by `HOME`.
 fn joined(start: &Path, word: &str, job: &Job) -> PathBuf {
     let home = word.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
     match home.zip(variable(job, "HOME")) {
@@ -355,7 +358,7 @@ fn joined(start: &Path, word: &str, job: &Job) -> PathBuf {
     }
 }
 
-/// The same without `.` and `..`.
+/// Like [`joined`], without `.` and `..`.
 fn absolute(start: &Path, word: &str, job: &Job) -> PathBuf {
     let mut path = PathBuf::new();
     for part in joined(start, word, job).components() {
@@ -375,7 +378,8 @@ fn program_name(text: &str) -> String {
     if plain.is_empty() { name.to_owned() } else { plain.to_owned() }
 }
 
-/// The policy of commands, and what else a program is given. The kernel takes real paths only.
+/// The policy of commands, with the additional grants of a program. The kernel accepts real paths
+/// only.
 fn with_grants(policy: LandlockPolicy, grants: &[PathRule]) -> LandlockPolicy {
     let real =
         |grant: &PathRule| Some(PathRule::new(fs::canonicalize(&grant.path).ok()?, grant.access));
@@ -515,7 +519,7 @@ mod tests {
         assert_eq!(files.check(), Err(ProgramChange::Changed(guard.clone())));
         fs::rename(&aside, &guard).expect("moved back");
         assert_eq!(files.check(), Err(ProgramChange::Changed(guard.clone())), "its time tells");
-        // Its content is what it was, so the next use counts.
+        // The original content is restored, so the next use counts.
         programs.admit(job).expect("it is unchanged").files.check().expect("nothing happened");
     }
 

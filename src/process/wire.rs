@@ -22,7 +22,8 @@ pub(super) const END: u8 = b'e';
 pub(super) const TERMINATE: u8 = b't';
 /// To a job init: kill all.
 pub(super) const KILL: u8 = b'k';
-/// To a job init: the command is over; end what it left, report whether there was anything.
+/// To a job init: the command is over; end the processes that it left, report whether there were
+/// any.
 pub(super) const SWEEP: u8 = b's';
 
 /// The most descriptors in one message: a ruleset, and standard input, output and error.
@@ -46,11 +47,11 @@ pub(super) enum JobReport {
     StartFailed(i32),
     /// It ended with this wait status.
     Exited(i32),
-    /// It took too much memory and is ended; what it took, in MiB.
+    /// It took too much memory and is ended; its memory in MiB.
     MemoryExceeded(i32),
-    /// Leftover processes are ended; whether there were any.
+    /// Leftover processes are ended; true if there were any.
     LeftoversEnded(bool),
-    /// Nothing is left; how many processes were ended.
+    /// Nothing is left; the number of processes that were ended.
     AllEnded(i32),
 }
 
@@ -104,10 +105,10 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) 
     if sent == bytes[0].len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives bytes and descriptors. No bytes: the other side is gone.
+/// Receives bytes and descriptors. If no bytes come, the other side is gone.
 ///
 /// # Errors
-/// It is no socket, or it is broken; this process may open no more files.
+/// It is not a socket, or broken; or this process may open no more files.
 pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = cmsg_space!([RawFd; DESCRIPTORS_MAX]);
     let mut slices = [IoSliceMut::new(bytes)];
@@ -116,7 +117,8 @@ pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize
         match recvmsg::<()>(socket, &mut slices, Some(&mut space), CLOSED_ON_EXEC) {
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
-            // The descriptors found no room in this process. Those of several that did stay open.
+            // This process may open no more files. Those of several descriptors that were received
+            // stay open.
             Ok(message) if message.flags.contains(MsgFlags::MSG_CTRUNC) => {
                 return Err(Errno::EMFILE.into());
             }

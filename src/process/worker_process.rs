@@ -19,8 +19,8 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts the process, with what it says on standard error in `log`. Must be called on a thread
-    /// that lives until the process ends: the worker asks to be ended with that thread.
+    /// Starts the process, with its standard error in `log`. Must be called on a thread that lives
+    /// until the process ends: the worker asks the kernel for SIGTERM at the end of that thread.
     ///
     /// # Errors
     /// The system refuses.
@@ -40,12 +40,12 @@ impl WorkerProcess {
     /// Waits for the end.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Asks it to end: it writes its result first.
+    /// Asks it to end (SIGTERM). It writes its result first.
     pub fn terminate(&self) {
         let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = pid {

@@ -6,7 +6,7 @@ use super::scenario::Scenario;
 /// One line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioListing {
-    /// What its group is about.
+    /// The subject of its group.
     pub group: &'static str,
     pub name: String,
     pub summary: String,
@@ -66,16 +66,16 @@ const GROUPS: &[ScenarioGroup] = &[
     ),
 ];
 
-/// The file of the built-in scenario of that name. `None` when there is none.
+/// The file of the built-in scenario of that name. `None` if there is none.
 pub fn builtin_text(name: &str) -> Option<&'static str> {
     let mut scenarios = GROUPS.iter().flat_map(|group| group.scenarios);
     scenarios.find(|(own, _)| *own == name).map(|(_, text)| *text)
 }
 
-/// The built-in scenario of that name. `None` when there is none.
+/// The built-in scenario of that name. `None` if there is none.
 ///
 /// # Errors
-/// Never in a release: a test parses all scenarios.
+/// Its file is invalid, which does not happen in a release: a test parses all scenarios.
 pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
     Some(Scenario::parse(builtin_text(name)?, &format!("{name}.toml")))
 }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const HEAD_MAX: usize = 64 * 1024;
-/// Above the service's limit, so that a larger body can be refused.
+/// The largest body that is read: above the service's limit, so that a larger one can be refused.
 const BODY_MAX: usize = 64 * 1024 * 1024;
 
 /// A request as received.
@@ -15,10 +15,10 @@ const BODY_MAX: usize = 64 * 1024 * 1024;
 pub(super) struct RecordedRequest {
     pub(super) method: String,
     pub(super) path: String,
-    /// Names in lower case, in the order they came.
+    /// Names in lower case, in the order of the request.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// Whether the client keeps the connection open.
+    /// True if the client keeps the connection open.
     pub(super) keep_alive: bool,
 }
 
@@ -28,7 +28,7 @@ impl RecordedRequest {
     }
 }
 
-/// Whether the client is still connected.
+/// The state of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientState {
     Here,
@@ -49,7 +49,7 @@ impl ServerConnection {
         Self { id, stream, buffer: Vec::new() }
     }
 
-    /// Reads one request. `None` when the client has closed the connection.
+    /// Reads one request. `None` if the client has closed the connection.
     ///
     /// # Errors
     /// The connection failed, or the data is not a request.

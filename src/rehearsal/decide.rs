@@ -12,7 +12,8 @@ use super::script::{ReceivedRequest, RequestRetention, RequestTraits, ScriptLine
 use super::shared_state::SharedState;
 use super::sse::{ReplyContext, ResolvedReply, SigningKey};
 
-/// The request's number, the step that answers it, and the reply with whether it is streamed.
+/// The request's number, the step that answers it, and the reply; the flag is true if it is
+/// streamed.
 type Decision = (usize, ScriptStep, Option<(ResolvedReply, bool)>);
 
 /// A request that is being validated.
@@ -120,7 +121,7 @@ fn non_retryable(http: ScriptedHttp) -> ScriptStep {
     }
 }
 
-/// Whether the error may be retried. Amazon sends throttling as a 400, marked by a header.
+/// Returns true if the error may be retried. Amazon sends throttling as a 400, marked by a header.
 fn invites_retry(step: &ScriptStep) -> bool {
     step.headers.iter().any(|(name, value)| match name.to_ascii_lowercase().as_str() {
         "x-should-retry" => value == "true",

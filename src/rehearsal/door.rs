@@ -1,5 +1,5 @@
-//! The paths of clouds: their requests become requests for the Messages API, and streams for Bedrock
-//! become AWS event-stream frames.
+//! The paths of clouds: converts their requests to requests for the Messages API, and streams for
+//! Bedrock to AWS event-stream frames.
 
 use aws_smithy_eventstream::frame::write_message_to;
 use aws_smithy_types::event_stream::{Header, HeaderValue, Message};
@@ -17,7 +17,8 @@ pub(super) enum EventFormat {
     AwsFrames,
 }
 
-/// Returns a request as the script sees it, and the format of its stream if it asks for a reply.
+/// Returns a request in the form that the script handles, and the format of its stream. The format
+/// is `None` if it does not ask for a reply.
 pub(super) fn admit(request: RecordedRequest) -> (RecordedRequest, Option<EventFormat>) {
     if let Some((request, events)) = translate(&request) {
         return (request, Some(events));
@@ -27,7 +28,8 @@ pub(super) fn admit(request: RecordedRequest) -> (RecordedRequest, Option<EventF
     (request, is_reply.then_some(EventFormat::Sse))
 }
 
-/// Converts a request to the path of a cloud. `None`: it is to another path, or no JSON object.
+/// Converts a request to the path of a cloud. `None` if it has another path, or is not a JSON
+/// object.
 fn translate(request: &RecordedRequest) -> Option<(RecordedRequest, EventFormat)> {
     let path = request.path.split('?').next().unwrap_or_default();
     let body: Map<String, Value> = serde_json::from_slice(&request.body).ok()?;
@@ -58,8 +60,8 @@ fn translate(request: &RecordedRequest) -> Option<(RecordedRequest, EventFormat)
     Some((request, events))
 }
 
-/// The fields and headers that the Messages API expects. A request without the version of a cloud
-/// keeps its fields, so that the validator rejects it.
+/// Returns the fields and headers that the Messages API expects. A request without the version of a
+/// cloud keeps its fields, so that the validator rejects it.
 fn as_messages(
     mut body: Map<String, Value>,
     model: &str,
@@ -120,7 +122,8 @@ fn frame(event: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The exception of Bedrock for a type of the Messages API. Any other is one already.
+/// The exception of Bedrock for an error type of the Messages API. Another text is an exception
+/// already.
 fn exception(kind: &str) -> &str {
     match kind {
         "overloaded_error" => "serviceUnavailableException",

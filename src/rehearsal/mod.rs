@@ -2,9 +2,9 @@
 //! real service.
 //!
 //! ```text
-//! scenario file ─┐                         ┌─ referee: would the real service accept the request?
-//!                ├─► Scenario ─► Server ───┤  script:  which step answers?
-//! builder ───────┘                 ▲       └─ render:  the response bytes, and the injected fault
+//! scenario file ─┐                         ┌─ request_validator: rejects as the real service does
+//!                ├─► Scenario ─► Server ───┤  script: selects the step that answers
+//! builder ───────┘                 ▲       └─ render, play: send the response and inject the fault
 //!                          real HTTP requests
 //! ```
 

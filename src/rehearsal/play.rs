@@ -8,7 +8,7 @@ use super::render::{self, Framing, RenderedResponse};
 use super::scenario::{ChunkTiming, FaultPosition, ScriptStep, ScriptedFault, ScriptedFaultKind};
 use super::sse;
 
-/// What became of a connection after a response.
+/// The state of a connection after a response.
 pub(super) enum ConnectionOutcome {
     /// It is kept for the next request.
     Open(ServerConnection),
@@ -18,7 +18,7 @@ pub(super) enum ConnectionOutcome {
     Abandoned,
 }
 
-/// How fast the script's time passes.
+/// The ratio of the script's time to real time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeScale(pub(super) f64);
 
@@ -28,7 +28,7 @@ impl TimeScale {
     }
 }
 
-/// How a response is sent, and whether the connection is kept.
+/// Options for sending a response.
 #[derive(Clone, Copy)]
 struct SendOptions {
     framing: Framing,

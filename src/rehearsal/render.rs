@@ -17,7 +17,7 @@ pub(super) struct RenderedResponse {
     /// The body, in pieces that are written separately.
     pub(super) pieces: Vec<Vec<u8>>,
     pub(super) framing: Framing,
-    /// Whether the response announces keep-alive.
+    /// True if the response announces keep-alive.
     pub(super) keep_alive: bool,
     /// The format of a stream.
     pub(super) events: EventFormat,

@@ -15,7 +15,7 @@ struct RefusedRequest {
     repeat: Repeat,
 }
 
-/// Whether a rejected request may be repeated unchanged.
+/// The permission to repeat a rejected request unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
     Never,
@@ -39,14 +39,14 @@ impl LastRefusal {
         self.0 = None;
     }
 
-    /// Whether the same request was rejected and may not be repeated.
+    /// Returns true if the same request was rejected and may not be repeated.
     pub(super) fn forbids(&self, body: &Value) -> bool {
         self.0.as_ref().is_some_and(|refused| {
             refused.repeat == Repeat::Never && refused.body == comparable_request(body)
         })
     }
 
-    /// Whether the last rejection has the same message.
+    /// Returns true if the last rejection was by a rule with this message.
     pub(super) fn has_message(&self, message: &str) -> bool {
         self.0.as_ref().is_some_and(|refused| refused.rule.as_deref() == Some(message))
     }

@@ -7,8 +7,9 @@ use serde::Deserialize;
 
 use super::scripted_duration;
 
-/// A valid request that exceeds a limit is refused, as by the real service, without a violation.
-/// Repeating the refused request, or provoking the same refusal with another one, is a violation.
+/// The rules of one server. A valid request that exceeds a limit is refused, as by the real
+/// service, without a violation. Repeating the refused request, or provoking the same refusal with
+/// another one, is a violation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerRules {
@@ -18,9 +19,9 @@ pub struct ServerRules {
     pub tokens: Option<TokenRules>,
     /// Maximum number of tokens, at four bytes each of the whole body. A longer request gets a 400.
     pub context_window: Option<u64>,
-    /// The model's context window, in tokens as the server counts them (see `request_validator/count.rs`).
-    /// Input, and input with `max_tokens`, must fit; replies and the `count_tokens` endpoint report
-    /// the same count.
+    /// The model's context window, in tokens as the server counts them (see
+    /// `request_validator/count.rs`). Input, and input with `max_tokens`, must fit; replies and the
+    /// `count_tokens` endpoint report the same count.
     pub token_limit: Option<NonZeroU64>,
     /// The largest accepted `max_tokens`.
     pub max_output: Option<u64>,
@@ -33,7 +34,7 @@ pub struct ServerRules {
     pub expire_signatures_after: Option<u64>,
 }
 
-/// How the server handles thinking with an invalid signature.
+/// The handling of thinking with an invalid signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signatures {
@@ -55,7 +56,7 @@ pub struct MediaRules {
     pub image_bytes: Option<usize>,
     /// Maximum length of an image's longer side, in pixels.
     pub image_pixels: Option<u32>,
-    /// The same for a request with more than 20 images.
+    /// Maximum length of the longer side in a request with more than 20 images, in pixels.
     pub many_images_pixels: Option<u32>,
     /// Maximum number of pages of all documents.
     pub pdf_pages: Option<usize>,
@@ -79,7 +80,7 @@ pub struct TokenRules {
     pub access: String,
     /// The first refresh token. Each is valid once and replaced by the next.
     pub refresh: String,
-    /// How many requests a token is valid for; unlimited by default.
+    /// The number of requests for which a token is valid; unlimited by default.
     pub expire_token_after: Option<u64>,
     /// The path of the token endpoint.
     #[serde(default = "token_path")]
@@ -90,10 +91,10 @@ pub struct TokenRules {
     /// Delay of the endpoint's responses, in the script's time.
     #[serde(default, deserialize_with = "scripted_duration::duration")]
     pub delay: Duration,
-    /// How many initial refreshes get a 503.
+    /// The number of initial refreshes that get a 503.
     #[serde(default)]
     pub failing_refreshes: u64,
-    /// Whether the first refresh token stays valid, as those of some clouds do.
+    /// True if the first refresh token stays valid, as those of some clouds do.
     #[serde(default)]
     pub keeps_refresh: bool,
 }

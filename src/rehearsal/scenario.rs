@@ -19,7 +19,7 @@ pub struct Scenario {
     /// Further arguments of the run, as on a command line.
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// How many seconds of the script pass in one real second.
+    /// The number of seconds of the script that pass in one real second.
     pub time_scale: f64,
     /// The initial files of the scratch folder, by relative path.
     pub files: BTreeMap<String, ScratchFile>,
@@ -48,10 +48,10 @@ pub struct ServerPart {
     pub steps: Vec<ScriptStep>,
     /// Steps for requests with `x-outlast-source: compact`. If empty, `steps` answer those too.
     pub compactions: Vec<ScriptStep>,
-    /// How often a summary is asked for depends on the sizes of tool results: not every step of
+    /// True if the number of summaries depends on the sizes of tool results: not every step of
     /// `compactions` must be played, and the last one is repeated.
     pub compactions_vary: bool,
-    /// What happens to requests after the last step.
+    /// The handling of requests after the last step.
     pub after: AfterLast,
     /// The exact number of requests that must be made.
     pub requests: Option<usize>,
@@ -73,7 +73,7 @@ fn plain_file() -> u32 {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum AfterLast {
-    /// They are answered with a 500 and count as violations.
+    /// Requests after the last step are answered with a 500 and count as violations.
     #[default]
     #[serde(rename = "fail")]
     Fail,
@@ -107,13 +107,13 @@ pub struct Expectation {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptStep {
     pub when: StepCondition,
-    /// How many requests it answers, at least 1.
+    /// The number of requests that it answers, at least 1.
     pub repeat: u32,
     /// Delay before the first byte, in the script's time.
     pub delay: Duration,
     pub answer: StepAnswer,
     /// Added to the default headers, replacing those of the same name. `${unix+5h}` and
-    /// `${date+61s}` stand for times, in seconds since the epoch and as an HTTP date.
+    /// `${date+61s}` are replaced by times, in seconds since the epoch and as an HTTP date.
     pub headers: Vec<(String, String)>,
     pub timing: ChunkTiming,
     pub fault: Option<ScriptedFault>,
@@ -142,7 +142,7 @@ impl ScriptStep {
 pub struct StepCondition {
     /// The requested model; a trailing `*` matches any suffix.
     pub model: Option<String>,
-    /// Whether a stream is requested.
+    /// True for requests of a stream, false for others.
     pub stream: Option<bool>,
     /// Text that the request must contain.
     pub contains: Option<String>,
@@ -152,7 +152,7 @@ pub struct StepCondition {
     pub system: Option<String>,
     /// Its header `x-outlast-source`; a trailing `*` matches any suffix, as in `agent:*`.
     pub source: Option<String>,
-    /// Whether fast mode is requested.
+    /// True for requests of fast mode, false for others.
     pub fast: Option<bool>,
 }
 
@@ -247,7 +247,7 @@ pub struct ScriptedError {
     pub code: Option<String>,
 }
 
-/// How fast the body is sent.
+/// The pace at which the body is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTiming {
     /// Bytes per write; by default one event per write.
@@ -261,7 +261,7 @@ pub struct ChunkTiming {
 pub struct ScriptedFault {
     pub kind: ScriptedFaultKind,
     pub after: FaultPosition,
-    /// How long a stall or a series of pings lasts, in the script's time. Then the connection is
+    /// The duration of a stall or a series of pings, in the script's time. Then the connection is
     /// closed.
     pub hold: Duration,
 }

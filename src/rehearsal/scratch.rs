@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::scenario::Scenario;
 use super::server::RehearsalServer;
 
-/// A temporary folder with a scenario's files, and another one that stands for the user's home
+/// A temporary folder with a scenario's files, and another one that replaces the user's home
 /// folder. Both are removed when dropped.
 #[derive(Debug)]
 pub struct ScratchFolder {
@@ -56,7 +56,7 @@ impl ScratchFolder {
         &self.work
     }
 
-    /// The folder that stands for the user's home folder.
+    /// The folder that replaces the user's home folder.
     pub fn home(&self) -> PathBuf {
         self.root.path().join(HOME)
     }

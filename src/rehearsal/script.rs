@@ -22,23 +22,23 @@ pub struct ReceivedRequest {
     pub at: Duration,
     /// Includes the query.
     pub path: String,
-    /// Names in lower case, in the order they came.
+    /// Names in lower case, in the order of the request.
     pub headers: Vec<(String, String)>,
-    /// `null` when the body is not JSON, or is not kept.
+    /// `null` if the body is not JSON, or is not kept.
     pub body: Value,
-    /// The body, byte for byte; empty when it is not kept.
+    /// The body, byte for byte; empty if it is not kept.
     pub raw: Arc<[u8]>,
     /// Counted from 1. Requests with the same id came over the same connection.
     pub connection_id: usize,
     /// The script it belongs to.
     pub line: ScriptLine,
-    /// The step that answered, counted from 0. `None` when a rule did.
+    /// The step that answered, counted from 0. `None` if a rule did.
     pub step: Option<usize>,
-    /// Whether the client disconnected before the answer was complete.
+    /// True if the client disconnected before the answer was complete.
     pub aborted_by_client: bool,
 }
 
-/// What a server keeps of the requests that it has answered.
+/// The part that a server keeps of the requests that it has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestRetention {
     #[default]
@@ -106,9 +106,9 @@ const SOURCE: &str = "x-outlast-source";
 /// The progress of one script.
 #[derive(Debug, Default)]
 pub(super) struct ScriptPosition {
-    /// How often each step remains to be played.
+    /// The number of times that each step remains to be played.
     left: Vec<u32>,
-    /// How often each step was played.
+    /// The number of times that each step was played.
     played: Vec<u32>,
     pub(super) last_word: LastWord,
     pub(super) refusal: LastRefusal,
@@ -313,7 +313,7 @@ impl RequestTraits<'_> {
         when.model.as_deref().is_none_or(|wanted| matches_pattern(wanted, model))
     }
 
-    /// Whether a request is a capacity probe.
+    /// Returns true if a request is a capacity probe.
     pub(super) fn is_probe(request: &RecordedRequest) -> bool {
         request.header(SOURCE) == Some("probe")
     }
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
     use crate::rehearsal::scenario::ScriptedReply;
 
-    /// Summaries are asked for less often than in the script, or more often.
+    /// Summaries are requested less often than in the script, or more often.
     #[test]
     fn compactions_that_vary_may_be_left_over_and_are_repeated() {
         let step = || ScriptStep::new(StepAnswer::Reply(ScriptedReply::default()));

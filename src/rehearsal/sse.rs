@@ -150,7 +150,7 @@ impl Speech {
         }
     }
 
-    /// The block as it appears in its start event.
+    /// The block in its start event.
     fn opening(&self, form: ReplyForm) -> Value {
         match self {
             Self::Thinking { .. } => json!({ "type": "thinking", "thinking": "", "signature": "" }),

@@ -11,11 +11,11 @@ use super::scenario::{ScriptedError, ScriptedHttp};
 /// Counters of the access tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenGrants {
-    /// How many requests the endpoint received, successful or not.
+    /// The number of requests to the endpoint, successful or not.
     pub asked: u64,
-    /// How many access tokens it granted.
+    /// The number of access tokens that it granted.
     pub granted: u64,
-    /// How many requests used the newest token.
+    /// The number of requests with the newest token.
     pub(super) used: u64,
 }
 

@@ -17,7 +17,8 @@ pub struct ObservedOutcome<'a> {
     pub stderr: Option<&'a str>,
 }
 
-/// All differences from what `scenario` expects, one sentence each. Empty if the rehearsal passed.
+/// Returns all differences from the expectations of `scenario`, one sentence each. Empty if the
+/// rehearsal passed.
 pub fn verify(
     scenario: &Scenario,
     outcome: &ObservedOutcome<'_>,
@@ -68,7 +69,7 @@ pub fn verify(
     faults
 }
 
-/// What the run ended with, if that is not what was expected.
+/// Describes the end of the run, if it is not the expected one.
 fn unexpected_end(expect: &Expectation, outcome: &ObservedOutcome<'_>) -> Option<String> {
     let reason = expect.terminal_reason.as_deref();
     let is_expected = expect.exit.is_none_or(|exit| exit == outcome.exit)

@@ -1,5 +1,5 @@
-//! The token of a server in a run: renewed before it ends and when the server rejects it, by one
-//! process at a time, once for all that share the login.
+//! The access token of a server in a run: renewed before it expires and when the server rejects it,
+//! by one process at a time, once for all that share the login.
 //!
 //! ```text
 //!          ends soon, or 401
@@ -33,16 +33,17 @@ use super::settings::OAuthSettings;
 use super::token_file::{GrantKind, SavedLogin};
 use crate::mcp::environment::LoginEnvironment;
 
-/// A token is renewed this long before its end: clocks differ, and requests take time.
+/// The time before its expiry at which a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// The pause after a failed early renewal, while the token is good.
+/// The pause after a failed early renewal, while the token is valid.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// The time limit of one renewal, all its requests included.
 const RENEWAL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The time limit for the lock: longer than a renewal of another process may take, to use its token.
+/// The time limit for the lock: longer than a renewal by another process may take, so that its
+/// token can be used.
 const LOCK_PATIENCE: Duration = Duration::from_secs(70);
 
 /// The tokens of a server.
@@ -55,25 +56,25 @@ pub(in crate::mcp) struct AccessTokens {
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::mcp) struct BearerToken(String);
 
-/// The login as this process knows it.
+/// The login as this process holds it.
 #[derive(Default)]
 struct HeldLogin {
     is_read: bool,
     login: Option<SavedLogin>,
     /// The token that the server rejected last.
     rejected: Option<String>,
-    /// The refresh token that was refused, and why.
+    /// The refresh token that was refused, and the fault.
     refused: Option<(String, OAuthFault)>,
     no_early_renewal_before: Option<Instant>,
 }
 
 type HeldGuard = OwnedMutexGuard<HeldLogin>;
 
-/// Whether a token must be renewed.
+/// The urgency of a token's renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RenewalNeed {
     None,
-    /// It is good, but ends soon.
+    /// The token is valid, but expires soon.
     Soon,
     Now,
 }
@@ -89,8 +90,8 @@ impl AccessTokens {
         Self { source, held: Arc::default() }
     }
 
-    /// The token for a request, renewed if it ends. `None`: there is no login yet, and the server may
-    /// need none.
+    /// The token for a request, renewed if it expires soon. `None` if there is no login yet; the
+    /// server may need none.
     ///
     /// # Errors
     /// There is a login that cannot be used.
@@ -118,11 +119,11 @@ impl AccessTokens {
         Ok(held.token())
     }
 
-    /// Another token than one that the server rejected, or than none. `None`: there can be none
-    /// without a person.
+    /// Obtains a token to replace one that the server rejected, or to follow a request without one.
+    /// `None` if only the user can provide one, by a login.
     ///
     /// # Errors
-    /// The authorization server gives none.
+    /// The authorization server issues none; or the login cannot be read or saved.
     pub(in crate::mcp) async fn renew(
         &self,
         rejected: Option<&BearerToken>,
@@ -152,7 +153,8 @@ impl AccessTokens {
     ) -> (HeldGuard, Result<(), OAuthFault>) {
         let lock = match self.source.file.lock(patience).await {
             Ok(lock) => Some(lock),
-            // A client that identifies itself needs no file: it only asks more often without.
+            // A client with credentials of its own needs no file: without one it only requests
+            // tokens more often.
             Err(LockError::Unusable(_)) if self.source.client().is_some() => None,
             Err(error) => return (held, Err(self.source.lock_fault(&error, patience))),
         };
@@ -167,7 +169,7 @@ impl AccessTokens {
 }
 
 impl BearerToken {
-    /// The value of the header that has it. `None`: it cannot be in one.
+    /// The value of the header with the token. `None` if a header cannot contain it.
     pub(in crate::mcp) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&format!("Bearer {}", self.0)).ok()?;
         value.set_sensitive(true);
@@ -191,7 +193,7 @@ impl HeldLogin {
         if !is_renewable {
             return RenewalNeed::None;
         }
-        // One that lives shorter than the margin must not be renewed with every request.
+        // A token whose lifetime is shorter than the margin must not be renewed with every request.
         let margin = login.lifetime().map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
         let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
         if !login.is_valid_for(now, Duration::ZERO) {
@@ -225,7 +227,7 @@ impl Renewal {
         };
         let renewed = timeout(RENEWAL_TIMEOUT, self.renew(&mut held)).await;
         let result = renewed.unwrap_or_else(|_| late());
-        // Released only now: what was saved must be seen by the next process.
+        // Released only now, so that the next process finds the saved login.
         drop(self.lock);
         (held, result)
     }
@@ -250,7 +252,7 @@ impl Renewal {
                 let challenge = self.challenge.as_deref();
                 let login = source.client_token(client, before.as_ref(), challenge).await?;
                 source.hide(&login);
-                // Without the file each run asks by itself.
+                // Without the file each run requests a token of its own.
                 let _ = source.file.prepare().and_then(|new| source.file.commit(new, &login));
                 login
             }

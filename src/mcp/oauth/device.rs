@@ -1,5 +1,6 @@
-//! The login by a code that the user types into a browser anywhere (RFC 8628), which `rmcp` leaves
-//! out. The protocol is that of the crate `oauth2`, with which `rmcp` makes its own requests.
+//! The login by a code that the user types into a browser anywhere (the device authorization grant
+//! of RFC 8628), which `rmcp` leaves out. The crate `oauth2`, with which `rmcp` makes its own
+//! requests, implements the protocol.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,7 +46,7 @@ pub(super) struct DeviceLogin {
     scopes: Vec<String>,
 }
 
-/// Our HTTP client, as the crate wants it.
+/// The HTTP client of the run, adapted to the crate `oauth2`.
 struct DeviceHttp(Arc<TokenHttp>);
 
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +66,7 @@ impl<'c> AsyncHttpClient<'c> for DeviceHttp {
 }
 
 impl DeviceLogin {
-    /// Asks for a code.
+    /// Requests a code.
     ///
     /// # Errors
     /// The authorization server offers no such login.
@@ -120,10 +121,11 @@ impl DeviceLogin {
         self.details.user_code().secret()
     }
 
-    /// Asks, as often as the authorization server allows, until the user has typed the code.
+    /// Polls for the token, at the interval that the authorization server allows, until the user
+    /// has typed the code.
     ///
     /// # Errors
-    /// The user refused, or the code ended.
+    /// The user refused, or the code expired.
     pub(super) async fn finish(
         &self,
         source: &TokenSource,

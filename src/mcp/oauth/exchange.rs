@@ -1,4 +1,4 @@
-//! Asks the authorization server of an MCP server for tokens, by the protocol of `rmcp`.
+//! Requests tokens from the authorization server of an MCP server, with the protocol of `rmcp`.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) struct TokenSource {
     pub(super) mask: Redactor,
 }
 
-/// A manager of the protocol that knows its authorization server.
+/// A manager of the protocol, with the metadata of its authorization server.
 pub(super) struct KnownAuthority {
     pub(super) manager: AuthorizationManager,
     pub(super) metadata: AuthorizationMetadata,
@@ -50,12 +50,13 @@ impl TokenSource {
         Self { url, settings, file, http, secrets, mask }
     }
 
-    /// The client that asks for tokens in its own name.
+    /// The identifier and the secret of a client that gets tokens for itself (client credentials
+    /// grant).
     pub(super) fn client(&self) -> Option<(&str, &str)> {
         self.settings.client_id.as_deref().zip(self.settings.client_secret.as_deref())
     }
 
-    /// Keeps the tokens of a login out of all output.
+    /// Registers the tokens of a login for redaction in all output.
     pub(super) fn hide(&self, login: &SavedLogin) {
         let secrets = [login.access_token(), login.refresh_token(), login.client_secret.as_deref()];
         secrets.into_iter().flatten().for_each(|secret| self.secrets.add(secret));
@@ -83,7 +84,7 @@ impl TokenSource {
         Ok(KnownAuthority { manager, metadata })
     }
 
-    /// The metadata at an address of the user.
+    /// Reads the metadata at the address that the user configured.
     async fn metadata_at(&self, address: &str) -> Result<AuthorizationMetadata, OAuthFault> {
         let failed = |why: &str| {
             let what = "its \"authServerMetadataUrl\" gives no metadata of an authorization server";
@@ -148,10 +149,10 @@ impl TokenSource {
         Ok(login)
     }
 
-    /// Asks for a token in the client's own name.
+    /// Requests a token for the client itself (client credentials grant).
     ///
     /// # Errors
-    /// There is none.
+    /// No token is issued.
     pub(super) async fn client_token(
         &self,
         (client_id, client_secret): (&str, &str),
@@ -162,7 +163,7 @@ impl TokenSource {
         let mut scopes = self.settings.scopes.clone();
         if scopes.is_empty() {
             scopes = manager.select_initial_scopes(&[]).await;
-            // What was granted before is still wanted when a further scope is.
+            // Scopes that were granted before are still needed when a further one is.
             let granted = before.iter().flat_map(|login| &login.credentials.granted_scopes);
             add_scopes(&mut scopes, granted.map(String::as_str));
         }
@@ -194,7 +195,8 @@ impl TokenSource {
         stored.ok_or_else(|| OAuthFault::Permanent("there is no token".to_owned()))
     }
 
-    /// The fault of an error of the protocol, which does not tell causes that may pass.
+    /// Converts an error of the protocol to a fault. Temporary causes are looked up in the HTTP
+    /// client, as the error does not contain them.
     pub(super) fn fault(&self, what: &str, error: &AuthError) -> OAuthFault {
         match self.http.temporary_failure() {
             Some(why) => OAuthFault::Temporary(format!("{what}: {why}")),
@@ -203,7 +205,7 @@ impl TokenSource {
     }
 }
 
-/// The scope that a challenge demands beside those of the token.
+/// The scope that a challenge demands in addition to those of the token. `None` if it demands none.
 pub(super) fn demanded_scope(challenge: &str, url: &Url) -> Option<String> {
     let challenge = WWWAuthenticateParams::parse(challenge, url);
     if !challenge.is_insufficient_scope() {
@@ -212,7 +214,7 @@ pub(super) fn demanded_scope(challenge: &str, url: &Url) -> Option<String> {
     challenge.scope.filter(|scope| !scope.trim().is_empty())
 }
 
-/// Adds what is not in the list yet.
+/// Adds the scopes that are not in the list yet.
 pub(super) fn add_scopes<'a>(scopes: &mut Vec<String>, more: impl Iterator<Item = &'a str>) {
     for scope in more {
         if !scopes.iter().any(|known| known == scope) {
@@ -221,7 +223,7 @@ pub(super) fn add_scopes<'a>(scopes: &mut Vec<String>, more: impl Iterator<Item 
     }
 }
 
-/// Whether an address may be that of the authorization server's metadata.
+/// Returns true if an address may be that of the authorization server's metadata.
 pub(in crate::mcp) fn is_metadata_address(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| url.has_host() && is_protected(&url))
 }

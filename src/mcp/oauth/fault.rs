@@ -1,4 +1,4 @@
-//! The reasons for which there is no token for a server.
+//! The reasons that there is no token for a server.
 
 use std::error::Error;
 use std::iter::successors;
@@ -15,7 +15,7 @@ pub(in crate::mcp) enum OAuthFault {
     /// A retry may succeed.
     #[error("{0}")]
     Temporary(String),
-    /// Only a person, or another configuration, can change it.
+    /// Only a login by the user, or another configuration, can help.
     #[error("{0}")]
     Permanent(String),
 }

@@ -1,4 +1,5 @@
-//! The login of a user at a server: in a browser that is redirected to this machine, or by a code.
+//! The login of a user at a server: in a browser that is redirected to this machine, or by a code
+//! in any browser.
 
 use std::time::Duration;
 
@@ -24,10 +25,10 @@ use super::token_file::{GrantKind, SavedLogin};
 /// The time limit for the lock of another process, which renews the login that is replaced.
 const LOCK_PATIENCE: Duration = Duration::from_secs(70);
 
-/// The time limit of the question whether the server demands a login.
+/// The time limit of the request that finds out whether the server demands a login.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The reason for which there is no login.
+/// The reason that there is no login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoginError(String);
@@ -44,12 +45,12 @@ impl From<OAuthFault> for LoginError {
     }
 }
 
-/// The way of the user's login.
+/// The method of the user's login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginWay {
-    /// In a browser that comes back to this machine.
+    /// In a browser that is redirected to this machine.
     Browser,
-    /// In a browser anywhere, by a code.
+    /// In a browser anywhere, by a code (device authorization grant).
     Device,
 }
 
@@ -60,7 +61,7 @@ pub struct PendingLogin {
     exchange: PendingExchange,
 }
 
-/// The exchange that is left when the user has logged in.
+/// The token exchange that remains when the user has logged in.
 enum PendingExchange {
     Browser(Box<BrowserLogin>),
     Device(Box<DeviceLogin>),
@@ -76,7 +77,7 @@ struct BrowserLogin {
 /// Begins a login at a server.
 ///
 /// # Errors
-/// The server or its authorization server offers none.
+/// The server or its authorization server offers no login.
 pub async fn begin_login(
     server: &str,
     address: &HttpAddress,
@@ -119,7 +120,7 @@ pub async fn begin_login(
 
 const NO_LOGIN: &str = "its authorization server offers no login";
 
-/// The scopes to ask for.
+/// The scopes to request.
 async fn scopes(
     source: &TokenSource,
     manager: &AuthorizationManager,
@@ -129,20 +130,20 @@ async fn scopes(
     let mut scopes = source.settings.scopes.clone();
     if scopes.is_empty() {
         scopes = manager.select_initial_scopes(&[]).await;
-        // A run lacked a scope: what it had is still wanted.
+        // A run lacked a scope. The scopes that it had are still needed.
         if let Some((login, wanted)) = before.and_then(|it| Some((it, it.wanted_scope.as_ref()?))) {
             let granted = login.credentials.granted_scopes.iter().map(String::as_str);
             add_scopes(&mut scopes, granted.chain(wanted.split_whitespace()));
         }
     } else {
-        // Without it, some authorization servers give no refresh token.
+        // Without it, some authorization servers issue no refresh token.
         let offered = metadata.scopes_supported.iter().flatten().map(String::as_str);
         add_scopes(&mut scopes, offered.filter(|scope| *scope == "offline_access"));
     }
     scopes
 }
 
-/// The client that asks: the one of the entry, or one that is registered now.
+/// The OAuth client: the one of the entry, or one that is registered now.
 async fn client(
     source: &TokenSource,
     manager: &mut AuthorizationManager,
@@ -180,7 +181,7 @@ impl PendingLogin {
         }
     }
 
-    /// The code that the user types there, if that is the way.
+    /// The code that the user types there. `None` for a login with a redirect.
     pub fn code(&self) -> Option<&str> {
         match &self.exchange {
             PendingExchange::Browser(_) => None,
@@ -188,7 +189,7 @@ impl PendingLogin {
         }
     }
 
-    /// The port on this machine that the browser comes back to.
+    /// The port on this machine that the browser is redirected to. `None` for a login by a code.
     pub fn port(&self) -> Option<u16> {
         match &self.exchange {
             PendingExchange::Browser(login) => login.listener.address.port(),
@@ -241,14 +242,16 @@ impl BrowserLogin {
 async fn save(source: &TokenSource, login: &SavedLogin) -> Result<(), LoginError> {
     source.hide(login);
     let path = source.file.path().display();
-    // A run may renew the login that is replaced. If its lock does not come free, that renewal hangs.
+    // A run may renew the login that is replaced. If its lock is not released in time, that renewal
+    // hangs.
     let _lock = source.file.lock(LOCK_PATIENCE).await;
     let saved = source.file.prepare().and_then(|new| source.file.commit(new, login));
     saved.map_err(|error| LoginError(format!("the login cannot be saved in {path}: {error}")))
 }
 
-/// The challenge of the server, which names the authorization server and the scopes. Some servers
-/// begin a session without a login, and demand it for the first request.
+/// Requests the challenge of the server, which names the authorization server and the scopes. Some
+/// servers begin a session without a login, and demand it for the first request. `None` if the
+/// server demands no login, or sends no challenge.
 async fn ask_for_challenge(
     url: &Url,
     address: &HttpAddress,

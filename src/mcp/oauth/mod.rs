@@ -1,6 +1,6 @@
-//! Access to servers that want an OAuth login. The protocol is that of the crate `rmcp`; what is here
-//! gives it our HTTP client, keeps its tokens in files of the user, and renews them: by one process
-//! at a time, once for all processes.
+//! Access to servers that require an OAuth login. The crate `rmcp` implements the protocol; this
+//! module provides its HTTP client, keeps the tokens in files of the user, and renews them: by one
+//! process at a time, once for all processes.
 //!
 //! ```text
 //! entry: clientId, clientSecret ─┐

@@ -12,13 +12,13 @@ const PATH: &str = "/callback";
 /// The most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Receives the browser.
+/// Listens for the redirected browser.
 pub(super) struct RedirectListener {
     listener: TcpListener,
     pub(super) address: Url,
 }
 
-/// The outcome that the browser brings back.
+/// The outcome of the login, from the request of the redirected browser.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirected {
     /// The whole address, with the code.
@@ -42,7 +42,7 @@ impl RedirectListener {
     /// Waits for the browser. Requests without the `state` of this login change nothing.
     ///
     /// # Errors
-    /// The port cannot be listened at any more.
+    /// The port accepts no connections any more.
     pub(super) async fn receive(&self, state: &str) -> io::Result<Redirected> {
         loop {
             let (mut browser, _) = self.listener.accept().await?;
@@ -110,7 +110,7 @@ async fn answer(browser: &mut TcpStream, is_known: bool, text: &str) {
          \r\n\r\n{text}",
         text.len()
     );
-    // The browser may have hung up; the login goes on.
+    // The browser may have closed the connection; the login continues.
     let _ = browser.write_all(answer.as_bytes()).await;
     let _ = browser.shutdown().await;
 }

@@ -25,7 +25,7 @@ const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// More bytes than any login takes.
+/// The space to reserve for a login, in bytes: more than any login takes.
 const ROOM: usize = 32 << 10;
 
 /// The most characters of a server's name that its file is named after.
@@ -43,13 +43,13 @@ pub(super) struct TokenFile {
     url: String,
 }
 
-/// The way in which a token was obtained; another one is obtained in the same way.
+/// The kind of grant by which a token was obtained. Later ones are obtained by the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GrantKind {
     /// The user logged in.
     Login,
-    /// The client identified itself.
+    /// The client authenticated itself.
     ClientCredentials,
 }
 
@@ -73,12 +73,12 @@ pub(super) struct SavedLogin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginState {
     None,
-    /// The user is logged in, until then if it is not renewed.
+    /// The user is logged in: until `ends`, if the login is not renewed.
     LoggedIn {
         ends: Option<SystemTime>,
         is_renewable: bool,
     },
-    /// Runs identify themselves as a client.
+    /// Runs authenticate themselves as a client.
     Client,
     Unreadable(String),
 }
@@ -88,7 +88,8 @@ impl LoginFolder {
         Self(config_dir.join(FOLDER))
     }
 
-    /// The file of a server. Its name has the address in it: a login is not sent to another one.
+    /// The file of a server. Its name contains a hash of the address: a login is not sent to
+    /// another one.
     pub(super) fn file(&self, server: &str, url: &Url) -> TokenFile {
         let mut url = url.clone();
         url.set_fragment(None);
@@ -122,7 +123,7 @@ impl LoginFolder {
         }
     }
 
-    /// Removes the login at a server. Returns whether there was one.
+    /// Removes the login at a server. Returns true if there was one.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -144,7 +145,7 @@ impl TokenFile {
     /// Takes the lock that all processes take before they renew this login.
     ///
     /// # Errors
-    /// Another process holds it, or there can be none.
+    /// Another process holds it, or the lock file cannot be used.
     pub(super) async fn lock(&self, patience: Duration) -> Result<FileLock, LockError> {
         self.make_folder().map_err(LockError::Unusable)?;
         FileLock::take(&self.path.with_extension("lock"), patience).await
@@ -155,10 +156,11 @@ impl TokenFile {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)
     }
 
-    /// Reads the login. `None`: there is none.
+    /// Reads the login. `None` if there is none for this server and address.
     ///
     /// # Errors
-    /// The file cannot be read, or is none of ours. It says nothing of the content.
+    /// The file cannot be read, or was not written by outlast. The error does not quote the
+    /// content.
     pub(super) fn load(&self) -> io::Result<Option<SavedLogin>> {
         let bytes = match file_reads::read_bounded(&self.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
@@ -173,7 +175,7 @@ impl TokenFile {
         Ok((login.server == self.server && login.url == self.url).then_some(login))
     }
 
-    /// A login for this file.
+    /// Creates a login for this file.
     pub(super) fn login(&self, grant: GrantKind, credentials: StoredCredentials) -> SavedLogin {
         SavedLogin {
             version: VERSION,
@@ -190,7 +192,7 @@ impl TokenFile {
     /// token is spent, so that a full disk is found in time.
     ///
     /// # Errors
-    /// There can be no such file.
+    /// The file cannot be created or filled.
     pub(super) fn prepare(&self) -> io::Result<NamedTempFile> {
         self.make_folder()?;
         let folder = self.path.parent().unwrap_or(Path::new("/"));
@@ -203,7 +205,7 @@ impl TokenFile {
     /// Replaces the file.
     ///
     /// # Errors
-    /// It is as it was.
+    /// The file cannot be written, replaced or synced.
     pub(super) fn commit(&self, mut file: NamedTempFile, login: &SavedLogin) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(login)?;
         text.push(b'\n');
@@ -227,18 +229,18 @@ impl SavedLogin {
         Some(tokens.refresh_token()?.secret())
     }
 
-    /// The lifetime of the token, if the authorization server gave one.
+    /// The lifetime of the token, if the authorization server stated one.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.credentials.token_response.as_ref()?.expires_in()
     }
 
-    /// The end of the token, if it is known.
+    /// The expiry of the token, if it is known.
     pub(super) fn ends(&self) -> Option<SystemTime> {
         let begun = UNIX_EPOCH + Duration::from_secs(self.credentials.token_received_at?);
         begun.checked_add(self.lifetime()?)
     }
 
-    /// Whether the token is still good after `margin`, as far as that is known.
+    /// Returns true if the token is still valid after `margin`, as far as its expiry is known.
     pub(super) fn is_valid_for(&self, now: SystemTime, margin: Duration) -> bool {
         self.access_token().is_some() && self.ends().is_none_or(|end| now + margin < end)
     }

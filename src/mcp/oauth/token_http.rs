@@ -1,4 +1,4 @@
-//! The HTTP client of the login protocol: the run's own one, with its proxies and certificates.
+//! The HTTP client of the login protocol: the one of the run, with its proxies and certificates.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,13 +30,13 @@ const REDIRECTS_MAX: usize = 3;
 pub(super) struct TokenHttp {
     http: Arc<HttpClientFactory>,
     mask: Redactor,
-    /// Whether the last request failed in a way that may pass.
+    /// True if the last request failed for a reason that may be temporary.
     is_temporary: AtomicBool,
-    /// The reason for which the last request had no answer: errors of the protocol do not repeat it.
+    /// The reason that the last request failed: errors of the protocol do not repeat it.
     failure: Mutex<Option<String>>,
 }
 
-/// The reason for which there is no answer.
+/// The reason that there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct TokenHttpError(String);
@@ -61,7 +61,7 @@ impl TokenHttp {
     /// Reads a document.
     ///
     /// # Errors
-    /// There is none.
+    /// The document cannot be read.
     pub(super) async fn read_document(&self, url: &Url) -> Result<Vec<u8>, OAuthHttpClientError> {
         let request = Request::new(reqwest::Method::GET, url.clone());
         let response = self.send(request, OAuthHttpRedirectPolicy::Follow).await?;
@@ -71,7 +71,7 @@ impl TokenHttp {
         self.body(response).await
     }
 
-    /// Sends a request; its answer may say anything.
+    /// Sends a request, and returns a response of any status.
     pub(super) async fn send(
         &self,
         mut request: Request,
@@ -96,7 +96,7 @@ impl TokenHttp {
                 self.record(Some(why.clone()), true);
                 TokenHttpError(why)
             })?;
-            // Any other policy must not lead a secret elsewhere.
+            // With any other policy, a redirect must not lead a secret elsewhere.
             let follows = redirects == OAuthHttpRedirectPolicy::Follow;
             let next = redirect_target(&response, &url).filter(|_| follows);
             match (next, again) {
@@ -112,7 +112,7 @@ impl TokenHttp {
         }
     }
 
-    /// The whole answer to a request of the protocol.
+    /// Returns the whole answer to a request of the protocol.
     pub(super) async fn answer(
         &self,
         request: HttpRequest,
@@ -134,7 +134,7 @@ impl TokenHttp {
     }
 
     async fn body(&self, response: Response) -> Result<Vec<u8>, OAuthHttpClientError> {
-        // What a server sends on its own does not end.
+        // A stream of events does not end.
         if content_type(&response) == EVENTS {
             return Ok(Vec::new());
         }
@@ -149,7 +149,7 @@ impl OAuthHttpClient for TokenHttp {
     }
 }
 
-/// Whether an address may get secrets: https, or on this machine.
+/// Returns true if secrets may be sent to an address: over https, or on this machine.
 pub(super) fn is_protected(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_loopback = host == "localhost"

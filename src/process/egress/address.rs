@@ -12,10 +12,10 @@ pub(super) const ADDRESS_BYTES_MAX: usize = 128;
 const INET_BYTES: usize = 16;
 const INET6_BYTES: usize = 24;
 
-/// An address as a program wrote it.
+/// An address as a program passed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SocketAddress {
-    /// IPv4 addresses inside of IPv6 ones stay so: the socket is an IPv6 one.
+    /// An IPv4 address that is mapped into an IPv6 one is not converted: the socket is an IPv6 one.
     Inet(SocketAddr),
     /// A path of the file system.
     UnixPath(Vec<u8>),
@@ -25,7 +25,7 @@ pub(super) enum SocketAddress {
 }
 
 /// # Errors
-/// The error that the program gets.
+/// The error that the call of the program returns.
 pub(super) fn parse(bytes: &[u8]) -> Result<SocketAddress, Errno> {
     let [low, high, rest @ ..] = bytes else { return Err(Errno::EINVAL) };
     match i32::from(u16::from_ne_bytes([*low, *high])) {
@@ -47,7 +47,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<SocketAddress, Errno> {
             }
         },
         libc::AF_NETLINK => Ok(SocketAddress::Netlink),
-        // AF_UNSPEC would take a connected socket apart, to be connected elsewhere.
+        // AF_UNSPEC would disconnect a connected socket, which could then be connected elsewhere.
         _ => Err(Errno::EAFNOSUPPORT),
     }
 }
@@ -56,15 +56,15 @@ fn port(rest: &[u8]) -> u16 {
     u16::from_be_bytes(copied(rest, 0))
 }
 
-/// The bytes from `at`, which the caller has counted.
+/// Copies `N` bytes from `at`. The caller has checked the length.
 fn copied<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut copy = [0; N];
     copy.copy_from_slice(&bytes[at..at + N]);
     copy
 }
 
-/// An address with an IPv4 address for one that is inside of an IPv6 address, and with the loopback
-/// address for that of no host, as the kernel connects to it.
+/// Returns the address that the kernel connects to: the IPv4 address for one that is mapped into
+/// IPv6, and the loopback address for the unspecified one.
 pub(super) fn as_connected(address: SocketAddr) -> SocketAddr {
     let host = match address.ip().to_canonical() {
         IpAddr::V4(host) if host.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

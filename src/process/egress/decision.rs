@@ -9,10 +9,10 @@ use super::job_egress::{ConnectionTarget, EgressTerms};
 use super::local_ports::LocalPorts;
 use super::refusal::{Refusal, RefusalReason};
 
-/// The port of resolvers, of which outlast plays every one.
+/// The port of DNS resolvers. outlast answers in place of all resolvers.
 const RESOLVER_PORT: u16 = 53;
 
-/// Ports that take a privilege, which commands have not even if outlast has it.
+/// Ports whose use needs a privilege. Commands do not have it, even if outlast does.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;
 
 /// The decision about a `connect`.
@@ -22,7 +22,7 @@ pub(super) enum ConnectDecision {
     Relay(ConnectionTarget),
     /// Connect to this loopback address.
     Loopback(SocketAddr),
-    /// Connect to the socket with this path, if it may be.
+    /// Connect to the socket with this path, if that is allowed.
     Unix(Vec<u8>),
     Refuse(Errno, Option<Refusal>),
 }
@@ -65,12 +65,12 @@ pub(super) fn decide_connect(
 pub(super) enum BindDecision {
     /// Bind the duplicate to this address.
     Bind(SocketAddr),
-    /// Let the kernel go on: Landlock restricts it.
+    /// Let the kernel execute the call: Landlock restricts it.
     Continue,
     Refuse(Errno),
 }
 
-/// `is_dual`: an IPv6 socket that takes IPv4 connections, too.
+/// Decides a `bind`. `is_dual` is true for an IPv6 socket that accepts IPv4 connections, too.
 pub(super) fn decide_bind(
     address: &SocketAddress,
     is_dual: bool,

@@ -25,7 +25,7 @@ mod kernel {
 
     impl SocketFilter {
         /// # Errors
-        /// There is no filter for this processor.
+        /// There is no filter for this processor architecture.
         pub(in super::super::super) fn build() -> io::Result<Self> {
             program().map(Self).ok_or_else(|| io::ErrorKind::Unsupported.into())
         }
@@ -34,7 +34,7 @@ mod kernel {
         /// of its calls. May run between fork and exec.
         ///
         /// # Errors
-        /// The kernel refuses: then nothing must be run.
+        /// The kernel refuses. The program must then not be executed.
         pub(in super::super::super) fn restrict_self(&self) -> io::Result<OwnedFd> {
             notification::install(&self.0)
         }
@@ -96,7 +96,7 @@ mod kernel {
         operation(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
     }
 
-    /// Loads the lower half of an argument: the kernel takes no more of these.
+    /// Loads the lower half of an argument: the kernel uses no more of these.
     const fn argument(index: u32) -> sock_filter {
         load(ARGUMENTS + 8 * index)
     }
@@ -109,8 +109,8 @@ mod kernel {
         operation(libc::BPF_RET | libc::BPF_K, action, 0, 0)
     }
 
-    /// Runs `then` if the comparison with the loaded value holds. All blocks end with a return, but
-    /// for those of a single condition.
+    /// Runs `then` if the comparison with the loaded value holds, and skips it otherwise. Every
+    /// `then` ends with a return.
     fn when(comparison: u32, value: u32, then: &[sock_filter]) -> Vec<sock_filter> {
         // Blocks are written below, and short.
         let skipped = u8::try_from(then.len()).unwrap_or(u8::MAX);
@@ -122,7 +122,8 @@ mod kernel {
         when(libc::BPF_JEQ, value, then)
     }
 
-    /// Notifies of sockets of kinds that can be held; see the module's table of tests.
+    /// Sends calls for sockets of the supported kinds to the notifier, and refuses all others. The
+    /// tests list the kinds.
     fn on_socket() -> Vec<sock_filter> {
         let streams = [
             when_equal(STREAM, &[end(NOTIFY)]),
@@ -158,7 +159,8 @@ mod kernel {
         .concat()
     }
 
-    /// Pairs are connected for ever, but for datagram sockets, which can be connected elsewhere.
+    /// Allows pairs of Unix sockets that stay connected to each other. Pairs of datagram sockets
+    /// are refused: they can be connected elsewhere.
     fn on_socketpair() -> Vec<sock_filter> {
         let kinds = [
             vec![argument(1), mask(KIND)],
@@ -170,7 +172,8 @@ mod kernel {
             .concat()
     }
 
-    /// A sending call with this flag connects.
+    /// Refuses `MSG_FASTOPEN` in the argument with the index `flags`: a sending call with it
+    /// connects.
     fn on_sending(flags: u32) -> Vec<sock_filter> {
         [
             vec![argument(flags)],
@@ -180,9 +183,9 @@ mod kernel {
         .concat()
     }
 
-    /// Routes that a socket names itself lead a connection to another host than its address. A port
-    /// that is shared with another program would count as opened by the job; programs know kernels
-    /// without that option.
+    /// Refuses socket options: source routes, which lead a connection to another host than its
+    /// address, and `SO_REUSEPORT`, as a port shared with another program would count as opened by
+    /// the job. Programs expect `ENOPROTOOPT` from kernels without that option.
     fn on_option() -> Vec<sock_filter> {
         let within = |options: &[u32], errno| {
             let refused = [end(refuse(errno))];
@@ -199,7 +202,7 @@ mod kernel {
         .concat()
     }
 
-    /// `None`: for another processor.
+    /// Builds the program. `None` for a processor architecture that is not known here.
     pub(super) fn program() -> Option<Vec<sock_filter>> {
         let by_number: [(c_long, Vec<sock_filter>); 12] = [
             (libc::SYS_socket, on_socket()),
@@ -211,7 +214,7 @@ mod kernel {
             (libc::SYS_sendto, on_sending(3)),
             (libc::SYS_sendmsg, on_sending(2)),
             (libc::SYS_sendmmsg, on_sending(3)),
-            // A ring makes and connects sockets without these calls.
+            // io_uring makes and connects sockets without these calls.
             (libc::SYS_io_uring_setup, vec![end(refuse(libc::EPERM))]),
             (libc::SYS_io_uring_enter, vec![end(refuse(libc::EPERM))]),
             (libc::SYS_io_uring_register, vec![end(refuse(libc::EPERM))]),

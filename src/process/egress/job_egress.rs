@@ -17,12 +17,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::refusal::{Refusal, RefusalLog};
 use super::session::SessionEgress;
 
-/// The terms for sockets of commands, beside the relay.
+/// The terms for sockets of commands, and the address of the relay.
 #[derive(Clone, Debug)]
 pub struct EgressTerms {
     /// The address of the relay.
     pub relay: SocketAddrV4,
-    /// Whether commands may open loopback ports.
+    /// True if commands may open loopback ports.
     pub allows_binding: bool,
     /// Loopback ports of other programs that commands may reach.
     pub loopback_ports: Vec<u16>,
@@ -32,16 +32,16 @@ pub struct EgressTerms {
 /// The Unix sockets that commands may connect to.
 #[derive(Clone, Debug)]
 pub struct UnixSocketTerms {
-    /// Whether all that have a path are open.
+    /// True if commands may connect to every socket that has a path.
     pub allows_all: bool,
     pub listed: Vec<PathBuf>,
-    /// Folders in which commands make sockets of their own.
+    /// Folders in which commands create sockets of their own.
     pub writable: Vec<PathBuf>,
     /// Sockets that are older belong to other programs.
     pub since: SystemTime,
 }
 
-/// The network of a run: its terms, and what its jobs share.
+/// The network of a run: its terms, and the state that its jobs share.
 #[derive(Debug)]
 pub struct RunEgress {
     pub terms: EgressTerms,
@@ -70,7 +70,7 @@ impl RunEgress {
 
 #[cfg(test)]
 impl RunEgress {
-    /// The network of a test, with nothing open but this relay.
+    /// The network of a test: only this relay can be reached.
     pub fn closed(relay: SocketAddrV4, session: &SessionEgress) -> Arc<Self> {
         let unix = UnixSocketTerms {
             allows_all: false,
@@ -92,7 +92,7 @@ struct JobState {
     number: u64,
     refusals: RefusalLog,
     ended: CancellationToken,
-    /// A background command may outlive its run.
+    /// Keeps the relay running: a background command may outlive its run.
     _relay: Arc<DropGuard>,
 }
 
@@ -132,7 +132,7 @@ impl JobEgress {
         self.0.refusals.list()
     }
 
-    /// Counts one more open connection, until it is dropped. `None`: there are too many.
+    /// Counts one more open connection, until the permit is dropped. `None` if there are too many.
     pub fn open_connection(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0.run.session.limits().connections).try_acquire_owned().ok()
     }
@@ -190,7 +190,7 @@ impl ConnectionRegister {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(source, connection);
     }
 
-    /// Takes the entry of an accepted connection. `None`: it is not of this run.
+    /// Takes the entry of an accepted connection. `None` if it does not belong to this run.
     pub fn take(&self, source: SocketAddr) -> Option<RegisteredConnection> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&source)
     }

@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 use super::super::tree;
 
-/// The number of duplicates at which those that no process holds are searched for.
+/// The number of duplicates at which a search begins for those that no process holds.
 const FIRST_SWEEP: usize = 128;
 
-/// The pause after a search for a thread that left no room: each reads the descriptors of all
-/// processes of a job. Another thread may belong to a program that was started since.
+/// The pause after a search that freed no place for a thread: each search reads the descriptors of
+/// all processes of a job. Other threads do not wait, as they may belong to programs started since.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The most rounds of a search: processes that were forked meanwhile are searched in the next.
@@ -36,7 +36,7 @@ const USED_MAX: usize = 4096;
 pub(super) struct KeptSocket {
     pub(super) socket: OwnedFd,
     pub(super) family: AddressFamily,
-    /// A thread that waited for its connection was interrupted, and may ask again.
+    /// True if a thread that waited for its connection was interrupted, and may retry.
     pub(super) is_interrupted: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -77,7 +77,7 @@ impl KeptSockets {
     /// Keeps a new socket of a thread. Returns its inode.
     ///
     /// # Errors
-    /// Processes of the jobs hold too many of them.
+    /// The jobs have too many sockets open; or the socket cannot be examined.
     pub(super) fn add(
         &mut self,
         socket: OwnedFd,
@@ -96,7 +96,8 @@ impl KeptSockets {
         Ok(inode)
     }
 
-    /// Takes a place within the bound, after a search for others that are free if need be.
+    /// Takes a place within the bound. If there is none, searches for duplicates that can be
+    /// closed.
     fn permit(&mut self, thread: u32, at: Instant) -> Option<OwnedSemaphorePermit> {
         let take = |limit: &Arc<Semaphore>| Arc::clone(limit).try_acquire_owned().ok();
         if let Some(permit) = take(&self.limit) {
@@ -173,7 +174,7 @@ fn sockets_of(process: Pid, held: &mut HashSet<u64>) {
     }
 }
 
-/// Adds the sockets in a table of descriptors. Returns how many descriptors it has.
+/// Adds the sockets in a table of descriptors. Returns the number of its descriptors.
 fn sockets_in(table: &Path, held: &mut HashSet<u64>) -> usize {
     let mut count = 0;
     for entry in fs::read_dir(table).into_iter().flatten().flatten() {
@@ -183,10 +184,10 @@ fn sockets_in(table: &Path, held: &mut HashSet<u64>) -> usize {
     count
 }
 
-/// The inode of the socket that a thread has as this descriptor.
+/// Returns the inode of the socket that a thread has as this descriptor.
 ///
 /// # Errors
-/// The error that the program gets.
+/// The error that the call of the program returns.
 pub(super) fn socket_of(thread: u32, descriptor: i32) -> Result<u64, Errno> {
     socket_inode(Path::new(&format!("/proc/{thread}/fd/{descriptor}")))
 }
@@ -199,7 +200,7 @@ fn socket_inode(link: &Path) -> Result<u64, Errno> {
     number.and_then(|number| number.parse().ok()).ok_or(Errno::ENOTSOCK)
 }
 
-/// The families whose sockets outlast makes.
+/// Returns the family of sockets that outlast makes. `None` for other families.
 pub(super) fn kept_family(family: i32) -> Option<AddressFamily> {
     match family {
         libc::AF_INET => Some(AddressFamily::Inet),

@@ -13,8 +13,8 @@ impl LocalPorts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(address, job);
     }
 
-    /// The address at which a job of the run can be reached for this one. A program that listens on
-    /// all addresses was given 127.0.0.1 only.
+    /// Finds the address at which a job of the run can be reached. A program that listens on all
+    /// addresses was bound to 127.0.0.1 only, so an IPv6 address is tried as that, too.
     pub(super) fn find(&self, address: SocketAddr) -> Option<SocketAddr> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let over_ipv4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port());

@@ -8,8 +8,9 @@
 //!
 //! The notifier never lets one of these calls go on with arguments that another thread could change
 //! meanwhile. It makes the socket itself, hands a copy over, and keeps a duplicate on which it
-//! later acts. The one call that goes on is `bind` of Unix and netlink sockets. A thread that puts a
-//! TCP socket in their place gains nothing: `connect` and `listen` check the bound address again.
+//! later acts. The only call that the kernel executes itself is `bind` of Unix and netlink sockets.
+//! A thread that puts a TCP socket in their place gains nothing: `connect` and `listen` check the
+//! bound address again.
 
 mod address;
 mod decision;

@@ -46,7 +46,7 @@ pub(super) struct WaitingCall {
 }
 
 impl WaitingCall {
-    /// The lower half of an argument, which is all that the kernel takes of a number.
+    /// The lower half of an argument. The kernel uses no more of a number.
     #[expect(clippy::cast_possible_truncation, reason = "the upper half is left out")]
     pub(super) fn number_at(&self, index: usize) -> i32 {
         (self.arguments[index] as u32).cast_signed()
@@ -58,7 +58,7 @@ impl WaitingCall {
 pub(super) enum CallAnswer {
     Done,
     Fails(Errno),
-    /// The kernel executes it, with whatever its arguments are by now.
+    /// The kernel executes the call, with the values that its arguments then have.
     Continues,
 }
 
@@ -71,7 +71,7 @@ impl CallListener {
         Self(listener)
     }
 
-    /// Receives a call. `None`: the thread that made it is gone.
+    /// Receives a call. `None` if the thread that made it is gone.
     pub(super) fn receive(&self) -> Result<Option<WaitingCall>, Errno> {
         // SAFETY: zero is a value of every field.
         let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
@@ -87,7 +87,8 @@ impl CallListener {
         }
     }
 
-    /// Whether the thread still waits: what was read of it before was its own.
+    /// Returns true if the thread still waits for its answer. Then everything that was read of it
+    /// before was its own, as its id was not reused.
     pub(super) fn is_waiting(&self, mut id: u64) -> bool {
         self.control(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
     }
@@ -107,7 +108,7 @@ impl CallListener {
     /// Answers a call with a copy of a descriptor.
     ///
     /// # Errors
-    /// The program has no room for one, or is gone.
+    /// The program may open no more files, or is gone.
     #[expect(clippy::cast_possible_truncation, reason = "the flag has 32 bits in the kernel")]
     pub(super) fn hand_over(
         &self,
@@ -128,7 +129,7 @@ impl CallListener {
     /// Reads memory of the thread that made a call.
     ///
     /// # Errors
-    /// The error that the program gets.
+    /// The error that the call of the program returns.
     pub(super) fn read_memory(
         &self,
         call: &WaitingCall,
@@ -138,7 +139,7 @@ impl CallListener {
         let memory = File::open(format!("/proc/{}/mem", call.thread)).map_err(|_| Errno::EPERM)?;
         let mut bytes = vec![0; length];
         let read = memory.read_exact_at(&mut bytes, at);
-        // Another process could have the number by now.
+        // Another process could have the id by now.
         if !self.is_waiting(call.id) {
             return Err(Errno::EPERM);
         }

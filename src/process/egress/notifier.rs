@@ -34,18 +34,19 @@ use super::pending_connect::{
 use super::refusal::{Refusal, RefusalReason};
 use super::unix_paths::{UnixPathError, open_socket};
 
-/// The most calls that wait for their connections at a time. Further calls are not received before.
+/// The most calls that wait for their connections at a time. Further calls are not received until
+/// fewer wait.
 const PENDING_MAX: usize = 64;
 
-/// The interval, in milliseconds, at which full queues of Unix sockets are tried again and the
-/// threads of pending calls are looked for.
+/// The interval, in milliseconds, at which connections to Unix sockets with full queues are
+/// retried, and pending calls are checked for threads that are gone.
 const RETRY_MILLISECONDS: u16 = 20;
 
 /// Decides the calls of a job in a thread of its own, until all its processes have ended. `control`
 /// is the socket to its job init process, `job_init`, which ends the job if the listener is lost.
 ///
 /// # Errors
-/// There is no thread to be had. The calls of the job fail then.
+/// No thread can be started. The calls of the job fail then.
 pub(in super::super) fn start_notifier(
     listener: OwnedFd,
     job: JobEgress,
@@ -73,7 +74,7 @@ struct Notifier {
 /// The progress of a call.
 enum Progress {
     Answer(CallAnswer),
-    /// It was answered by handing over a descriptor, or waits for its connection.
+    /// The call was answered with a descriptor, or waits for its connection.
     Nothing,
 }
 
@@ -100,8 +101,8 @@ impl Notifier {
         }
     }
 
-    /// Waits for a call, or for a pending connection. Returns the events of the listener, and which
-    /// pending connections have one.
+    /// Waits for a call, or for a pending connection. Returns the events of the listener, and for
+    /// each pending connection whether it has an event.
     fn wait(&self) -> Result<(PollFlags, Vec<bool>), Errno> {
         let waiting = self.pending.iter().filter(|pending| pending.call.is_some()).count();
         let calls = if waiting < PENDING_MAX { PollFlags::POLLIN } else { PollFlags::empty() };
@@ -222,7 +223,7 @@ impl Notifier {
                 progress
             }
             ConnectDecision::Loopback(to) => {
-                // With such a source the kernel sends nothing to another host.
+                // With a loopback source the kernel sends nothing to another host.
                 bind_to_loopback(&kept.socket, family, to.ip())?;
                 self.start_connecting(call, inode, &as_storage(family, to))
             }
@@ -295,7 +296,7 @@ impl Notifier {
                 return Err(Errno::EPERM);
             }
         };
-        // The folders of the thread were those of the caller.
+        // The folders of the thread were those of the caller only if it still waits.
         if !self.listener.is_waiting(call.id) {
             return Err(Errno::EPERM);
         }
@@ -384,7 +385,8 @@ impl Notifier {
     }
 }
 
-/// The kernel takes no address of another family, nor may one be decided.
+/// Checks that an address has the family of its socket: the kernel would refuse another one, and
+/// the decision would not be about this socket.
 fn check_family(family: AddressFamily, address: &SocketAddress) -> Result<(), Errno> {
     let is_own = match address {
         SocketAddress::Inet(SocketAddr::V4(_)) => family == AddressFamily::Inet,
@@ -413,7 +415,7 @@ fn is_dual(family: AddressFamily, socket: &OwnedFd) -> bool {
 /// Binds a socket to this loopback address, unless it is bound. Returns its address.
 ///
 /// # Errors
-/// It is bound to an address of another kind, or cannot be bound.
+/// It is bound to an address that is not loopback, or cannot be bound.
 fn bind_to_loopback(
     socket: &OwnedFd,
     family: AddressFamily,

@@ -1,4 +1,4 @@
-//! Connections that are not made at once.
+//! Connections that are not established at once.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -14,14 +14,15 @@ use super::unix_paths;
 #[derive(Debug)]
 pub(super) struct PendingConnect {
     pub(super) inode: u64,
-    /// The call that waits for it. `None`: the program does not wait.
+    /// The call that waits for it. `None` if the program does not wait (a non-blocking socket).
     pub(super) call: Option<u64>,
-    /// The Unix socket, which is asked again: its queue is full.
+    /// The Unix socket to connect to, which is retried as long as its queue is full.
     pub(super) unix: Option<OwnedFd>,
 }
 
 impl PendingConnect {
-    /// Continues to connect. `None`: not yet. `is_ready`: the socket reported an event.
+    /// Continues to connect. `None` if it still takes time. `is_ready`: the socket reported an
+    /// event.
     pub(super) fn proceed(&self, socket: &OwnedFd, is_ready: bool) -> Option<Result<(), Errno>> {
         if let Some(opened) = &self.unix {
             return match connect_unix(socket, opened) {
@@ -34,7 +35,8 @@ impl PendingConnect {
                 0 => Ok(()),
                 errno => Err(Errno::from_raw(errno)),
             },
-            // Reading the error would clear it: the program would take the socket for connected.
+            // Reading the error would clear it, and the program would consider the socket
+            // connected.
             None => getpeername::<SockaddrStorage>(socket.as_raw_fd()).map(drop),
         })
     }
@@ -43,7 +45,7 @@ impl PendingConnect {
 /// Connects to an opened Unix socket.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the kernel.
 pub(super) fn connect_unix(socket: &OwnedFd, opened: &OwnedFd) -> Result<(), Errno> {
     connect_to(socket, &UnixAddr::new(&unix_paths::path_of(opened))?)
 }
@@ -52,7 +54,7 @@ pub(super) fn connect_to(socket: &OwnedFd, address: &dyn SockaddrLike) -> Result
     connect(socket.as_raw_fd(), address)
 }
 
-/// Makes a socket non-blocking. Returns whether it was blocking.
+/// Makes a socket non-blocking. Returns true if it was blocking.
 pub(super) fn stop_blocking(socket: &OwnedFd) -> Result<bool, Errno> {
     let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?);
     if flags.contains(OFlag::O_NONBLOCK) {

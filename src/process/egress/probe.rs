@@ -1,5 +1,5 @@
-//! The trial of a job that is held to a list of domains: a child that tries what it may do, and
-//! what it may not.
+//! The probe of a job that is held to a list of domains: a child that tries calls that must
+//! succeed, and calls that must be refused.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -17,15 +17,15 @@ const QUESTION: [u8; 30] = [
     b'p', b'a', 0, 0, 1, 0, 1,
 ];
 
-/// The finding of the child, by its exit code.
+/// The result of the child, as an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
     Holds,
-    /// The relay is not reached, or does not decide.
+    /// The relay cannot be reached, or does not decide.
     NoRelay,
-    /// A port of another program is reached.
+    /// A port of another program can be reached.
     ReachesOthers,
-    /// A socket that is not held can be made.
+    /// A socket outside the control of the notifier can be made.
     MakesOthers,
 }
 
@@ -41,13 +41,13 @@ impl ProbeResult {
         }
     }
 
-    /// `None`: the child ended in another way.
+    /// Returns the result for an exit code. `None` if the child ended in another way.
     pub fn of_exit_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|result| i32::from(result.exit_code()) == code)
     }
 }
 
-/// Runs the trial in this process.
+/// Runs the probe in this process.
 pub(in super::super) fn run_probe(port: &str) -> ExitCode {
     let found = port.parse().map_or(ProbeResult::ReachesOthers, try_calls);
     ExitCode::from(found.exit_code())

@@ -1,4 +1,4 @@
-//! The connections that were refused, for the model and for the result.
+//! Records refused connections, for the model and for the result.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ pub enum RefusalReason {
     PrivateAddress,
     /// A port of this machine that no job of the run opened.
     Loopback,
-    /// A Unix socket that was there before the run, or an abstract one.
+    /// A Unix socket that existed before the run, or an abstract one.
     UnixSocket,
     /// Commands may not open ports.
     LocalBinding,
@@ -29,7 +29,7 @@ pub enum RefusalReason {
     ListenerLost,
 }
 
-/// A refused connection, and how often it was tried.
+/// A refused connection, and the number of attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// A host, an address, or the path of a Unix socket.
@@ -45,7 +45,7 @@ impl Refusal {
         Self { host: host.into(), port, reason, count: 1 }
     }
 
-    /// Whether both are about the same host and port.
+    /// Returns true if both have the same host, port and reason.
     fn is_like(&self, other: &Self) -> bool {
         (&self.host, self.port, self.reason) == (&other.host, other.port, other.reason)
     }
@@ -66,7 +66,7 @@ impl RefusalLog {
 
     pub fn record(&self, refusal: Refusal) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // A resolver that knows no such name appends the domains of its search list.
+        // A resolver that finds no such name appends the domains of its search list.
         let is_searched = |known: &Refusal| {
             let appended = refusal.host.strip_prefix(&known.host);
             let domain = appended.and_then(|rest| rest.strip_prefix('.'));

@@ -1,5 +1,5 @@
-//! The part of a network that several runs share: the turns of a host keep the background commands
-//! of earlier ones, whose ports and sockets stay those of own commands.
+//! The part of a network that several runs share: in a session driven by a host, later turns keep
+//! the background commands of earlier ones, and their ports and sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use super::refusal::search_domains;
 const KEPT_MAX: usize = 1024;
 const CONNECTIONS_MAX: usize = 256;
 
-/// The divisors of the files that outlast may open: a quarter for duplicates, and a quarter for
-/// connections, which take two each. The rest is for other purposes.
+/// The divisors of the limit on open files: a quarter of it is for duplicates, and a quarter for
+/// connections, which take two files each. The rest is for other purposes.
 const KEPT_SHARE: usize = 4;
 const CONNECTIONS_SHARE: usize = 8;
 
@@ -52,7 +52,7 @@ impl SessionEgress {
         &self.0.search
     }
 
-    /// A number that no other job of the session has.
+    /// Returns a number that no other job of the session has.
     pub(super) fn next_job(&self) -> u64 {
         self.0.jobs.fetch_add(1, Ordering::Relaxed)
     }
@@ -73,7 +73,8 @@ impl Default for SessionEgress {
     }
 }
 
-/// The bounds of what all jobs together may have open in outlast, whose descriptors they share.
+/// The limits of sockets that all jobs together may have open in outlast. They share the
+/// descriptors of its process.
 #[derive(Debug)]
 pub(super) struct SocketLimits {
     /// Duplicates of sockets that are neither connected nor listening.
@@ -83,7 +84,7 @@ pub(super) struct SocketLimits {
 }
 
 impl SocketLimits {
-    /// The bounds for a process that may open this many files.
+    /// The limits for a process that may open this many files.
     fn of_files(files: usize) -> Self {
         let limit = |share: usize, most: usize| Arc::new(Semaphore::new((files / share).min(most)));
         Self {

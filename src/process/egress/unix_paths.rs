@@ -1,4 +1,5 @@
-//! Finds the Unix socket that a command means, and checks that it may connect to it.
+//! Opens the Unix socket that a path of a command refers to, and checks that the command may
+//! connect to it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,14 +17,14 @@ use super::job_egress::UnixSocketTerms;
 /// The reason why a Unix socket cannot be connected to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UnixPathError {
-    /// It is not there, or no socket.
+    /// It does not exist, or is not a socket.
     Missing(Errno),
-    /// It belongs to another program. Its real path.
+    /// It belongs to another program; its real path.
     NotOfTheRun(PathBuf),
 }
 
-/// Opens the socket that a path means for a thread, without connecting to it. What is opened is
-/// checked, so nothing can be put in its place afterwards.
+/// Opens the socket that a path refers to in a thread, without connecting to it. The opened file
+/// itself is checked, so it cannot be replaced between check and connection.
 ///
 /// # Errors
 /// It is missing, or may not be connected to.
@@ -38,7 +39,7 @@ pub(super) fn open_socket(
     let base = base.map_err(|_| missing(Errno::EPERM))?;
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     let relative = if slashes == path.len() { path } else { &path[slashes..] };
-    // `/proc/self` would be that of outlast, so no link of this kind is followed.
+    // `/proc/self` would be that of outlast, so magic links are not followed.
     let opened = open_path(&base, Path::new(OsStr::from_bytes(relative)), true).map_err(missing)?;
     let file = File::from(opened.try_clone().map_err(|_| missing(Errno::EMFILE))?);
     let found = file.metadata().map_err(|_| missing(Errno::EPERM))?;

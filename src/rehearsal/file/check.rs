@@ -12,11 +12,11 @@ use crate::rehearsal::scripted_duration::ScriptedDuration;
 use super::keys::{KeyForm, KeyTable, POSITION, ROOT, ScenarioKey};
 use super::read::{fraction, whole};
 
-/// A mistake, and where it is in the text, in bytes.
+/// A mistake: its position in the text, in bytes, and its message.
 pub(super) type FileMistake = (usize, String);
 
 /// Returns the first mistake in the keys of a file and in the types and choices of their values.
-/// Missing keys come last: what is missing may be there under a wrong name.
+/// Missing keys come last: a missing key may be there under a wrong name.
 pub(super) fn check_keys(file: &Spanned<DeTable<'_>>) -> Result<(), FileMistake> {
     let mut mistakes = Mistakes::default();
     mistakes.check_table(file.get_ref(), &file.span(), &ROOT);
@@ -115,7 +115,7 @@ impl Mistakes {
     }
 }
 
-/// What is wrong with a number that is not in a range.
+/// The message about a number that is outside of a range. `None` if it is inside.
 fn outside(number: &DeInteger<'_>, from: i64, to: i64, key: &ScenarioKey) -> Option<String> {
     let takes = key.takes();
     let size = match whole(number) {

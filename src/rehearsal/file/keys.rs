@@ -10,12 +10,12 @@ use KeyForm::{
 pub struct ScenarioKey {
     pub name: &'static str,
     pub meaning: &'static str,
-    /// Whether its table is invalid without it.
+    /// True if its table is invalid without it.
     pub required: bool,
     pub(super) form: KeyForm,
 }
 
-/// What the value of a key is.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyForm {
     Any,
@@ -28,19 +28,19 @@ pub(super) enum KeyForm {
         from: i64,
         to: i64,
     },
-    /// A number, also one with a fraction.
+    /// A number above zero, also one with a fraction.
     AboveZero,
-    /// As `ScriptedDuration` takes it.
+    /// A duration in the format of `ScriptedDuration`.
     Time,
     /// One of these texts.
     Choice(&'static [&'static str]),
-    /// The same, or a table with one of the two keys of a position.
+    /// One of these texts, or a table with one of the two keys of a position.
     Position(&'static [&'static str]),
     /// A table with keys of its own.
     Table(&'static KeyTable),
-    /// A table of names, each with such a table.
+    /// A table of names, each with a table with these keys.
     Named(&'static KeyTable),
-    /// Any number of such tables.
+    /// A list of tables with these keys.
     Tables(&'static KeyTable),
 }
 
@@ -55,9 +55,9 @@ const U32_MAX: i64 = u32::MAX as i64;
 /// The keys of one table of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyTable {
-    /// As it stands in a file, as in `[[step]]`; for messages and the manual.
+    /// Its heading in a file, as in `[[step]]`; for messages and the manual.
     pub heading: &'static str,
-    /// What the table is.
+    /// The description of the table.
     pub about: &'static str,
     pub keys: &'static [ScenarioKey],
 }
@@ -71,7 +71,7 @@ impl ScenarioKey {
         Self { required: true, ..self }
     }
 
-    /// What its value is, for messages and the manual.
+    /// Describes its value, for messages and the manual.
     pub fn takes(&self) -> String {
         let takes = match self.form {
             Any => "any value",
@@ -79,7 +79,7 @@ impl ScenarioKey {
             Texts => "a list of texts",
             NamedTexts => "a table of texts",
             Flag => "true or false",
-            // A limit that only the type sets is no part of the description.
+            // A limit that only the type sets is not part of the description.
             Whole { from, to } if to >= U32_MAX => return format!("a whole number from {from}"),
             Whole { from, to } => return format!("a whole number from {from} to {to}"),
             AboveZero => "a number above 0",

@@ -21,7 +21,7 @@ pub use keys::{KeyTable, SCENARIO_TABLES, ScenarioKey};
 use read::{fields, items, read, read_value};
 use step::StepTable;
 
-/// Why a scenario file is invalid.
+/// The reason that a scenario file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     #[error("cannot read scenario {file}: {source}")]
@@ -43,7 +43,7 @@ impl Scenario {
         }
     }
 
-    /// Parses a scenario. Errors call it `file`.
+    /// Parses a scenario. Errors name it `file`.
     ///
     /// # Errors
     /// The text is not a valid scenario.
@@ -161,7 +161,7 @@ fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, ServerPart>) -> 
     names.find(|name| is_server_name(name) && !servers.contains_key(*name))
 }
 
-/// Whether a path stays below the folder it is joined to.
+/// Returns true if a path stays below the folder that it is joined to.
 fn stays_inside(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))

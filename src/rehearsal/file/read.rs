@@ -64,12 +64,12 @@ fn json(value: &Spanned<DeValue<'_>>) -> Result<Value, FileMistake> {
     })
 }
 
-/// A whole number. TOML has none that does not fit.
+/// Parses a whole number. `None` if it does not fit into 64 bits.
 pub(super) fn whole(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// A number with a fraction. `inf` and `nan` are none, nor is one that is too large.
+/// Parses a number with a fraction. `None` for `inf` and `nan`, and for one that is too large.
 pub(super) fn fraction(number: &DeFloat<'_>) -> Option<f64> {
     number.as_str().parse().ok().filter(|number: &f64| number.is_finite())
 }

@@ -16,7 +16,7 @@ use crate::rehearsal::scripted_duration::ScriptedDuration;
 
 use super::step_error::StepError;
 
-/// A step as it stands in a file, with the keys of every kind of answer.
+/// A step as written in a file, with the keys of every kind of answer.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct StepTable {
@@ -116,7 +116,7 @@ impl StepTable {
     }
 }
 
-/// A tool call as it stands in a file.
+/// A tool call as written in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToolTable {

@@ -1,6 +1,6 @@
-//! Why a step of a scenario file is invalid.
+//! The error type of an invalid step of a scenario file.
 
-/// Why a step of a scenario file is invalid.
+/// The reason that a step of a scenario file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StepError {
     #[error("`empty = true` leaves no room for content")]

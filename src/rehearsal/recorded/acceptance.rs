@@ -9,19 +9,19 @@ use crate::history::{HistoryEvent, MessageAuthor, SessionHistory};
 use crate::recovery::StopHookDecision;
 use crate::rehearsal::scenario::ScratchFile;
 
-/// The command that stands for that of `--require`.
+/// The command that replaces that of `--require`.
 pub(super) const REQUIREMENT: &str = "sh ./.rehearsal/requirement.sh";
 
-/// The command that stands for the Stop hooks.
+/// The command that replaces the Stop hooks.
 const STOP_HOOK: &str = "sh ./.rehearsal/stop-hook.sh";
 
 /// The checks of the answers to the last prompt.
 #[derive(Debug, Default)]
 pub(super) struct RecordedChecks {
-    /// Whether the command of `--require` passed, each time.
+    /// The results of the command of `--require`: true for each time that it passed.
     requirement: Vec<bool>,
     stop_hooks: Vec<StopHookDecision>,
-    /// The settings of hooks, if there are any.
+    /// The hook settings, if hooks are needed.
     pub(super) hooks: Option<Value>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn checks(history: &SessionHistory) -> RecordedChecks {
 }
 
 impl RecordedChecks {
-    /// The programs.
+    /// The programs, by path in the scratch folder.
     pub(super) fn files(&self, has_requirement: bool) -> BTreeMap<String, ScratchFile> {
         let mut files = BTreeMap::new();
         let mut add = |name: &str, content: String| {
@@ -79,7 +79,7 @@ impl RecordedChecks {
     }
 }
 
-/// A shell program that does something else each time.
+/// A shell program that acts differently each time: as in `answers`, and then as in `last`.
 fn program(what: &str, answers: impl Iterator<Item = String>, last: &str) -> String {
     let mut text = format!(
         "#!/bin/sh\n# Answers as {what} did in the recorded session.\n\

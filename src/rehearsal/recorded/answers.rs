@@ -1,5 +1,5 @@
-//! Makes the answer of a script from a recorded request: the reply that was kept, or one of its
-//! kind, or the fault.
+//! Makes the answer of a script from a recorded request: the reply that was kept, a reply of the
+//! same kind, or the fault.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::transcript::{Block, Usage};
 
 use super::paths::PathMask;
 
-/// Stands for content that a session does not record: of replies that did not enter the
+/// Replaces content that a session does not record: that of replies that did not enter the
 /// conversation.
 const NOT_RECORDED: &str = "(This reply was dropped; its text was not recorded.)";
 
-/// Stands for the rest of a reply that broke off. Shorter than one delta of the script's server.
+/// Replaces the text of a reply that broke off. Shorter than one delta of the script's server.
 const BROKEN_OFF: &str = "(Not recorded.)";
 
 /// The events of a stream before its first block is complete: start, begin of the block, ping.
@@ -30,15 +30,15 @@ const BEFORE_A_BLOCK: usize = 3;
 /// The events until after the first block, which has one delta, and the begin of the next.
 const AFTER_A_BLOCK: usize = 6;
 
-/// How often a server without an answer sends pings.
+/// The interval of the pings of a server that does not answer.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a script answers to a recorded request.
+/// The answer of a script to a recorded request.
 pub(super) struct RecordedAnswer {
     pub(super) step: ScriptStep,
-    /// What happened, for a comment.
+    /// The description of the recorded event, for a comment.
     pub(super) note: String,
-    /// Why it is not quite what the service sent.
+    /// The difference from the recorded answer of the service, if there is one.
     pub(super) skipped: Option<String>,
 }
 
@@ -48,15 +48,16 @@ impl RecordedAnswer {
     }
 }
 
-/// Why a request has no answer in the script.
+/// The reason that a request has no answer in the script.
 pub(super) enum Unanswered {
     /// It was not sent, or nothing answered it before the process ended.
     Skipped,
-    /// For this reason.
+    /// It cannot be reproduced: the description for the list of omissions.
     Omitted(&'static str),
 }
 
-/// The answer to a request. `turn` is the reply that it became, if it became one.
+/// Makes the answer to a request. `turn` is the reply that entered the conversation, if there is
+/// one.
 pub(super) fn answer(
     record: &CallRecord,
     turn: Option<&TurnRecord>,
@@ -190,10 +191,10 @@ fn dropped(end: &CallEnd, kind: ReplyKind, paths: &PathMask<'_>) -> RecordedAnsw
     RecordedAnswer::exact(ScriptStep::new(StepAnswer::Reply(reply)), note.to_owned())
 }
 
-/// After how many bytes the input of a call is cut.
+/// The number of bytes after which the input of a call is cut.
 const CUT_BYTES: usize = 14;
 
-/// Stands for a tool call that was not recorded, and is not run.
+/// A replacement for a tool call that was not recorded, and is not run.
 fn harmless_call(cut: Option<usize>) -> ScriptedToolCall {
     let input = serde_json::json!({ "command": "true" });
     ScriptedToolCall { name: "Bash".to_owned(), input, id: None, cut }
@@ -300,7 +301,7 @@ fn stream_fault(kind: ScriptedFaultKind, failure: Failure) -> ScriptStep {
 fn broken(kind: ScriptedFaultKind, events: usize) -> ScriptStep {
     let reply = ScriptedReply {
         text: Some(BROKEN_OFF.to_owned()),
-        // A second block, for the break to be before its end.
+        // A second block, so that the break is before its end.
         tools: vec![harmless_call(None)],
         ..ScriptedReply::default()
     };
@@ -309,7 +310,7 @@ fn broken(kind: ScriptedFaultKind, events: usize) -> ScriptStep {
     step
 }
 
-/// A request that gets no byte of an answer.
+/// A step that sends no byte of an answer.
 fn no_answer(kind: ScriptedFaultKind) -> ScriptStep {
     let reply = StepAnswer::Reply(ScriptedReply::interrupted_default());
     let mut step = ScriptStep::new(reply);
@@ -332,7 +333,7 @@ fn connection_failure(failure: Failure) -> RecordedAnswer {
     RecordedAnswer { skipped, ..RecordedAnswer::exact(step, String::new()) }
 }
 
-/// A success without a sense.
+/// A response of status 200 that cannot be parsed.
 fn bad_response(failure: Failure) -> ScriptStep {
     match failure.stage {
         FailureStage::Stream | FailureStage::Block => {
@@ -372,7 +373,8 @@ fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnsw
     RecordedAnswer { step, note: String::new(), skipped }
 }
 
-/// Status and error for a class. `None`: the usual error of the status.
+/// Returns the status, the error and the omission for a class. Without an error, the usual one of
+/// the status is sent.
 fn error_of(
     record: &CallRecord,
     end: &CallEnd,

@@ -1,5 +1,5 @@
-//! Makes a scenario from a recorded session that reproduces it: the same prompt, limits, replies and
-//! faults in their order.
+//! Makes a scenario from a recorded session that reproduces it: the same prompt, limits, replies
+//! and faults in their order.
 //!
 //! ```text
 //! SessionHistory ─► answers (replies, faults) ─┐
@@ -7,7 +7,7 @@
 //!                ─► acceptance checks ─────────┘
 //! ```
 //! The tools are run again, in a scratch folder, so their results may differ; the replies do not
-//! depend on them. What cannot be reproduced is listed.
+//! depend on them. Parts that cannot be reproduced are listed.
 
 mod acceptance;
 mod answers;
@@ -39,11 +39,11 @@ use write::{Remarks, write};
 pub struct RecordedScenario {
     /// The scenario file.
     pub text: String,
-    /// What it does not reproduce, a line each.
+    /// The parts of the session that it does not reproduce, one line each.
     pub skipped: Vec<String>,
 }
 
-/// Why a session cannot be rehearsed.
+/// The reason that a session cannot be rehearsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingError {
     #[error("it has no prompt")]
@@ -52,16 +52,16 @@ pub enum RecordingError {
     NoRequests,
 }
 
-/// How long the waits of a rehearsal may take together in real time.
+/// The aim for the sum of all waits of a rehearsal, in real time.
 const WAITING: Duration = Duration::from_secs(4);
 
-/// The fastest that time passes: a slow machine must not look like a silent service.
+/// The largest time scale: with a larger one, a slow machine could look like a silent service.
 const TIME_SCALE_MAX: f64 = 60.0;
 
-/// How much of a task identifies a sub-agent, in characters.
+/// The number of characters of a task that identify a sub-agent.
 const TASK_CHARS: usize = 160;
 
-/// The answer after which nothing of a session is recorded.
+/// The answer that ends a script whose session has no end that can be reproduced.
 const SESSION_ENDS: &str = "(The recorded session ends here.)";
 
 impl RecordedScenario {
@@ -129,12 +129,12 @@ impl Recording<'_> {
             let prompt = agent.history.calls.last().map_or(0, |call| call.prompt);
             self.collect_calls(&agent.history, prompt, &when);
         }
-        // The sort is stable: requests without a time stay where they are.
+        // The sort is stable: requests without a time keep their order, and precede the others.
         self.steps.sort_by_key(|step| step.at);
         self.note_other_omissions(prompt);
     }
 
-    /// The condition that tells requests of the run itself from those of sub-agents.
+    /// The condition that distinguishes requests of the run itself from those of sub-agents.
     fn condition_of_main(&self) -> StepCondition {
         let has_agents = !self.history.agents.is_empty();
         let source = has_agents.then(|| "main".to_owned());
@@ -145,7 +145,7 @@ impl Recording<'_> {
     fn collect_calls(&mut self, history: &SessionHistory, prompt: u32, when: &StepCondition) {
         let turns: Vec<&TurnRecord> = history.turns().collect();
         if history.calls.is_empty() {
-            // Another program recorded it: the replies are all that is known.
+            // Another program recorded it: only the replies are known.
             for turn in turns_of_last_prompt(history) {
                 let mut step = kept(turn, &self.paths);
                 step.when = when.clone();
@@ -186,7 +186,7 @@ impl Recording<'_> {
         }
     }
 
-    /// Notes what is recorded, and is not reproduced.
+    /// Adds omissions for recorded parts that are not reproduced.
     fn note_other_omissions(&mut self, prompt: u32) {
         let history = self.history;
         if prompt > 1 {
@@ -227,7 +227,7 @@ impl Recording<'_> {
             self.omit(&skipped);
         }
         if prompt.starts_with('/') {
-            // What a command stood for is in the prompt already.
+            // The prompt already contains the expansion of the command.
             terms.args.push("--disable-slash-commands".to_owned());
         }
         if self.has_plan(RecoveryPlan::DropThinking) {
@@ -319,7 +319,7 @@ impl Recording<'_> {
         head
     }
 
-    /// How much faster time passes, so that the recorded waits are short.
+    /// The time scale, with which the recorded waits become short.
     fn time_scale(&self) -> f64 {
         let agents = self.history.agents.iter().map(|agent| &agent.history);
         let waits = [self.history].into_iter().chain(agents).map(|history| {
@@ -364,13 +364,13 @@ fn turns_of_last_prompt(history: &SessionHistory) -> Vec<&TurnRecord> {
     turns
 }
 
-/// Whether a request ended because nothing came.
+/// Returns true if a request ended because nothing was received.
 fn is_silence(event: Event) -> bool {
     let is_timeout = |class| matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled);
     event == Event::DeadlinePassed || event.failure().is_some_and(|it| is_timeout(it.class))
 }
 
-/// Whether a script can bring a run to this end.
+/// Returns true if a script can bring a run to this end.
 fn is_reproducible(reason: StopReason) -> bool {
     match reason {
         StopReason::Completed
@@ -403,7 +403,7 @@ fn is_reproducible(reason: StopReason) -> bool {
     }
 }
 
-/// Whether a request came, or failed, because of the size of the conversation.
+/// Returns true if a request was made, or failed, because of the size of the conversation.
 fn depends_on_size(record: &CallRecord) -> bool {
     let failure = record.end.as_ref().and_then(|end| end.event.failure());
     let is_overflow = failure.is_some_and(|failure| {
@@ -412,7 +412,8 @@ fn depends_on_size(record: &CallRecord) -> bool {
     record.call.purpose != CallPurpose::Reply || is_overflow
 }
 
-/// Whether a request failed over a connection that was new without being asked for.
+/// Returns true if a request failed over a new connection, although it was allowed to use a pooled
+/// one.
 fn needs_new_connection(record: &CallRecord) -> bool {
     let failure = record.end.as_ref().and_then(|end| end.event.failure());
     record.call.connection == ConnectionChoice::Pooled
@@ -427,7 +428,7 @@ fn close_connection(step: &mut ScriptStep) {
     }
 }
 
-/// Adds a step, or counts it with the one before if it is the same.
+/// Adds a step, or increases the repeat count of the last one if they are equal.
 fn add_step(steps: &mut Vec<ScriptStep>, notes: Option<&mut Vec<String>>, recorded: RecordedStep) {
     let RecordedStep { step, note, .. } = recorded;
     if let Some(last) = steps.last_mut()
@@ -442,14 +443,14 @@ fn add_step(steps: &mut Vec<ScriptStep>, notes: Option<&mut Vec<String>>, record
     }
 }
 
-/// How many requests the steps of a server answer. `None`: it depends on sizes.
+/// The number of requests that the steps of a server answer. `None` if it depends on sizes.
 fn answers(part: &ServerPart) -> Option<usize> {
     let steps = part.steps.iter().chain(&part.compactions);
     let count = steps.map(|step| usize::try_from(step.repeat).unwrap_or(usize::MAX)).sum();
     (!part.compactions_vary).then_some(count)
 }
 
-/// Whether a run ended because its conversation was too large.
+/// Returns true if a run ended because its conversation was too large.
 fn ends_by_size(reason: Option<StopReason>) -> bool {
     matches!(reason, Some(StopReason::PromptTooLong | StopReason::BlockingLimit))
 }

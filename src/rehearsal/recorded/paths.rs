@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What stands for the scratch folder in a scenario.
+/// The placeholder of the scratch folder in a scenario.
 const CWD: &str = "${cwd}";
 
 /// The recorded working folder.
@@ -12,7 +12,7 @@ pub(super) struct PathMask<'a> {
 }
 
 impl<'a> PathMask<'a> {
-    /// A folder at the top, such as `/tmp`, is part of too many other paths.
+    /// Ignores a folder at the top, such as `/tmp`, which is part of too many other paths.
     pub(super) fn new(folder: Option<&'a str>) -> Self {
         let is_deep = |folder: &&str| folder.matches('/').count() > 1 && !folder.ends_with('/');
         Self { folder: folder.filter(is_deep) }
@@ -31,7 +31,7 @@ impl<'a> PathMask<'a> {
         hidden + rest
     }
 
-    /// Replaces it in all strings of a value.
+    /// Replaces the folder in all strings of a value.
     pub(super) fn hide_in(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.hide(text)),
@@ -52,7 +52,7 @@ impl<'a> PathMask<'a> {
     }
 }
 
-/// Whether a name that ends before this text goes on in it.
+/// Returns true if this text continues the file name before it.
 fn goes_on(after: &str) -> bool {
     let mut letters = after.chars();
     match letters.next() {

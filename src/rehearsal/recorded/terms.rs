@@ -33,8 +33,8 @@ const KEPT: [&str; 16] = [
     "maxAgents",
 ];
 
-/// Terms that the rehearsal replaces, or that are about other folders and programs; with what it
-/// means that they are left out. Empty: nothing.
+/// Terms that the rehearsal leaves out, since it replaces them or they are about other folders and
+/// programs, each with the description of the omission.
 const LEFT_OUT: [(&str, &str); 8] = [
     ("agent", "the agent that the run was given: its prompt and rules"),
     ("permissions.additionalDirectories", "folders beside the working folder"),
@@ -46,7 +46,7 @@ const LEFT_OUT: [(&str, &str); 8] = [
     ("sandbox.filesystem.denyRead", "paths that commands may not read"),
 ];
 
-/// The flags of a run, and what they do not say.
+/// The flags of a run, and the terms that they do not contain.
 #[derive(Debug, Default)]
 pub(super) struct RecordedTerms {
     pub(super) args: Vec<String>,
@@ -55,7 +55,7 @@ pub(super) struct RecordedTerms {
     pub(super) servers: Vec<String>,
     /// Variables for the keys of further models.
     pub(super) env: BTreeMap<String, String>,
-    /// Whether a command decided on acceptance.
+    /// True if a command decided on acceptance.
     pub(super) has_requirement: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn terms(
         add_limits(&mut settings, limits);
     }
     if history.end.is_none_or(|end| end.reason != StopReason::Stalled) {
-        // Commands that fail for want of files look like a loop.
+        // Commands that fail because files are missing look like a loop.
         settings.insert("loopStopAt".to_owned(), json!(0));
     }
     if let Some(hooks) = hooks {
@@ -133,7 +133,7 @@ pub(super) fn terms(
 /// The tools that work on files in this process, outside of the sandbox of commands.
 const FILE_TOOLS: [&str; 5] = ["Read", "Write", "Edit", "Glob", "Grep"];
 
-/// Adds mode and allow rules, so far as they keep file tools in the scratch folder: the recorded
+/// Adds mode and allow rules, as far as they keep file tools in the scratch folder: the recorded
 /// calls may name the user's own files.
 fn add_permissions(
     settings: &mut Map<String, Value>,
@@ -176,7 +176,8 @@ fn add_permissions(
     }
 }
 
-/// An allow rule, in which the working folder is hidden, without what leads out of that folder.
+/// Restricts an allow rule of a file tool to the working folder, which `rule` has as a placeholder.
+/// Rules of other tools are kept. `None` for a rule about other folders, and for `WebFetch`.
 fn contained_rule(rule: &str) -> Option<String> {
     let (tool, spec) = rule.split_once('(').unwrap_or((rule, ""));
     let (tool, spec) = (tool.trim(), spec.trim_end_matches(')').trim());
@@ -194,7 +195,7 @@ fn contained_rule(rule: &str) -> Option<String> {
     (!is_outside).then(|| rule.to_owned())
 }
 
-/// Whether a setting has this value by default.
+/// Returns true if this value is the default of a setting.
 fn is_default(name: &str, value: &Value) -> bool {
     let default = registry::find(name).and_then(Setting::shown_default);
     let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -216,7 +217,7 @@ fn insert(settings: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-/// The limits of recovery that are not the usual ones.
+/// Adds the limits of recovery that differ from their defaults.
 fn add_limits(settings: &mut Map<String, Value>, limits: &Limits) {
     let usual = Limits::default();
     let time = |span: Duration| json!(humantime::format_duration(span).to_string());
@@ -273,8 +274,8 @@ fn add_limits(settings: &mut Map<String, Value>, limits: &Limits) {
     add("fast", limits.fast.is_some(), json!(true));
 }
 
-/// The further models as entries of `--fallback-model`, each address and cloud as a server of the
-/// scenario, which has the Messages API.
+/// Returns the further models as entries of `--fallback-model`, each address and cloud as a server
+/// of the scenario, which has the Messages API.
 fn fallback_models(found: &mut RecordedTerms, models: Option<&Value>) -> Vec<String> {
     let mut addresses: Vec<&str> = Vec::new();
     let mut chain = Vec::new();
@@ -302,7 +303,8 @@ fn fallback_models(found: &mut RecordedTerms, models: Option<&Value>) -> Vec<Str
     chain
 }
 
-/// Stands for the kinds of sub-agents that are not built in.
+/// Definitions that replace the kinds of sub-agents that are not built in. `None` if there are
+/// none.
 fn agents(history: &SessionHistory) -> Option<Value> {
     let kinds: BTreeSet<&str> =
         history.agents.iter().map(|it| it.meta.agent_type.as_str()).collect();

@@ -13,7 +13,7 @@ pub(super) fn text(text: &str) -> String {
     if is_plain && !lines && text.contains(['"', '\\']) && !text.contains('\'') {
         return format!("'{text}'");
     }
-    // The escapes of JSON are escapes of TOML, which also wants one for DEL.
+    // The escapes of JSON are escapes of TOML, which also requires one for DEL.
     Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
@@ -26,7 +26,7 @@ pub(super) fn key(name: &str) -> String {
     Value::from(name).to_string().replace('\u{7f}', "\\u007F")
 }
 
-/// A value on one line. `None`: TOML has no such value.
+/// A value on one line. `None` if TOML has no such value.
 pub(super) fn value(json: &Value) -> Option<String> {
     Some(match json {
         Value::Null => return None,
@@ -57,12 +57,12 @@ pub(super) fn inline<K: AsRef<str>>(fields: &[(K, String)]) -> String {
     format!("{{ {} }}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
 }
 
-/// A time, as [`humantime`] reads it.
+/// A duration in the format of [`humantime`].
 pub(super) fn duration(span: std::time::Duration) -> String {
     text(&humantime::format_duration(span).to_string())
 }
 
-/// Lines of comments.
+/// Formats a text as lines of comments.
 pub(super) fn comment(words: &str) -> String {
     // A control character would end the comment.
     let words: String = words.chars().filter(|one| !one.is_control()).collect();

@@ -1,4 +1,4 @@
-//! Writes a scenario as a file. What a recording never has, such as rules, is not written.
+//! Writes a scenario as a file. Parts that a recording never has, such as rules, are not written.
 
 use std::fmt::Write as _;
 
@@ -16,9 +16,9 @@ use super::toml_text::{comment, duration, inline, key, text, value};
 /// Comments of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remarks {
-    /// At the top, a paragraph each.
+    /// Comments at the top, one paragraph each.
     pub(super) head: Vec<String>,
-    /// Before the steps of the main server, as far as there are any.
+    /// Comments before the steps of the main server. There may be fewer than steps.
     pub(super) steps: Vec<String>,
 }
 

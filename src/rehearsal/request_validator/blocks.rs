@@ -129,7 +129,7 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Whether a thinking block is signed with one of these keys.
+/// Returns true if a thinking block is signed with one of these keys.
 pub(super) fn is_signed(block: &Value, model: &str, signing_keys: &[SigningKey]) -> bool {
     let words = block["thinking"].as_str().unwrap_or_default();
     let signature = block["signature"].as_str();

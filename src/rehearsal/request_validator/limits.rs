@@ -8,7 +8,7 @@ use crate::rehearsal::connection::RecordedRequest;
 use crate::rehearsal::rules::{RejectedContent, ServerRules, Signatures};
 use crate::rehearsal::sse::SigningKey;
 
-/// The error message for the first limit that a request exceeds.
+/// The error message for the first limit that a request exceeds. `None` if it exceeds none.
 pub(in crate::rehearsal) fn exceeded_limit(
     rules: &ServerRules,
     request: &RecordedRequest,

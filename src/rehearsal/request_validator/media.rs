@@ -9,7 +9,7 @@ use crate::rehearsal::rules::MediaRules;
 /// The stricter pixel limit applies above this many images.
 const MANY: usize = 20;
 
-/// The error message for the first limit that is exceeded.
+/// The error message for the first limit that is exceeded. `None` if none is.
 pub(super) fn exceeded_limit(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> Option<String> {
     if *rules == MediaRules::default() {
         return None;

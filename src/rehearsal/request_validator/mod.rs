@@ -23,7 +23,7 @@ pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;
 const BREAKPOINTS_MAX: usize = 4;
 const THINKING_MIN: u64 = 1_024;
 
-/// Which role may have the last message in a request.
+/// The role that the last message of a request may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LastWord {
     #[default]
@@ -77,7 +77,7 @@ pub(super) fn validate(
     faults
 }
 
-/// Whether a request carries this credential, in either header.
+/// Returns true if a request has this credential, in either header.
 pub(super) fn has_credential(request: &RecordedRequest, key: &str) -> bool {
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     request.header("x-api-key") == Some(key) || bearer == Some(key)
@@ -139,7 +139,7 @@ fn envelope(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     }
 }
 
-/// Fast mode must be requested in the body and in the beta header.
+/// Checks that fast mode is requested both in the body and in the beta header.
 fn speed(fields: &Map<String, Value>, request: &RecordedRequest, faults: &mut Vec<String>) {
     let Some(speed) = fields.get("speed") else { return };
     let betas = request.header("anthropic-beta").unwrap_or_default();
@@ -173,7 +173,7 @@ fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     }
 }
 
-/// Bedrock, the strictest service with this protocol, accepts no other ids.
+/// Returns true if an id is valid for Bedrock, the strictest service with this protocol.
 fn is_tool_use_id(id: &str) -> bool {
     is_name(id) && id.len() <= 64
 }
@@ -239,7 +239,7 @@ fn count_breakpoints(value: &Value) -> usize {
             .iter()
             .map(|(key, field)| match key.as_str() {
                 "cache_control" => usize::from(!field.is_null()),
-                // A tool's input belongs to the model, whatever its field names are.
+                // A tool's input belongs to the model, even if a field is called `cache_control`.
                 "input" | "input_schema" => 0,
                 _ => count_breakpoints(field),
             })
