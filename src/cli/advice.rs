@@ -32,7 +32,7 @@ pub fn explain(outcome: &RunOutcome, now: &WallTime, session: &str) -> Vec<Strin
     vec![line.join(" ")]
 }
 
-/// Names the command that shows what the advice refers to; empty if it refers to nothing recorded.
+/// Names the command that shows the records that the advice refers to; empty if there are none.
 fn session_command(reason: StopReason, session: &str) -> String {
     if reason == StopReason::Stalled {
         return format!(" The last steps: outlast sessions show {session} --last 10");
@@ -184,7 +184,7 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         }
         StopReason::EmptyResponse => return Some(owned(class_advice(ErrorClass::EmptyResponse))),
         StopReason::Refusal => return Some(owned(class_advice(ErrorClass::Refusal))),
-        // The fault says which proxy, and which variable to correct.
+        // The fault names the proxy, and the variable to correct.
         StopReason::ModelError(_)
             if outcome.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
         {

@@ -49,7 +49,7 @@ struct CommandLine {
     words: Vec<OsString>,
 }
 
-/// The environment, in which flags of all commands take the place of variables.
+/// The surroundings of a command. Flags of all commands (`--color`) are set among the variables.
 struct Surroundings<'a> {
     signals: &'a SignalState,
     last: &'a ExitWatchdog,
@@ -234,7 +234,7 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
 fn eprint_help(text: &StyledStr, is_plain: bool) {
     let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
     let mut stderr = TerminalFilter::styled(io::stderr().lock());
-    // The exit code is enough where standard error is not read.
+    // If standard error is not read, the exit code is enough.
     let _ = stderr.write_all(format!("{}\n", text.trim_end()).as_bytes());
 }
 

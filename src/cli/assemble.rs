@@ -39,12 +39,11 @@ use crate::config::environment;
 use crate::config::kinds::BudgetMode;
 
 /// Builds a run. The journal is opened last, so that an error in anything else leaves the disk
-/// unchanged. The contract of the session has the limits as they are given, and the run what is
-/// left of them.
+/// unchanged. The contract of the session records the given limits; the run gets the rest of them.
 ///
 /// # Errors
 /// A budget without a price, a bad rule, an address or certificate that cannot be used, or a
-/// session that is not there.
+/// session that does not exist.
 pub(super) fn assemble(
     given: &Settings,
     task: &Task,
@@ -125,7 +124,7 @@ pub(super) fn assemble(
     Ok((setup, resumption))
 }
 
-/// What the requests of a run begin with.
+/// The head of the requests of a run: the parts that come before the messages.
 pub(super) struct RequestHead {
     /// The label of the first model.
     pub model: String,
@@ -151,10 +150,10 @@ impl RequestHead {
     }
 }
 
-/// Builds what the requests of the next run begin with, as [`assemble`] would. Changes nothing.
+/// Builds the head of the requests of the next run, as [`assemble`] would. Changes nothing.
 ///
 /// # Errors
-/// The run could not begin either.
+/// An error that would also keep the run from beginning.
 pub(super) fn request_head(
     settings: &Settings,
     servers: &Arc<Servers>,
@@ -192,7 +191,7 @@ fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memo
     add_acceptance_checks(add_memory(system, memory), &settings.demands)
 }
 
-/// The user's message: the text, and what a host sent beside it.
+/// The user's message: the text, and the attachments of a host.
 fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let text = (!text.is_empty()).then(|| Block::text(text));
     let attachments = host.into_iter().flat_map(|host| host.prompt.attachments.iter().cloned());
@@ -202,7 +201,7 @@ fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     Prompt { content: text.into_iter().chain(attachments).collect(), id, form, ..Prompt::default() }
 }
 
-/// Describes where a session file was damaged, and what became of the rest, in one line.
+/// Describes the damage of a session file and the remaining records, in one line.
 fn describe_damage(damage: &Damage) -> String {
     let Damage { line, what, dropped_records, kept_in } = damage;
     let kept = match kept_in {
@@ -242,7 +241,7 @@ fn folder_instructions(settings: &Settings) -> FolderNotes {
     })
 }
 
-/// Searches the memory files of the run, or those beside a file.
+/// Searches the memory files of the run, or those in the folders of a file.
 fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
@@ -265,7 +264,7 @@ fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
 /// The memory file of the administrator, for every run on this machine.
 const MACHINE_MEMORY: &str = "/etc/claude-code/CLAUDE.md";
 
-/// The user's hooks, and what they are run with.
+/// Returns the user's hooks, with the environment that they run in.
 fn hooks(
     settings: &Settings,
     (session_id, journal): (&str, &Path),
@@ -305,7 +304,7 @@ fn hooks(
     Hooks::new(settings.hooks.clone(), context)
 }
 
-/// The user's own programs, of which commands could write some.
+/// Returns the user's own programs, with the folders in which commands could overwrite some.
 pub(super) fn user_programs(settings: &Settings, toolbox: &Toolbox) -> Arc<UserPrograms> {
     let writable = toolbox.writable_places().to_vec();
     let unconfined = settings.tools.unconfined.clone();
@@ -401,7 +400,7 @@ fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     limits
 }
 
-/// How long after a fallback the first model is tried again.
+/// Time after a fallback at which the first model is tried again.
 const FALLBACK_RETURN: Duration = Duration::from_mins(10);
 
 /// Converts a fraction above 0 and at most 1.
@@ -463,8 +462,8 @@ pub(super) fn start_shared_servers(
     Ok(Arc::new(servers))
 }
 
-/// Opens the rate-limit state shared with other runs. Not with scaled time, which those do not
-/// know.
+/// Opens the rate-limit state shared with other runs, if it is enabled. Not with scaled time, which
+/// does not apply to those runs.
 fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
     (settings.shared_limits && clock.is_real_time())
         .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))

@@ -19,7 +19,7 @@ use super::run::ProcessContext;
 use super::timestamps::format_elapsed;
 use super::usage::{UsageError, UsageErrorKind};
 
-/// How long a checkout may take.
+/// Time limit of a checkout.
 const CHECKOUT_MAX: Duration = Duration::from_mins(15);
 const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ pub(super) async fn enter_worktree(
     Ok(context)
 }
 
-/// Waits for `work`. `name` says in messages what is done.
+/// Waits for `work`, which is called `name` in messages.
 ///
 /// # Errors
 /// Those of git, an interrupt, or that it took too long.

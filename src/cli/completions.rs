@@ -20,18 +20,18 @@ use super::args::{self, CompletionShell};
 use super::manual;
 use super::result_fields::RESULT_FIELDS;
 
-/// Names the shell that asks. The scripts set it; users need not.
+/// The variable that names the shell that requests completions. The scripts set it, not the user.
 const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";
 /// The program, as users call it.
 const PROGRAM: &str = "outlast";
-/// How many sessions are offered, the last used first.
+/// Maximum number of sessions that are offered, the last used first.
 const SESSIONS_MAX: usize = 50;
 
 /// The variable in which bash and zsh give the position of the word that is completed.
 const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
 
-/// Lets bash quote what is completed where all of it is paths: it would insert blanks as they are. The
-/// word is taken without the backslashes that bash itself has put there.
+/// Lets bash quote completions if all of them are paths: it would insert blanks unquoted otherwise.
+/// The word is taken without the backslashes that bash itself has put there.
 const BASH_PATHS: &str = r#"
 _outlast_complete() {
     _clap_complete_outlast "$1" "${2//\\/}" "$3"
@@ -60,7 +60,8 @@ pub(super) fn script(shell: CompletionShell) -> String {
     match shell {
         CompletionShell::Bash => script + BASH_PATHS,
         CompletionShell::Fish => script,
-        // As a file of $fpath, it is executed by the first completion, which must have its answer.
+        // In a file of $fpath, the script is executed by the first completion, which needs its
+        // answer.
         CompletionShell::Zsh => {
             script + "[[ $funcstack[1] = _outlast ]] && _clap_dynamic_completer_outlast \"$@\"\n"
         }
@@ -87,15 +88,15 @@ fn write_answer(shell: CompletionShell, words: Vec<OsString>) -> io::Result<()> 
         cli = without_options_beside_commands(cli);
     }
     let (mut answer, cwd) = (Vec::new(), env::current_dir().ok());
-    // Where nothing fits, the engine says so by an error.
+    // The completion engine returns an error if nothing fits.
     if completer(shell).write_complete(&mut cli, words, cwd.as_deref(), &mut answer).is_ok() {
         io::stdout().write_all(&answer)?;
     }
     Ok(())
 }
 
-/// Where the word is behind the `--` of a command that takes flags of a run there, the words as if they
-/// were those of a run. Their number stays, as the shells give the position of the word.
+/// Rewrites the words to those of `outlast run` if the completed word follows the `--` of a command
+/// that takes flags of a run there. Their number stays: the shell gives the position of the word.
 fn as_words_of_run(mut words: Vec<OsString>) -> Vec<OsString> {
     let index = env::var(INDEX_VARIABLE).ok().and_then(|text| text.parse().ok());
     let index = index.unwrap_or(words.len().saturating_sub(1));
@@ -108,7 +109,7 @@ fn as_words_of_run(mut words: Vec<OsString>) -> Vec<OsString> {
     }
     words[1] = "run".into();
     for word in &mut words[2..=end + 1] {
-        // A switch that changes nothing.
+        // A switch that has no effect on the completions.
         *word = "--verbose".into();
     }
     words
@@ -133,7 +134,7 @@ fn without_options_beside_commands(command: Command) -> Command {
     command.mut_subcommands(without_options_beside_commands)
 }
 
-/// Adds the values that are suggested for an argument, beside which others are allowed.
+/// Adds the values that are suggested for an argument. Other values are allowed too.
 fn with_values(command: Command) -> Command {
     command
         .mut_args(|arg| match arg.get_id().as_str() {
@@ -150,8 +151,8 @@ fn with_values(command: Command) -> Command {
         .mut_subcommands(with_values)
 }
 
-/// Whether an argument may be a path, by the words of its help: many take other texts, too, so that
-/// their type does not say so.
+/// Returns true if an argument may be a path, by the placeholders in its help. Its type does not
+/// show it, as many such arguments accept other texts too.
 fn takes_path(arg: &Arg) -> bool {
     let mut names = arg.get_value_names().into_iter().flatten();
     names.any(|name| name.split('|').any(|form| ["PATH", "FILE", "DIR"].contains(&form)))

@@ -22,11 +22,11 @@ pub(super) struct DryRun {
     pub(super) settings: Settings,
     pub(super) servers: Servers,
     pub(super) sandbox_gaps: SandboxGaps,
-    /// Whether a key helper runs inside the sandbox of commands.
+    /// True if a key helper runs inside the sandbox of commands.
     pub(super) helper_is_confined: bool,
 }
 
-/// Builds a run, with its MCP servers, and starts nothing of it.
+/// Builds a run, with its MCP servers, and starts none of its parts.
 ///
 /// # Errors
 /// The reason why the run could not begin. A missing credential is not an error here.

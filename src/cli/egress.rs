@@ -1,4 +1,4 @@
-//! The proxy behind which the relay of commands works.
+//! The upstream proxy of the relay for network access of commands.
 
 use std::sync::Arc;
 

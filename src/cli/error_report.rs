@@ -36,7 +36,7 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         thread::Builder::new()
             .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
     });
-    // Where it cannot be written, standard error and the exit code still report the error.
+    // If it cannot be written, standard error and the exit code still report the error.
     let _ = match wanted.format {
         OutputFormat::Text => Ok(()),
         OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
@@ -45,13 +45,13 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
     let message = mask.redact(&error.to_string());
     let mut lines = format!("outlast: {message}\n");
-    // The settings may be what is wrong, so that only the variables count here.
+    // The error may be in the settings, so that only the variables count here.
     if annotates_errors(&variables) {
         lines.push_str(&error_command("outlast: not started", &message));
         lines.push('\n');
     }
     let _ = stderr.write_all(lines.as_bytes());
-    // Last, for a disk that hangs takes its time.
+    // Last, because a hanging disk delays it.
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();
     }

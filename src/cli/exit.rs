@@ -12,7 +12,7 @@ pub enum ExitStatus {
     Failure(RunFailure),
 }
 
-/// How a run failed.
+/// Exit code and result subtype of a run that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunFailure {
     /// Never 0: only this module makes one.

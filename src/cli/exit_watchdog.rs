@@ -1,9 +1,9 @@
 //! Exit watchdog: ensures that the result of a run is written exactly once, even if the run hangs.
 //!
 //! ```text
-//!            speak                    told
-//! Silent ───────────► Speaking(code) ──────► Told(code)
-//!    │ execute              │ execute
+//!            claim                  mark_delivered
+//! Pending ───────────► Writing(code) ──────────────► Delivered(code)
+//!    │ overdue              │ overdue
 //!    │                      └────────► an undelivered success is replaced by a failure
 //!    └───────────────► the watchdog writes the result in place of the run
 //! ```
@@ -28,26 +28,27 @@ pub(super) const SLOW_READER: Duration = Duration::from_mins(10);
 /// The time limit for a slow disk to write the result file.
 pub(super) const SLOW_DISK: Duration = Duration::from_secs(5);
 
-/// How long writing the result may take: the time for a slow reader and a slow disk, and a margin.
+/// Time limit for writing the result: that of a slow reader and of a slow disk, and a margin.
 const WRITE_LIMIT: Duration = Duration::from_secs(610);
 
-/// The same when the time of the run is over.
+/// Time limit for writing the result, counted from the deadline of the run, or from now if that has
+/// passed.
 const WRITE_LIMIT_AFTER_DEADLINE: Duration = Duration::from_secs(8);
 
-/// How long the process may go on after the result was written.
+/// Time limit for the process to exit after the result was delivered.
 const EXIT_LIMIT: Duration = Duration::from_secs(4);
 
-/// How long after its deadline a run may take to report that time ran out.
+/// Time after its deadline within which a run must report that its time is over.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(3200);
 
-/// How long writing the result may take once the process should have ended.
+/// Time limit for writing the result once the process should have ended.
 const FINAL_WRITE_LIMIT: Duration = Duration::from_millis(700);
 
-/// Why the watchdog stops waiting for the run.
+/// The watchdog's reason to stop waiting for the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchdogReason {
     Asked(Interrupt),
-    /// Its time ran out.
+    /// The time of the run is over.
     Late,
     /// It ended or hung without a result.
     Broken,
@@ -206,7 +207,7 @@ impl ExitWatchdog {
             };
             tokio::select! {
                 () = late => {}
-                // The sender is ours.
+                // `self` owns the sender, so that it stays open.
                 _ = deadlines.changed() => continue,
             }
             if *self.stage.borrow() == WatchdogStage::Pending {
@@ -231,13 +232,13 @@ impl ExitWatchdog {
             };
             tokio::select! {
                 () = stuck => return,
-                // The sender is ours.
+                // `self` owns the sender, so that it stays open.
                 _ = stages.changed() => {}
             }
         }
     }
 
-    /// The latest end of writing that begins now.
+    /// Returns the deadline for a result whose writing begins now.
     fn end_of_writing(&self) -> Instant {
         let now = Instant::now();
         let deadline = self.deadline.borrow().map(|deadline| deadline.max(now));

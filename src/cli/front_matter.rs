@@ -1,4 +1,4 @@
-//! Parser for YAML front matter of Markdown files, lenient about what is common. Pure.
+//! Parser for YAML front matter of Markdown files that accepts common mistakes. Pure.
 //!
 //! ```text
 //! ---
@@ -42,7 +42,7 @@ pub(super) struct FrontMatterError {
 /// Parses the front matter of a text. `None`: it has none.
 ///
 /// # Errors
-/// It is no list of names with values.
+/// It is not a mapping of names to values.
 pub(super) fn fields(text: &str) -> Result<Option<FrontMatter>, FrontMatterError> {
     split(text).0.map(FrontMatter::read).transpose()
 }
@@ -192,12 +192,12 @@ fn with_quotes(yaml: &str) -> String {
             continue;
         };
         let mut value = value.to_owned();
-        // A plain value may go on in indented lines.
+        // A plain value may continue in indented lines.
         while let Some(more) = lines.next_if(|next| next.starts_with([' ', '\t'])) {
             value.push(' ');
             value.push_str(more.trim());
         }
-        // Whatever JSON calls a text, YAML does too.
+        // Every JSON string is a YAML string too.
         let _ = writeln!(quoted, "{name}: {}", Value::String(value));
     }
     quoted

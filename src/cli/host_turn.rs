@@ -1,4 +1,4 @@
-//! What one turn has from the host that drives the program.
+//! The parts of a turn that come from the host that drives the program.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +14,14 @@ use crate::types::HostChannel;
 
 use super::output::PipeSender;
 
-/// What a turn has from the host that drives it.
+/// The parts of a turn that come from the host: its prompt, and the state that all turns share.
 #[derive(Clone)]
 pub(super) struct HostTurn {
     pub prompt: UserPrompt,
     pub channel: Arc<dyn HostChannel>,
     /// Hooks that run in the host.
     pub hooks: Vec<HookHandler>,
-    /// What the host has changed about permissions.
+    /// The host's changes to the permissions.
     pub live: LivePermissions,
     /// The tasks that the host can stop.
     pub stops: TaskStops,
@@ -29,26 +29,25 @@ pub(super) struct HostTurn {
     pub commands: KeptCommands,
     /// The network that the commands of all turns share.
     pub egress: SessionEgress,
-    /// Whether former contents of files are kept, so that the host can restore them.
+    /// True if former contents of files are kept, so that the host can restore them.
     pub keeps_files: bool,
     /// Shows the size of the conversation to the host.
     pub gauge: ContextGauge,
     /// The MCP servers that all turns share.
     pub servers: Option<Arc<Servers>>,
-    /// What the earlier turns used.
+    /// Usage of the earlier turns.
     pub usage: HostUsage,
-    /// Whether the host reads the state of the session, so that a result is not all that it waits
-    /// for.
+    /// True if the host follows the state of the session, so that it waits for more than a result.
     pub reads_state: bool,
     /// Standard output, which stays open for the next turn.
     pub out: PipeSender,
-    /// Whether the session outlives the process.
+    /// True if the session outlives the process.
     pub is_kept: bool,
     /// Copies of the session's journals for the host, if it keeps them too.
     pub mirror: Option<JournalMirror>,
 }
 
-/// What the turns of a host used so far, by model. Clones share it.
+/// Usage of a host's turns so far, by model. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostUsage(Arc<Mutex<Vec<ModelStats>>>);
 
@@ -74,8 +73,8 @@ impl HostUsage {
 pub(super) const FILE_HISTORY: &str = "file-history";
 
 impl HostTurn {
-    /// Keeps what the files held that this prompt changes, if it is kept. `scratch` is the folder
-    /// for long output of the session.
+    /// Returns the recorder of the former contents of files that this prompt changes, if they are
+    /// kept. `scratch` is the folder for long output of the session.
     pub(super) fn file_history(&self, scratch: &Path) -> Option<FileHistory> {
         let prompt = self.prompt.uuid.clone().filter(|_| self.keeps_files)?;
         Some(FileHistory::new(scratch.with_file_name(FILE_HISTORY), prompt))

@@ -1,6 +1,6 @@
-//! `outlast mcp`, `plugin`, `agents` and `auth`: what a run would have, for scripts that ask the
-//! reference for it, and logins at MCP servers. What such a command would change elsewhere is answered
-//! with what to do here.
+//! `outlast mcp`, `plugin`, `agents` and `auth`: print the set-up of a run, for scripts written for
+//! the reference CLI, and log in at MCP servers. Commands of the reference that would change
+//! something else are answered with the equivalent here.
 
 use serde_json::{Value, json};
 use strsim::osa_distance;
@@ -20,7 +20,7 @@ use super::signals::SignalState;
 use super::stdout;
 use super::usage::UsageError;
 
-/// What is asked for.
+/// The requested information, login or logout.
 enum Question<'a> {
     Servers,
     Server(&'a str),
@@ -31,7 +31,8 @@ enum Question<'a> {
     Credential { is_text: bool },
 }
 
-/// Prints what a run would have. The exit code is 1 where there is no such server or no credential.
+/// Prints the requested part of a run's set-up. The exit code is 1 if there is no such server or no
+/// credential.
 ///
 /// # Errors
 /// The command is one that outlast does not have, or the settings cannot be read.
@@ -47,7 +48,7 @@ pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Resul
     }
     let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
     if args.subject == InspectSubject::Mcp {
-        // Why a server that a file describes is missing.
+        // The reasons why servers that files describe are missing.
         for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
             server_login::say(&mask.redact(&format!("warning: {warning}")));
         }
@@ -208,7 +209,7 @@ async fn answer(
     })
 }
 
-/// The servers of a run, with what is shown of each.
+/// Returns the servers of a run, each with the value that is shown.
 fn servers(survey: &SettingsSurvey) -> impl Iterator<Item = (&str, &EffectiveValue)> {
     let shown = survey.effective.iter();
     shown.filter_map(|one| Some((one.name.strip_prefix("mcpServers.")?, one)))

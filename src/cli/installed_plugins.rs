@@ -90,7 +90,7 @@ impl Marketplaces {
     }
 }
 
-/// Whether a plugin is enabled: by `true`, or by constraints on its version.
+/// Returns true if a plugin is enabled: by `true`, or by constraints on its version.
 fn is_enabled(value: &Value) -> bool {
     match value {
         Value::Bool(is_enabled) => *is_enabled,

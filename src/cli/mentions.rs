@@ -8,7 +8,7 @@ use crate::transcript::Block;
 
 use super::memory::references;
 
-/// How many files are shown.
+/// Maximum number of files that are shown.
 const FILES_MAX: usize = 20;
 
 /// The maximum total size, in bytes as sent to the model. More would crowd out the task.

@@ -1,4 +1,4 @@
-//! What is known of a model: its context window and prices.
+//! Facts about a model: its context window and prices.
 
 use crate::config::models::FilePrice;
 use crate::config::values::price_of_one;
@@ -50,7 +50,7 @@ pub(super) fn prices(price: &FilePrice) -> Result<model::Prices, UsageError> {
     Ok(model::Prices {
         input,
         output: one(price.output)?,
-        // No server is known to charge more for cached input.
+        // No known server charges more for cached input.
         cache_read: price.cache_read.map_or(Ok(input), one)?,
         cache_write: price.cache_write.map_or(Ok(input + quarter), one)?,
         short_prompt: None,

@@ -1,4 +1,5 @@
-//! Sessions that are resumed in another folder than the one they worked in: what they did is there.
+//! Sessions that are resumed in another folder than before, while their changes stay where they
+//! were made.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +22,13 @@ pub fn resume_command(session_id: &str, cwd: Option<&Path>, profile: Option<Prof
     format!("outlast{folder} --resume {session_id}{worktree}{profile}")
 }
 
-/// A session that is resumed, as far as its folder is concerned.
+/// A resumed session, with the facts that decide whether its folder may change.
 pub(super) struct ResumedFolder<'a> {
     pub(super) restored: &'a RestoredSession,
-    /// Whether there is a new prompt.
+    /// True if there is a new prompt.
     pub(super) has_prompt: bool,
-    /// Whether the user wants it in another folder, too.
+    /// True if the session may go on in another folder: the user named one, or the session is a
+    /// fork.
     pub(super) may_move: bool,
 }
 
@@ -34,7 +36,7 @@ impl ResumedFolder<'_> {
     /// Returns the folder that the session worked in, if it is another one than that of the run.
     ///
     /// # Errors
-    /// The session may not go on here: its folder still exists, or there is nothing left to do.
+    /// The session cannot be resumed here: its folder still exists, or there is nothing left to do.
     pub(super) fn earlier_folder(self, settings: &Settings) -> Result<Option<PathBuf>, UsageError> {
         let Self { restored, has_prompt, may_move } = self;
         let here = &settings.cwd;
@@ -67,7 +69,7 @@ fn is_same(before: &Path, now: &Path) -> bool {
     before == now || real(before).is_some_and(|before| real(now) == Some(before))
 }
 
-/// The warning about a session that goes on in another folder than before.
+/// Warns about a session that is resumed in another folder than before.
 pub(super) fn moved_warning(id: &SessionId, before: &Path, now: &Path) -> String {
     format!(
         "session {id} worked in {} so far, and goes on in {}: its changes are where they were made",

@@ -66,9 +66,9 @@ impl RunJob {
         }
     }
 
-    /// How much is reported on standard error: in a pipe or a file only what needs attention, so
-    /// that a cron job that succeeds prints nothing. In CI calls are reported too, unless a caller
-    /// captures standard error together with the result.
+    /// Returns the level of detail on standard error: in a pipe or a file only what needs
+    /// attention, so that a cron job that succeeds prints nothing. In CI calls are reported too,
+    /// unless a caller captures standard error together with the result.
     pub(super) fn verbosity(&self) -> Verbosity {
         let output = &self.settings.output;
         let is_read_by_people = io::stderr().is_terminal() || output.is_ci && !is_stderr_stdout();

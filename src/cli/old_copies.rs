@@ -1,4 +1,4 @@
-//! Copies of hooks and servers that earlier versions made, and left when they were killed.
+//! Copies of hooks and servers that earlier versions made, and left behind when they were killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,8 +14,8 @@ use crate::config::environment;
 /// The prefix of the names of folders of copies.
 const PREFIX: &str = ".outlast-pinned-";
 
-/// Removes the copies of earlier versions beside the run: there may be many. What is not done when
-/// the run ends is done by the next one.
+/// Removes the copies of earlier versions while the run works: there may be many. The next run
+/// continues an unfinished removal.
 pub(super) fn remove_copies_of_programs(settings: &Settings) {
     let own = settings.state_dir.join("pinned");
     let runtime = settings.variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
@@ -26,7 +26,7 @@ pub(super) fn remove_copies_of_programs(settings: &Settings) {
         for place in &places {
             remove_copies_in(place);
         }
-        // It is there only where an earlier version was, and empty now.
+        // The folder exists only if an earlier version made it, and is empty now.
         let _ = fs::remove_dir(own);
     };
     // Without a thread, another run does it.
@@ -45,7 +45,7 @@ fn remove_copies_in(place: &Path) {
             entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == geteuid().as_raw())
         };
         if is_named && is_own(&entry) {
-            // Another run may be at it.
+            // Another run may be removing it.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

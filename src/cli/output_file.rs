@@ -19,16 +19,16 @@ use crate::process::HeldFolder;
 /// The mode of an output file, from which the umask is taken.
 const MODE_BEFORE_UMASK: u32 = 0o666;
 
-/// How the result file is written.
+/// Durability of the result file when it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultRetention {
     /// Synced to the disk.
     Synced,
-    /// Without waiting for the disk, which may hang.
+    /// Written without waiting for the disk, which may hang.
     AtOnce,
 }
 
-/// Why a file cannot be used for output, and what to do.
+/// Reason that a file cannot be used for output, with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputFileError {
     #[error("is a folder; name a file")]
@@ -61,7 +61,7 @@ impl OutputFile {
     /// Opens the folder of a file, without creating the file.
     ///
     /// # Errors
-    /// There is no such folder, or what has the file's name is not to be replaced.
+    /// There is no such folder, or the existing file must not be replaced.
     pub fn open(path: &Path) -> Result<Self, OutputFileError> {
         let name = path.file_name().ok_or(OutputFileError::Folder)?.to_owned();
         let folder = match path.parent() {
@@ -89,8 +89,8 @@ impl OutputFile {
         &self.path
     }
 
-    /// Checks what has the file's name. In a folder like `/tmp` any user can put a file there, and
-    /// a file of another user keeps its owner's access.
+    /// Checks an existing file of this name. In a folder like `/tmp` any user can put a file there,
+    /// and a file of another user keeps its owner's access.
     fn check(&self, found: &FileStat) -> Result<(), OutputFileError> {
         match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFREG => {}
@@ -139,7 +139,7 @@ impl OutputFile {
         }
     }
 
-    /// Writes the file atomically: to a temporary file beside it, then renamed.
+    /// Writes the file atomically: to a temporary file next to it, then renamed.
     ///
     /// # Errors
     /// It could not be written, and at which step; an older file is then still whole.
@@ -147,7 +147,7 @@ impl OutputFile {
         self.stage(line, how)?.publish(how)
     }
 
-    /// Writes a line beside the file's place. The mode of the file follows the umask.
+    /// Writes a line to a temporary file next to the file. The mode of the file follows the umask.
     ///
     /// # Errors
     /// It could not be written, and at which step.
@@ -169,7 +169,7 @@ impl OutputFile {
     }
 }
 
-/// A result in a temporary file beside its place, which is removed unless it is published.
+/// A result in a temporary file next to its place, which is removed unless it is published.
 #[derive(Debug)]
 pub struct StagedResult {
     file: File,

@@ -1,5 +1,5 @@
 //! Plugins: folders with commands, agents, skills, output styles, hooks and MCP servers, named by
-//! `--plugin-dir` or enabled by settings. Either vouches for one, as for the user's own folders.
+//! `--plugin-dir` or enabled by settings. Both make a plugin as trusted as the user's own folders.
 //!
 //! ```text
 //! .claude-plugin/plugin.json   its name and version; without it the folder's name counts
@@ -8,7 +8,7 @@
 //! .mcp.json                    MCP servers
 //! ```
 //!
-//! Hooks and servers may stand in `plugin.json` instead, or in a file that it names.
+//! Hooks and servers may be in `plugin.json` instead, or in a file that it names.
 //!
 //! `${CLAUDE_PLUGIN_ROOT}` in hooks and servers stands for the folder.
 
@@ -28,7 +28,7 @@ const MANIFEST: &str = ".claude-plugin/plugin.json";
 const HOOKS: &str = "hooks/hooks.json";
 const SERVERS: &str = ".mcp.json";
 
-/// Entries of a plugin's folder, one of which every plugin has.
+/// Entries of a plugin's folder. Every plugin has at least one of them.
 const PARTS: [&str; 6] = [MANIFEST, "commands", "agents", "skills", HOOKS, SERVERS];
 
 /// A plugin of a run.
@@ -36,7 +36,7 @@ const PARTS: [&str; 6] = [MANIFEST, "commands", "agents", "skills", HOOKS, SERVE
 pub struct Plugin {
     pub name: String,
     pub version: Option<String>,
-    /// Absolute.
+    /// Absolute path of the plugin's folder.
     pub folder: PathBuf,
     manifest: Value,
 }
@@ -45,7 +45,7 @@ impl Plugin {
     /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or holds plugins.
     ///
     /// # Errors
-    /// A folder does not exist or holds no plugin, or a description is no JSON.
+    /// A folder does not exist or contains no plugin, or a description is not JSON.
     pub(super) fn find(folders: &[PathBuf], cwd: &Path) -> Result<Vec<Self>, UsageError> {
         let mut plugins = Vec::new();
         for given in folders {
@@ -69,7 +69,7 @@ impl Plugin {
     /// Reads the plugin in a folder.
     ///
     /// # Errors
-    /// Its description is no JSON.
+    /// Its description is not JSON.
     pub(super) fn read(folder: PathBuf) -> Result<Self, UsageError> {
         let manifest: Value = match read(&folder.join(MANIFEST))? {
             None => Value::Null,
@@ -100,7 +100,7 @@ impl Plugin {
         self.part(SERVERS, "mcpServers")
     }
 
-    /// A file of the plugin, or what stands for it in the description, with its text.
+    /// Returns a file of the plugin, or its substitute in the description, with its text.
     fn part(&self, file: &str, key: &str) -> Result<Option<(String, String)>, UsageError> {
         let (path, text) = match &self.manifest[key] {
             Value::Object(part) => {

@@ -12,19 +12,19 @@ use super::stdin::{Need, Pieces, ReadPlan, StdinMode};
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 
-/// The most that standard input may hold, in bytes.
+/// Maximum size of standard input, in bytes.
 pub const LARGEST: usize = 10 * 1024 * 1024;
 
-/// The prompt, and what became of standard input.
+/// The prompt, and the use of standard input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GatheredPrompt {
     /// Empty only when the source allows it.
     pub prompt: String,
-    /// Why standard input was left unread, where it may hold something.
+    /// Reason that standard input was left unread although it may hold data.
     pub unused: Option<Unused>,
-    /// What standard input added to the argument.
+    /// Amount of standard input that was added to the argument.
     pub added: Option<AddedInput>,
-    /// Where the first byte of standard input stands that is no UTF-8.
+    /// Position of the first byte of standard input that is not UTF-8.
     pub invalid: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for AddedInput {
     }
 }
 
-/// Why standard input was left unread.
+/// Reason that standard input was left unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
     /// It is open, but sent no data within this time.
@@ -104,11 +104,11 @@ impl Unused {
     }
 }
 
-/// How long standard input is waited for, at a heartbeat.
+/// Progress of the wait for standard input, at a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     pub so_far: Duration,
-    /// How long it may stay silent from now on.
+    /// Time that standard input may stay silent from now on.
     pub left: Duration,
 }
 
@@ -116,7 +116,7 @@ pub struct Waited {
 /// heartbeat of the wait.
 ///
 /// # Errors
-/// There is no prompt, or it cannot be one.
+/// There is no prompt, or the text cannot be used as one.
 pub async fn gather(
     source: &PromptSource,
     plan: ReadPlan,
@@ -263,7 +263,7 @@ fn silent(patience: Duration) -> UsageError {
     ))
 }
 
-/// Standard input as text, and where the first byte stands that is no UTF-8.
+/// Decodes standard input, and returns the position of the first byte that is not UTF-8.
 fn text(bytes: &[u8]) -> Result<(String, Option<String>), UsageError> {
     let place = |at: usize, bytes: &[u8]| {
         let before = bytes.get(..at).unwrap_or_default();

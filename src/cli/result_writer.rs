@@ -83,7 +83,7 @@ impl RunJob {
     }
 
     /// Returns the builder of results for turns that wait for sub-agents. Only hosts that read the
-    /// state of the session get them: to others the first result is the end.
+    /// state of the session get them: other hosts take the first result for the end.
     pub(super) fn interim_results(&self, subject: &ResultSubject) -> Option<ResultBuilder> {
         self.host.as_ref().filter(|host| host.reads_state)?;
         let (job, subject) = (self.clone(), subject.clone());
@@ -106,7 +106,7 @@ impl RunJob {
         let (uuid, warnings) = (uuid.to_owned(), warnings.to_vec());
         Box::new(move |why| {
             let Some(file) = &job.settings.output.result_file else { return };
-            // Where even this fails there is nothing left to try.
+            // If even this fails, nothing is left to try.
             let _ = file.remove();
             let by = match why {
                 WatchdogReason::Asked(interrupt) => interrupt,
@@ -267,7 +267,8 @@ impl RunJob {
         object
     }
 
-    /// The fields of the result that the user chose, in that order. What it does not have is null.
+    /// Returns the fields of the result that the user chose, in that order. A missing field is
+    /// null.
     fn chosen_fields(&self, mut object: Value) -> Value {
         let fields = &self.settings.output.fields;
         if fields.is_empty() {
@@ -446,8 +447,8 @@ impl RunJob {
     }
 }
 
-/// Whether the answer is lost if standard error does not have it: there is no session, and the file
-/// that it was meant for could not be written.
+/// Returns true if the answer is lost unless standard error has it: there is no session, and the
+/// file that it was meant for could not be written.
 fn is_answer_lost(report: &ResultReport<'_>) -> bool {
     report.outcome.reason == StopReason::OutputFailed
         && report.outcome.journal != JournalHealth::Durable

@@ -41,14 +41,14 @@ use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
 use crate::config::values;
 
-/// How long a run may take to end after an interrupt. Together with writing the result this stays
+/// Time limit for a run to end after an interrupt. Together with writing the result this stays
 /// below four seconds.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a slow reader of standard error is waited for.
+/// Time limit of the wait for a slow reader of standard error.
 const STDERR_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the process was started with.
+/// Environment of the process: its variables, folder, signals and exit watchdog.
 pub(super) struct ProcessContext {
     pub variables: Variables,
     pub cwd: PathBuf,
@@ -73,7 +73,7 @@ pub(super) fn prepare_process(variables: &Variables) {
 /// Runs a task. Once the run has begun, a result is always written.
 ///
 /// # Errors
-/// It could not be begun.
+/// It could not begin.
 pub(super) async fn run(
     args: &RunArgs,
     world: ProcessContext,
@@ -139,7 +139,7 @@ pub(super) async fn prepare_and_begin(
     Box::pin(job.with_host_hooks().begin(task, exit_check)).await
 }
 
-/// Returns how messages on standard output are framed.
+/// Returns the framing of messages on standard output.
 fn framing(output: &settings::OutputSettings) -> PipeFraming {
     if output.verbose && output.format == OutputFormat::Json {
         PipeFraming::Array
@@ -177,7 +177,7 @@ pub(super) fn interrupted_reason(snapshots: &SnapshotRecorder, by: Interrupt) ->
     }
 }
 
-/// How the end of the output is waited for.
+/// Way to wait for the end of the output.
 pub(super) enum OutputDrain {
     /// Standard output ends with the run.
     End(PipeDrain),
@@ -215,7 +215,7 @@ pub(super) fn panic_error() -> UsageError {
     UsageError::of(UsageErrorKind::Internal, what)
 }
 
-/// What all writers of output share.
+/// State that all writers of output share.
 #[derive(Clone)]
 pub(super) struct SharedOutput {
     pub secrets: KnownSecrets,
@@ -230,18 +230,18 @@ pub(super) struct RunJob {
     pub settings: Arc<Settings>,
     pub clock: Clock,
     pub scale: f64,
-    /// How long the run may take.
+    /// Time limit of the run.
     pub limit: Option<Duration>,
     pub signals: SignalState,
     pub exit_watchdog: ExitWatchdog,
     pub shared: SharedOutput,
     pub host: Option<HostTurn>,
-    /// What standard input added to the prompt.
+    /// Amount of standard input that was added to the prompt.
     pub added_input: Option<AddedInput>,
 }
 
 impl RunJob {
-    /// Reports what became of standard input, and returns the prompt.
+    /// Reports the use of standard input, and returns the prompt.
     fn take_input(&mut self, gathered: GatheredPrompt) -> String {
         let is_meant = self.settings.prompt.stdin == StdinMode::Insist;
         let warnings = gathered.warnings(|| !is_meant && is_shared_with_shell());
@@ -280,7 +280,7 @@ impl RunJob {
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
         let Some(called) = ExpandedCommand::expand(&given, &self.settings.library, placeholders)?
         else {
-            // Standard input is not searched for mentions: a diff is full of such words.
+            // Standard input is not searched for mentions: a diff is full of words with `@`.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
             let prompt = given.clone();
             return Ok((self, Task { prompt, given, names, server_prompt: None }));
@@ -412,7 +412,7 @@ impl RunJob {
         }
     }
 
-    /// Returns standard output: of the process, or as far as it belongs to a turn of a host.
+    /// Returns standard output: that of the process, or the part of a host's turn.
     fn stdout(&self, framing: PipeFraming) -> (PipeSender, OutputDrain) {
         if let Some(host) = &self.host {
             return (host.out.clone(), OutputDrain::Flush(host.out.clone()));
@@ -467,7 +467,7 @@ impl RunJob {
         Ok((setup, resumption, probe))
     }
 
-    /// Reads the prompt, and what standard input adds to it.
+    /// Reads the prompt from the argument and standard input.
     async fn prompt(&self) -> Result<GatheredPrompt, UsageError> {
         let notify_wait = |waited: Waited| {
             self.shared.stderr.offer(&format!(

@@ -24,7 +24,7 @@ use super::usage::UsageError;
 /// The time limit of a login without `--wait`.
 const WAIT_MAX: Duration = Duration::from_mins(5);
 
-/// The time between two lines that say that it still waits.
+/// The time between two lines that report the wait.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// The variable with the secret of a client whose entry has only its identifier.
@@ -236,6 +236,6 @@ fn http_clients(survey: &SettingsSurvey) -> Arc<crate::mcp::HttpClientFactory> {
 
 pub(super) fn say(text: &str) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    // A terminal that is gone needs no words.
+    // If the terminal is gone, nothing can be reported.
     let _ = writeln!(stderr, "outlast: {}", one_line(text));
 }

@@ -1,5 +1,5 @@
-//! What a run waits for at MCP servers before its first request: those that it requires, and the prompt
-//! that it was called with.
+//! Waits for MCP servers before the first request of a run: for the required ones, and for the
+//! server prompt that the run was called with.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::run::RunJob;
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 
-/// How long the wait for MCP servers may stay silent.
+/// Time after which a wait for MCP servers is reported.
 const QUIET_SERVER_WAIT: Duration = Duration::from_secs(2);
 
 impl RunJob {

@@ -20,14 +20,14 @@ use super::settings::{SessionStart, Settings};
 use super::usage::{UsageError, UsageErrorKind};
 use super::version::VERSION;
 
-/// What the run is asked to do.
+/// The task of a run: its prompt, in the forms that are needed.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    /// As the user gave it.
+    /// The prompt as the user gave it.
     pub(super) given: String,
-    /// With the text of a command in place of its name.
+    /// The prompt with the text of a command in place of its name.
     pub(super) prompt: String,
-    /// The part of it that may name files.
+    /// The part of the prompt that may name files.
     pub(super) names: String,
     /// The prompt of an MCP server that it calls, whose text takes its place once that is connected.
     pub(super) server_prompt: Option<ServerPromptCall>,
@@ -51,9 +51,9 @@ pub(super) struct FoundSession {
     id: SessionId,
     place: SessionFolder,
     kind: SessionOrigin,
-    /// Whether the session already holds the prompt.
+    /// True if the session already holds the prompt.
     has_prompt: bool,
-    /// Where the prompt stands that goes on. `None`: there is a new one.
+    /// Point at which the session's prompt goes on. `None`: there is a new one.
     left_off: Option<LeftOff>,
     /// The prompt to record as the session's first, unless it has one.
     first: FirstPrompt,
@@ -77,7 +77,7 @@ pub(super) struct SessionHistory {
     pub(super) spent: Money,
     /// The part of it that may not have been billed.
     pub(super) unsettled: Money,
-    /// Where the session's file was damaged.
+    /// Damage of the session's file, if there was any.
     pub(super) damage: Option<Damage>,
     /// The model that signed the thinking blocks of the messages.
     model: Option<String>,
@@ -105,7 +105,7 @@ impl FoundSession {
     /// Finds and locks the session that the flags name. Changes nothing.
     ///
     /// # Errors
-    /// It is not there, is in use, cannot be read, or has nothing that could go on without a prompt.
+    /// It does not exist, is in use, cannot be read, or has no prompt to continue.
     pub(super) fn find(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
         let session = Self::found(settings, task)?;
         session.check_terms(settings)?;
@@ -200,8 +200,8 @@ impl FoundSession {
         }
     }
 
-    /// Determines in which folder the session worked, and where the prompt stands, unless there is
-    /// a new one.
+    /// Determines the folder that the session worked in, and the point at which its prompt goes on,
+    /// unless there is a new one.
     fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
         if let Some(restored) = self.restored() {
             let may_move = settings.names_folder || matches!(self.kind, SessionOrigin::Forked(_));
@@ -250,7 +250,7 @@ impl FoundSession {
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
     }
 
-    /// Warns about a session that goes on in another folder.
+    /// Warns about a session that is resumed in another folder.
     pub(super) fn moved_warning(&self, settings: &Settings) -> Option<String> {
         let before = self.moved_from.as_deref();
         before.map(|before| moved_warning(&self.id, before, &settings.cwd))
@@ -278,8 +278,8 @@ impl FoundSession {
         Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
     }
 
-    /// Returns whether the previous prompt goes on, with its turns, money and time: if there is no
-    /// new one, or if it was interrupted.
+    /// Returns whether the previous prompt is continued, with its turns, money and time: if there
+    /// is no new one, or if it was interrupted.
     fn carry(&self) -> CarryOver {
         let goes_on = match &self.kind {
             SessionOrigin::New => false,
@@ -296,7 +296,8 @@ impl FoundSession {
     /// Opens the journal and hands over what an earlier process left.
     ///
     /// # Errors
-    /// The id is taken. A journal that cannot be written is no error: the run goes on without.
+    /// The id is taken. A journal that cannot be written is not an error: the run continues without
+    /// it.
     pub(super) fn open(
         self,
         settings: &Settings,
@@ -398,7 +399,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
     SessionHistory { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
 }
 
-/// Applies the limits of this process to a restored run, less what was used before under others.
+/// Applies the limits of this process to a restored run, less the part used under earlier limits.
 fn apply_limits(run: Run, turns: u32, before: Option<&Limits>, limits: &Limits) -> Run {
     let mut run = Run { model_index: run.model_index.min(limits.budgets.switches), ..run };
     run.budgets.turns = limits.budgets.turns.map(|all| all.saturating_sub(turns));

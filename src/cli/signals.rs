@@ -32,15 +32,15 @@ const TERMINATION_SIGNALS: [(Signal, Interrupt); 8] = [
 /// A second SIGINT within this time ends the run at once.
 const SECOND_SIGINT_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long after the first interrupt a slow reader is waited for: the process must end within four
-/// seconds, and the result may have to be rewritten.
+/// Time after the first interrupt for which a slow reader is waited for: the process must end
+/// within four seconds, and the result may have to be rewritten.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// The minimum time for a reader of standard output.
 const READER_TIME_MIN: Duration = Duration::from_millis(200);
 
-/// How long after the first interrupt, and after the second SIGINT, the watchdog ends the process.
-/// Less than the documented time, since writing the result takes some.
+/// Time after the first interrupt, and after the second SIGINT, at which the watchdog ends the
+/// process. Less than the documented time, since writing the result takes some.
 const EXIT_LIMIT: Duration = Duration::from_millis(3200);
 const EXIT_LIMIT_AFTER_SECOND: Duration = Duration::from_millis(270);
 
@@ -48,9 +48,9 @@ const EXIT_LIMIT_AFTER_SECOND: Duration = Duration::from_millis(270);
 #[derive(Clone)]
 pub(super) struct SignalState {
     first: InterruptSender,
-    /// When the first interrupt came.
+    /// Time of the first interrupt.
     since: watch::Receiver<Option<Instant>>,
-    /// When SIGINT came for the second time.
+    /// Time of the second SIGINT.
     again: watch::Receiver<Option<Instant>>,
     /// The first signal of a command of the run.
     disregarded: watch::Receiver<Option<ReceivedSignal>>,
@@ -87,7 +87,7 @@ fn install() -> io::Result<(Runtime, SignalState)> {
     tokio::spawn(forward(incoming, first.clone(), insist, disregard));
     let mut interrupts = first.subscribe();
     tokio::spawn(async move {
-        // The error says that the run is over.
+        // An error means that the run is over.
         if interrupts.wait_for(Option::is_some).await.is_ok() {
             note.send_replace(Some(Instant::now()));
         }
@@ -99,7 +99,7 @@ fn install() -> io::Result<(Runtime, SignalState)> {
 }
 
 /// Forwards the first interrupt, and records the second of two SIGINT that are close together. A
-/// signal that a command of the run sent is no order of the user's.
+/// signal that a command of the run sent is disregarded: it is not from the user.
 async fn forward(
     incoming: IncomingSignals,
     first: InterruptSender,

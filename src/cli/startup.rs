@@ -13,10 +13,10 @@ use super::signals::SignalState;
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 
-/// How long a step may take: a file that is read may be a pipe without a writer.
+/// Time limit of a step: a file that is read may be a pipe without a writer.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// How long the metadata of the file that a step reads may take.
+/// Time limit for reading the metadata of the file that a step reads.
 const METADATA_MAX: Duration = Duration::from_millis(500);
 
 /// A step that takes longer than this is reported. In real time even in a rehearsal, whose scaled
@@ -29,12 +29,12 @@ pub(super) struct StartupSteps<'a> {
     /// Standard error.
     stderr: &'a PipeSender,
     limit: Duration,
-    /// Whether the time of the whole run ends a step.
+    /// True if `limit` is the time limit of the whole run.
     is_deadline: bool,
 }
 
 impl<'a> StartupSteps<'a> {
-    /// `all` is how long the whole run may take.
+    /// `all` is the time limit of the whole run.
     pub(super) fn new(
         signals: &'a SignalState,
         stderr: &'a PipeSender,
@@ -103,7 +103,7 @@ async fn too_long(name: &str, limit: Duration, is_deadline: bool) -> UsageError 
     UsageError::of(kind, format!("{name} took longer than {limit}: {cause}"))
 }
 
-/// Whether a path leads to a pipe. It is not known of a disk that hangs.
+/// Returns true if a path is known to lead to a pipe. The metadata of a hanging disk is unknown.
 async fn is_pipe(path: PathBuf) -> bool {
     let facts = tokio::task::spawn_blocking(move || std::fs::metadata(path));
     let facts = tokio::time::timeout(METADATA_MAX, facts).await;

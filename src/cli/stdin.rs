@@ -1,4 +1,4 @@
-//! Standard input: what it is, and whether it is waited for.
+//! Standard input: its kind, and the decision whether to wait for it.
 
 use std::fs::{File, metadata};
 use std::io::{self, IsTerminal, Read, Seek};
@@ -12,26 +12,26 @@ use tokio::sync::mpsc;
 
 use crate::process::{PipeWriters, writers_of_stdin};
 
-/// How long to wait for data in a pipe that only ancestor processes hold open: a parent that pipes
-/// the prompt in writes at once, a CI runner never writes.
+/// Time limit of the wait for data in a pipe that only ancestor processes hold open: a parent that
+/// pipes the prompt in writes at once, a CI runner never writes.
 pub const ANCESTOR_GRACE: Duration = Duration::from_secs(1);
 
-/// How long to wait if the writers of the pipe cannot be determined.
+/// Time limit of the wait if the writers of the pipe cannot be determined.
 pub const HIDDEN_GRACE: Duration = Duration::from_secs(3);
 
-/// How often the reading thread checks whether the receiver is still there.
+/// Interval at which the reading thread checks that the receiver still exists, in milliseconds.
 const POLL_MS: u16 = 100;
 
 /// Standard input in chunks; closed at the end of input.
 pub type Pieces = mpsc::Receiver<io::Result<Vec<u8>>>;
 
-/// What standard input is.
+/// Kind of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StdinKind {
     Terminal,
     /// `/dev/null`.
     Null,
-    /// A regular file: how many bytes were already read, and how many are left.
+    /// A regular file, with the number of bytes already read, and of those left.
     File {
         read: u64,
         left: u64,
@@ -41,7 +41,7 @@ pub enum StdinKind {
     Other,
 }
 
-/// What the user wants of standard input.
+/// The user's choice about standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StdinMode {
     /// It is read if it appears to be meant for this run.
@@ -53,7 +53,7 @@ pub enum StdinMode {
     Refuse,
 }
 
-/// Whether a run can begin without standard input.
+/// The need of a run for standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Need {
     /// It is the prompt.
@@ -62,7 +62,7 @@ pub enum Need {
     Optional,
 }
 
-/// What is done about standard input.
+/// Decision about reading standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadPlan {
     /// It is read to its end, however late it begins.
@@ -104,7 +104,7 @@ pub fn plan(kind: StdinKind, mode: StdinMode, need: Need) -> ReadPlan {
     }
 }
 
-/// Finds out what standard input is. May block for as long as reading `/proc` takes.
+/// Determines the kind of standard input. May block for as long as reading `/proc` takes.
 pub fn detect_kind() -> StdinKind {
     if io::stdin().is_terminal() {
         return StdinKind::Terminal;

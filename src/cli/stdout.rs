@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::output::TerminalFilter;
 use super::usage::UsageError;
 
-/// Prints to standard output. A closed pipe is no error.
+/// Prints to standard output. A closed pipe is not an error.
 ///
 /// # Errors
 /// It could not be written.
@@ -13,7 +13,8 @@ pub(super) fn print(text: &str) -> Result<(), UsageError> {
     unless_closed(write(TerminalFilter::new(io::stdout().lock()), text))
 }
 
-/// The same for text that [`super::output::Styling`] coloured, whose other parts are ours.
+/// Like [`print()`], for text that [`super::output::Styling`] coloured and that is outlast's own
+/// otherwise.
 ///
 /// # Errors
 /// It could not be written.
@@ -21,7 +22,7 @@ pub(super) fn print_coloured(text: &str) -> Result<(), UsageError> {
     unless_closed(write(TerminalFilter::styled(io::stdout().lock()), text))
 }
 
-/// Prints a report, whose parts that come from others were filtered and which may be coloured.
+/// Prints a report, whose untrusted parts were filtered and which may be coloured.
 /// Unlike for other output, a closed pipe is an error.
 ///
 /// # Errors

@@ -22,14 +22,15 @@ use super::report::markdown;
 use super::run::RunJob;
 use super::sessions::SessionsContext;
 
-/// How long reading the journal may take, and how long writing the summary.
+/// Time limit for reading the journal, and for writing the summary.
 const STEP_LIMIT: Duration = Duration::from_millis(1500);
 
-/// The same after an interrupt: the process has to end soon.
+/// Like [`STEP_LIMIT`], after an interrupt: the process has to end soon.
 const INTERRUPTED_STEP_LIMIT: Duration = Duration::from_millis(300);
 
 impl RunJob {
-    /// Whether the run reports to a step of GitHub Actions. A host reports on its turns itself.
+    /// Returns the summary file of a step of GitHub Actions, if the run reports to one. A host
+    /// reports on its turns itself.
     fn reports_to_step(&self) -> Option<&Path> {
         self.settings.output.step_summary.as_deref().filter(|_| self.host.is_none())
     }
@@ -58,7 +59,7 @@ impl RunJob {
             Some(SessionReport::of(&read_history(&file).ok()?))
         });
         let read = tokio::time::timeout(limit, reading).await;
-        // A journal that is missing, unreadable or very long is no reason to report nothing.
+        // A missing, unreadable or very long journal does not prevent a report.
         let found = read.ok().and_then(Result::ok).flatten();
         let text = self.step_summary(found, report);
         let writing = tokio::task::spawn_blocking(move || append(&path, &text));
@@ -86,7 +87,7 @@ impl RunJob {
             };
             of_outcome(report.outcome, subject)
         });
-        // The journal does not know what happened after the run.
+        // The journal has no record of what happened after the run.
         session.outcome = SessionOutcome::Ended(report.outcome.reason);
         let context = SessionsContext::new(&settings.variables, &settings.cwd);
         let mut document = ReportDocument::of_session(&context, &session);

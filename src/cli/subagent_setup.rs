@@ -56,8 +56,8 @@ fn models(settings: &Settings) -> ModelLookup {
         let name = name.trim();
         let own_one = aliases.iter().find(|(alias, _)| alias == name);
         let model = resolve_alias(own_one.map_or(name, |(_, full)| full));
-        // As in the model chain, the empty name stands for all models without an entry of their
-        // own.
+        // The empty name stands for all models without an entry of their own, as in the model
+        // chain.
         let names = [name, model, ""];
         let mut facts = crate::model::model_facts(model);
         if let Some(window) = windows.of_model(&names) {

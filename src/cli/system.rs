@@ -149,7 +149,7 @@ fn git(cwd: &Path) -> String {
         return "not a repository".to_owned();
     };
     let folder = match first_line(&dot_git) {
-        // A worktree or a submodule: a file that says where the folder is.
+        // A worktree or a submodule: a file with the path of the folder.
         Some(pointer) => root.join(pointer.trim_start_matches("gitdir:").trim()),
         None => dot_git,
     };

@@ -13,13 +13,13 @@ use super::args::Verbosity;
 use super::output::one_line;
 use super::run::RunJob;
 
-/// How long the process waits for the collector at its end, at most (SPEC 21).
+/// Time limit of the wait for the collector at the end of the process (SPEC 21).
 const FLUSH_LIMIT: Duration = Duration::from_millis(2500);
 
-/// The same after an interrupt: the process has to end soon.
+/// Like [`FLUSH_LIMIT`], after an interrupt: the process has to end soon.
 const INTERRUPTED_FLUSH_LIMIT: Duration = Duration::from_millis(300);
 
-/// What telemetry says of the end of a run.
+/// Facts about the end of a run, for telemetry.
 pub(super) struct RunFacts {
     reason: StopReason,
     cost: Option<f64>,
@@ -65,7 +65,7 @@ pub(super) fn start(job: &RunJob) -> (Option<TelemetryExporter>, Vec<String>) {
     (exporter, warnings)
 }
 
-/// Sends what is left. A failure is a warning: it does not change how the run ended.
+/// Sends the remaining data. A failure is a warning: it does not change how the run ended.
 pub(super) async fn finish(
     job: &RunJob,
     exporter: TelemetryExporter,

@@ -1,4 +1,4 @@
-//! Usage errors: what stops a run before it begins.
+//! Usage errors: errors that stop a run before it begins.
 
 use std::fmt;
 
@@ -17,43 +17,43 @@ pub struct UsageError {
     pub(super) cause: UsageErrorKind,
 }
 
-/// What kind of mistake it was; decides the exit code.
+/// Kind of an error, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsageErrorKind {
     /// The command line, the settings or the input.
     Usage,
     Credentials,
     Interrupted(Interrupt),
-    /// Time ran out before there was anything to begin with.
+    /// The time limit passed before the run could begin.
     Late,
-    /// The session does not exist, or cannot be resumed where it is to be.
+    /// The session does not exist, or cannot be resumed in this folder.
     NotResumable,
     /// Another process works on the session: try later.
     Busy,
     /// Something failed that may work later.
     Temporary,
-    /// A server that the run needs cannot be had.
+    /// An MCP server that the run requires is not available.
     McpUnavailable,
     /// A rehearsal did not go as its scenario expects.
     RehearsalFailed,
-    /// A bug of ours.
+    /// A bug of outlast.
     Internal,
 }
 
 impl From<anyhow::Error> for UsageError {
-    /// A mistake in what we were given: the places that were added as context, and the cause.
+    /// Converts a mistake in the input: the places that were added as context, and the cause.
     fn from(error: anyhow::Error) -> Self {
         Self::new(format!("{error:#}"))
     }
 }
 
 impl UsageError {
-    /// A mistake in what we were given. `message` becomes one line, whatever it holds.
+    /// A mistake in the input. `message` is put into one line, whatever it contains.
     pub fn new(message: impl Into<String>) -> Self {
         Self::of(UsageErrorKind::Usage, message)
     }
 
-    /// No credential to begin with.
+    /// The error for a missing credential.
     pub fn credentials(message: impl Into<String>) -> Self {
         Self::of(UsageErrorKind::Credentials, message)
     }
@@ -62,7 +62,7 @@ impl UsageError {
         Self { message: in_one_line(&message.into()), others: Vec::new(), cause }
     }
 
-    /// The same mistake, after the name of the place that it is in.
+    /// Puts the name of the place that the mistake is in before the message.
     pub(super) fn with_place(self, place: &str) -> Self {
         Self { message: in_one_line(&format!("{place}: {}", self.message)), ..self }
     }
@@ -73,7 +73,7 @@ impl UsageError {
         Self::of(UsageErrorKind::Interrupted(interrupt), what)
     }
 
-    /// All mistakes of what we were given; `None` where there are none.
+    /// All mistakes in the input as one error; `None` if there are none.
     pub(super) fn all(mistakes: &[String]) -> Option<Self> {
         let (first, others) = mistakes.split_first()?;
         let others = others.iter().map(|line| in_one_line(line)).collect();
@@ -85,7 +85,7 @@ impl UsageError {
         [&self.message].into_iter().chain(&self.others).map(String::as_str)
     }
 
-    /// What the process ends with.
+    /// Returns the exit status of the process.
     pub fn verdict(&self) -> ExitStatus {
         ExitStatus::failure(match self.cause {
             UsageErrorKind::Usage | UsageErrorKind::NotResumable => exit_code::USAGE,

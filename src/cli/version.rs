@@ -12,7 +12,8 @@ pub const COMMIT: &str = env!("OUTLAST_COMMIT");
 /// changes its meaning or goes away; new fields do not count.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The version of the reference tool whose messages ours follow: hosts compare it (PROTOCOL 1.1).
+/// The version of the reference tool whose messages outlast follows: hosts compare it (PROTOCOL
+/// 1.1).
 pub const REFERENCE_VERSION: &str = "2.1.332";
 
 /// The line that `--version` prints. Programs that start `claude` compare the number at its beginning

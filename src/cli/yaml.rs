@@ -3,7 +3,7 @@
 use serde_json::Value;
 use serde_saphyr::{Options, UserMessageFormatter, options};
 
-/// Why a text is not YAML, or not YAML that JSON can express.
+/// Reason that a text is not YAML, or not YAML that JSON can express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct YamlError {
     /// Counted from 1.
@@ -16,8 +16,8 @@ pub(super) struct YamlError {
 /// Reads the only document of a text.
 ///
 /// # Errors
-/// It is not YAML, or it has what JSON does not: keys that are no scalars, duplicate keys, a second
-/// document; or it is larger than the budget of the parser, aliases included.
+/// It is not YAML, or it has elements that JSON does not: keys that are not scalars, duplicate
+/// keys, a second document; or it is larger than the budget of the parser, aliases included.
 pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
     // In YAML 1.2, `yes`, `on` and `1_000` are texts.
     let options: Options = options! {

@@ -15,7 +15,7 @@ use crate::tools::{ToolName, classify_tool_name};
 /// Flags whose value is a list of tool rules, which may be several arguments.
 const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
 
-/// Commands whose output is no result of a run.
+/// Commands that print a report, not the result of a run.
 const REPORTS: [&str; 16] = [
     "agents",
     "auth",
@@ -35,13 +35,13 @@ const REPORTS: [&str; 16] = [
     "upgrade",
 ];
 
-/// Flags of `rehearse` with which nothing is run.
+/// Flags of `rehearse` that list, print or save scenarios, and run nothing.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
 
 /// One-letter flags without a value.
 const SWITCHES: &str = "cpqv";
 
-/// The name that the program was started by.
+/// The name under which the program was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgramName {
     #[default]
@@ -51,17 +51,17 @@ pub enum ProgramName {
 }
 
 impl ProgramName {
-    /// Reads the first word of the command line.
+    /// Derives the name from the first word of the command line (`argv[0]`).
     pub(in crate::cli) fn of(word: Option<&OsStr>) -> Self {
         let stem = word.and_then(|word| Path::new(word).file_stem());
         if stem.is_some_and(|stem| stem == "claude") { Self::Claude } else { Self::Outlast }
     }
 }
 
-/// The words of a command line, which must be text.
+/// Converts the words of a command line to text.
 ///
 /// # Errors
-/// The position of the first word that is not.
+/// A word is not valid Unicode; the message gives its position.
 pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageError> {
     raw.into_iter()
         .enumerate()
@@ -77,8 +77,8 @@ pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageEr
         .collect()
 }
 
-/// Takes `-C DIR` off the beginning of the words, where it is for any command, and `--color WHEN`, whose
-/// value [`wanted_colors`] has read.
+/// Removes `-C DIR` from the beginning of the words, where any command accepts it, and
+/// `--color WHEN`, whose value [`wanted_colors`] reads.
 pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf>, Vec<OsString>) {
     let mut directory = None;
     while raw.len() >= 2 {
@@ -122,9 +122,9 @@ fn shortened(text: &str) -> String {
 pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) format: OutputFormat,
     pub(in crate::cli) result_file: Option<PathBuf>,
-    /// Whether `json` is an array.
+    /// True if the format `json` is an array of all messages (`--verbose`).
     pub(in crate::cli) verbose: bool,
-    /// Whether a host gives the prompts and reads the result.
+    /// True if a host sends the prompts and reads the result (`--input-format stream-json`).
     pub(in crate::cli) is_for_host: bool,
 }
 
@@ -181,23 +181,23 @@ fn format_named(name: &str) -> Option<OutputFormat> {
     OutputFormat::from_str(name, false).ok()
 }
 
-/// Whether a word consists of one-letter switches with `-p` among them: `-p`, `-cp`.
+/// Returns true if a word consists of one-letter switches, with `-p` among them: `-p`, `-cp`.
 fn is_print_switch(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|letters| {
         letters.contains('p') && letters.chars().all(|letter| SWITCHES.contains(letter))
     })
 }
 
-/// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one. Text that begins like a
-/// flag is the value of the flag before it, or the prompt.
+/// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one. Text that
+/// begins like a flag is the value of the flag before it, or the prompt.
 ///
 /// # Errors
-/// A flag that other tools have and this one has not yet.
+/// A flag of related tools that is not supported.
 pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     let mut even: Vec<String> = Vec::with_capacity(words.len());
     let mut prose = Vec::new();
     let mut words = words.iter().peekable();
-    // Whether the prompt was given for certain: a word at the beginning, or behind a flag without a value.
+    // True once a word is certainly the prompt: it is the first, or follows a flag without a value.
     let mut has_prompt = false;
     while let Some(word) = words.next() {
         if word == "--" {
@@ -265,13 +265,14 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     Ok(even)
 }
 
-/// Whether a word begins like a flag, and is text: no name of a flag holds a blank.
+/// Returns true if a word begins like a flag but is text: it contains a blank, unlike any flag
+/// name.
 fn is_prose(word: &str) -> bool {
     let name = word.split('=').next().unwrap_or_default();
     name.starts_with('-') && name.contains(char::is_whitespace)
 }
 
-/// Whether a word is a flag of any command that cannot stand without a value.
+/// Returns true if a word is a flag, of any command, that requires a value.
 fn needs_value(word: &str) -> bool {
     fn has(command: &clap::Command, word: &str) -> bool {
         command.get_arguments().any(|arg| {
@@ -287,18 +288,19 @@ fn needs_value(word: &str) -> bool {
     word.starts_with('-') && has(&cli, word)
 }
 
-/// For a flag that takes several paths or names: whether an argument is one more, and not the prompt.
+/// For a flag that takes several paths or names, returns a predicate that is true for a further
+/// value and false for the prompt.
 fn value_list(flag: &str) -> Option<fn(&str) -> bool> {
     match flag {
         "--add-dir" => Some(|word| Path::new(word).is_dir()),
-        // Their names end in a date.
+        // Names of betas end in a date.
         "--betas" => Some(|word| word.bytes().filter(u8::is_ascii_digit).count() >= 8),
         "--mcp-config" => Some(|word| word.starts_with('{') || Path::new(word).is_file()),
         _ => None,
     }
 }
 
-/// The long form of a one-letter flag whose value may be left out.
+/// Expands a one-letter flag with an optional value to its long form. Other words are unchanged.
 fn long_form(word: &str) -> &str {
     match word {
         "-d" => "--debug",
@@ -319,9 +321,9 @@ pub(super) fn kebab(flag: &str) -> String {
     kebab
 }
 
-/// Whether a word behind a list of rules continues it, and is not the prompt: every item of it looks
-/// like a tool's name, perhaps with a rule in parentheses. Where the prompt was given before, every
-/// word without blanks does.
+/// Returns true if a word after a list of tool rules continues the list, and is not the prompt:
+/// each of its items looks like the name of a tool, optionally with a rule in parentheses. If the
+/// prompt was given before, any single identifier is accepted.
 fn is_rule(word: &str, has_prompt: bool) -> bool {
     let items = crate::config::values::list(&[word]);
     let is_name = |item: &String| {
@@ -341,7 +343,7 @@ fn is_rule(word: &str, has_prompt: bool) -> bool {
     !word.starts_with('-') && !items.is_empty() && items.iter().all(is_name)
 }
 
-/// A flag of related tools that runs nothing but hooks: ignoring it would begin a run.
+/// A flag of related tools that only runs hooks. It is rejected: ignoring it would begin a run.
 const UNSUPPORTED: &str = "--init-only";
 
 fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {

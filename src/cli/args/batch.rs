@@ -9,7 +9,7 @@ use crate::cli::usage::UsageError;
 use crate::config::values;
 use crate::recovery::Money;
 
-/// What `outlast batch` takes.
+/// Arguments of `outlast batch`.
 #[derive(Clone, Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -32,7 +32,7 @@ pub enum BatchAction {
     Worker(BatchWorkerArgs),
 }
 
-/// What runs the tasks.
+/// The engine that runs the tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum BatchEngine {
     /// Processes on this machine.
@@ -52,7 +52,7 @@ pub struct StartBatchArgs {
     /// The tasks, a JSON object on each line; or the folder of a batch, to go on with it
     #[arg(value_name = "TASKS")]
     pub tasks: Option<PathBuf>,
-    /// What runs the tasks
+    /// The engine that runs the tasks
     #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
     pub engine: BatchEngine,
     /// Print what the engine takes, and submit nothing
@@ -64,19 +64,19 @@ pub struct StartBatchArgs {
     /// The folder of the batch. Default: batch/ID beside the sessions
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// How many tasks run at a time at most. Default here: the number of processors
+    /// Maximum number of tasks at a time. Default here: the number of processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
-    /// How often a task is begun at most, if it ends with 75 or without a result
+    /// Maximum number of attempts at a task that ends with 75 or without a result
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub attempts: u32,
     /// The pause before a second attempt, unless the service named a time; it doubles
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub retry_after: Duration,
-    /// How long the whole batch may take, on this machine or in Kubernetes
+    /// Time limit of the whole batch, on this machine or in Kubernetes
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_duration: Option<Duration>,
-    /// What all tasks together may cost; divided before the first begins
+    /// Budget of all tasks together; divided before the first begins
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub max_budget_usd: Option<Money>,
     /// Run tasks again that have failed
@@ -120,7 +120,7 @@ pub struct CollectBatchArgs {
     /// The file of the tasks, the folder of the batch, or its id
     #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
-    /// What the results are merged to. Default: what the name of FILE says, or else json
+    /// Format of the merged results. Default: by the ending of FILE, or else json
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<CollectFormat>,
     /// Write to this file instead of standard output
@@ -129,10 +129,10 @@ pub struct CollectBatchArgs {
 }
 
 impl CollectBatchArgs {
-    /// The format that was asked for, or that the name of the file says.
+    /// Returns the requested format, or the one that the extension of the output file implies.
     ///
     /// # Errors
-    /// The name of the file says a format that results are not merged to.
+    /// The extension is not that of a format for merged results.
     pub fn format(&self) -> Result<CollectFormat, UsageError> {
         if let Some(format) = self.format {
             return Ok(format);
@@ -178,7 +178,7 @@ pub struct BatchWorkerArgs {
     /// The number of the task. Default: from the variable of the engine
     #[arg(long, value_name = "N")]
     pub index: Option<usize>,
-    /// Where results are written, if not beside the plan
+    /// Folder for the results, if not that of the plan
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// The process that ends this one with it

@@ -1,5 +1,5 @@
 //! Flags of the reference CLI, which agent SDKs, CI actions and scripts send (PROTOCOL 1.2, 1.3, C7).
-//! Some are obeyed; the others are accepted, and one warning names those without an effect.
+//! Some have an effect; the others are accepted, and one warning names those without one.
 
 use std::path::PathBuf;
 
@@ -52,18 +52,19 @@ pub struct CompatibilityArgs {
 }
 
 impl CompatibilityArgs {
-    /// Whether standard error tells what happens, as with `--log-detail`. A file takes its place.
+    /// Returns true if standard error shows details, as with `--log-detail`: with
+    /// `--debug-to-stderr`, or with `--debug` unless `--debug-file` takes its place.
     pub fn logs_detail(&self) -> bool {
         self.debug_to_stderr || self.debug.is_some() && self.debug_file.is_none()
     }
 
-    /// Which messages of libraries are shown, if any.
+    /// Returns the filter for log messages of libraries. `None`: none are shown.
     pub fn library_log(&self) -> Option<LogFilter> {
         let is_asked = self.debug_file.is_some() || self.debug_to_stderr;
         self.debug.clone().or_else(|| is_asked.then(LogFilter::default))
     }
 
-    /// Whether only managed hooks run.
+    /// Returns true if only managed hooks run.
     pub fn disables_hooks(&self) -> bool {
         self.bare || self.safe_mode
     }
@@ -89,7 +90,8 @@ enum Values {
 struct Ignored {
     flag: &'static str,
     values: Values,
-    /// Whether a warning says so. Not where a run without a person already does what is asked for.
+    /// True if a warning names the flag. False if an unattended run already does what the flag
+    /// requests.
     is_named: bool,
 }
 
@@ -134,16 +136,16 @@ const IGNORED: [Ignored; 25] = [
 #[derive(Clone, Debug, Default)]
 struct IgnoredFlags(Vec<&'static str>);
 
-/// Whether the value of a flag may be left out. If it is a word of its own, it has no blanks, so that
-/// a prompt behind the flag is no value of it.
+/// Returns true if the value of a flag may be left out. A value that is a word of its own contains
+/// no blanks, so that a prompt after the flag is not taken for it.
 pub(super) fn has_optional_value(flag: &str) -> bool {
     let of_table = IGNORED.iter().find(|ignored| ignored.flag == flag);
     ["--debug", "--worktree"].contains(&flag)
         || of_table.is_some_and(|ignored| ignored.values == Values::Optional)
 }
 
-/// The lines of the help that name commands of the reference, and the flags without an effect:
-/// callers look there for what is accepted.
+/// The lines of the help that name commands of the reference CLI, and the flags without an effect,
+/// for callers that look up which flags are accepted.
 pub(super) fn help_line() -> String {
     let flags = IGNORED.map(|ignored| ignored.flag).join(", ");
     format!(

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-/// What `outlast config` takes.
+/// Arguments of `outlast config`.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ConfigArgs {

@@ -81,7 +81,7 @@ fn flags(cli: &Command) -> impl Iterator<Item = (String, &Arg)> {
         std::iter::once((name, command)).chain(inner).collect::<Vec<_>>()
     });
     let all = std::iter::once((String::new(), cli)).chain(below);
-    // What is for every command is shown once.
+    // Flags of all commands are shown once.
     all.flat_map(move |(path, command)| of(path, command))
         .filter(|(path, arg)| path.is_empty() || !arg.is_global_set())
 }
@@ -94,7 +94,7 @@ fn spelling(arg: &Arg) -> String {
     for name in
         arg.get_value_names().filter(|_| arg.get_action().takes_values()).unwrap_or_default()
     {
-        // A string accepts every write.
+        // Writing to a string cannot fail.
         let _ = write!(text, " <{name}>");
     }
     text

@@ -1,4 +1,4 @@
-//! The flags that are no settings, in groups. The syntax of each value is checked here; files are
+//! The flags that are not settings, in groups. The syntax of each value is checked here; files are
 //! read later.
 
 use std::io::{self, IsTerminal};
@@ -21,13 +21,13 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// The format in use when none was asked for: text with `--print` and on a terminal, JSON elsewhere.
+    /// Returns the default format: text with `--print` and on a terminal, JSON elsewhere.
     pub fn default_for(print: bool) -> Self {
         if print || io::stdout().is_terminal() { Self::Text } else { Self::Json }
     }
 }
 
-/// How much is reported on standard error.
+/// Level of detail of the messages on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     /// Nothing, unless the run fails: then what went wrong, and what was reported before.
@@ -104,12 +104,13 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Whether standard input is left alone, unless the prompt names it.
+    /// Returns true if standard input is not read: with `--no-stdin`, or with `--unattended` unless
+    /// the prompt names standard input.
     pub fn leaves_stdin(&self, names_stdin: bool) -> bool {
         self.no_stdin || self.unattended && !names_stdin
     }
 
-    /// Whether a host writes prompts to standard input.
+    /// Returns true if a host writes prompts to standard input.
     pub fn is_driven_by_host(&self) -> bool {
         self.input_format == Some(InputFormat::StreamJson)
     }
@@ -164,7 +165,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Its name on the command line.
+    /// Returns the name of the profile on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",
@@ -207,7 +208,7 @@ pub struct SessionArgs {
     /// Work in this folder, to which other paths are then relative; before a command, for any
     #[arg(short = 'C', value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Whether a folder was named, before the command or behind it.
+    /// True if a folder was named, before the command or after it.
     #[arg(skip)]
     pub names_folder: bool,
     /// Go on with the newest session of this folder
@@ -246,10 +247,11 @@ pub struct SessionArgs {
     /// Keep no journal
     #[arg(long)]
     pub no_session_persistence: bool,
-    /// Where the sessions are, if not with the settings. No flag: set by the program.
+    /// Folder of the sessions, if not that of the settings. Not a flag: set by the program.
     #[arg(skip)]
     pub own_folder: Option<PathBuf>,
-    /// Where failed hooks are logged, if not with the settings. No flag: set by the program.
+    /// Folder for the log of failed hooks, if not that of the settings. Not a flag: set by the
+    /// program.
     #[arg(skip)]
     pub state_folder: Option<PathBuf>,
     /// More settings: JSON, or a file of it

@@ -181,7 +181,7 @@ fn summary_of(cli: &Command) -> String {
     let usage = usage.trim_start_matches("Usage:").trim();
     let commands = cli.get_subcommands().filter(|command| !command.is_hide_set());
     let mut commands: Vec<&Command> = commands.collect();
-    // As the parser's help sorts them.
+    // In the order of the parser's help.
     commands.sort_by_key(|command| command.get_display_order());
     let commands = commands.into_iter().map(|command| {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -202,26 +202,27 @@ fn summary_of(cli: &Command) -> String {
     .join("\n")
 }
 
-/// An option as it is typed, below others that have a short form.
+/// Returns an option as it is typed, indented like the options that have a short form.
 fn spelling(arg: &Arg) -> String {
     let short = arg.get_short().map_or("    ".to_owned(), |short| format!("-{short}, "));
     let long = arg.get_long().unwrap_or_default();
     let names = arg.get_value_names().filter(|_| arg.get_action().takes_values());
     let mut text = format!("{short}--{long}");
     for name in names.unwrap_or_default() {
-        // A string accepts every write.
+        // Writing to a string cannot fail.
         let _ = write!(text, " <{name}>");
     }
     text
 }
 
-/// What an option does: the long help, which has no default, up to further remarks.
+/// Returns the first clause of an option's help text, preferably of the long one, which does not
+/// name the default.
 fn first_clause(arg: &Arg) -> String {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     help.split([';', ':']).next().unwrap_or_default().to_owned()
 }
 
-/// Two columns, the second of which is wrapped.
+/// Lays out rows in two columns, the second of which is wrapped.
 fn columns(rows: Vec<(String, String)>) -> String {
     let first = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + 4;
     let mut text = String::new();

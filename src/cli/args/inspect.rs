@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// What a command is about.
+/// The subject of a command about the set-up of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InspectSubject {
     Mcp,
@@ -21,10 +21,10 @@ pub struct InspectArgs {
     pub words: Vec<String>,
 }
 
-/// The words of such a command.
+/// The words of a command about the set-up of a run.
 #[derive(Clone, Debug, Args)]
 pub(super) struct InspectWords {
-    /// What to print: list, get NAME, status
+    /// Action: list, get NAME, status
     #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }

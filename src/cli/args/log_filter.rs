@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Which messages are shown: `TARGET=LEVEL` of the libraries, separated by commas.
+/// Filter for the log messages of libraries: `TARGET=LEVEL`, separated by commas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter(Targets);
 
@@ -23,7 +23,7 @@ impl Default for LogFilter {
 impl FromStr for LogFilter {
     type Err = String;
 
-    /// Words without a level, as other agents name categories, select nothing: everything is shown.
+    /// Parses a filter. Other agents name categories, without a level: these select everything.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if !text.contains('=') {
             return Ok(Self::default());

@@ -141,7 +141,7 @@ pub enum CompletionShell {
     Fish,
 }
 
-/// Everything that `outlast run` takes.
+/// Arguments of `outlast run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
     /// The task; `-` reads it from standard input
@@ -185,7 +185,7 @@ impl RunArgs {
         self.with_presets()
     }
 
-    /// Sets the flags that `--bare`, `--safe-mode`, `--restricted` and `--profile` stand for.
+    /// Sets the flags that are implied by `--bare`, `--safe-mode`, `--restricted` and `--profile`.
     fn with_presets(mut self) -> Self {
         let CompatibilityArgs { bare, safe_mode, restricted, .. } = self.compatibility;
         self.session.no_memory |= bare || safe_mode;
@@ -208,7 +208,7 @@ impl RunArgs {
     }
 }
 
-/// What `outlast rehearse` takes.
+/// Arguments of `outlast rehearse`.
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub struct RehearseArgs {
@@ -244,7 +244,7 @@ pub struct RehearseArgs {
     pub flags: Vec<String>,
 }
 
-/// What `outlast doctor` takes.
+/// Arguments of `outlast doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
     /// One JSON object instead of text
@@ -264,13 +264,13 @@ pub struct DoctorArgs {
 /// The parsed command.
 #[derive(Debug)]
 pub enum CliRequest {
-    /// Print this and end well.
+    /// Print this text and exit successfully.
     Print(String),
     /// Print the version, as the program of this name has it.
     Version(ProgramName),
     /// Print help, in bold type on a terminal.
     Help(StyledStr),
-    /// Print the script with which this shell completes.
+    /// Print the completion script of this shell.
     Completions(CompletionShell),
     /// Show a page of the manual, or a part of one: Markdown.
     Manual(String),
@@ -378,14 +378,14 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     }
 }
 
-/// A command about the set-up of a run.
+/// Builds the request for a command about the set-up of a run.
 #[expect(clippy::unnecessary_wraps, reason = "the form of the other commands")]
 fn inspect(words: InspectWords, subject: InspectSubject) -> Result<CliRequest, UsageError> {
     Ok(CliRequest::Inspect(words.about(subject)))
 }
 
-/// Returns a page of the manual or a section of one, or else the flags of the command of this name, or
-/// what is known of a flag or a setting. Without a topic, the list of topics.
+/// Returns a page of the manual or a section of one, or else the help of the command, flag or
+/// setting of this name. Without a topic, the list of topics.
 fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
     let mut cli = command();
     let Some(topic) = topic else {
@@ -410,7 +410,7 @@ fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
     Err(manual::unknown_topic(topic, &names))
 }
 
-/// Whether the command that these words name takes flags of a run behind `--`.
+/// Returns true if the command that these words name takes flags of a run after `--`.
 pub(super) fn takes_run_flags(words: &[String]) -> bool {
     let mut words = words;
     while let [flag, _, rest @ ..] = words

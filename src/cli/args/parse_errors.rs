@@ -13,7 +13,8 @@ use crate::cli::usage::UsageError;
 
 const SEE_HELP: &str = "see outlast --help";
 
-/// Converts a parser error to a request (help, version) or a usage error. `words` are the command line.
+/// Converts a parser error to a request (help, version) or a usage error. `words` are the
+/// arguments.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the parser may learn to complain of more")]
 pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, UsageError> {
     match error.kind() {
@@ -109,8 +110,8 @@ fn value_of<'a>(flag: &str, words: &'a [String]) -> &'a str {
     value.unwrap_or_default()
 }
 
-/// What to do with a flag of a run, also a mistyped one, that stands among those of a command that
-/// takes such flags after `--`.
+/// Returns the advice for a flag of `outlast run`, or a misspelling of one, that stands among the
+/// flags of a command that takes those of a run after `--`. `None`: it is neither.
 fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -> Option<String> {
     command.get_positionals().find(|arg| arg.is_last_set())?;
     let path = path_of(words);
@@ -129,7 +130,7 @@ fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -
     ))
 }
 
-/// Rejects a word where a command may stand below the one that the words name.
+/// Rejects a word in the place of a subcommand of the command that the words name.
 fn unknown_command(word: &str, words: &[String]) -> UsageError {
     let cli = super::command();
     let command = named_command(&cli, words);
@@ -218,7 +219,8 @@ fn wrong_value(error: &Error) -> UsageError {
     UsageError::new(format!("{}: {:?} {}", flag_of(error), shortened(&value), with_verb(&why)))
 }
 
-/// Completes the message of a number parser, which has no verb; our own continue the sentence.
+/// Completes the message of a number parser, which has no verb. Other messages continue the
+/// sentence.
 fn with_verb(why: &str) -> String {
     match why.split_whitespace().next() {
         Some("must" | "is") => why.to_owned(),

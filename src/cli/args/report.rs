@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::sessions::parse_age;
 use crate::cli::usage::UsageError;
 
-/// What `outlast report` takes.
+/// Arguments of `outlast report`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ReportArgs {
     /// IDs of sessions, beginnings of them, names, or `latest` (the default)
@@ -48,10 +48,10 @@ pub enum ReportFormat {
 }
 
 impl ReportArgs {
-    /// The format that was asked for, or that the name of the file says.
+    /// Returns the requested format, or the one that the extension of the output file implies.
     ///
     /// # Errors
-    /// The name of the file says a format that reports do not have.
+    /// The extension is not that of a report format.
     pub fn format(&self) -> Result<ReportFormat, UsageError> {
         if let Some(format) = self.format {
             return Ok(format);

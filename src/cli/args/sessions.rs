@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// What `outlast sessions` takes.
+/// Arguments of `outlast sessions`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SessionsArgs {

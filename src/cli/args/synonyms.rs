@@ -5,8 +5,8 @@ use strsim::osa_distance;
 
 use super::OutputFormat;
 
-/// Flags of other tools, and what means the same here. Of several rows for one flag, the first one
-/// that the command has is suggested.
+/// Flags of other tools, and their equivalents here. If several rows have the same flag, the first
+/// equivalent that the command has is suggested.
 const FLAGS: &[(&str, &str)] = &[
     ("--auto-approve", "--permission-mode acceptEdits"),
     ("--budget", "--max-budget-usd"),
@@ -75,7 +75,7 @@ const COMMANDS: [(&str, &str, &str); 9] = [
     ("sessions", "view", "show"),
 ];
 
-/// First words that are no commands, and what is meant.
+/// First words that are not commands, and the commands that are meant.
 const WORDS: [(&str, &str); 10] = [
     ("continue", "outlast --continue"),
     ("credentials", "outlast auth status"),
@@ -89,11 +89,11 @@ const WORDS: [(&str, &str); 10] = [
     ("whoami", "outlast auth status"),
 ];
 
-/// Commands that are there to answer callers of the reference, and are not suggested.
+/// Commands that only answer callers of the reference CLI, and are not suggested.
 const NOT_SUGGESTED: [&str; 3] = ["install", "setup-token", "update"];
 
-/// Suggestions for the first word of a command line that is no command: by meaning first, then by
-/// spelling.
+/// Suggestions for the first word of a command line that is not a command: by meaning first, then
+/// by spelling.
 pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
     let lower = word.to_ascii_lowercase();
     if let Some((_, meant)) = WORDS.iter().find(|(other, _)| *other == lower) {
@@ -117,7 +117,7 @@ pub(super) fn format_flag_for(flag: &str, value: &str, command: &Command) -> Opt
     (is_output && is_format && has_flag(command, &meant)).then_some(meant)
 }
 
-/// The command that the words name, as far as they do: `sessions` for `sessions lst`.
+/// Returns the innermost command that the words name: `sessions` for `sessions lst`.
 pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Command {
     let mut command = cli;
     for word in words {
@@ -129,8 +129,8 @@ pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Comma
     command
 }
 
-/// Suggestions for a flag that the command does not have: what is nearest to it of the command's
-/// own flags and of those that mean the same elsewhere.
+/// Suggestions for a flag that the command does not have: the nearest of the command's own flags
+/// and of their names in other tools.
 pub(super) fn flag_for(flag: &str, command: &Command) -> Option<String> {
     let own = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let own = own.filter_map(Arg::get_long).map(|long| format!("--{long}"));
@@ -141,13 +141,13 @@ pub(super) fn flag_for(flag: &str, command: &Command) -> Option<String> {
         let distance = osa_distance(flag, &name);
         let begins = flag.len() > 4 && name.starts_with(flag);
         let is_near = distance <= (flag.len() / 3).min(4);
-        // A beginning is less certain than a letter that is wrong.
+        // A common beginning is weaker evidence than a wrong letter.
         (is_near || begins).then_some((!is_near, distance, meant))
     });
     ranked.min_by_key(|(begins, distance, _)| (*begins, *distance)).map(|(_, _, meant)| meant)
 }
 
-/// Whether a command has the flag that `meant` begins with.
+/// Returns true if a command has the flag that `meant` begins with.
 pub(super) fn has_flag(command: &Command, meant: &str) -> bool {
     let name = meant.split(' ').next().unwrap_or_default();
     let is_it = |arg: &Arg| {

@@ -1,4 +1,4 @@
-//! Runs the programs of an engine: those that take a batch, and those that know its job.
+//! Runs the programs of an engine: those that accept a batch, and those that report on its job.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -13,11 +13,11 @@ use crate::cli::run::ProcessContext;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::process::find_program;
 
-/// How long a program may take that looks a job up.
+/// Time limit of a program that looks up a job.
 const LOOK_UP_MAX: Duration = Duration::from_secs(20);
 
-/// What programs say, in small letters, when they cannot reach the service behind them: Slurm's, and
-/// those of kubectl.
+/// Error messages, in lower case, of programs that cannot reach the service behind them: those of
+/// Slurm and of kubectl.
 const UNREACHABLE: [&str; 18] = [
     "unable to contact slurm controller",
     "unable to establish configuration source",
@@ -39,7 +39,7 @@ const UNREACHABLE: [&str; 18] = [
     "(toomanyrequests)",
 ];
 
-/// What an ended program printed.
+/// Exit status and output of a program that has ended.
 pub(super) struct EngineOutput {
     pub(super) status: ExitStatus,
     pub(super) stdout: String,
@@ -47,13 +47,13 @@ pub(super) struct EngineOutput {
 }
 
 impl EngineOutput {
-    /// Whether the program failed because the service behind it cannot be reached now.
+    /// Returns true if the program failed because the service behind it cannot be reached now.
     pub(super) fn is_unreachable(&self) -> bool {
         is_unreachable(&self.stderr)
     }
 
-    /// The line of standard error that says the most, without what programs put before errors, and the
-    /// other lines.
+    /// Returns the most informative line of standard error, without a prefix such as `error: `, and
+    /// the other lines.
     pub(super) fn error_lines(&self) -> (String, Vec<&str>) {
         let lines: Vec<&str> =
             self.stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -105,7 +105,7 @@ pub(super) async fn run_program(
     }
 }
 
-/// What the engine says of a job.
+/// State of a job, as the engine reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobState {
     /// It is queued or running.

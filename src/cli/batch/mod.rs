@@ -36,7 +36,7 @@ pub(super) async fn batch(args: &BatchArgs, world: ProcessContext) -> Result<u8,
     ended
 }
 
-/// Stands for the summary where there is none.
+/// Returns the JSON object that replaces the summary after an error.
 fn error_object(error: &UsageError) -> String {
     let object = json!({
         "type": "batch",

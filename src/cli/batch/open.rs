@@ -8,8 +8,8 @@ use crate::cli::run::ProcessContext;
 use crate::cli::usage::UsageError;
 use crate::config::environment;
 
-/// The folder of batches, beside that of the sessions: what tasks do in their working folders does
-/// not reach it.
+/// The folder of batches, next to that of the sessions, where tasks that work in other folders do
+/// not change it.
 pub(super) fn batches(world: &ProcessContext) -> PathBuf {
     world.cwd.join(environment::config_dir(&world.variables)).join("batch")
 }
@@ -77,7 +77,7 @@ pub(super) fn folder_error(error: &BatchFolderError) -> UsageError {
     UsageError::new(format!("{error}{remedy}"))
 }
 
-/// The command that goes on with a batch on its engine.
+/// Returns the command that resumes a batch on its engine.
 pub(super) fn resume_command(folder: &BatchFolder, plan: &BatchPlan) -> String {
     let place = folder.path().display().to_string();
     let begin = ["outlast", "batch", &place].into_iter();

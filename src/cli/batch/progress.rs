@@ -16,26 +16,26 @@ use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::config::environment::{self, Variables};
 use crate::recovery::Spending;
 
-/// The longest silence.
+/// The longest time without a line on standard error.
 const BEAT: Duration = Duration::from_secs(30);
 
-/// How long the reason of a failure may be in a line.
+/// Maximum length of the reason of a failure in a line, in characters.
 const REASON_MAX: usize = 300;
 
-/// Shows what happens in a batch.
+/// Shows the events of a batch.
 pub(super) struct BatchProgress<'a> {
     plan: &'a BatchPlan,
     /// The number of tasks that may run at a time, unless the service throttles them.
     jobs: usize,
     bar: Option<ProgressBar>,
-    /// Whether every task is reported, and not only what needs attention.
+    /// True if every task is reported, not only those that need attention.
     is_detailed: bool,
     done: usize,
     failed: usize,
     costs: HashMap<usize, Spending>,
-    /// When the running tasks began.
+    /// Start times of the running tasks, by index.
     begun: BTreeMap<usize, Instant>,
-    /// Tasks that another process has.
+    /// Tasks that another process is working on.
     busy: BTreeSet<usize>,
     last_line: Instant,
 }
@@ -67,7 +67,7 @@ impl<'a> BatchProgress<'a> {
         }
     }
 
-    /// Reports what earlier processes have done.
+    /// Reports the tasks that earlier processes have finished.
     pub(super) fn begin(&mut self) {
         let (all, ended) = (self.plan.tasks.len(), self.done + self.failed);
         let batch = &self.plan.batch;

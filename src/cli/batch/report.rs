@@ -25,7 +25,7 @@ use super::open::{open, resume_command};
 
 const HEADINGS: [&str; 7] = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"];
 
-/// A batch as it is now, with the job that an engine has of it.
+/// The current state of a batch, with its job on an engine.
 pub(super) struct BatchOverview<'a> {
     folder: &'a BatchFolder,
     plan: &'a BatchPlan,
@@ -66,7 +66,7 @@ impl<'a> BatchOverview<'a> {
         Self { summary, job: Some((submission, state)), ..self }
     }
 
-    /// The command that goes on with the batch, where that makes sense.
+    /// Returns the command that resumes the batch, if it can be resumed now.
     fn resume(&self) -> Option<String> {
         let is_engine_first = match &self.job {
             Some((_, JobState::Active | JobState::Ended)) => true,
@@ -118,7 +118,7 @@ impl<'a> BatchOverview<'a> {
         quoted_command(["outlast", "batch", "status", &place])
     }
 
-    /// The end of a batch for people: the figures, what is not done, and how to go on.
+    /// Describes the end of a batch for people: the figures, unfinished tasks, and how to resume.
     pub(super) fn text(&self) -> String {
         let needs_attention =
             |report: &TaskReport<'_>| report.state != TaskState::Done || report.denied_calls() > 0;
@@ -144,7 +144,7 @@ impl<'a> BatchOverview<'a> {
             shown.join(", "),
             self.summary.cost(),
         );
-        // A string accepts every write.
+        // Writing to a string cannot fail.
         let mut line = |line: &str| {
             let _ = writeln!(text, "{line}");
         };
@@ -191,7 +191,8 @@ impl<'a> BatchOverview<'a> {
         ]
     }
 
-    /// Why a task is not done, and that calls of it were denied.
+    /// Returns why a task is not done, the job that it waits for, and the number of its denied
+    /// calls.
     fn reason(&self, report: &TaskReport<'_>) -> String {
         let outcome = report.outcome.as_ref().filter(|_| report.state != TaskState::Done);
         let why = outcome.map(|outcome| {

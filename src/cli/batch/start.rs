@@ -1,4 +1,4 @@
-//! Starts a batch, or goes on with one.
+//! Starts a batch, or resumes one.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::report::BatchOverview;
 use super::submit;
 use super::task_check::{check_flags, check_folders, check_settings};
 
-/// A planned batch, of which nothing was started yet.
+/// A planned batch, none of whose tasks was started.
 struct PreparedBatch {
     folder: BatchFolder,
     plan: BatchPlan,
@@ -31,7 +31,7 @@ struct PreparedBatch {
     place: String,
 }
 
-/// Starts what is open of a batch.
+/// Starts the open tasks of a batch.
 ///
 /// # Errors
 /// A mistake before anything was started.
@@ -74,8 +74,8 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     }
 }
 
-/// Lets a task that has failed be run again. What the model declined is finished, so that takes
-/// another session.
+/// Prepares a failed task to be run again. A session that ended in a refusal by the model is
+/// finished, so that the task needs a new one.
 fn retry(files: &TaskFolder) -> Result<(), BatchFolderError> {
     let outcome = TaskOutcome::read(files);
     if outcome.is_some_and(|it| it.reason() == Some(StopReason::Refusal.info().name)) {
@@ -84,7 +84,7 @@ fn retry(files: &TaskFolder) -> Result<(), BatchFolderError> {
     files.remove_result()
 }
 
-/// Writes the plan. What is only printed leaves that of a batch that exists, and its engine.
+/// Writes the plan. With `--render`, which submits nothing, the engine of an earlier plan is kept.
 fn write_plan(
     args: &StartBatchArgs,
     folder: &BatchFolder,
@@ -101,7 +101,7 @@ fn write_plan(
     folder.write_plan(&plan).map_err(|error| folder_error(&error))
 }
 
-/// Refuses flags that the engine cannot heed.
+/// Rejects flags that do not apply to the engine.
 fn check_engine_flags(args: &StartBatchArgs) -> Result<(), UsageError> {
     let is_cluster = args.engine == BatchEngine::Kubernetes;
     let given = [
@@ -203,7 +203,7 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
     let request = PlanRequest {
         id: args.id.clone(),
         source: path.clone(),
-        // A container has not the folders of this machine.
+        // A container does not have the folders of this machine.
         cwd: (!is_cluster).then(|| world.cwd.clone()),
         flags: args.flags.clone(),
         max_budget: args.max_budget_usd,
@@ -238,7 +238,7 @@ fn divided(request: PlanRequest) -> Result<BatchPlan, UsageError> {
     plan.map_err(|error| UsageError::new(format!("--max-budget-usd: {error}; raise it")))
 }
 
-/// Opens a batch to go on with it.
+/// Opens a batch to resume it.
 fn go_on(
     args: &StartBatchArgs,
     named: &Path,
@@ -261,7 +261,7 @@ fn go_on(
     Ok(PreparedBatch { folder, plan, place })
 }
 
-/// Returns the plan of the batch that is gone on with, if there is one. Refuses one that was made
+/// Returns the plan of the batch that is resumed, if there is one. Rejects a plan that was made
 /// from other tasks: results would be mixed up.
 fn check_earlier_plan(
     folder: &BatchFolder,
@@ -285,7 +285,7 @@ fn check_earlier_plan(
     }
 }
 
-/// The differences of a plan from an earlier one in what is to be done. `None`: there are none.
+/// Describes the differences of a plan from an earlier one. `None`: there are none.
 fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
     let mut found = Vec::new();
     if plan.flags != earlier.flags {
@@ -316,15 +316,15 @@ fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// How many lines a message names.
+/// Maximum number of lines of a task file that a message names.
 const LINES_MAX: usize = 5;
 
 fn shown_flags(flags: &[String]) -> String {
     if flags.is_empty() { "none".to_owned() } else { quoted_command(flags) }
 }
 
-/// Reports that a file of tasks makes a new batch although it was started before, and why: a user who
-/// meant to go on would pay for the tasks again.
+/// Reports that a file of tasks makes a new batch although it was started before, and why: a user
+/// who wanted to resume it would pay for the tasks again.
 fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
     let Some((folder, earlier)) = newest_of(&plan.source, world) else { return };
     let Some(what) = difference(plan, &earlier) else { return };
@@ -340,7 +340,7 @@ fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
     ));
 }
 
-/// Refuses `--retry-failed` where nothing was started: all tasks would be run, and paid for.
+/// The error for `--retry-failed` if nothing was started: all tasks would be run, and paid for.
 fn nothing_to_retry(plan: &BatchPlan, named: &Path, world: &ProcessContext) -> UsageError {
     let named = named.display();
     let earlier = newest_of(&plan.source, world).filter(|(folder, _)| folder.was_started());
@@ -375,7 +375,7 @@ fn has_failed(folder: &BatchFolder, index: usize) -> bool {
     read_state(&folder.task(index)).0 == TaskState::Failed
 }
 
-/// The tasks that are to be run still.
+/// Returns the tasks that are not finished.
 fn open_tasks(folder: &BatchFolder, plan: &BatchPlan) -> Vec<usize> {
     let is_open = |index: &usize| match read_state(&folder.task(*index)).0 {
         TaskState::Done | TaskState::Failed => false,

@@ -23,11 +23,11 @@ use super::open::folder_error;
 use super::progress::print_message;
 use super::report::BatchOverview;
 
-/// Flags of kubectl that name what it talks to.
+/// Flags of kubectl that select the cluster and the namespace.
 const TARGET_FLAGS: [&str; 7] =
     ["-n", "--namespace", "--context", "--cluster", "--kubeconfig", "-s", "--server"];
 
-/// How long the engine's program may take to accept a batch.
+/// Time limit of the engine's program for accepting a batch.
 const SUBMIT_MAX: Duration = Duration::from_mins(2);
 
 /// Finds the program that takes the batch. `None`: it is not handed over.
@@ -120,12 +120,12 @@ pub(super) async fn kubernetes(
     report_submission(args, folder, plan, &engine_output, submission)
 }
 
-/// Whether these words for kubectl only try what would be done.
+/// Returns true if these words for kubectl request a dry run.
 fn is_trial(words: &[String]) -> bool {
     words.iter().any(|word| word.starts_with("--dry-run") && word != "--dry-run=none")
 }
 
-/// Those of the words for kubectl that name the cluster and the namespace.
+/// Returns the words for kubectl that name the cluster and the namespace.
 fn target_words(words: &[String]) -> Vec<String> {
     let mut target = Vec::new();
     let mut words = words.iter();
@@ -144,7 +144,7 @@ fn target_words(words: &[String]) -> Vec<String> {
 /// Answers the start of a batch that an engine has already. `None`: it has not.
 ///
 /// # Errors
-/// It is not known whether the engine has it, or what it has must be deleted first.
+/// It is unknown whether the engine has the batch, or its job must be deleted first.
 pub(super) async fn already_submitted(
     args: &StartBatchArgs,
     world: &ProcessContext,
@@ -218,7 +218,7 @@ fn write(folder: &BatchFolder, name: &str, text: &str) -> Result<PathBuf, UsageE
     Ok(file)
 }
 
-/// Records that the engine has the batch, and prints what it said.
+/// Records that the engine has the batch, and prints its answer.
 fn report_submission(
     args: &StartBatchArgs,
     folder: &BatchFolder,
@@ -235,7 +235,7 @@ fn report_submission(
     Ok(exit_code::SUCCESS)
 }
 
-/// Prints a summary as JSON if that is asked for, or else `engine_output` and how to see more.
+/// Prints a summary as JSON if that is requested, or else `engine_output` and how to see more.
 fn print_overview(
     args: &StartBatchArgs,
     overview: &BatchOverview<'_>,

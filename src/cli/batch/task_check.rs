@@ -8,7 +8,7 @@ use crate::cli::run::ProcessContext;
 use crate::cli::settings;
 use crate::cli::usage::UsageError;
 
-/// For how many different sets of flags the settings are read before the start.
+/// Maximum number of different sets of flags for which the settings are read before the start.
 const SETTINGS_READ_MAX: usize = 20;
 
 /// Returns the words that run a task, without those of the worker.
@@ -113,7 +113,7 @@ pub(super) fn check_folders(
 /// reported once, and not by every task.
 ///
 /// # Errors
-/// What is wrong, and for which task.
+/// The first mistake, with the task that it concerns.
 pub(super) fn check_settings(
     plan: &BatchPlan,
     place: &str,

@@ -25,11 +25,11 @@ use crate::recovery::Interrupt;
 use super::open::{folder_error, open};
 use super::task_check::run_words;
 
-/// How long another worker of the same task is waited for.
+/// Time limit of the wait for another worker of the same task.
 const LOCK_MAX: Duration = Duration::from_secs(30);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs a task, or goes on with it, or repeats its result. The exit code is that of the run.
+/// Runs a task, or resumes it, or repeats its result. The exit code is that of the run.
 ///
 /// # Errors
 /// There is no such task, or another worker has it.
@@ -136,7 +136,7 @@ async fn attempt(
     Ok(code)
 }
 
-/// How an error before the run is reported: as the run would report its result.
+/// Returns the output for an error before the run: that of the run's result.
 fn requested_output(files: &TaskFolder) -> RequestedOutput {
     RequestedOutput {
         format: OutputFormat::Json,

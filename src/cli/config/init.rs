@@ -105,8 +105,8 @@ fn check_no_link(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The content of the file. Objects of settings are there, and empty, so that a line in them needs
-/// nothing else.
+/// Returns the content of the file. Objects of settings are present and empty, so that the user
+/// only has to enable lines in them.
 pub(super) fn template() -> String {
     let mut text = format!("{INTRODUCTION}{{\n");
     let mut open: Vec<String> = Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn template() -> String {
     text
 }
 
-/// Ends the objects that are open, but for the outer ones.
+/// Closes the open objects, except for the outermost `kept`.
 fn close(text: &mut String, open: &mut Vec<String>, kept: usize) {
     while open.len() > kept {
         open.pop();
@@ -168,7 +168,7 @@ mod tests {
         let text = template();
         let empty = file::parse_bytes("f", text.as_bytes()).expect("valid");
         assert!(empty.warnings.is_empty(), "{:?}", empty.warnings);
-        // As if the user had made all of them effective.
+        // Like a file in which the user has enabled all settings.
         let lines = text.lines().map(|line| match line.trim_start().strip_prefix("// \"") {
             Some(rest) if rest.contains("\": ") && rest.ends_with(',') => format!("\"{rest}"),
             Some(_) | None => line.to_owned(),

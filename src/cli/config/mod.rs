@@ -1,5 +1,5 @@
-//! `outlast config`: the settings in force, each with where it comes from; their schema; and a file
-//! to begin with.
+//! `outlast config`: the settings in force, each with its source; their schema; and a first
+//! settings file.
 
 mod init;
 mod report;
@@ -23,14 +23,14 @@ use super::settings::{self, SettingsSurvey};
 use super::stdout::print_report;
 use super::usage::{UsageError, UsageErrorKind};
 
-/// How many names an error suggests.
+/// Maximum number of names that an error suggests.
 const NEAR_MAX: usize = 3;
 /// The shortest part of a name that is recognized.
 const PART_MIN: usize = 4;
-/// The rank of a name that has what was asked for as a part, behind misspellings.
+/// The distance of a name that contains the requested one: it ranks behind misspellings.
 const PART_DISTANCE: usize = 4;
 
-/// Prints the settings. The exit code is 2 when a run would not begin with them.
+/// Prints the settings. The exit code is 2 if a run could not begin with them.
 ///
 /// # Errors
 /// The flags after `--` are wrong, a file cannot be written, or a signal came.
@@ -53,7 +53,7 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
 /// Reads all settings, as a run with these flags would.
 ///
 /// # Errors
-/// The flags are wrong, a file does not come to its end, or a signal came.
+/// The flags are wrong, reading a file does not end, or a signal came.
 pub(super) async fn read_survey(
     flags: &[String],
     world: ProcessContext,
@@ -124,7 +124,7 @@ fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, Usa
     Ok(0)
 }
 
-/// The error for a key that has no value: it is no setting, or an object of settings that is empty.
+/// The error for a key without a value: it is not a setting, or an empty object of settings.
 fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     let shown: String = key.chars().take(60).collect();
     if let Some(setting) = registry::find(key).filter(|setting| setting.form_of.is_some()) {
@@ -151,8 +151,8 @@ fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     UsageError::new(format!("no setting is named {shown:?}; {hint}"))
 }
 
-/// The distance of a name from the one that was asked for, without regard to capitals and dashes. `None`: too far. A
-/// part of the name counts as near: `budget` for `maxBudgetUsd`.
+/// The distance of a name from the requested one, without regard to capitals and dashes. `None`:
+/// too far. A part of the name counts as near: `budget` for `maxBudgetUsd`.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let (name, wanted) = (name.to_lowercase(), wanted.replace(['-', '_'], ""));
     let last = name.rsplit('.').next().unwrap_or_default();

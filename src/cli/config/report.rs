@@ -16,13 +16,13 @@ use crate::config::repository::IgnoredSetting;
 /// The widest value that the origins of others are aligned with.
 const VALUE_MAX: usize = 26;
 
-/// The indentation of a line that goes on.
+/// The indentation of continuation lines.
 const CONTINUED: usize = 4;
 
-/// The group of what has a flag or a variable and no setting.
+/// The group of values that have a flag or a variable and no setting.
 const OTHERS: &str = "Other";
 
-/// A line of a group: a name, a value, and where it is from.
+/// A line of a group: a name, a value, and its source.
 struct ConfigLine {
     name: String,
     value: String,
@@ -100,7 +100,7 @@ fn heading(text: &mut String, name: &str, screen: &Screen) {
     text.push('\n');
 }
 
-/// Adds what is known beside the values.
+/// Adds the sections after the values: files, definitions, warnings and mistakes.
 fn add_rest(text: &mut String, survey: &SettingsSurvey, screen: &Screen) {
     let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
     let files: Vec<String> = files
@@ -129,7 +129,7 @@ fn add_rest(text: &mut String, survey: &SettingsSurvey, screen: &Screen) {
         }
         heading(text, name, screen);
         for line in lines {
-            // For programs such as grep, a line stays one.
+            // Lines are not broken for programs such as grep.
             let width = if screen.is_terminal { screen.columns - CONTINUED } else { usize::MAX };
             let lines = Paragraph::of(tone, &line).wrap(width, screen.styling);
             let indent = format!("\n{}", " ".repeat(CONTINUED));

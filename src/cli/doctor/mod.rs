@@ -39,7 +39,7 @@ use crate::config::values;
 use crate::types::PermissionMode;
 use strsim::osa_distance;
 
-/// The limits that are shown beside all durations, by their names in settings.
+/// The limits that are shown in addition to all durations, by their names in settings.
 const SHOWN: [&str; 7] = [
     "maxRetries",
     "unattendedRetry",
@@ -77,7 +77,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         }
         let preview = dry_run(&run, &variables, &cwd, &learned);
         let profile = profile::examine(*run, &survey, (&variables, &cwd), &learned);
-        // What prevents every run is reported by itself.
+        // Errors that prevent every run are reported separately.
         let profile = profile.map_err(|error| error.to_string());
         let is_known = |error: &String| preview.as_ref().is_err_and(|it| it.to_string() == *error);
         let profile = Some(profile).filter(|profile| !profile.as_ref().is_err_and(is_known));
@@ -167,7 +167,7 @@ fn doctor_input(
         hook_commands,
         hooks_off,
         mistakes: survey.mistakes,
-        // What is ignored is listed by itself, and so are servers.
+        // Ignored settings and servers are listed separately.
         warnings: survey.warnings,
         unknown_variables: unknown_variable_names,
         variables: survey.variables,

@@ -1,4 +1,5 @@
-//! Examines a run with `--profile untrusted`: built as it would be, but for what ends it at once.
+//! Examines a run with `--profile untrusted`, built as usual except for errors that would end it at
+//! once.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::tools::{BadSettings, SandboxError, SandboxMode, Toolbox};
 const LIMITS: [(&str, &str, &str); 2] =
     [("maxBudgetUsd", "max-budget-usd", "1"), ("maxDuration", "max-duration", "1h")];
 
-/// Returns what this machine holds of the profile, with these flags beside it.
+/// Returns how far this machine supports the profile, with these flags.
 ///
 /// # Errors
 /// The reason why no run with it can be set up, apart from the sandbox and the limits.
@@ -37,7 +38,7 @@ pub(super) fn examine(
         }
     }
     let (settings, mut tools) = resolve_tools(&args, variables, cwd, secrets)?;
-    // A required one would end at its first gap.
+    // A required sandbox would end the examination at its first gap.
     tools.sandbox.mode = SandboxMode::ReadOnly;
     let mut no_egress = None;
     let mut toolbox = Toolbox::new(&tools);

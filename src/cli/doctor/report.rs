@@ -1,4 +1,4 @@
-//! The report of the doctor for people: what is wrong first, and how to correct it.
+//! The report of the doctor for people: problems first, with the way to correct them.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ const SECTIONS: [(Severity, &str, Tone); 3] = [
     (Severity::Ok, "In order", Tone::Success),
 ];
 
-/// Renders the report. What is in order takes one line each, unless it is to be `verbose`.
+/// Renders the report. Successful checks take one line each, unless it is `verbose`.
 pub(super) fn text(report: &DoctorReport, verbose: bool, screen: &Screen) -> String {
     let mut text = String::new();
     for (severity, heading, tone) in SECTIONS {
@@ -34,7 +34,7 @@ pub(super) fn text(report: &DoctorReport, verbose: bool, screen: &Screen) -> Str
             } else {
                 text += &whole(finding, screen);
             }
-            // Findings with a reason and a fix are easier to tell apart with some space.
+            // Findings with a reason and a fix are easier to distinguish with some space.
             if severity != Severity::Ok {
                 text.push('\n');
             }
@@ -68,7 +68,7 @@ fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// How many columns the text beside the name of a check has.
+/// Returns the number of columns for the text beside the name of a check.
 fn width(screen: &Screen) -> usize {
     screen.columns.saturating_sub(INDENT + NAME).max(20)
 }
@@ -89,7 +89,7 @@ fn named(check: &str, tone: Tone, line: &str, screen: &Screen) -> String {
     format!("{}{}{padding}{line}\n", " ".repeat(INDENT), screen.styling.paint(tone, &check))
 }
 
-/// All of a finding: what, details, why it matters, and the fix.
+/// Renders a whole finding: the problem, details, why it matters, and the fix.
 fn whole(finding: &Finding, screen: &Screen) -> String {
     let Finding { check, what, details, why, fix, .. } = finding;
     let styling = screen.styling;

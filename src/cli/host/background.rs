@@ -1,4 +1,4 @@
-//! Background commands of a host's session, which go on between its turns.
+//! Background commands of a host's session, which continue between its turns.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::recovery::Interrupt;
 
 use super::session::HostSession;
 
-/// How long commands may go on after the last result once the host has closed standard input.
+/// Time that commands may continue after the last result once the host has closed standard input.
 const GRACE_AFTER_RESULT: Duration = Duration::from_secs(5);
 
-/// How long what is left of a turn may take to end.
+/// Time limit for stopping all that still runs of a turn, except its commands.
 const TURN_END: Duration = Duration::from_secs(1);
 
-/// How long commands may take to end with the session.
+/// Time limit for stopping the commands at the end of the session.
 const SESSION_END: Duration = Duration::from_secs(2);
 
 impl HostSession {
@@ -38,9 +38,9 @@ impl HostSession {
         });
     }
 
-    /// Begins a turn about commands that have ended, as a host that reads the state of the session
-    /// expects results without a prompt. The model of another host learns of them with the next
-    /// prompt.
+    /// Begins a turn about commands that have ended: a host that reads the state of the session
+    /// expects results without a prompt. With other hosts, the next prompt reports the commands to
+    /// the model.
     pub(super) fn begin_turn_about_commands(&mut self) {
         self.queue.push_back(UserPrompt::about_background_commands());
     }

@@ -19,11 +19,11 @@ use crate::transcript::{TokenDensity, ToolDefinition, Usage, fixed_bytes};
 /// The beginning of the names of tools of MCP servers.
 const MCP: &str = "mcp__";
 
-/// Measures the next request of a session. `size` is that of the conversation, if a turn has begun
-/// in this process.
+/// Measures the next request of a session. `size` is the size of the conversation, if a turn has
+/// begun in this process.
 ///
 /// # Errors
-/// The next turn could not begin either.
+/// An error that would also keep the next turn from beginning.
 pub(super) fn measure(
     settings: &Settings,
     servers: &Arc<Servers>,
@@ -102,7 +102,7 @@ fn memory_file(file: &MemoryFile) -> Value {
 fn mcp_tool(tool: &ToolDefinition, servers: &Servers) -> Value {
     let reports = servers.reports();
     let is_of = |name: &&str| tool.name.starts_with(&tool_name_prefix(name));
-    // Of servers named `a` and `a__b` the longer match wins.
+    // The longer match wins, as with servers named `a` and `a__b`.
     let names = reports.iter().map(|report| report.name.as_str()).filter(is_of);
     let server = names.max_by_key(|name| name.len());
     json!({

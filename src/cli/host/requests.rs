@@ -23,7 +23,7 @@ use super::replies;
 use super::run_args::TurnArgs;
 use super::session::{DEFERRED_PATIENCE, HostSession, InputStep};
 
-/// How long the servers that run in the host are waited for at the start.
+/// Time limit of the wait at the start for servers that run in the host.
 const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
 
 /// The error code of a control request that is not supported.

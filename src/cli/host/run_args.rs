@@ -1,4 +1,4 @@
-//! What a host changes in the flags of the turns to come.
+//! The flags of the turns to come, with the changes that a host makes to them.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ const SKIP_PERMISSIONS: &str = "dangerously-skip-permissions";
 /// The flag of the budget for thinking.
 const MAX_THINKING: &str = "max-thinking-tokens";
 
-/// The flags that set it.
+/// The flags that set the budget for thinking.
 const THINKING: [&str; 2] = [MAX_THINKING, "thinking"];
 
 /// Other names of the default mode (PROTOCOL 1.2).
@@ -27,7 +27,7 @@ const DEFAULT_MODES: [&str; 2] = ["manual", "auto"];
 /// The flags of the next turn.
 #[derive(Clone, Debug)]
 pub(super) struct TurnArgs {
-    /// With what the host has changed.
+    /// The flags, with the changes of the host.
     pub(super) run: RunArgs,
     /// The model of the command line.
     model: Option<String>,
@@ -35,13 +35,13 @@ pub(super) struct TurnArgs {
     thinking: [(&'static str, Option<String>); 2],
     /// The MCP servers that the host has set, by name.
     pub(super) servers: Map<String, Value>,
-    /// Whether the host may choose `bypassPermissions`.
+    /// True if the host may choose `bypassPermissions`.
     pub(super) may_bypass: bool,
 }
 
 impl TurnArgs {
-    /// The flags of the first turn: the host vouches for the folder, and its budget is checked
-    /// after each reply, as the SDKs document it.
+    /// Returns the flags of the first turn: the folder is trusted, as the host chose it, and the
+    /// budget is checked after each reply, as the SDKs document it.
     pub(super) fn new(args: &RunArgs) -> Self {
         let mut run = args.clone();
         run.session.trust_project = true;
@@ -85,11 +85,11 @@ impl TurnArgs {
         self.run.flags.replace("model", model);
     }
 
-    /// Sets how many tokens of thinking a reply of the turns to come may hold; `None`: as the command
-    /// line says.
+    /// Sets the maximum number of thinking tokens in a reply of the turns to come; `None`: that of
+    /// the command line.
     ///
     /// # Errors
-    /// It is no such number.
+    /// The number is not a valid budget.
     pub(super) fn set_thinking(&mut self, tokens: Option<u32>) -> Result<(), InvalidValue> {
         if let Some(tokens) = tokens {
             ThinkingTokens::parse(&tokens.to_string())?;
@@ -140,7 +140,7 @@ impl TurnArgs {
         self.run.session.session_id = Some(session_id.to_owned());
     }
 
-    /// Makes the next turn go on with this session.
+    /// Makes the next turn resume this session.
     pub(super) fn resume(&mut self, session_id: &str) {
         let session = &mut self.run.session;
         session.resume = Some(session_id.to_owned());

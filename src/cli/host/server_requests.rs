@@ -9,7 +9,7 @@ use super::session::HostSession;
 
 impl HostSession {
     /// Replaces the servers that an earlier request has set. Those of settings and flags stay.
-    /// Returns which were added and removed, and what is wrong with others.
+    /// Returns the added and removed servers, and the errors of others.
     ///
     /// # Errors
     /// Nothing was changed.

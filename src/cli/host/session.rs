@@ -39,23 +39,24 @@ use crate::tools::{KeptCommands, LivePermissions, TaskStops};
 
 use super::run_args::TurnArgs;
 
-/// How long a slow reader of standard error is waited for.
+/// Time limit of the wait for a slow reader of standard error.
 const STDERR_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the host's `initialize` is waited for when the start has failed: the SDKs send it at
-/// once.
+/// Time limit of the wait for the host's `initialize` when the start has failed: the SDKs send it
+/// at once.
 const INITIALIZE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the last messages may take to be read.
+/// Time limit for the host to read the last messages.
 const LAST_READ: Duration = Duration::from_secs(5);
 
-/// How long the MCP servers may take to end.
+/// Time limit for the MCP servers to end.
 const SERVERS_END: Duration = Duration::from_secs(1);
 
-/// How long a session whose last call was deferred waits for a prompt, before it goes on without.
+/// Time that a session whose last call was deferred waits for a prompt before it goes on without
+/// one.
 pub(super) const DEFERRED_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How many messages of the host may wait to be handled.
+/// Maximum number of messages of the host that wait to be handled.
 const INPUT_BACKLOG: usize = 64;
 
 /// The variable by which a host asks for reports of the session's state (PROTOCOL 1.4).
@@ -68,7 +69,7 @@ const KEEPS_FILES: &str = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING";
 /// exit code of the last turn.
 ///
 /// # Errors
-/// The process cannot serve one.
+/// The process cannot serve a host.
 pub(in crate::cli) async fn drive(
     args: &RunArgs,
     mut context: ProcessContext,
@@ -102,7 +103,8 @@ pub(in crate::cli) async fn drive(
     Ok(code)
 }
 
-/// Settings and sessions are where clients of the SDKs look, unless a variable names a folder.
+/// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
+/// variable names another folder.
 fn use_shared_folder(context: &mut ProcessContext) {
     use crate::config::environment::{config_dir_variable, home};
     if config_dir_variable(&context.variables).is_none()
@@ -134,21 +136,21 @@ pub(super) struct HostSession {
     pub(super) out: PipeSender,
     pub(super) requests: PendingRequests,
     pub(super) session_id: SessionName,
-    /// Whether the resumed session has a deferred call, about which no turn was run.
+    /// True if the resumed session has a deferred call for which no turn was run.
     has_deferred: bool,
-    /// Until when a prompt is awaited for it.
+    /// Deadline of the wait for a prompt before the session goes on with the deferred call.
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
     /// Hooks that run in the host.
     pub(super) hooks: Vec<HookHandler>,
-    /// What the host has changed about permissions.
+    /// The host's changes to the permissions.
     pub(super) live: LivePermissions,
     /// The running tasks that the host can stop.
     pub(super) stops: TaskStops,
-    /// The background commands, which go on between turns.
+    /// The background commands, which continue between turns.
     pub(super) commands: KeptCommands,
-    /// How many background tasks had ended when the last turn about them began.
+    /// Number of background tasks that had ended when the last turn about them began.
     seen_ends: usize,
     /// The network that the commands of all turns share.
     egress: SessionEgress,
@@ -160,16 +162,16 @@ pub(super) struct HostSession {
     /// Started before the first turn, and shared by all.
     pub(super) servers: Option<Arc<Servers>>,
     pub(super) reports_state: StateReporter,
-    /// Whether the host has asked for those reports.
+    /// True if the host has asked for reports of the session's state.
     reads_state: bool,
-    /// What the turns used.
+    /// Usage of the turns so far.
     usage: HostUsage,
     pub(super) replays_prompts: bool,
-    /// Where the session is if it is not kept. Deleted in the end.
+    /// Temporary folder of a session that is not kept. Deleted at the end.
     pub(super) private: Option<TempDir>,
 }
 
-/// What happened to the input.
+/// Outcome of the handling of one input message.
 pub(super) enum InputStep {
     GoesOn,
     /// The host has closed it.
@@ -276,7 +278,7 @@ impl HostSession {
                     InputStep::GoesOn
                 }
                 ends = self.commands.wait_for_unreported_end(self.seen_ends), if self.reads_state => {
-                    // A turn that fails before the model learns of them is not tried again.
+                    // A turn that fails before it reports them to the model is not tried again.
                     self.seen_ends = ends;
                     self.begin_turn_about_commands();
                     InputStep::GoesOn
@@ -342,7 +344,7 @@ impl HostSession {
                         InputStep::GoesOn => {}
                         InputStep::Ended => {
                             *is_open = false;
-                            // No further turn could tell the model how they end.
+                            // No further turn could report their end to the model.
                             self.commands.end_with_run();
                         }
                         InputStep::Fatal(code) => {
@@ -516,7 +518,7 @@ impl HostSession {
 }
 
 /// Without a kept session, the turns share one in a folder of their own: each resumes the one before.
-/// If there is none, each turn stands alone.
+/// If that folder cannot be created, each turn begins without the earlier messages.
 fn private_sessions(args: &mut TurnArgs) -> Option<TempDir> {
     let session = &mut args.run.session;
     let private = session.no_session_persistence.then(|| tempfile::tempdir().ok()).flatten()?;
@@ -525,10 +527,10 @@ fn private_sessions(args: &mut TurnArgs) -> Option<TempDir> {
     Some(private)
 }
 
-/// How a turn ended.
+/// Outcome of a turn.
 struct TurnEnd {
     exit_code: u8,
-    /// Whether the session exists now.
+    /// True if the session exists now.
     has_begun: bool,
 }
 

@@ -28,7 +28,7 @@ pub(super) fn show(markdown: &str, variables: &Variables) -> Result<(), UsageErr
     let text = terminal_page::lay_out(markdown, &screen);
     if text.lines().count() >= screen.rows && !environment::is_ci(variables) {
         let is_less_set_up = variables.contains_key(OsStr::new("LESS"));
-        // Where the pager cannot be started, the page is printed.
+        // If the pager cannot be started, the page is printed.
         let _ = pager::replace_by_pager(&text, environment::pager(variables), is_less_set_up);
     }
     print_coloured(&text)

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// The pager where the user names none.
 const USUAL: &str = "less";
 
-/// How the usual pager behaves: a text that fits is printed, colours are shown, and the text stays
+/// Options of the usual pager: a text that fits is printed, colours are shown, and the text stays
 /// on the screen afterwards.
 const LESS: &str = "FRX";
 
@@ -16,7 +16,7 @@ const LESS: &str = "FRX";
 /// outlast is left that a key for the pager, such as Ctrl-C, could end.
 ///
 /// # Errors
-/// There is no pager, or no user to use it: the text is to be printed.
+/// There is no pager, or no user to use it. The caller then prints the text.
 pub(super) fn replace_by_pager(
     text: &str,
     named: Option<String>,

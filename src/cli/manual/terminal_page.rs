@@ -22,15 +22,15 @@ pub(super) fn lay_out(markdown: &str, screen: &Screen) -> String {
     page.text
 }
 
-/// A list at hand.
+/// A list that is being laid out.
 struct OpenList {
     /// The number of the next item; `None` for bullets.
     next: Option<u64>,
-    /// Whether the mark of an item is still to be written.
+    /// The mark of an item, until it is written.
     mark: Option<String>,
 }
 
-/// A row of a table, and whether it is the one of headings.
+/// The rows of a table that is being read, with its headings.
 #[derive(Default)]
 struct TableRows {
     headings: Vec<String>,
@@ -41,13 +41,13 @@ struct TableRows {
 struct PageLayout<'a> {
     screen: &'a Screen,
     text: String,
-    /// What is written next.
+    /// The text that is written next.
     paragraph: Paragraph,
     tone: Tone,
     lists: Vec<OpenList>,
     table: TableRows,
     in_code: bool,
-    /// Whether a line of its own was the last thing written, so that no empty line follows.
+    /// True if no empty line follows, as after a heading or another empty line.
     is_tight: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'a> PageLayout<'a> {
                 }
             }
             Event::Text(text) => self.paragraph.push(self.tone, &text),
-            // Without bold type, the marks show what is to be typed.
+            // Without bold type, backticks mark text to be typed.
             Event::Code(text) if self.screen.styling.is_plain() => {
                 self.paragraph.push(Tone::Plain, &format!("`{text}`"));
             }
@@ -184,7 +184,7 @@ impl<'a> PageLayout<'a> {
         self.text.push('\n');
     }
 
-    /// An empty line before a new block, except where the block belongs to what is above it.
+    /// Adds an empty line before a new block, unless the block belongs to the one above it.
     fn gap(&mut self) {
         let has_mark = self.lists.last().is_some_and(|list| list.mark.is_some());
         if !self.is_tight && !has_mark {
@@ -193,7 +193,7 @@ impl<'a> PageLayout<'a> {
         self.is_tight = true;
     }
 
-    /// Writes the text at hand, with the mark of its item.
+    /// Writes the collected text, with the mark of its item.
     fn flush(&mut self, indent: usize) {
         let paragraph = std::mem::take(&mut self.paragraph);
         if paragraph.is_empty() {

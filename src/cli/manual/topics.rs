@@ -81,9 +81,9 @@ const PAGES: [&str; 19] = [
 
 /// A manual page, whose first line is `# outlast-hooks(7): what it is about`.
 struct ManualPage {
-    /// As in `outlast-hooks`.
+    /// The name without the section: `outlast-hooks`.
     name: &'static str,
-    /// As in `outlast-hooks(7)`.
+    /// The name with the section: `outlast-hooks(7)`.
     title: &'static str,
     about: &'static str,
     text: &'static str,
@@ -91,7 +91,7 @@ struct ManualPage {
 
 /// A part of a page, from its heading to the next one that is not below it.
 struct PageSection {
-    /// As in `exit-status`.
+    /// The heading as a topic: `exit-status`.
     slug: String,
     text: &'static str,
 }
@@ -141,7 +141,7 @@ impl ManualPage {
     }
 }
 
-/// A topic as typed, or a heading: in small letters, with a dash in place of what is no letter.
+/// Normalises a topic as typed, or a heading: lower case, with a dash in place of other characters.
 fn slug(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|one: char| !one.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -176,7 +176,7 @@ pub(in crate::cli) fn find(topic: &str) -> Option<String> {
 /// Lists the topics, as `outlast help` does. `commands` have help of their own.
 pub(in crate::cli) fn contents(commands: &[&str]) -> String {
     let mut text = String::from("outlast help TOPIC prints a page of the manual.\n\nPages:\n");
-    // A string accepts every write.
+    // Writing to a string cannot fail.
     let pages = pages();
     let named = pages.iter().map(ManualPage::topic);
     let topics = named.chain(LISTED.iter().map(|(topic, _)| *topic));
@@ -196,8 +196,8 @@ pub(in crate::cli) fn contents(commands: &[&str]) -> String {
     text
 }
 
-/// The pages that name a flag or a setting, those that do it most often first. The pages with the
-/// tables of all of them are left out.
+/// Returns the pages that name a flag or a setting, most frequent mention first. The pages with the
+/// tables of all flags and settings are left out.
 pub(in crate::cli) fn pages_naming(names: &[String]) -> Vec<&'static str> {
     let is_part = |letter: Option<char>| {
         letter.is_some_and(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter))
@@ -207,7 +207,7 @@ pub(in crate::cli) fn pages_naming(names: &[String]) -> Vec<&'static str> {
         let is_whole = found.filter(|(at, _)| {
             let (mut before, mut after) = (text[..*at].chars(), text[at + name.len()..].chars());
             let next = after.next();
-            // A full stop ends a sentence, unless a name goes on.
+            // A full stop ends a sentence, unless the name continues after it.
             let goes_on = is_part(next) && (next != Some('.') || is_part(after.next()));
             !is_part(before.next_back()) && !goes_on
         });

@@ -15,7 +15,7 @@ pub struct Memory {
     pub files: Vec<MemoryFile>,
     /// Rules that apply to some files only.
     pub conditional: Vec<ConditionalMemory>,
-    /// What was left out, and why. For people.
+    /// Messages about files that were left out, with the reasons.
     pub warnings: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct ConditionalMemory {
     pub paths: Vec<String>,
 }
 
-/// Who wrote a memory file.
+/// Author of a memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOrigin {
     /// The administrator of this machine.

@@ -19,22 +19,22 @@ const LOCAL_NAME: &str = "CLAUDE.local.md";
 /// Further instructions of a project, one file a subject.
 const RULES: &str = ".claude/rules";
 
-/// No file is read further, in bytes.
+/// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// All of them together, in bytes. More would crowd out the task.
+/// Maximum size of all files together, in bytes. More would crowd out the task.
 const ALL_BYTES_MAX: usize = 512 << 10;
 
-/// How deep imports may lie within imports.
+/// Maximum depth of imports within imports.
 const DEPTH_MAX: usize = 4;
 
-/// How many files are read in all.
+/// Maximum number of files that are read.
 const FILES_MAX: usize = 200;
 
 /// The maximum number of patterns of a rule.
 const PATTERNS_MAX: usize = 20;
 
-/// Where to search, and which files are trusted.
+/// The folders to search for memory files, and the trust in them.
 #[derive(Clone, Copy, Debug)]
 pub struct MemorySearch<'a> {
     /// The memory file of this machine's administrator.
@@ -43,11 +43,11 @@ pub struct MemorySearch<'a> {
     pub own: &'a [PathBuf],
     pub home: Option<&'a Path>,
     pub cwd: &'a Path,
-    /// Whether the project's files are read.
+    /// True if the project's files are read.
     pub project: bool,
-    /// Whether the user's own files for the project are read.
+    /// True if the user's own files for the project are read.
     pub local: bool,
-    /// Whether the project may import files from outside of it.
+    /// True if the project may import files from outside of it.
     pub trusted: bool,
 }
 
@@ -58,7 +58,7 @@ struct MemoryCandidate {
     bound: Option<PathBuf>,
 }
 
-/// What applies to a file and to all of its imports.
+/// Origin of a file and of its imports, and the folder that they must not lead out of.
 #[derive(Clone, Copy)]
 struct FileScope<'a> {
     origin: MemoryOrigin,
@@ -77,7 +77,7 @@ struct MemoryReader<'a> {
 }
 
 impl MemorySearch<'_> {
-    /// Reads all memory files there are. What cannot be read is left out, with a warning.
+    /// Reads all memory files. Unreadable files are left out, with a warning.
     pub fn read(&self) -> Memory {
         self.follow(self.candidates())
     }
@@ -118,7 +118,7 @@ impl MemorySearch<'_> {
         self.follow(leads)
     }
 
-    /// Every file that may be there, the most general first.
+    /// Returns every file to look for, the most general first.
     fn candidates(&self) -> Vec<MemoryCandidate> {
         let mut leads = Vec::new();
         if let Some(path) = self.machine {
@@ -238,7 +238,7 @@ impl MemoryReader<'_> {
         Some(text_with_imports)
     }
 
-    /// Reads a regular file of text. A file of the project must not be a stranger's.
+    /// Reads a regular file of text. A file of the project must have a trusted owner.
     fn text(&self, path: &Path, origin: MemoryOrigin) -> io::Result<String> {
         let bytes = match origin {
             MemoryOrigin::Machine | MemoryOrigin::User => {

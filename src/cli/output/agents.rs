@@ -39,7 +39,7 @@ pub(super) fn agent(task: &AgentTask) -> Value {
     })
 }
 
-/// How a sub-agent or a background command ended, for consumers of the stream.
+/// Outcome of a sub-agent or a background command, for consumers of the stream.
 #[derive(Clone, Copy)]
 enum TaskOutcome {
     Completed,
@@ -48,7 +48,7 @@ enum TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// The frames of it: subtype and fields. The notification is completed by the status.
+    /// Returns the frames of an outcome: subtype and fields. The status is added to `notification`.
     fn frames(self, mut notification: Value) -> Vec<(&'static str, Value)> {
         // Updates and notifications use different names for the same status.
         let (update, status) = match self {
@@ -156,7 +156,7 @@ pub(super) fn line(task: &AgentTask) -> String {
     }
 }
 
-/// Returns why it ended, as far as known.
+/// Returns the reason for the end of a sub-agent, as far as known.
 fn why(task: &AgentTask) -> &'static str {
     let unknown = if task.status == AgentStatus::Lost { "its process ended" } else { "cut off" };
     task.reason.map_or(unknown, StopReason::name)

@@ -22,7 +22,7 @@ const CELLS: u32 = 20;
 /// The columns that the spinner takes, and the echo of a control character.
 const MARGIN: usize = 2 + ECHO_COLUMNS as usize;
 
-/// The narrowest description of what runs.
+/// Minimum width of the description of what runs, in columns.
 const NARROWEST: usize = 12;
 
 /// Shows the progress of a run on a terminal.
@@ -30,17 +30,17 @@ pub struct StatusLine {
     drawn: ProgressBar,
     view: Arc<Mutex<ProgressView>>,
     lines: ProgressLines,
-    /// How many seconds of the run pass in one real second.
+    /// Seconds of the run per second of real time.
     scale: f64,
     /// The model that answers.
     model: String,
     /// The calls of the latest reply that have not ended.
     running: Vec<NamedCall>,
-    /// How many replies there were.
+    /// Number of replies so far.
     turns: u32,
 }
 
-/// What the line shows.
+/// Content of the status line.
 #[derive(Clone, Debug)]
 struct ProgressView {
     doing: String,
@@ -53,7 +53,8 @@ struct ProgressView {
 }
 
 impl ProgressView {
-    /// The line, in at most `width` columns: what runs is shortened first.
+    /// Returns the line, in at most `width` columns: the description of what runs is shortened
+    /// first.
     fn text(&self, now: Instant, width: usize) -> String {
         let elapsed = now.duration_since(self.since).mul_f64(self.scale);
         let time = match self.wait {
@@ -112,13 +113,13 @@ impl StatusLine {
         view.since = Instant::now().checked_sub(real).unwrap_or_else(Instant::now);
     }
 
-    /// Shows that the next reply is waited for.
+    /// Shows the wait for the next reply.
     fn show_model(&self) {
         lock(&self.view).turn = self.turns + 1;
         self.show(&format!("waiting for {}", self.model), Duration::ZERO, None);
     }
 
-    /// What runs, in short.
+    /// Returns a short description of the running calls. `None`: there are none.
     fn running(&self) -> Option<String> {
         let first = &self.running.first()?.short;
         Some(match self.running.len() - 1 {

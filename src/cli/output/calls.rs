@@ -9,7 +9,7 @@ use crate::transcript::{Block, Message, summarize_call};
 
 use super::PipeSender;
 
-/// How many of the last lines of a call's output verbose output shows.
+/// Number of lines at the end of a call's output that verbose output shows.
 const TAIL_LINES: usize = 5;
 
 /// A tool call, and how lines name it.
@@ -30,7 +30,7 @@ pub(super) struct CallNames {
 }
 
 impl CallNames {
-    /// Remembers the calls of a reply, and forgets those of the one before.
+    /// Replaces the calls of the reply before by those of a new one.
     pub(super) fn replace(&mut self, message: &Message, out: &PipeSender) {
         self.calls = self.named(message, out).collect();
     }
@@ -71,8 +71,8 @@ impl CallNames {
         input
     }
 
-    /// The call in short, or else the name of the tool: a tool that is asked about a call works
-    /// under the id of that call.
+    /// Returns the short name of a call, or else the name of the tool: a tool that decides on the
+    /// permission of a call runs under the id of that call.
     pub(super) fn of<'a>(&'a self, id: &str, tool: &'a str) -> &'a str {
         let call = self.calls.iter().find(|call| call.id == id && call.tool == tool);
         call.map_or(tool, |call| &call.short)

@@ -1,5 +1,5 @@
-//! The file of `--debug-file`: every detail of a run, as `--log-detail` shows it, and what libraries
-//! log.
+//! The file of `--debug-file`: every detail of a run, as `--log-detail` shows it, and the log
+//! messages of libraries.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub struct DebugLog {
 }
 
 impl DebugLog {
-    /// Appends to an open file. `clock` says what the time is on the wall.
+    /// Appends to an open file. `clock` returns the wall time.
     pub fn new(
         file: File,
         redactor: Arc<Redactor>,

@@ -1,4 +1,4 @@
-//! The heartbeat file: its age says whether the run is alive.
+//! The heartbeat file: its age shows whether the run is alive.
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};

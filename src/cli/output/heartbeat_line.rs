@@ -75,7 +75,7 @@ pub(super) fn heartbeat(
     }
 }
 
-/// A list of several lines in one.
+/// Joins a list of several lines into one line.
 fn listed(running: &str) -> String {
     running.trim_start_matches("- ").replace("\n- ", "; ")
 }
@@ -84,7 +84,7 @@ pub(super) fn total_wait(waited: Duration) -> String {
     format!(", waited {} so far", format_elapsed(waited))
 }
 
-/// What a retry wait is for.
+/// Describes the purpose of a retry wait: the failure that is retried, and the number of the retry.
 pub(super) fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
     if pause.is_for_shared_limit() {
         return "to ask (rate limit known on this host)".to_owned();

@@ -1,5 +1,5 @@
-//! What libraries log, for `--debug` and `--debug-file`: TLS, proxies, look-ups of names, kept
-//! connections, messages of MCP.
+//! Log messages of libraries, for `--debug` and `--debug-file`: TLS, proxies, look-ups of names,
+//! kept connections, messages of MCP.
 
 use std::io;
 use std::sync::{PoisonError, RwLock};
@@ -15,11 +15,11 @@ use crate::cli::args::LogFilter;
 use super::lines::one_line;
 use super::pipe::PipeSender;
 
-/// Where the messages go now. Libraries log for the whole process.
+/// The current receiver of the messages. Libraries log for the whole process.
 static RECEIVER: RwLock<Option<PipeSender>> = RwLock::new(None);
 
-/// Sends what libraries log to `out`, without secrets, in place of the previous receiver. The first
-/// filter of a process holds.
+/// Sends log messages of libraries to `out`, redacted, in place of the previous receiver. The first
+/// filter stays in force for the whole process.
 pub fn log_libraries(out: PipeSender, filter: &LogFilter) {
     *RECEIVER.write().unwrap_or_else(PoisonError::into_inner) = Some(out);
     let lines = layer().with_ansi(false).with_writer(|| Messages);

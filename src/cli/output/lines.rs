@@ -23,13 +23,13 @@ use super::summary::{RunLimits, first_line};
 use super::terminal_filter::{break_lines, is_terminal_control};
 use super::{agents, recoveries};
 
-/// What every line begins with.
+/// Prefix of every line.
 const PREFIX: &str = "outlast: ";
 
-/// The number of characters of a call's input, or of a line of the model, in verbose output.
+/// Maximum number of characters of a call's input, or of a line of the model, in verbose output.
 const INPUT_MAX: usize = 1_000;
 
-/// How lines are written.
+/// Level of detail, medium and colours of progress lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineStyle {
     pub verbosity: Verbosity,
@@ -39,13 +39,13 @@ pub struct LineStyle {
     pub limits: RunLimits,
 }
 
-/// Where lines appear.
+/// Medium that shows progress lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineMedium {
-    /// In a log, where each line has to say everything.
+    /// A log, in which each line must be complete.
     #[default]
     Log,
-    /// Above the status line of a terminal, which shows times and costs.
+    /// A terminal, where lines stand above a status line with times and costs.
     Terminal,
 }
 
@@ -73,11 +73,11 @@ pub struct ProgressLines {
     style: LineStyle,
     turns: u32,
     waited: Duration,
-    /// When the current wait ends, as announced, so that its heartbeats agree.
+    /// End of the current wait, as announced, so that its heartbeats agree.
     end: Option<Timestamp>,
-    /// What the last failure was.
+    /// Class of the last failure.
     failed: Option<ErrorClass>,
-    /// Whether the last step was to try the preferred model again.
+    /// True if the last step tried the preferred model again.
     returning: bool,
     calls: CallNames,
     /// The state of each sub-agent, by id.
@@ -85,7 +85,7 @@ pub struct ProgressLines {
 }
 
 impl ProgressLines {
-    /// `clock` says what the time is on the wall.
+    /// `clock` returns the wall time.
     pub fn new(
         out: PipeSender,
         clock: impl Fn() -> WallTime + Send + Sync + 'static,
@@ -125,7 +125,7 @@ impl ProgressLines {
         lines.into_iter().map(named).collect()
     }
 
-    /// Formats an event, as far as it is worth reporting.
+    /// Formats an event. Empty if it is not reported.
     pub(super) fn lines(&mut self, event: &RunEvent) -> Vec<ProgressLine> {
         match event {
             RunEvent::WaitBegins { pause, until, now, fault, spent } => {

@@ -55,7 +55,7 @@ pub struct RunObservers {
     pub snapshots: SnapshotRecorder,
     /// Lines, or a bar on a terminal.
     pub people: Box<dyn Observer>,
-    /// `text`, and `json` without `--verbose`, have nothing to say before the end.
+    /// `None` for `text`, and for `json` without `--verbose`, which print nothing before the end.
     pub programs: Option<StreamJson>,
     pub probe: Option<HeartbeatFile>,
     pub debug: Option<DebugLog>,

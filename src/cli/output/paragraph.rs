@@ -13,7 +13,7 @@ pub struct Paragraph {
     pieces: Vec<(Tone, String)>,
 }
 
-/// What is between two spaces.
+/// Text between two spaces, in pieces by tone.
 type Word = Vec<(Tone, String)>;
 
 impl Paragraph {
@@ -43,7 +43,7 @@ impl Paragraph {
         self.pieces.iter().all(|(_, text)| text.trim().is_empty())
     }
 
-    /// How many columns it takes in one line.
+    /// Returns the width of the paragraph in one line, in columns.
     pub fn columns(&self) -> usize {
         let words: Vec<usize> = self.words().iter().map(columns_of_word).collect();
         words.iter().sum::<usize>() + words.len().saturating_sub(1)
@@ -68,7 +68,7 @@ impl Paragraph {
         words
     }
 
-    /// Its lines of at most `width` columns. A word that is longer has a line of its own: it may be
+    /// Returns its lines of at most `width` columns. A longer word has a line of its own: it may be
     /// a path or a command, which the user copies.
     pub fn wrap(&self, width: usize, styling: Styling) -> Vec<String> {
         let shown = |word: &Word| {
@@ -88,7 +88,7 @@ fn columns_of_word(word: &Word) -> usize {
     word.iter().map(|(_, text)| columns_of(text)).sum()
 }
 
-/// How many columns of a terminal a text takes, which has no control characters.
+/// Returns the width of a text on a terminal, in columns. It must not contain control characters.
 pub fn columns_of(text: &str) -> usize {
     measure_text_width(text)
 }

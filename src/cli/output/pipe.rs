@@ -15,22 +15,22 @@ use crate::secrets::{Redactor, StreamRedactor};
 
 use super::shrink;
 
-/// How many bytes of required output may be queued. A reader further behind counts as gone.
+/// Maximum size of queued required output, in bytes. A reader further behind counts as gone.
 const BACKLOG: usize = 64 << 20;
 
-/// How many bytes of optional output may be queued.
+/// Size of the queue above which optional output is dropped, in bytes.
 const SMALL_BACKLOG: usize = 1 << 20;
 
 enum PipeJob {
     Line(String),
     /// The final line.
     Last(String),
-    /// Tells that everything before it was written.
+    /// Reports that everything before it was written.
     Flushed(oneshot::Sender<()>),
     End,
 }
 
-/// How messages are framed.
+/// Framing of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipeFraming {
     /// A line each.
@@ -53,10 +53,10 @@ pub struct PipeDrain {
     done: oneshot::Receiver<io::Result<()>>,
 }
 
-/// What the reader has not taken yet.
+/// Output that was queued and is not yet written.
 struct PipeBacklog {
     bytes: AtomicUsize,
-    /// Whether the last line was queued, or nothing more can be written.
+    /// True if the last line was queued, or nothing more can be written.
     closed: AtomicBool,
     /// Called once when the reader is gone.
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -65,7 +65,7 @@ struct PipeBacklog {
 }
 
 impl PipeBacklog {
-    /// Records why the sink failed. A full disk is not the end of a reader.
+    /// Records why the sink failed. Only a broken pipe means that the reader is gone.
     fn fail(&self, error: &io::Error) {
         let _ = self.failure.set((error.kind(), error.to_string()));
         self.closed.store(true, Ordering::SeqCst);
@@ -90,7 +90,7 @@ impl PipeBacklog {
 }
 
 /// Writes lines to `sink` from a thread of its own, flushing each. A reader that is gone or falls
-/// hopelessly behind is reported once through `broken`; any other failure of the sink is reported by
+/// too far behind is reported once through `broken`; any other failure of the sink is reported by
 /// the drain only.
 pub fn pipe(
     sink: impl Write + Send + 'static,
@@ -100,7 +100,7 @@ pub fn pipe(
     framed_pipe(PipeFraming::Lines, sink, mask, broken)
 }
 
-/// The same, framed otherwise.
+/// Like [`pipe`], with a choice of framing.
 pub fn framed_pipe(
     framing: PipeFraming,
     sink: impl Write + Send + 'static,
@@ -156,11 +156,11 @@ fn write<S: Write>(
     }
 }
 
-/// Writes lines the way that they are framed.
+/// Writes lines with their framing.
 struct Framed<S> {
     framing: PipeFraming,
     sink: S,
-    /// Whether an array was begun and not closed.
+    /// True if an array was begun and not closed.
     open: bool,
 }
 
@@ -208,8 +208,8 @@ impl PipeSender {
         }
     }
 
-    /// Queues an object, without secrets and with its texts cut if it is longer than this, in
-    /// bytes. Cut before, half a secret could stay.
+    /// Queues an object, redacted first, then with its texts cut if it is longer than this, in
+    /// bytes. If it were cut first, half a secret could remain.
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
         if self.enqueue(self.masked(object, longest), PipeJob::Line) > BACKLOG {
             self.backlog.give_up();
@@ -231,7 +231,7 @@ impl PipeSender {
     /// The sink failed, or its reader was too slow.
     pub async fn flush(&self, patience: Duration) -> io::Result<()> {
         let (notify, notified) = oneshot::channel();
-        // The error says that the sink failed, and so does the answer.
+        // An error means that the sink failed, which the missing answer shows too.
         let _ = self.jobs.send(PipeJob::Flushed(notify));
         match tokio::time::timeout(patience, notified).await {
             Ok(Ok(())) => Ok(()),
@@ -260,7 +260,7 @@ impl PipeSender {
         self.mask.stream()
     }
 
-    /// Whether everything has been written.
+    /// Returns true if everything has been written.
     pub fn is_idle(&self) -> bool {
         self.backlog.bytes.load(Ordering::SeqCst) == 0
     }
@@ -272,7 +272,7 @@ impl PipeSender {
         }
     }
 
-    /// How many bytes wait now.
+    /// Queues a line, redacted, and returns the size of the queue in bytes.
     fn queue(&self, line: &str) -> usize {
         self.enqueue(self.mask.redact(line), PipeJob::Line)
     }
@@ -297,7 +297,7 @@ impl PipeDrain {
     /// The sink failed, or its reader was too slow.
     pub async fn finish(self, patience: Duration) -> io::Result<()> {
         let written = async {
-            // The error says that the sink broke, which is what `done` says, too.
+            // An error means that the sink failed, which `done` reports too.
             let _ = self.jobs.send(PipeJob::End);
             self.done.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
         };

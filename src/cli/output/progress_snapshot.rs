@@ -21,7 +21,7 @@ struct RecordedSnapshot {
     error_class: Option<ErrorClass>,
     begun: bool,
     cost_before: Money,
-    /// When the last step was taken.
+    /// Time of the last step.
     now: Moment,
     working: bool,
     warnings: Vec<String>,
@@ -50,8 +50,8 @@ impl SnapshotRecorder {
         self.seen().working
     }
 
-    /// Returns the ending as far as recorded. `persists` says whether a journal was requested; it
-    /// exists from the init message on.
+    /// Returns the outcome as far as it was recorded. `persists` is true if a journal was
+    /// requested; it exists from the init message on.
     pub fn outcome(&self, reason: StopReason, persists: bool) -> RunOutcome {
         let seen = self.seen();
         let mut stats = seen.stats.clone();
@@ -81,7 +81,7 @@ impl SnapshotRecorder {
             broken: None,
             acceptance: Acceptance::default(),
             hooks: HookStats::default(),
-            // What was still running ends with the run.
+            // Agents and commands that are still running end with the run.
             servers: mcp::McpStats::default(),
             agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: seen.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),

@@ -3,7 +3,8 @@
 use crate::config::format_elapsed;
 use crate::recovery::{RecoveryCounts, RecoveryPlan, RecoveryRecord};
 
-/// What a plan does. `None` where another line says it: a wait, a switch of model, a check, an end.
+/// Describes the action of a plan. `None` if another line reports it: a wait, a switch of model, a
+/// check, an end.
 pub(super) fn action(plan: RecoveryPlan) -> Option<&'static str> {
     Some(match plan {
         RecoveryPlan::RetryAtOnce { .. } => "asking again at once: an idle connection had closed",

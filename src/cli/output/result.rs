@@ -25,9 +25,9 @@ use super::servers::servers;
 /// The result fields of a resumed session.
 #[derive(Clone, Debug, Default)]
 pub struct Resumption {
-    /// Against the contract that the session was started with.
+    /// Differences from the contract that the session was started with.
     pub changes: Vec<ContractChange>,
-    /// Where the session's file was damaged.
+    /// Damage of the session's file, if there was any.
     pub damage: Option<Damage>,
 }
 
@@ -53,7 +53,7 @@ impl ResultReport<'_> {
         exit::exit_status(self.outcome.reason)
     }
 
-    /// Why it failed, a line each; empty when it did not.
+    /// Returns the reasons of a failure, one line each; empty after a success.
     pub fn errors(&self) -> Vec<String> {
         advice::explain(self.outcome, self.now, self.session_id)
     }
@@ -79,7 +79,7 @@ impl ResultReport<'_> {
             .then(|| resume_command(self.session_id, Some(self.cwd), self.profile))
     }
 
-    /// The object.
+    /// Returns the result object.
     pub fn object(&self) -> Value {
         let (outcome, verdict) = (self.outcome, self.verdict());
         let mut object = common_fields(verdict, self.session_id, self.uuid);
@@ -161,7 +161,7 @@ fn hooks(stats: &HookStats) -> Value {
     hooks
 }
 
-/// Why it ended.
+/// Returns the fields about the end of the run: its reason, and whether a retry may succeed.
 fn why(outcome: &RunOutcome, verdict: ExitStatus) -> Value {
     let fault = outcome.fault.as_ref();
     let deferred = outcome.deferred.is_some().then(|| outcome.reason.name());

@@ -1,4 +1,4 @@
-//! What standard output is, as far as the layout of reports depends on it.
+//! The properties of standard output that the layout of reports depends on.
 
 use std::io::{self, IsTerminal};
 
@@ -8,22 +8,22 @@ use nix::sys::stat::fstat;
 use super::style::Styling;
 use crate::config::environment::{Variables, colors};
 
-/// Longer lines are hard to read.
+/// Maximum width of reports: longer lines are hard to read.
 const COLUMNS_MAX: usize = 100;
 
-/// In fewer columns text is cut by the terminal.
+/// Minimum width of reports. A narrower terminal cuts the text.
 const COLUMNS_MIN: usize = 40;
 
-/// The width of reports that no terminal shows.
+/// Width of reports that are not shown on a terminal.
 const COLUMNS_USUAL: usize = 80;
 
-/// What standard output is.
+/// Standard output, as far as reports depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
     pub is_terminal: bool,
-    /// How wide text may be.
+    /// Maximum width of text, in columns.
     pub columns: usize,
-    /// How many lines a terminal shows.
+    /// Number of lines of the terminal; `usize::MAX` if there is none.
     pub rows: usize,
     pub styling: Styling,
 }
@@ -40,8 +40,8 @@ impl Screen {
     }
 }
 
-/// Whether standard output and standard error are one file, as with `2>&1`: what is written to either
-/// is read by the same program.
+/// Returns true if standard output and standard error are one file, as with `2>&1`: both are read
+/// by the same program.
 pub fn is_stderr_stdout() -> bool {
     let identity = |stat: nix::sys::stat::FileStat| (stat.st_dev, stat.st_ino);
     match (fstat(io::stdout()), fstat(io::stderr())) {

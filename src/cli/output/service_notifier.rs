@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::agent::{Observer, RunEvent};
 use crate::config::environment::Variables;
 
-/// After how many heartbeat intervals without an event a run counts as hung.
+/// Number of heartbeat intervals without an event after which a run counts as hung.
 const MISSED_HEARTBEATS: u32 = 3;
 
 /// Keeps the watchdog of a service from firing as long as the run reports events, heartbeats
@@ -26,16 +26,16 @@ pub struct ServiceNotifier {
 
 struct Service {
     socket: UnixDatagram,
-    /// When the run reported its last event.
+    /// Time of the run's last event.
     last_event: Mutex<Instant>,
 }
 
 impl ServiceNotifier {
-    /// Tells systemd that the run has begun, if it asks for that. `heartbeat` is the longest time
-    /// between two events of a run.
+    /// Notifies systemd that the run has begun, if `NOTIFY_SOCKET` is set. `heartbeat` is the
+    /// longest time between two events of a run.
     ///
     /// # Errors
-    /// The socket cannot be used: one line that says why.
+    /// The socket cannot be used: one line with the reason.
     pub fn begin(variables: &Variables, heartbeat: Duration) -> Result<Option<Self>, String> {
         let set = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
         let Some(name) = set("NOTIFY_SOCKET") else { return Ok(None) };
@@ -73,7 +73,7 @@ impl Drop for ServiceNotifier {
 
 impl Service {
     fn send(&self, state: &str) {
-        // Where systemd does not read, its own time limits decide.
+        // If systemd does not read the message, its own time limits apply.
         let _unread = self.socket.send(state.as_bytes());
     }
 

@@ -27,7 +27,7 @@ pub fn status_target() -> ProgressDrawTarget {
 #[derive(Debug)]
 struct StatusTerminal<T> {
     term: T,
-    /// Whether the last line is complete, so that the next text begins another one.
+    /// True if the last line is complete, so that the next text begins another one.
     is_complete: Mutex<bool>,
 }
 

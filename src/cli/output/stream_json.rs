@@ -1,4 +1,4 @@
-//! `--output-format stream-json`: one message a line, while the run goes on. With `json` and
+//! `--output-format stream-json`: one message a line, during the run. With `json` and
 //! `--verbose` the same messages are the elements of one array.
 
 use std::collections::HashSet;
@@ -27,24 +27,24 @@ use super::servers::server;
 pub struct StreamJson {
     out: PipeSender,
     session_id: String,
-    /// Those of partial messages, where they were asked for.
+    /// Redacts the raw stream events, if partial messages were requested.
     deltas: Option<BlockDeltas>,
     /// The ignored settings of the repository.
     ignored: Vec<IgnoredSetting>,
     offers: Capabilities,
-    /// Whether all hooks are reported, not only `SessionStart` hooks.
+    /// True if all hooks are reported, not only `SessionStart` hooks.
     reports_hooks: bool,
-    /// Whether text and thinking of sub-agents are reported, not only their tool calls.
+    /// True if text and thinking of sub-agents are reported, not only their tool calls.
     reports_subagent_text: bool,
-    /// Whether the init message was sent. It comes first, so all other messages wait for it.
+    /// True if the init message was sent. It comes first, so all other messages wait for it.
     begun: bool,
     held: Vec<Value>,
     /// The sub-agent that the current messages are about.
     within: Option<Arc<AgentIdentity>>,
-    /// How long a message may be, in bytes.
+    /// Maximum length of a message, in bytes. `None`: unlimited.
     longest: Option<usize>,
     stream: ReplyStream,
-    /// What the session cost before what the run counts.
+    /// Cost of the session before the cost that the run counts.
     cost_before: Money,
     interim: InterimResults,
 }
@@ -52,13 +52,13 @@ pub struct StreamJson {
 /// Builds the result object of an outcome.
 pub type ResultBuilder = Box<dyn Fn(&RunOutcome) -> Value + Send>;
 
-/// Results of turns whose sub-agents go on in the background, for hosts.
+/// Results of turns whose sub-agents continue in the background, for hosts.
 #[derive(Default)]
 struct InterimResults {
     /// `None`: the only result is that of the run.
     build: Option<ResultBuilder>,
     init: Option<Box<Init>>,
-    /// Whether a result was the last message of the turn.
+    /// True if a result was the last message of the turn.
     is_last: bool,
     /// The answer in the last of these results.
     delivered: String,
@@ -120,7 +120,8 @@ impl StreamJson {
         Self { reports_subagent_text: tells_agents, ..self }
     }
 
-    /// Emits a result, too, when a turn waits for sub-agents, and an init message when it goes on.
+    /// Emits an additional result when a turn waits for sub-agents, and an init message when it
+    /// continues.
     #[must_use]
     pub fn with_interim_results(mut self, build: Option<ResultBuilder>) -> Self {
         self.interim.build = build;
@@ -345,7 +346,7 @@ impl StreamJson {
         }
     }
 
-    /// One message for each tool result, with what programs see of it beside; one for the rest.
+    /// Emits a message for each tool result, with its details for programs, and one for the rest.
     fn user(&mut self, message: &Message, details: &[Value], ids: &[Uuid]) {
         for (index, part) in message.parts().into_iter().enumerate() {
             let id = id_at(ids, index);
@@ -426,7 +427,7 @@ impl StreamJson {
         );
     }
 
-    /// A hook begins, or is over.
+    /// Emits the start or the end of a hook.
     fn hook(&mut self, progress: &HookProgress) {
         if !self.reports_hooks && progress.event != HookEvent::SessionStart {
             return;
@@ -459,13 +460,13 @@ impl StreamJson {
         }
     }
 
-    /// Ends the stream: what is still held, then the result, and nothing after it.
+    /// Ends the stream: sends the held messages, then the result, and nothing after it.
     pub fn finish(mut self, result: Value) {
         self.send_held();
         self.out.send_last(result, self.longest);
     }
 
-    /// Ends a turn of a host, whose other messages go on. `failure` are the fields of an assistant
+    /// Ends a turn of a host, whose stream continues. `failure` are the fields of an assistant
     /// message about a failure of the API.
     pub fn finish_turn(mut self, failure: Option<Value>, result: Value) {
         if let Some(failure) = failure {

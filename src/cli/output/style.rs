@@ -2,13 +2,13 @@
 
 use crate::config::environment::ColorChoice;
 
-/// What a line is about, which decides on its colour.
+/// Kind of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Plain,
     /// Detail that most readers skip.
     Faint,
-    /// Headings, and what stands for itself in a text.
+    /// Headings, and emphasis in a text.
     Strong,
     Success,
     Warning,
@@ -20,7 +20,7 @@ impl Tone {
     const COLOURED: [Self; 5] =
         [Self::Faint, Self::Strong, Self::Success, Self::Warning, Self::Failure];
 
-    /// The control sequence that begins it.
+    /// Returns the control sequence that begins the colour.
     fn sequence(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -36,7 +36,7 @@ impl Tone {
 /// The control sequence that ends a colour.
 const RESET: &str = "\u{1b}[0m";
 
-/// Whether lines are coloured.
+/// The choice between coloured and plain text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Styling {
     colours: bool,

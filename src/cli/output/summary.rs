@@ -14,7 +14,7 @@ use super::style::Tone;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunLimits {
     pub budget: Option<Money>,
-    /// How long the run may take.
+    /// Time limit of the run.
     pub time: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Keeps the text of others (the model, tools, servers) from controlling the user's terminal, and
+//! Keeps untrusted text (of the model, tools and servers) from controlling the user's terminal, and
 //! breaks messages between words.
 
 use std::io::{self, IsTerminal, Write};
@@ -11,26 +11,26 @@ use textwrap::{Options, WordSeparator, WordSplitter};
 
 use super::style::leading_sequence;
 
-/// What a broken line goes on with.
+/// Indentation of the continuation of a broken line.
 const INDENT: &str = "  ";
 
-/// The characters behind which a long value may be broken.
+/// The characters after which a long value may be broken.
 const SEPARATORS: &str = " ,/:;=&|";
 
-/// A writer to what may be a terminal. What is written is text of whole characters; to anything but
-/// a terminal it is passed on as it is.
+/// Filters the text that is written to a terminal. To any other sink, text is passed on unchanged.
+/// Each write must consist of whole characters.
 pub struct TerminalFilter<W> {
     sink: W,
     is_terminal: bool,
     content: TerminalContent,
 }
 
-/// What is written to a terminal.
+/// Kind of text that is written to a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TerminalContent {
     /// An answer or a document, whose lines are kept.
     Text,
-    /// The same with the colours of [`super::style`].
+    /// Like `Text`, with the colours of [`super::style`].
     Styled,
     /// Messages of outlast, each in one piece: the colours of [`super::style`] are passed on, and
     /// long lines are broken between words.
@@ -43,12 +43,12 @@ impl<W: Write + IsTerminal> TerminalFilter<W> {
         Self { sink, is_terminal, content: TerminalContent::Text }
     }
 
-    /// The same for a document, whose untrusted parts were filtered before it was coloured.
+    /// Creates a filter for a document whose untrusted parts were filtered before it was coloured.
     pub fn styled(sink: W) -> Self {
         Self { content: TerminalContent::Styled, ..Self::new(sink) }
     }
 
-    /// The same for messages, whose untrusted parts were filtered before they were coloured.
+    /// Creates a filter for messages whose untrusted parts were filtered before they were coloured.
     pub fn messages(sink: W) -> Self {
         Self { content: TerminalContent::Messages, ..Self::new(sink) }
     }
@@ -76,8 +76,8 @@ impl<W> TerminalFilter<W> {
 }
 
 impl<W: Write + AsFd> TerminalFilter<W> {
-    /// Repeats an operation until it is not refused because it would block. The mode of a descriptor
-    /// is shared with other programs, of which some let it no longer block.
+    /// Repeats an operation while it fails because it would block. The mode of a descriptor is
+    /// shared with other programs, some of which make it non-blocking.
     fn wait_while_blocked<T>(
         &mut self,
         mut operation: impl FnMut(&mut W) -> io::Result<T>,
@@ -119,13 +119,13 @@ impl<W: Write + AsFd> Write for TerminalFilter<W> {
     }
 }
 
-/// The columns of the terminal that standard error is, now.
+/// Returns the current width of the terminal on standard error, in columns.
 pub(super) fn columns() -> usize {
     usize::from(Term::stderr().size().1)
 }
 
-/// Breaks lines between words so that they fit, with what follows indented. A longer word, such as a
-/// path, is broken behind its separators.
+/// Breaks lines between words to fit, and indents the continuation. A longer word, such as a path,
+/// is broken after its separators.
 pub(super) fn break_lines(text: &str, columns: usize) -> String {
     let options = Options::new(columns)
         .subsequent_indent(INDENT)
@@ -144,8 +144,8 @@ pub(super) fn break_lines(text: &str, columns: usize) -> String {
     broken.collect::<Vec<_>>().join("\n")
 }
 
-/// Breaks a text that is wider than `columns` behind the last separator that fits, and nowhere else:
-/// what has none stays whole. There is always a first piece.
+/// Breaks a text that is wider than `columns` after the last separator that fits, and nowhere else:
+/// a text without separators stays whole. There is always a first piece.
 pub(in crate::cli) fn break_at_separators(text: &str, columns: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let (mut start, mut at, mut width) = (0, 0, 0);
@@ -173,10 +173,10 @@ pub(in crate::cli) fn break_at_separators(text: &str, columns: usize) -> Vec<Str
     pieces
 }
 
-/// Whether a terminal may obey a character instead of showing it: control characters, with which
-/// all sequences begin, those that change the direction of text, so that it reads otherwise than it
-/// is, those that break lines, and invisible ones in which text can hide. The joiners of scripts
-/// and emoji (U+200C, U+200D) stay.
+/// Returns true if a terminal may obey a character instead of showing it: control characters, with
+/// which all sequences begin; characters that change the direction of text, so that it is misread;
+/// those that break lines; and invisible ones, in which text can hide. The joiners of scripts and
+/// emoji (U+200C, U+200D) are not among them.
 pub(in crate::cli) fn is_terminal_control(letter: char) -> bool {
     letter.is_control()
         || matches!(

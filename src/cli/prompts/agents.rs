@@ -36,7 +36,7 @@ const TRUSTED_ONLY: [&str; 5] = ["permissionMode", "hooks", "mcpServers", "model
 /// Returns the name of the agent that a file defines.
 ///
 /// # Errors
-/// Why the file defines none. `None`: it is not meant to, as a README.
+/// The reason that the file defines no agent. `None`: it is not meant to, like a README.
 pub(super) fn name(
     prompt_file: &PromptFile,
     fields: &FrontMatter,
@@ -144,7 +144,7 @@ fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
 /// Returns the hooks of this agent.
 ///
 /// # Errors
-/// What is wrong with them.
+/// A mistake in the hooks.
 fn hooks(kind: &str, fields: &FrontMatter, file: &str) -> Result<HookSettings, String> {
     let Some(value) = fields.value("hooks") else { return Ok(HookSettings::default()) };
     let read = HookSettings::parse(value, file).map_err(|bad| format!("{file}: {bad}"))?;
@@ -206,7 +206,7 @@ impl<'de> Deserialize<'de> for OrderedMembers {
 /// Reads the value of `--agents`: JSON, or a file of it.
 ///
 /// # Errors
-/// What is wrong with it: unlike in files, a mistake is a hard error.
+/// A mistake in the value, which is a hard error here, unlike in files.
 pub(in crate::cli) fn parse_flag(
     given: &str,
 ) -> Result<(Vec<NamedAgent>, Vec<String>), UsageError> {

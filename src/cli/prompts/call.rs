@@ -54,7 +54,7 @@ const INTERACTIVE_COMMANDS: [(&str, &str); 34] = [
     ("usage", "the result has the usage of the run; outlast report sums sessions up"),
 ];
 
-/// How many names an error lists.
+/// Maximum number of names that an error lists.
 const NAMES_MAX: usize = 5;
 
 /// A prompt with its command expanded.
@@ -66,7 +66,7 @@ pub(in crate::cli) struct ExpandedCommand {
     pub(in crate::cli) grants: Vec<String>,
     pub(in crate::cli) model: Option<String>,
     pub(in crate::cli) effort: Option<Effort>,
-    /// Where it is defined.
+    /// The file that defines the command, for messages.
     pub(in crate::cli) file: String,
     /// Warnings about parts without effect.
     pub(in crate::cli) warnings: Vec<String>,
@@ -140,7 +140,7 @@ impl ServerPromptCall {
             }
             None => (arguments, ""),
         };
-        // Of servers named `a` and `a__b` the longer match wins.
+        // The longer match wins, as with servers named `a` and `a__b`.
         let server = servers.iter().filter(of).max_by_key(|server| server.name.len())?;
         Some(Self {
             text: prompt.to_owned(),

@@ -17,7 +17,7 @@ const MARKS: &str = "_-.:";
 /// Returns the name of the command that a file defines.
 ///
 /// # Errors
-/// Why it is not called at all.
+/// The reason that its path is not a valid name.
 pub(super) fn command_name(prompt_file: &PromptFile) -> Result<String, Option<String>> {
     let stem = prompt_file.relative.with_extension("");
     let parts = stem.components().map(|part| match part {
@@ -33,7 +33,7 @@ pub(super) fn command_name(prompt_file: &PromptFile) -> Result<String, Option<St
 /// Returns the name of a skill: that of its folder, which its front matter only repeats.
 ///
 /// # Errors
-/// Why it is not called at all.
+/// The reason that the name of its folder is not a valid name.
 pub(super) fn skill_name(prompt_file: &PromptFile) -> Result<String, Option<String>> {
     let folder = prompt_file.relative.parent().and_then(Path::to_str);
     let name = folder.filter(|name| is_name(name)).map(ToOwned::to_owned);

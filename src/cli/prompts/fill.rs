@@ -12,7 +12,7 @@ pub(super) struct ExpansionTooLong;
 pub(in crate::cli) struct Placeholders<'a> {
     /// `${CLAUDE_SKILL_DIR}`: the folder of the file.
     pub(in crate::cli) folder: &'a str,
-    /// `${CLAUDE_PROJECT_DIR}`: where the run works.
+    /// `${CLAUDE_PROJECT_DIR}`: the working folder of the run.
     pub(in crate::cli) project: &'a str,
     /// `${CLAUDE_SESSION_ID}`.
     pub(in crate::cli) session: &'a str,
@@ -80,7 +80,7 @@ fn number(text: &str) -> Option<(usize, &str)> {
     Some((digits.parse().ok().filter(|_| !is_word)?, after))
 }
 
-/// The same of `N]`.
+/// Like [`number`], for an index in brackets after the opening one: `N]`.
 fn index_in_brackets(text: &str) -> Option<(usize, &str)> {
     let (digits, after) = text.split_once(']')?;
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -108,7 +108,8 @@ pub(super) fn words(arguments: &str) -> Vec<String> {
     words
 }
 
-/// Whether a text holds commands that other tools run before the model sees it: !`command`.
+/// Returns true if a text contains commands that other tools run before the model sees it:
+/// !`command`.
 pub(super) fn holds_commands(text: &str) -> bool {
     text.match_indices("!`").any(|(at, mark)| {
         let before = text[..at].chars().next_back();

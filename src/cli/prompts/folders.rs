@@ -9,35 +9,35 @@ use crate::process::{TrustedOwners, file_reads};
 /// The searched folders of a project, highest precedence first.
 const NAMES: [&str; 2] = [".outlast", ".claude"];
 
-/// No file is read further, in bytes.
+/// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// All of them together, in bytes: they are kept in memory.
+/// Maximum size of all files together, in bytes: they are kept in memory.
 const ALL_BYTES_MAX: usize = 8 << 20;
 
-/// How many files of one kind are read.
+/// Maximum number of files of one kind.
 const FILES_MAX: usize = 500;
 
-/// How many entries of a folder tree are visited.
+/// Maximum number of entries of a folder tree that are visited.
 const ENTRIES_MAX: usize = 2_000;
 
-/// How deep folders may lie within folders.
+/// Maximum depth of nested folders.
 const DEPTH_MAX: usize = 8;
 
-/// Where to search, and which files are trusted.
+/// The folders to search for prompt files, and the trust in them.
 pub struct LibrarySearch<'a> {
     pub cwd: &'a Path,
     /// The user's own folders, highest precedence first; empty if they are not read.
     pub own: Vec<PathBuf>,
     /// Plugins, whose files are trusted like the user's own.
     pub plugins: &'a [Plugin],
-    /// Whether the project's files are read.
+    /// True if the project's files are read.
     pub project: bool,
     /// Checks that a file of the project with this content is trusted; the error is why it is not.
     pub trusts: &'a dyn Fn(&str) -> Result<(), String>,
-    /// Whether links of the project may lead out of it.
+    /// True if links of the project may lead out of it.
     pub anywhere: bool,
-    /// Whether commands and skills are read.
+    /// True if commands and skills are read.
     pub commands: bool,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct PromptFile {
     pub(super) text: String,
     /// The prefix of its name: the name of a plugin.
     pub(super) namespace: Option<String>,
-    /// Whether it is trusted; the error is why it is not.
+    /// `Ok` if the file is trusted; the error is the reason why it is not.
     pub(super) trust: Result<(), String>,
-    /// Of several with the same name, the lowest rank wins.
+    /// Precedence: the lowest rank wins if several files define the same name.
     pub(super) rank: usize,
 }
 
@@ -84,7 +84,7 @@ impl PromptFile {
     }
 }
 
-/// Finds and reads files, and remembers what could not be read.
+/// Finds and reads files, and collects warnings about those that could not be read.
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
     candidates: Vec<PromptFolder>,
@@ -172,7 +172,7 @@ impl<'a> PromptFinder<'a> {
         }
     }
 
-    /// Whether a file is trusted, and its text.
+    /// Returns the trust in a file (the error is the reason why there is none), and its text.
     fn text(
         &mut self,
         place: &PromptFolder,

@@ -11,16 +11,16 @@ use crate::cli::front_matter::FrontMatter;
 use crate::config::repository::IgnoredSetting;
 use crate::types::Effort;
 
-/// What was found.
+/// The agents, commands, skills and output styles that were found.
 #[derive(Clone, Debug, Default)]
 pub struct PromptLibrary {
-    /// Whether a prompt may call commands at all.
+    /// True if a prompt may call commands at all.
     pub accepts_calls: bool,
     pub agents: Vec<NamedAgent>,
     /// Commands and skills.
     pub commands: Vec<PromptCommand>,
     pub styles: Vec<OutputStyle>,
-    /// What was left out, and why. For people.
+    /// Messages about files that were left out, with the reasons.
     pub warnings: Vec<String>,
     /// Fields of untrusted project files that were withheld.
     pub withheld: Vec<IgnoredSetting>,
@@ -42,7 +42,7 @@ pub struct NamedAgent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputStyle {
     pub name: String,
-    /// What is added to the system prompt.
+    /// Text that is added to the system prompt.
     pub text: String,
 }
 
@@ -62,18 +62,18 @@ pub struct PromptCommand {
     pub body: String,
     /// Permission rules for the run that calls it. Empty if it is not trusted.
     pub grants: Vec<String>,
-    /// The model of such a run.
+    /// The model for the run that calls it.
     pub model: Option<String>,
-    /// How thorough the replies of such a run are to be.
+    /// The effort level for the run that calls it.
     pub effort: Option<Effort>,
     /// Those of these three fields that were withheld.
     pub withheld: Vec<IgnoredSetting>,
     pub trusted: bool,
-    /// Whether a prompt may call it.
+    /// True if a prompt may call it.
     pub user_callable: bool,
-    /// Whether the model may use it by itself.
+    /// True if the model may use it by itself.
     pub model_callable: bool,
-    /// Of several with the same name, the lowest rank wins.
+    /// Precedence: the lowest rank wins if several commands have the same name.
     pub(super) rank: usize,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct LibraryEntry {
 /// A folder with instructions for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillFolder {
-    /// Where it really is.
+    /// The path with all symbolic links resolved.
     pub path: PathBuf,
     pub trusted: bool,
 }
@@ -182,8 +182,8 @@ impl PromptLibrary {
             .filter(|command| command.kind == CommandKind::Skill && command.model_callable)
     }
 
-    /// The folders of skills, which the model may read whole. Not those that hold more than a
-    /// skill, nor, of a project that is not trusted, those that links lead to.
+    /// Returns the folders of skills, which the model may read as a whole. Folders that contain the
+    /// working or the home folder are left out, and so are untrusted ones behind symbolic links.
     pub fn skill_folders(&self, cwd: &Path, home: Option<&Path>) -> Vec<SkillFolder> {
         let skills = self.commands.iter().filter(|command| command.kind == CommandKind::Skill);
         let folder = |skill: &PromptCommand| {

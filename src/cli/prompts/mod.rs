@@ -3,12 +3,12 @@
 //! ```text
 //! .claude/agents/**.md           a kind of sub-agent
 //! .claude/commands/**.md         a prompt, called as /name
-//! .claude/skills/NAME/SKILL.md   the same, and the model is told that it is there
+//! .claude/skills/NAME/SKILL.md   a prompt that the model may use by itself too
 //! .claude/output-styles/**.md    an output style: a part of the system prompt
 //! ```
 //!
-//! The same in `.outlast`, and in the user's own folders. Reading them executes nothing, and files
-//! of an untrusted repository cannot grant permissions or choose a model.
+//! The folder `.outlast` and the user's own folders have the same layout. Reading them executes
+//! nothing, and files of an untrusted repository cannot grant permissions or choose a model.
 
 mod agents;
 mod call;

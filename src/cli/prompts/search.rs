@@ -12,7 +12,7 @@ use crate::cli::front_matter::{self, FrontMatter};
 const WARNINGS_MAX: usize = 20;
 
 impl LibrarySearch<'_> {
-    /// Reads everything there is. What cannot be read is left out, with a warning.
+    /// Reads the whole library. Unreadable files are left out, with a warning.
     pub fn read(&self) -> PromptLibrary {
         let mut library =
             PromptLibrary { accepts_calls: self.commands, ..PromptLibrary::default() };
@@ -97,7 +97,7 @@ fn select_entries(
     kept.into_values().collect()
 }
 
-/// The name with that of its plugin before it.
+/// Puts the name of its plugin before a name.
 fn qualified(namespace: Option<&str>, name: String) -> String {
     match namespace {
         Some(namespace) => format!("{namespace}:{name}"),

@@ -22,9 +22,9 @@ const DEFAULT: &str = "fix-a-bug";
 /// The scenario of a rehearsal.
 pub(super) struct ChosenScenario {
     pub(super) scenario: Scenario,
-    /// Its file.
+    /// The text of its file.
     pub(super) text: Cow<'static, str>,
-    /// What of a recorded session it does not reproduce.
+    /// The parts of a recorded session that the scenario does not reproduce.
     skipped: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl ChosenScenario {
         Ok(Self { scenario, text, skipped: Vec::new() })
     }
 
-    /// Says on standard error what is not reproduced.
+    /// Reports on standard error the parts that are not reproduced.
     pub(super) fn report_omissions(&self) {
         for skipped in &self.skipped {
             say(&format!("not reproduced: {skipped}"));

@@ -40,7 +40,7 @@ const FOLDERS: [&str; 6] = [
 ];
 
 /// Points a run at the scripted server, and replaces the user's folders by scratch folders. The
-/// user's settings, if they are asked for, are read where they are.
+/// user's settings, if they are requested, are read from their own place.
 pub(super) fn redirect(world: &mut ProcessContext, stage: &RehearsalRun, run: &RunArgs) {
     for name in SERVICE {
         world.variables.remove(OsStr::new(name));

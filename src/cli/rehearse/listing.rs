@@ -10,7 +10,7 @@ use textwrap::{Options, WordSplitter};
 use super::super::version::SCHEMA_VERSION;
 use crate::rehearsal::{ScenarioListing, list};
 
-/// The narrowest that the sentences get.
+/// Minimum width of the sentences, in columns.
 const SENTENCE_MIN: usize = 24;
 
 /// The built-in scenarios for people. On a terminal, long sentences are wrapped.
@@ -27,7 +27,7 @@ fn lay_out(width: Option<usize>) -> String {
     for ScenarioListing { group: own, name, summary, exit } in &listings {
         if *own != group {
             let gap = if group.is_empty() { "" } else { "\n" };
-            // A string accepts every write.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{gap}{own}");
             group = own;
         }

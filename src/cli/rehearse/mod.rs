@@ -25,10 +25,10 @@ use super::stdout::{print, print_report};
 use super::usage::{UsageError, UsageErrorKind};
 use choice::ChosenScenario;
 
-/// Exit codes above are those of runs that a signal ended.
+/// Exit codes above this are those of runs that a signal ended.
 const SIGNAL_BASE: u8 = 128;
 
-/// A scenario under way: its server, and the scratch folders to work in.
+/// A running scenario: its server, and the scratch folders to work in.
 struct RehearsalRun {
     server: RehearsalServer,
     scratch: ScratchFolder,
@@ -37,7 +37,7 @@ struct RehearsalRun {
 /// Rehearses, or serves a rehearsal for another program.
 ///
 /// # Errors
-/// It could not be begun.
+/// It could not begin.
 pub(super) async fn rehearse(args: &RehearseArgs, world: ProcessContext) -> Result<u8, UsageError> {
     if args.list {
         print_report(&if args.json { listing::json() } else { listing::text() })?;
@@ -64,7 +64,7 @@ pub(super) async fn rehearse(args: &RehearseArgs, world: ProcessContext) -> Resu
     run(chosen, args, world).await
 }
 
-/// Runs a scenario, and says how that went.
+/// Runs a scenario, and reports the exit code and whether it was the expected one.
 async fn run(
     chosen: ChosenScenario,
     args: &RehearseArgs,
@@ -115,7 +115,7 @@ async fn run(
     } else {
         Box::pin(super::run::run(&run, world, &exit_check)).await?
     };
-    // After a failure the result has said what was wrong.
+    // After a failure the result has reported the reason.
     if *passed.borrow() == Some(code) && !run.output.quiet {
         let expect = &stage.server.scenario().expect;
         let how = if stage.is_interrupted(code) {
@@ -132,7 +132,7 @@ async fn run(
     Ok(code)
 }
 
-/// Serves a scenario until a signal comes, which is the normal end.
+/// Serves a scenario until a signal arrives, which is the normal end.
 async fn serve(
     stage: RehearsalRun,
     args: &RehearseArgs,
@@ -170,7 +170,7 @@ impl RehearsalRun {
         Ok(Self { server, scratch })
     }
 
-    /// The command line of the run: what the scenario and the user's flags say.
+    /// Builds the command line of the run from the scenario and the user's flags.
     fn run_args(&self, args: &RehearseArgs) -> Result<CliRequest, UsageError> {
         let scenario = self.server.scenario();
         let scale = format!("--time-scale={}", scenario.time_scale);
@@ -226,7 +226,7 @@ impl RehearsalRun {
         }
         let outcome = ObservedOutcome {
             exit: i32::from(code),
-            // A host is not told a reason.
+            // A host gets no terminal reason.
             terminal_reason: (!reason.is_empty()).then_some(reason),
             folder: self.scratch.path(),
             stderr: None,
@@ -234,7 +234,7 @@ impl RehearsalRun {
         self.named(verify(self.server.scenario(), &outcome, &self.server))
     }
 
-    /// Whether a signal ended the run that the scenario does not send: the user wants it to end.
+    /// Returns true if a signal ended the run that the scenario does not send: the user stopped it.
     fn is_interrupted(&self, code: u8) -> bool {
         code > SIGNAL_BASE && self.server.scenario().expect.exit != Some(i32::from(code))
     }
@@ -249,8 +249,8 @@ impl RehearsalRun {
     }
 }
 
-/// Reports on a terminal that times are not those of the wall: a user would take a wait of minutes that
-/// is over in a second for a mistake.
+/// Reports on a terminal that the clock is scaled. A user would take a wait of minutes that is over
+/// in a second for a mistake.
 fn report_clock(time_scale: f64) {
     if time_scale > 1.0 && io::stderr().is_terminal() {
         say(&format!("the clock of this rehearsal runs {time_scale} times as fast"));

@@ -21,7 +21,7 @@ pub(super) fn markdown(answer: &str) -> String {
         safe.push(match (fence, mark) {
             (None, Some(mark)) => {
                 fence = Some(mark);
-                // What follows the mark names a language.
+                // The text after the mark is the name of a language.
                 let language = start.trim_start_matches(['`', '~']).trim();
                 let is_word = language.chars().all(|one| one.is_ascii_alphanumeric());
                 format!("{mark}{}", if is_word { language } else { "" })
@@ -57,7 +57,7 @@ fn without_controls(line: &str) -> String {
         .collect()
 }
 
-/// A line outside of blocks of code, in which nothing leads elsewhere.
+/// Escapes a line outside of code blocks, so that it has no links, images, mentions or HTML.
 fn inert(line: &str) -> String {
     let indent = line.len() - line.trim_start_matches([' ', '>']).len();
     let (quote, rest) = line.split_at(indent);
@@ -110,11 +110,11 @@ pub(super) fn html(answer: &str) -> String {
     page.text
 }
 
-/// The page so far.
+/// The HTML that was written so far, and its open elements.
 #[derive(Default)]
 struct HtmlAnswer {
     text: String,
-    /// For each open link, whether it is one.
+    /// For each open link, true if it is written as one: it leads to the web.
     links: Vec<bool>,
     columns: Vec<Alignment>,
     column: usize,

@@ -22,17 +22,17 @@ const BLOCK_CHARS: usize = 20_000;
 /// A report on one session or on many.
 #[derive(Clone, Debug, Default)]
 pub(in crate::cli) struct ReportDocument {
-    /// The beginning of the prompt, or how many sessions there are.
+    /// The beginning of the prompt, or the number of sessions.
     pub(super) title: String,
     pub(super) status: ReportCell,
     /// The outcome, before the numbers.
     pub(super) blocks: Vec<ReportBlock>,
     /// The most important numbers.
     pub(super) figures: Vec<Figure>,
-    /// Which session it is, and where.
+    /// Facts that identify the session and its folder.
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) tables: Vec<ReportTable>,
-    /// What else there is to say, a sentence each.
+    /// Further remarks, a sentence each.
     pub(in crate::cli) notes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct ReportBlock {
     pub(super) form: BlockForm,
 }
 
-/// What the lines of a block are.
+/// Format of the text of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockForm {
     /// Markdown of the model.
@@ -55,7 +55,7 @@ pub(super) enum BlockForm {
     Output,
 }
 
-/// A number of note.
+/// An important number.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     pub(super) label: &'static str,
@@ -72,7 +72,7 @@ pub(super) struct ReportTable {
     pub(super) rows: Vec<Vec<ReportCell>>,
     /// Columns that a narrow terminal does without, the least important first.
     pub(super) spare: &'static [&'static str],
-    /// Whether there may be very many rows, so that formats for people have only the first ones.
+    /// True if there may be very many rows, so that formats for people have only the first ones.
     pub(super) is_listing: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct ReportCell {
     pub(super) anchor: Option<String>,
 }
 
-/// What a text stands for, beside its words.
+/// Meaning of a text, which formats show by a colour or a sign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CellTone {
     #[default]
@@ -112,7 +112,7 @@ impl From<u32> for ReportCell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdLength {
     Whole,
-    /// As much as tells all sessions apart.
+    /// Long enough to distinguish all sessions.
     Chars(usize),
 }
 
@@ -312,7 +312,7 @@ fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figu
     Figure { label, value, detail: detail.into() }
 }
 
-/// How a session ended, in words.
+/// Describes the outcome of a session.
 fn status(outcome: SessionOutcome) -> ReportCell {
     let text: Cow<'static, str> = match outcome {
         SessionOutcome::Ended(reason) => stop_reason(reason).into(),
@@ -323,7 +323,7 @@ fn status(outcome: SessionOutcome) -> ReportCell {
     ReportCell { text: text.into_owned(), tone: tone(outcome), anchor: None }
 }
 
-/// The same in one or two words.
+/// Names the outcome of a session in one or two words.
 fn outcome_cell(outcome: SessionOutcome) -> ReportCell {
     let text = match outcome {
         SessionOutcome::Ended(reason) => format!("{} ({})", reason.name(), reason.info().exit_code),
@@ -354,7 +354,7 @@ fn blocks(report: &SessionReport) -> Vec<ReportBlock> {
         ReportBlock { heading: heading.to_owned(), text: cut(answer.text()), form }
     });
     let failed = report.work.failed.as_ref().map(failed_block);
-    // What explains a failure comes first.
+    // Output that explains a failure comes first.
     failed.into_iter().chain(answer).collect()
 }
 
@@ -366,7 +366,7 @@ fn failed_block(failed: &FailedCommand) -> ReportBlock {
     ReportBlock { heading: format!("{what} {command:?} {end}"), text, form: BlockForm::Output }
 }
 
-/// A text up to the size of a block. A report is no place for whole files.
+/// Cuts a text to the size of a block: a report does not contain whole files.
 fn cut(text: &str) -> String {
     match text.char_indices().nth(BLOCK_CHARS) {
         Some((end, _)) => format!("{}\n...", &text[..end]),
@@ -486,7 +486,7 @@ fn facts(context: &SessionsContext, report: &SessionReport) -> Vec<(&'static str
     facts
 }
 
-/// What the table of changed files leaves out.
+/// Returns a note on commands whose changes of files the table of changed files leaves out.
 pub(super) fn commands_note(work: &WorkDone) -> Option<String> {
     let ran = count(work.writing_commands, "command");
     let note = || format!("{ran} ran that may have changed files; such changes are not listed.");
@@ -525,7 +525,7 @@ fn recovery_row(summary: &RecoverySummary) -> Vec<ReportCell> {
     ]
 }
 
-/// A row for each model, where there are several.
+/// Returns a row for each model, if there are several.
 fn models(spending: &SpendSummary) -> Vec<Vec<ReportCell>> {
     let [_, _, ..] = &spending.by_model[..] else { return Vec::new() };
     let row = |total: &ModelTotals| {

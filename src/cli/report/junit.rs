@@ -40,8 +40,8 @@ pub(super) fn render(sessions: &[(SessionReport, ReportDocument)]) -> String {
     text
 }
 
-/// The names of the cases: the same for the same work in each run, so that CI systems have a history of
-/// it. What several sessions have in common is numbered.
+/// Returns the names of the test cases: equal for equal work in each run, so that CI systems have a
+/// history of it. Names that several sessions share are numbered.
 fn names(sessions: &[(SessionReport, ReportDocument)]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(sessions.len());
     for (report, _) in sessions {
@@ -57,7 +57,7 @@ fn names(sessions: &[(SessionReport, ReportDocument)]) -> Vec<String> {
     names
 }
 
-/// Whether a text is what a number adds to a name, or nothing.
+/// Returns true if a text is empty, or a number as it is added to a name: ` (2)`.
 fn is_number(rest: &str) -> bool {
     let number = rest.strip_prefix(" (").and_then(|rest| rest.strip_suffix(')'));
     rest.is_empty() || number.is_some_and(|number| number.parse::<u32>().is_ok())
@@ -129,12 +129,12 @@ fn failure_text(report: &SessionReport, document: &ReportDocument) -> Option<Str
     (!lines.is_empty()).then(|| escaped_lines(&lines.join("\n")))
 }
 
-/// Whether a session says nothing about its task: it is not over, or not one of outlast's.
+/// Returns true if a session shows no result of its task: it is not over, or not one of outlast's.
 fn is_skipped(outcome: SessionOutcome) -> bool {
     !outcome.is_success() && !outcome.is_failure()
 }
 
-/// Whether it was cut off, or outlast broke.
+/// Returns true if a session was cut off, or outlast failed because of a bug.
 fn is_error(outcome: SessionOutcome) -> bool {
     let is_ours = outcome == SessionOutcome::Ended(crate::recovery::StopReason::InternalError);
     is_ours || outcome == SessionOutcome::Unfinished

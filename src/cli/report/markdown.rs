@@ -8,14 +8,14 @@ use super::super::sessions::Column;
 use super::answer;
 use super::document::{BlockForm, CellTone, ReportBlock, ReportCell, ReportDocument, ReportTable};
 
-/// How many rows a listing has: a step summary holds 1 MiB.
+/// Maximum number of rows of a listing: a step summary holds 1 MiB.
 const LISTED_MAX: usize = 500;
 
 /// Renders a report.
 pub(in crate::cli) fn render(document: &ReportDocument) -> String {
     let status = cell(&document.status);
     let mut text = format!("### outlast: {status}\n\n");
-    // What came out is what most readers want to know.
+    // The outcome comes first, as most readers look for it.
     for block in &document.blocks {
         text.push_str(&self::block(block));
         text.push('\n');
@@ -86,7 +86,7 @@ fn row(text: &mut String, cells: impl Iterator<Item = String>) {
     text.push('\n');
 }
 
-/// A status with a sign that stands out.
+/// Renders a status with a sign that makes it visible.
 fn cell(cell: &ReportCell) -> String {
     let sign = match cell.tone {
         CellTone::Plain => "",

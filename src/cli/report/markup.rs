@@ -31,7 +31,7 @@ pub(super) fn escaped_lines(text: &str) -> String {
     text.lines().map(escaped).collect::<Vec<_>>().join("\n")
 }
 
-/// Characters that a terminal may obey, and those that XML 1.0 forbids.
+/// Returns true for characters that a terminal may obey, and those that XML 1.0 forbids.
 fn is_forbidden(letter: char) -> bool {
     is_terminal_control(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }

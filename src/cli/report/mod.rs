@@ -1,4 +1,4 @@
-//! `outlast report`: what recorded sessions came to, for people and programs.
+//! `outlast report`: outcomes, costs and recoveries of recorded sessions, for people and programs.
 
 mod answer;
 pub(super) mod document;
@@ -29,7 +29,7 @@ use super::usage::UsageError;
 
 use document::{IdLength, ReportDocument};
 
-/// How many sessions are read at a time, at most: one whole session is in memory for each.
+/// Maximum number of sessions that are read at a time: one whole session is in memory for each.
 const READERS_MAX: usize = 4;
 
 /// Reports on recorded sessions.
@@ -61,7 +61,8 @@ fn perform(
     Ok(0)
 }
 
-/// Whether the user asked for a single session.
+/// Returns true unless the user asked for all sessions of a folder, of all folders, or since a
+/// time.
 fn is_about_one(args: &ReportArgs) -> bool {
     !args.all && !args.all_projects && args.since.is_none()
 }

@@ -10,7 +10,7 @@ use crate::cli::output::one_line;
 use super::super::sessions::Table;
 use super::document::{NOT_RUN, ReportDocument, ReportTable};
 
-/// How many rows a listing has.
+/// Maximum number of rows of a listing.
 const LISTED_MAX: usize = 20;
 
 /// Lays a report out, in `width` columns if that is known.

@@ -1,4 +1,4 @@
-//! Numbers of reports in words.
+//! Formats the numbers of reports.
 
 use std::collections::BTreeMap;
 

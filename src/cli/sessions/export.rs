@@ -33,7 +33,7 @@ pub(super) fn export(
     }
 }
 
-/// Which side of a copy failed.
+/// Failure of one side of a copy.
 enum ExportError {
     Read(io::Error),
     Write(io::Error),

@@ -13,7 +13,7 @@ use super::super::version::SCHEMA_VERSION;
 use super::table::{Column, Table, terminal_width};
 use super::{ReportWriter, SessionsContext, phrases};
 
-/// How many sessions a table has unless the user wants more.
+/// Default number of sessions in a table.
 const ROWS: usize = 20;
 /// The longest folder that is shown on a terminal, in characters.
 const FOLDER_MAX: usize = 30;
@@ -88,11 +88,11 @@ fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) 
         let folder = context.shown_folder(path);
         if id_length.is_some() { end_of(&folder) } else { folder }
     });
-    // The name says more than the prompt.
+    // The name is more informative than the prompt.
     let prompt = summary.title.as_ref().or(summary.prompt.as_ref());
     let prompt = prompt.map(|text| one_line(text)).unwrap_or_default();
     let (turns, spent) = if summary.state == SessionState::Foreign {
-        // Other programs record these in ways of their own.
+        // Other programs record these in other formats.
         (String::new(), "unknown".to_owned())
     } else {
         (summary.turns.to_string(), summary.spent.as_cost())
@@ -100,7 +100,7 @@ fn row(context: &SessionsContext, file: &SessionFile, id_length: Option<usize>) 
     vec![id, used, folder, state(&summary), turns, spent, size, prompt]
 }
 
-/// The end of a folder, which tells more than its beginning.
+/// Returns the end of a folder's path, which is more informative than its beginning.
 fn end_of(folder: &str) -> String {
     let length = folder.chars().count();
     if length <= FOLDER_MAX {
@@ -154,7 +154,7 @@ fn object(file: &SessionFile) -> Value {
             object["exit_code"] = json!(reason.map(|reason| reason.info().exit_code));
             object["project"] = json!(summary.project);
             object["started"] = json!(summary.started.map(|at| at.to_string()));
-            // Other programs record these in ways of their own.
+            // Other programs record these in other formats.
             let is_known = summary.state != SessionState::Foreign;
             let spent = summary.spent.total().filter(|_| is_known).map(Money::as_dollars);
             object["num_turns"] = json!(is_known.then_some(summary.turns));

@@ -32,7 +32,7 @@ use super::signals::SignalState;
 use super::timestamps::WallTime;
 use super::usage::{UsageError, UsageErrorKind};
 
-/// The least of an id that a table shows.
+/// Minimum number of characters of an id in a table.
 const ID_MIN: usize = 8;
 
 /// The stored sessions, as seen from the working directory.
@@ -163,7 +163,7 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> UsageError {
     UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
 }
 
-/// Prints to standard output, piece by piece. A reader that closes the pipe has seen enough.
+/// Prints to standard output, piece by piece. A closed pipe ends the output without an error.
 pub(super) struct ReportWriter {
     stdout: TerminalFilter<io::StdoutLock<'static>>,
     is_closed: bool,

@@ -7,17 +7,17 @@ use crate::recovery::{ErrorClass, Nudge, RecoveryPlan, StopReason};
 
 use super::super::timestamps::format_elapsed;
 
-/// A number with what is counted: `1 line`, `2 lines`.
+/// Formats a number with its unit: `1 line`, `2 lines`.
 pub(in crate::cli) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
-/// A size in the largest unit of which it has one, rounded: `712 B`, `28 KB`, `1.3 GB`.
+/// Formats a size in the largest unit that fits, rounded: `712 B`, `28 KB`, `1.3 GB`.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let (mut unit, mut whole) = (0, 1_u64);
-    // What rounds to 1024 of a unit is one of the next.
+    // A size that rounds to 1024 of a unit is 1 of the next unit.
     while unit + 1 < UNITS.len() && bytes.saturating_add(whole / 2) / whole >= 1024 {
         (unit, whole) = (unit + 1, whole * 1024);
     }
@@ -75,7 +75,7 @@ pub(in crate::cli) fn stop_reason(reason: StopReason) -> String {
     format!("{}{why}, exit code {}", info.name, info.exit_code)
 }
 
-/// What went wrong: the meaning of an error class with its name, or the name of another setback.
+/// Describes a failure: the meaning of an error class with its name, or the name of another kind.
 pub(in crate::cli) fn failure(class: &str) -> String {
     let known = ErrorClass::ALL.into_iter().find(|one| one.name() == class);
     known.map_or_else(
@@ -95,7 +95,7 @@ pub(in crate::cli) fn wait(cause: WaitCause) -> String {
     }
 }
 
-/// What a notice of outlast to the model is about.
+/// Describes the subject of a notice from outlast to the model.
 pub(super) fn notice(nudge: Option<Nudge>) -> &'static str {
     let Some(nudge) = nudge else { return "note to the model" };
     match nudge {
@@ -116,7 +116,7 @@ pub(super) fn notice(nudge: Option<Nudge>) -> &'static str {
     }
 }
 
-/// What a recovery plan does.
+/// Describes the action of a recovery plan.
 pub(super) fn plan(plan: RecoveryPlan) -> &'static str {
     match plan {
         RecoveryPlan::RetryAtOnce { .. } => "retried at once",

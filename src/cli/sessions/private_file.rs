@@ -15,7 +15,7 @@ pub(in crate::cli) struct PrivateFile {
 }
 
 impl PrivateFile {
-    /// Begins a file beside its place.
+    /// Creates the temporary file next to its final place.
     ///
     /// # Errors
     /// Its folder is not writable.

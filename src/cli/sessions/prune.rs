@@ -39,7 +39,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
                 out.print(&format!("{verb} {id} ({size}{state})\n"))?;
             }
             Err(error) => {
-                // A session that is used again meanwhile is no failure.
+                // A session that is used again meanwhile is not a failure.
                 failed += usize::from(matches!(error, RemovalError::Io(_)));
                 out.print(&one_line(&format!("kept {id}: {error}")))?;
                 out.print("\n")?;
@@ -50,7 +50,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
     Ok(u8::from(failed > 0))
 }
 
-/// What was deleted, or would be.
+/// Number and size of the sessions that were deleted, or would be.
 #[derive(Default)]
 struct Deleted {
     sessions: usize,
@@ -71,7 +71,7 @@ impl Deleted {
             if is_dry { ("would be deleted", "would be freed") } else { ("deleted", "freed") };
         let mut text = format!("{} {deleted}", phrases::count(*sessions, "session"));
         if *unfinished > 0 {
-            // A string accepts every write.
+            // Writing to a string cannot fail.
             let _ = write!(text, ", {unfinished} of them unfinished");
         }
         let _ = write!(text, ", {} {freed}", phrases::size(*bytes));

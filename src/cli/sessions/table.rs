@@ -2,10 +2,10 @@
 
 use console::{Term, measure_text_width};
 
-/// The narrowest that the last column gets.
+/// Minimum width of the last column.
 const LAST_MIN: usize = 12;
 
-/// How the text of a column is aligned.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Column {
     Left,
@@ -21,7 +21,7 @@ pub(in crate::cli) fn terminal_width() -> Option<usize> {
 
 /// A table, whose texts have no control characters.
 pub(in crate::cli) struct Table {
-    /// Each with its heading.
+    /// The heading and the alignment of each column.
     pub(in crate::cli) columns: Vec<(String, Column)>,
     pub(in crate::cli) rows: Vec<Vec<String>>,
 }

@@ -1,6 +1,6 @@
 //! `outlast sessions show`: a session as readable text.
 //!
-//! Prompts, replies and tool output are text of others: each line of them loses its control
+//! Prompts, replies and tool output are untrusted text: each line of them loses its control
 //! characters, whether or not a terminal shows it.
 
 use crate::history::{
@@ -17,13 +17,13 @@ use super::super::output::one_line;
 use super::super::usage::UsageError;
 use super::{ReportWriter, SessionsContext, phrases, unreadable};
 
-/// How many lines of a text are shown without `--full`.
+/// Number of lines of a text that are shown without `--full`.
 const TEXT_LINES: usize = 40;
-/// How many lines of a tool's output are shown without `--full`: its last ones.
+/// Number of lines of a tool's output that are shown without `--full`: its last ones.
 const OUTPUT_LINES: usize = 5;
-/// How many characters of a line are shown without `--full`.
+/// Number of characters of a line that are shown without `--full`.
 const LINE_CHARS: usize = 400;
-/// How many unreadable lines are named.
+/// Maximum number of unreadable lines that are named.
 const PROBLEMS_MAX: usize = 10;
 /// The indentation of what belongs to an event.
 const INDENT: usize = 4;
@@ -85,7 +85,7 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
     text.0
 }
 
-/// The state of the session, what is missing, and how it goes on.
+/// Describes the state of the session, unreadable lines, and the command that resumes it.
 fn closing(file: &SessionFile, history: &SessionHistory) -> String {
     let mut text = Lines::default();
     text.0.push('\n');
@@ -126,10 +126,10 @@ fn problems(history: &SessionHistory, of: &str, text: &mut Lines) {
     }
 }
 
-/// How the events of a session are shown.
+/// Renders the events of a session.
 struct Transcript<'a> {
     context: &'a SessionsContext,
-    /// The session, which knows all sub-agents.
+    /// The session, with all its sub-agents.
     all: &'a SessionHistory,
     is_full: bool,
 }
@@ -256,7 +256,7 @@ impl Transcript<'_> {
     }
 }
 
-/// What happened, usually in one line, without the texts of messages and turns.
+/// Describes an event, usually in one line, without the texts of messages and turns.
 pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
     let line = match event {
         HistoryEvent::Process(start) => process(start),
@@ -330,7 +330,7 @@ fn turn_heading(turn: &TurnRecord) -> String {
     parts.join(", ")
 }
 
-/// What came of a tool call.
+/// Describes the outcome of a tool call.
 pub(in crate::cli) fn tool_outcome(tool: &ToolRun) -> String {
     let state = match tool.state {
         ToolRunState::Succeeded => "ok",

@@ -18,10 +18,10 @@ use crate::mcp;
 use crate::tools::{AgentDefinition, RuleList, built_in_names, check_rule};
 
 /// Merges the agents of `--agents` over those of files, and returns the one that the run works as:
-/// `agent` is its name, and what says it.
+/// `agent` is its name, and the flag or setting that names it.
 ///
 /// # Errors
-/// A mistake in `--agents`, or there is no agent of the name.
+/// A mistake in `--agents`, or no agent has the name.
 pub(super) fn load(
     args: &RunArgs,
     agent: Option<(&str, &str)>,
@@ -31,7 +31,8 @@ pub(super) fn load(
     choose(agent, library)
 }
 
-/// The same for a resumed session. Its agent may be gone; the tools and rules are in the contract.
+/// Like [`load`], for a resumed session. Its agent may be gone; the contract has the tools and
+/// rules.
 ///
 /// # Errors
 /// A mistake in `--agents`.
@@ -83,7 +84,7 @@ impl Settings {
         self.library.instructions().filter(|_| self.tools.only.as_ref().is_none_or(reads))
     }
 
-    /// Where skills are kept.
+    /// Returns the folders of the skills.
     pub(in crate::cli) fn skill_folders(&self) -> Vec<SkillFolder> {
         let home = environment::home(&self.variables);
         self.library.skill_folders(&self.cwd, home.as_deref())

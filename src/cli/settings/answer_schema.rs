@@ -18,7 +18,7 @@ const FLAG: &str = "--json-schema";
 /// without an `@` in front.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// A mistake in the schema, with its position.
 pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageError> {
     let trimmed = given.trim();
     if trimmed.is_empty() {
@@ -50,7 +50,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     file_reads::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
 }
 
-/// `what` is what has to be corrected when it is no JSON.
+/// Checks the text of a schema. `what` names the thing to correct if it is not JSON.
 fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let here = |at: usize| {

@@ -1,4 +1,4 @@
-//! The chain of models, and where each of them is.
+//! The chain of models, and the endpoint of each.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
 use crate::model::{self, BaseUrl, ServiceKind, canonical_name, resolve_alias};
 
-/// The most models a chain may have: [`ModelChain::endpoint_changes`] has a bit for each step.
+/// Maximum number of models in a chain: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
 
-/// The models in the order in which they are asked, and where they are.
+/// The models in the order in which they are asked, and their endpoints.
 #[derive(Clone, Debug)]
 pub struct ModelChain {
     /// The primary first. Never empty.
@@ -28,22 +28,22 @@ pub struct ModelChain {
     pub endpoints: Vec<EndpointSettings>,
     /// The variables that hold the credentials of other endpoints than the primary's.
     pub key_variables: Vec<String>,
-    /// What fits into models, those of sub-agents included.
+    /// Configured context windows of models, those of sub-agents included.
     pub(in crate::cli) windows: ContextWindows,
-    /// The entries behind the primary, with names in place of aliases.
+    /// The entries after the primary, with names in place of aliases.
     pub(super) entries: Vec<ModelEntry>,
 }
 
 /// One model of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainEntry {
-    /// As it was written: a name or an alias.
+    /// The model as the user wrote it: a name or an alias.
     pub name: String,
-    /// As it is sent to the service.
+    /// The name of the model that is sent to the service.
     pub model: String,
-    /// What results and progress lines call it, and `--price` and `--context-window` too: the
-    /// model's name, and after it, unless that is the primary's, the address and the variable of
-    /// the key, just as entries are written. No two links have the same.
+    /// The name in results and progress lines, and for `--price` and `--context-window`: that of
+    /// the model, followed by the address and the variable of the key as entries are written,
+    /// unless these are the primary's. Labels are unique in the chain.
     pub label: String,
     /// Index of its endpoint.
     pub endpoint: usize,
@@ -61,8 +61,8 @@ impl ChainEntry {
 }
 
 impl ModelChain {
-    /// Whether the first model can search the web: a model of the price list at a service with a
-    /// search tool. Other models stand behind gateways, which have none.
+    /// Returns true if the first model can search the web: a model of the price list at a service
+    /// with a search tool. Other models stand behind gateways, which have none.
     pub(in crate::cli) fn can_search_web(&self) -> bool {
         self.links.first().is_some_and(|first| {
             model::is_known(&first.model) && self.endpoints[first.endpoint].service.has_web_search()
@@ -78,12 +78,12 @@ impl ModelChain {
         moves.fold(0, |bits, (step, _)| bits | 1 << step)
     }
 
-    /// Whether some endpoint's credential can be fetched anew.
+    /// Returns true if the credential of some endpoint can be fetched again.
     pub fn can_change_credentials(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.credential.can_change())
     }
 
-    /// Whether a header of this name may hold a secret.
+    /// Returns true if a header of this name may hold a secret.
     pub(super) fn is_secret_header(name: &str) -> bool {
         is_secret(name)
     }
@@ -142,22 +142,22 @@ fn is_secret(name: &str) -> bool {
 /// The inputs of a model chain.
 pub(super) struct ChainSources<'a> {
     pub(super) config: &'a Config,
-    /// Whether a flag names the entries.
+    /// True if a flag names the entries.
     pub(super) is_flag: bool,
     pub(super) windows: &'a ContextWindows,
     /// The models that the aliases stand for.
     pub(super) aliases: &'a BTreeMap<String, String>,
     pub(super) variables: &'a Variables,
     pub(super) clouds: CloudSources<'a>,
-    /// Where the first model is.
+    /// The endpoint of the first model.
     pub(super) primary: EndpointSettings,
 }
 
 impl ChainSources<'_> {
-    /// Puts the chain together.
+    /// Builds the chain.
     ///
     /// # Errors
-    /// The first entry that makes no sense, comes twice, or has no key where it names one.
+    /// The first entry that is invalid, comes twice, or names a key that is not set.
     pub(super) fn chain(self) -> Result<ModelChain, UsageError> {
         let origin = if self.is_flag { ChainOrigin::Flag } else { ChainOrigin::Settings };
         let ModelEntryList(entries) = &self.config.fallback_model;
@@ -205,12 +205,12 @@ impl ChainOrigin {
     }
 }
 
-/// A chain being put together.
+/// A chain that is being built.
 struct ChainBuilder<'a> {
     aliases: &'a BTreeMap<String, String>,
     variables: &'a Variables,
     clouds: CloudSources<'a>,
-    /// Of the primary's base URL.
+    /// Origin of the primary's base URL.
     origin: Option<String>,
     base: Option<String>,
     chain: ModelChain,
@@ -239,7 +239,7 @@ impl<'a> ChainBuilder<'a> {
         builder
     }
 
-    /// One more link, at an endpoint that is added if it is new.
+    /// Builds the link of an entry, and adds its endpoint if that is new.
     fn link(&mut self, entry: &ModelEntry) -> Result<ChainEntry, InvalidValue> {
         if let Some(cloud) = &entry.cloud {
             return self.link_at_cloud(entry, cloud);
@@ -259,7 +259,7 @@ impl<'a> ChainBuilder<'a> {
         Ok(self.named(&entry.model, &place, index, window))
     }
 
-    /// One more link at a cloud, with credentials of its own.
+    /// Builds the link of an entry at a cloud, with credentials of its own.
     fn link_at_cloud(
         &mut self,
         entry: &ModelEntry,
@@ -308,8 +308,8 @@ impl<'a> ChainBuilder<'a> {
         link
     }
 
-    /// Where an entry is. The primary's credentials and headers go to the primary's own origin and
-    /// nowhere else.
+    /// Returns the endpoint of an entry. The primary's credentials and headers go to the primary's
+    /// own origin and nowhere else.
     fn endpoint(
         &mut self,
         entry: &ModelEntry,
@@ -373,7 +373,7 @@ impl<'a> ChainBuilder<'a> {
     }
 }
 
-/// A key as the service takes it: Bedrock and Vertex AI take bearer tokens only.
+/// Converts a key for the service: Bedrock and Vertex AI take bearer tokens only.
 fn of_service(credential: CredentialSource, service: &ServiceKind) -> CredentialSource {
     match (credential, service) {
         (CredentialSource::ApiKey(key), ServiceKind::Foundry { .. }) => {
@@ -387,7 +387,7 @@ fn of_service(credential: CredentialSource, service: &ServiceKind) -> Credential
     }
 }
 
-/// Whether one client will do for both.
+/// Returns true if one client can serve both endpoints.
 fn same(one: &EndpointSettings, other: &EndpointSettings) -> bool {
     one.service == other.service
         && one.base_url == other.base_url

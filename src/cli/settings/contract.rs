@@ -1,9 +1,9 @@
 //! The contract of a session: the limits, acceptance checks and permission rules that it was
 //! started with, and that apply when it is resumed.
 //!
-//! When a session is resumed, managed files outrank flags, flags (`--settings` among them) outrank
-//! the contract, and the contract outranks the environment and the settings files. Files can only
-//! add to what is forbidden. Permissions count only in the working directory that they were given in.
+//! In a resumed session, managed files outrank flags, flags (`--settings` among them) outrank the
+//! contract, and the contract outranks the environment and the settings files. Files can only add
+//! prohibitions. Permissions apply only in the working directory that they were given in.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use crate::secrets::REDACTED;
 use crate::tools::{Egress, TerminalAccess};
 use crate::types::PermissionPrompt;
 
-/// The version of the terms. A higher one is refused.
+/// Version of the terms. A higher one is rejected.
 const VERSION: u32 = 1;
 
 /// A term of the contract that has changed.
@@ -34,22 +34,22 @@ pub struct ContractChange {
     pub now: Value,
 }
 
-/// How a term is applied when the session is resumed.
+/// Rule for applying a term when the session is resumed.
 #[derive(Clone, Copy)]
 enum Hold {
-    /// In place of what the settings files and the environment say.
+    /// In place of the values of the settings files and the environment.
     Setting,
     /// Like `Setting`, but without a value the settings files decide.
     SettingIfGiven,
-    /// Together with what the settings files say: both only forbid.
+    /// Together with the values of the settings files: both only forbid.
     Prohibition,
-    /// As if its flag had been given, unless it is.
+    /// In place of its flag, unless the flag is given.
     Flag(fn(&mut RunArgs, &Value)),
     /// After everything else has been read.
     Apart,
 }
 
-/// What happens to a term whose value held a secret, which the journal does not store.
+/// Treatment of a term whose value held a secret, which the journal does not store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// The session is not resumed before the term is given again.
@@ -60,7 +60,7 @@ enum Loss {
     ReadAgain,
 }
 
-/// The folders in which a term counts.
+/// The folders in which a term applies.
 #[derive(Clone, Copy)]
 enum Reach {
     Everywhere,
@@ -70,7 +70,7 @@ enum Reach {
 }
 
 struct Term {
-    /// The name of the setting, or of the flag where there is no setting.
+    /// The name of the setting, or of the flag if there is no setting.
     name: &'static str,
     value: fn(&Settings) -> Value,
     hold: Hold,
@@ -147,7 +147,7 @@ const TERMS: [Term; 41] = [
         }),
         ..permission("permissionPromptTool", |all| match &all.tools.prompt_tool {
             Some(PermissionPrompt::Tool(name)) => json!(name),
-            // A host asks for it anew each time.
+            // A host requests it again for each process.
             Some(PermissionPrompt::Host) | None => Value::Null,
         })
     },
@@ -188,14 +188,15 @@ const TERMS: [Term; 41] = [
 ];
 
 impl Settings {
-    /// The contract of a session that starts or goes on with these settings.
+    /// Returns the contract of a session that starts or resumes with these settings.
     pub fn contract(&self) -> Contract {
         let term = |term: &Term| (term.name.to_owned(), (term.value)(self));
         let terms = TERMS.iter().map(term).collect();
         Contract { version: VERSION, terms, redacted: Vec::new(), folder: None }
     }
 
-    /// What of the contract that the session was started with is different in this run.
+    /// Returns the terms of this run that differ from the contract that the session was started
+    /// with.
     pub fn contract_changes(&self) -> Vec<ContractChange> {
         let kept = self.terms.contract.as_ref();
         kept.map_or_else(Vec::new, |kept| self.changes_of(&kept.original))
@@ -288,7 +289,7 @@ fn shown(value: &Value) -> String {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Held<'a> {
     latest: Option<&'a Contract>,
-    /// The one whose permissions count.
+    /// The contract whose permissions apply.
     here: Option<&'a Contract>,
 }
 
@@ -377,13 +378,13 @@ impl<'a> Held<'a> {
         args
     }
 
-    /// Whether the contract says what a setting is, so that no variable does.
+    /// Returns true if the contract has a value for a setting, so that variables do not set it.
     pub(super) fn holds(self, key: &str) -> bool {
         self.terms().any(|(term, _, _)| term.name == key)
     }
 }
 
-/// Where values of the contract are from.
+/// Origin of the contract's values, for messages.
 const ORIGIN: &str = "the session's contract";
 
 fn name(value: &impl ValueEnum) -> Value {
@@ -480,7 +481,7 @@ fn prices(all: &Settings) -> Value {
     Value::Object(prices)
 }
 
-/// The same for context windows.
+/// Like [`prices`], for context windows.
 fn windows(all: &Settings) -> Value {
     let mut sizes: Map<String, Value> = all.chain.windows.all();
     for link in &all.chain.links {

@@ -117,7 +117,7 @@ pub(in crate::cli) fn empty_variables(
     }
 }
 
-/// Warns about what is wrong with a credential.
+/// Warns about problems of a credential.
 pub(super) fn warnings(
     credential: &CredentialSource,
     variables: &Variables,
@@ -125,7 +125,8 @@ pub(super) fn warnings(
     empty_variables(credential, variables).into_iter().chain(unmasked(credential))
 }
 
-/// Warns that a credential is too short to be redacted. Not for placeholders, which are no secrets.
+/// Warns that a credential is too short to be redacted, unless it is a placeholder and not a
+/// secret.
 fn unmasked(credential: &CredentialSource) -> Option<String> {
     let is_short = |secret: &&str| !is_distinctive(secret) && !is_placeholder(secret);
     credential.secrets().iter().any(is_short).then(|| {
@@ -137,7 +138,7 @@ fn unmasked(credential: &CredentialSource) -> Option<String> {
     })
 }
 
-/// The credential that a gateway takes, whatever service is behind it: a command or a token.
+/// Returns the credential for a gateway, regardless of the service behind it: a command or a token.
 pub(super) fn gateway_credential(config: &Config, env: &ProcessEnv) -> Option<CredentialSource> {
     let said = |command: &&String| !command.trim().is_empty();
     if let Some(command) = config.api_key_helper.as_ref().filter(said) {

@@ -1,4 +1,4 @@
-//! Where the first model is, and with which credential.
+//! The endpoint and the credential of the first model.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ impl<'a> EndpointSources<'a> {
                 clouds.endpoint(&place, None).map_err(invalid)?;
             let mut credential = CredentialSource::from(credential);
             if credential == CredentialSource::Absent {
-                // The gateway that authenticates may want a credential itself.
+                // The gateway that authenticates may require a credential itself.
                 let gateway = gateway_credential(self.config, self.env);
                 credential = gateway.unwrap_or(CredentialSource::Absent);
             }
@@ -94,7 +94,7 @@ impl<'a> EndpointSources<'a> {
     }
 }
 
-/// The headers with these betas of the service, beside those that the user's headers name.
+/// Returns the headers with these betas added to those that the user's headers name.
 fn with_betas(mut headers: Vec<(String, String)>, betas: &[String]) -> Vec<(String, String)> {
     if betas.is_empty() {
         return headers;

@@ -1,4 +1,4 @@
-//! Everything that decides about a run, read and folded once: flags, variables and files, and the
+//! All inputs of a run, read and folded once: flags, variables and files, and the
 //! agent that the run works as.
 
 use std::ffi::{OsStr, OsString};
@@ -21,13 +21,13 @@ use crate::config::registry;
 use crate::config::variables;
 use crate::tools::AgentDefinition;
 
-/// What was read. Invalid sources contribute only their mistakes.
+/// The inputs of a run. Invalid sources contribute only their mistakes.
 pub(super) struct Inputs {
-    /// The flags that are no settings, those of the session's contract among them.
+    /// The flags that are not settings, those of the session's contract among them.
     pub(super) args: RunArgs,
     /// The settings in force.
     pub(super) config: Config,
-    /// The same, with where each is from.
+    /// The settings in force, each with its source.
     pub(super) fold: Fold,
     /// The environment, with what the settings add to it.
     pub(super) variables: Variables,

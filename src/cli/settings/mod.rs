@@ -60,61 +60,61 @@ pub struct Settings {
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
-    /// Whether the command line names the folder to work in, so that a session may move there.
+    /// True if the command line names the folder to work in, so that a session may move there.
     pub names_folder: bool,
     /// The name that the session gets.
     pub session_title: Option<String>,
-    /// How the session to resume is read.
+    /// Options for reading the session to resume.
     pub reading: ReadRequest,
-    /// How the session to resume was started. Empty for a new one.
+    /// Terms that the session to resume was started with. Empty for a new one.
     pub terms: Terms,
-    /// Whether a journal is kept.
+    /// True if a journal is kept.
     pub persist: bool,
-    /// How long unused sessions are kept; `None`: for ever.
+    /// Time for which unused sessions are kept; `None`: for ever.
     pub keep_sessions: Option<Duration>,
-    /// Where settings are, and sessions unless they have a folder of their own.
+    /// Folder of the settings, and of sessions unless these have a folder of their own.
     pub config_dir: PathBuf,
-    /// Where sessions are.
+    /// Folder of the sessions.
     pub session_dir: PathBuf,
-    /// Where failures of hooks are logged, and what hooks export is kept for a moment.
+    /// Folder for the log of failed hooks and, for a moment, for the variables that hooks export.
     pub state_dir: PathBuf,
     pub cwd: PathBuf,
-    /// The models, the preferred one first, and where they are.
+    /// The models, the preferred one first, and their endpoints.
     pub chain: ModelChain,
-    /// Whether the first model is tried again after a while, once another has taken over.
+    /// True if the first model is tried again after a while, once another has taken over.
     pub fallback_return: bool,
     /// The name of the output style.
     pub output_style: String,
-    /// Whether the service is asked for fast answers.
+    /// True if the service is asked for fast answers.
     pub fast: bool,
-    /// Whether the older part of a conversation is summarised before it gets too long.
+    /// True if the older part of a conversation is summarised before it gets too long.
     pub auto_compact: bool,
     /// The fraction of the context window at which compaction starts, above 0 and at most 1, if
     /// configured.
     pub compact_at: Option<f64>,
-    /// Whether runs of one host share rate-limit state.
+    /// True if runs on one host share rate-limit state.
     pub shared_limits: bool,
-    /// By model; the empty name is for every model that has no entry of its own.
+    /// Prices by model; the empty name is for every model that has no entry of its own.
     pub prices: BTreeMap<String, FilePrice>,
-    /// Where the first model is.
+    /// Endpoint of the first model.
     pub endpoint: EndpointSettings,
     pub limits: Limits,
     pub budget: Option<Money>,
     pub budget_mode: BudgetMode,
-    /// How much models are asked to think and to do.
+    /// Thinking and effort that are requested of models.
     pub reasoning: Reasoning,
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
     /// The agent that the run itself works as, by name.
     pub agent: Option<String>,
-    /// The kinds of sub-agents beside the one that is built in, by name.
+    /// The kinds of sub-agents besides the built-in one, by name.
     pub agents: Vec<AgentDefinition>,
-    /// Commands and skills, and where all of it is.
+    /// Agents, commands, skills and output styles, with their files.
     pub library: PromptLibrary,
     pub plugins: Vec<Plugin>,
     pub demands: AcceptanceSettings,
-    /// How many sub-agents there may be.
+    /// Maximum number and depth of sub-agents.
     pub agent_limits: AgentLimits,
     /// Text added to the system prompt of each sub-agent.
     pub subagent_prompt: Option<String>,
@@ -130,7 +130,7 @@ pub struct Settings {
     pub warnings: Vec<String>,
     /// Settings of the repository that were ignored.
     pub ignored: Vec<IgnoredSetting>,
-    /// The same as a warning.
+    /// The warning about these ignored settings, if there are any.
     pub ignored_warning: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Settings {
         self.warnings.iter().chain(&self.ignored_warning).chain(&self.mcp.warnings)
     }
 
-    /// Whether hooks are asked before a run may end.
+    /// Returns true if hooks are asked before a run may end.
     pub fn asks_hooks_to_stop(&self) -> bool {
         self.hooks.iter().any(|hook| hook.event == HookEvent::Stop)
     }
@@ -159,12 +159,12 @@ pub struct OutputSettings {
     pub format: OutputFormat,
     /// With `json`: every message, and not only the result.
     pub verbose: bool,
-    /// How much is reported on standard error, if that was asked for.
+    /// Level of detail on standard error, if it was requested.
     pub verbosity: Option<Verbosity>,
     pub partial_messages: bool,
-    /// Whether begin and end of each hook are reported.
+    /// True if the start and the end of each hook are reported.
     pub hook_events: bool,
-    /// Whether text and thinking of sub-agents are reported.
+    /// True if text and thinking of sub-agents are reported.
     pub subagent_text: bool,
     /// The fields of the result that standard output gets; all if none is named.
     pub fields: Vec<String>,
@@ -174,39 +174,39 @@ pub struct OutputSettings {
     pub heartbeat_file: Option<OutputFile>,
     /// The file that gets every detail of the run.
     pub debug_file: Option<OutputFile>,
-    /// Which messages of libraries are shown, if any.
+    /// Filter for the log messages of libraries. `None`: none are shown.
     pub library_log: Option<LogFilter>,
-    /// Whether the terminal cannot move its cursor.
+    /// True if the terminal cannot move its cursor.
     pub dumb_terminal: bool,
     pub colors: ColorChoice,
-    /// Whether this is a CI job, whose log people read.
+    /// True if this is a CI job, whose log people read.
     pub is_ci: bool,
     /// The file that a step of GitHub Actions writes its summary to, unless that is switched off.
     pub step_summary: Option<PathBuf>,
 }
 
-/// Where the prompt comes from.
+/// The sources of the prompt.
 #[derive(Clone, Debug)]
 pub struct PromptSource {
     pub argument: Option<String>,
     /// Images that are shown with the prompt.
     pub images: Vec<PathBuf>,
-    /// Whether standard input is read.
+    /// The user's choice whether standard input is read.
     pub stdin: StdinMode,
-    /// A session goes on, so that there need be no prompt at all.
+    /// True if a session goes on, so that no prompt is needed.
     pub may_be_empty: bool,
-    /// How long standard input may stay silent while it is waited for.
+    /// Time that standard input may stay silent while it is waited for.
     pub patience: Duration,
 }
 
 impl PromptSource {
-    /// Whether a run can begin without standard input.
+    /// Returns whether a run needs standard input to begin.
     pub fn need(&self) -> Need {
         if self.argument.is_none() && !self.may_be_empty { Need::Required } else { Need::Optional }
     }
 }
 
-/// Which session this is.
+/// The session of a run: a new or an existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionStart {
     New {
@@ -226,16 +226,16 @@ pub enum SessionStart {
     },
 }
 
-/// Where the model is, and how long it may take.
+/// Address, credential and time limits of a model's service.
 #[derive(Clone)]
 pub struct EndpointSettings {
     pub service: ServiceKind,
     pub base_url: String,
     pub credential: CredentialSource,
     pub headers: Vec<(String, String)>,
-    /// Whether requests mark what the prompt cache may keep.
+    /// True if requests mark the parts that the prompt cache may keep.
     pub marks_cache: bool,
-    /// Certificates to trust beside the system's.
+    /// Certificates to trust in addition to the system's.
     pub ca_files: Vec<PathBuf>,
     pub proxies: Proxies,
     pub connect: Duration,
@@ -269,7 +269,7 @@ impl EndpointSettings {
 }
 
 impl fmt::Debug for EndpointSettings {
-    /// Headers by name: what they say may be a secret.
+    /// Shows headers by name only: their values may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let origin = BaseUrl::parse(&self.base_url).map(|address| address.origin());
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -300,7 +300,7 @@ pub struct MemorySources {
     pub user: bool,
     pub project: bool,
     pub local: bool,
-    /// Whether memory files of the project may import files from outside of it.
+    /// True if memory files of the project may import files from outside of it.
     pub trusted: bool,
 }
 
@@ -308,17 +308,17 @@ pub struct MemorySources {
 #[derive(Clone, Debug)]
 pub struct AcceptanceSettings {
     pub schema: Option<AnswerSchema>,
-    /// How many answers may fail to fit it before the run ends. At least 1.
+    /// Maximum number of attempts at an answer that fits the schema. At least 1.
     pub schema_tries: u8,
     pub requirement: Option<Requirement>,
-    /// How often a failure of it goes back to the model.
+    /// Maximum number of times that a failed requirement goes back to the model.
     pub require_retries: u8,
 }
 
-/// What tools there are and what they may do.
+/// The available tools and their permissions.
 #[derive(Clone, Debug)]
 pub struct ToolRules {
-    /// `None`: all.
+    /// The names of the only available tools. `None`: all are.
     pub only: Option<Vec<String>>,
     pub allow: Vec<String>,
     pub ask: Vec<String>,
@@ -331,28 +331,28 @@ pub struct ToolRules {
     pub on_denied: OnDenied,
     /// The MCP tool that decides what the permission rules leave open.
     pub prompt_tool: Option<PermissionPrompt>,
-    /// Whether definitions of MCP tools are deferred.
+    /// Deferral of the definitions of MCP tools.
     pub tool_search: ToolSearchMode,
     pub directories: Vec<PathBuf>,
     /// The sandbox of commands.
     pub sandbox: SandboxSettings,
-    /// Programs of the user that run without it wherever they lie.
+    /// Programs of the user that run without the sandbox, wherever they are.
     pub unconfined: Vec<String>,
     pub child_env: ChildEnvironment,
     pub pass_env: Vec<String>,
     pub bash_timeout: Duration,
     pub bash_max_timeout: Duration,
-    /// How long a background command may run.
+    /// Time limit of a background command.
     pub background_lifetime: Duration,
-    /// How much memory commands may take together, in bytes. `None`: the system does not tell what
-    /// there is.
+    /// Maximum memory of all commands together, in bytes. `None`: the system does not report the
+    /// usable memory.
     pub command_memory: Option<u64>,
-    /// How long fetching a page may take.
+    /// Time limit for fetching a page.
     pub web_timeout: Duration,
     /// Hosts that may be fetched from at private addresses.
     pub web_private_hosts: Vec<String>,
     pub result_chars: u32,
-    /// The same for tools of MCP servers.
+    /// Like `result_chars`, for tools of MCP servers.
     pub mcp_result_chars: u32,
 }
 

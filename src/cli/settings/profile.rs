@@ -1,8 +1,8 @@
 //! `--profile untrusted`: a run in a checkout whose authors are not trusted.
 //!
-//! The flags that it stands for are set where arguments are read
-//! ([`crate::cli::args::RunArgs`]): a sandbox that is read-only and required, and no settings of the
-//! repository. What depends on the settings is here.
+//! The flags that it stands for are set where arguments are read ([`crate::cli::args::RunArgs`]): a
+//! sandbox that is read-only and required, and no settings of the repository. The parts that depend
+//! on the settings are here.
 
 use crate::cli::args::{Profile, RunArgs};
 use crate::cli::usage::UsageError;

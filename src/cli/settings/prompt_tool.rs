@@ -12,10 +12,10 @@ pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
     flags.permission_prompt_tool.as_deref().filter(|name| *name != PermissionPrompt::Host.name())
 }
 
-/// Returns what is asked about calls that the rules leave open, if anything is.
+/// Returns the MCP tool or host that decides on calls that the rules leave open, if there is one.
 ///
 /// # Errors
-/// The name is not that of an MCP tool, or the host is to be asked and there is none.
+/// The name is not that of an MCP tool, or names the host and there is none.
 pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageError> {
     let Some(name) = &args.tools.permission_prompt_tool else { return Ok(None) };
     if args.compatibility.permission_prompts.as_deref() == Some(NO_PROMPTS) {

@@ -50,7 +50,8 @@ pub fn resolve(
     Ok(settings)
 }
 
-/// The same with these managed files, and whether there is a credential or not.
+/// Like [`resolve`], with these managed files, and without the terms of an earlier session. The
+/// credential may be missing.
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
@@ -63,7 +64,7 @@ pub fn resolve_with_managed(
     resolve_resumed(managed, args, variables, cwd, &Terms::default())
 }
 
-/// The same for a session that was started under `terms`.
+/// Like [`resolve_with_managed`], for a session that was started under `terms`.
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
@@ -156,8 +157,8 @@ fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     inputs.sources.managed.select_hooks(all, is_disabled.or(inputs.config.disable_all_hooks))
 }
 
-/// Returns how much models are asked to think and to do. A number of tokens is more exact than the
-/// switch.
+/// Returns the thinking and effort that are requested of models. A number of tokens is more exact
+/// than the switch.
 fn reasoning(config: &Config, flag: Option<&str>) -> Reasoning {
     let thinking = match (config.max_thinking_tokens, config.always_thinking) {
         (Some(ThinkingTokens(0)), _) | (None, Some(false)) => ThinkingMode::Off,
@@ -256,7 +257,7 @@ fn check_credential(settings: &Settings) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Returns the file for the summary of a CI step, unless the user wants none.
+/// Returns the file for the summary of a CI step, unless the setting disables it.
 fn step_summary(config: &Config, variables: &Variables) -> Option<PathBuf> {
     environment::step_summary_file(variables).filter(|_| config.step_summary)
 }
@@ -311,7 +312,7 @@ fn output(
     })
 }
 
-/// Opens the folder of a file for output, and checks what is there.
+/// Opens the folder of a file for output, and checks an existing file.
 fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, UsageError> {
     let Some(path) = path else { return Ok(None) };
     Ok(Some(OutputFile::open(path).with_context(|| format!("{flag} {}", path.display()))?))
@@ -395,7 +396,8 @@ fn with_named_session(
     Ok(args)
 }
 
-/// Reads how the session to resume was started. Errors are reported later, when it is opened.
+/// Reads the terms that the session to resume was started with. Errors are reported later, when it
+/// is opened.
 fn read_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
     let Ok(start) = start(args) else { return Terms::default() };
     let place = SessionFolder::new(&session_dir(args, &environment::config_dir(variables)), cwd);
@@ -409,12 +411,12 @@ fn read_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
     id.and_then(|id| journal::read_terms(&place, &id).ok()).unwrap_or_default()
 }
 
-/// Returns where the sessions of the run are.
+/// Returns the folder of the run's sessions.
 fn session_dir(args: &RunArgs, config_dir: &Path) -> PathBuf {
     args.session.own_folder.clone().unwrap_or_else(|| config_dir.to_owned())
 }
 
-/// Reads how the session to resume is read, and up to which message.
+/// Returns the options for reading the session to resume, such as its last message.
 fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
     let session = &args.session;
     let is_resumed = session.resume.is_some() || session.go_on;

@@ -15,15 +15,15 @@ use crate::tools::{
 /// The maximum number of names in a warning.
 const NAMED_MAX: usize = 8;
 
-/// Whether a rule restricts the run.
+/// Purpose of a rule: to restrict the run, or to allow calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RulePurpose {
     Restricts,
     Allows,
 }
 
-/// Warns about names of `--tools` and rules of flags with an unknown tool, and about all restricting rules for an MCP
-/// server that does not exist.
+/// Warns about names of `--tools` and rules of flags with an unknown tool, and about all
+/// restricting rules for an MCP server that does not exist.
 ///
 /// # Errors
 /// A restricting rule of a flag is a likely typo of a tool name.
@@ -47,7 +47,7 @@ pub(super) fn check_run_rules(
 }
 
 /// Reads the names of `--tools`, and warns about those that offer nothing. A rule in parentheses is
-/// left out: what a tool may do is determined by other flags.
+/// left out: permissions of a tool are set by other flags.
 pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut names, mut warnings) = (Vec::new(), Vec::new());
     for item in values::list(given) {

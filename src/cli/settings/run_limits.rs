@@ -11,7 +11,7 @@ use crate::recovery::{
 };
 use crate::types::AgentLimits;
 
-/// Returns the limits of the recovery state machine. `fallbacks` is the number of models behind the
+/// Returns the limits of the recovery state machine. `fallbacks` is the number of models after the
 /// first one; `account` is the kind of account that the credential shows.
 pub(super) fn limits(
     config: &Config,
@@ -86,7 +86,7 @@ fn budgets(config: &Config, env: &ProcessEnv, fallbacks: usize) -> Budgets {
     }
 }
 
-/// How many sub-agents there may be.
+/// Returns the maximum number and depth of sub-agents.
 pub(super) fn agents(config: &Config) -> AgentLimits {
     AgentLimits {
         depth: config.max_agent_depth,
@@ -95,14 +95,14 @@ pub(super) fn agents(config: &Config) -> AgentLimits {
     }
 }
 
-/// How long sessions are kept; `None`: for ever.
+/// Returns the time for which sessions are kept; `None`: for ever.
 pub(super) fn keep_sessions(config: &Config) -> Option<Duration> {
     let days = config.cleanup_period_days;
     (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
 }
 
-/// Returns how much memory commands may take together, in bytes: by default, they leave a quarter
-/// to the rest. `None`: the system does not tell what there is.
+/// Returns the maximum memory of all commands together, in bytes: by default, they leave a quarter
+/// to the rest. `None`: the system does not report the usable memory.
 pub(super) fn command_memory(config: &Config) -> Option<u64> {
     // A multiple of a mebibyte, which is shown as a short number.
     let usual = || usable_memory().map(|bytes| (bytes / 4 * 3) >> 20 << 20);

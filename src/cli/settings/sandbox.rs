@@ -14,8 +14,8 @@ use crate::process::RootCapabilities;
 use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings, TerminalAccess};
 use crate::types::{PermissionMode, SandboxMode};
 
-/// Resolves the sandbox. `bypassPermissions` switches it off too, unless a flag or file says
-/// otherwise.
+/// Resolves the sandbox. `bypassPermissions` switches it off too, unless a flag or file sets its
+/// mode.
 ///
 /// # Errors
 /// Flags that contradict each other; a protection that cannot be enforced.
@@ -81,8 +81,8 @@ fn domain_lists(config: &Config, fold: &Fold) -> Result<Option<DomainLists>, Usa
     })
 }
 
-/// Lists without a sandbox would suggest a protection; only the user's own flag says that none is
-/// meant.
+/// Rejects lists of domains without a sandbox: they would suggest a protection. Only the user's own
+/// flag shows that none is meant.
 fn check_open(has_lists: bool, fold: &Fold, flags: &SettingFlags) -> Result<(), UsageError> {
     if !has_lists || flags.has("sandbox") {
         return Ok(());
@@ -113,7 +113,7 @@ fn egress_of(lists: DomainLists, config: &Config, fold: &Fold, folders: &RulePat
     })
 }
 
-/// A protection that is only read would be worse than none.
+/// Rejects a protection that cannot be enforced: it would be worse than none.
 fn check_enforceable(
     config: &Config,
     (fold, managed): (&Fold, &ManagedSettings),
@@ -144,7 +144,7 @@ fn origin<'a>(fold: &'a Fold, key: &str) -> &'a str {
     fold.origin(&["sandbox", "network", key]).unwrap_or_default()
 }
 
-/// The mode where neither a flag nor a file names one.
+/// Returns the mode if neither a flag nor a file names one.
 pub(super) fn default_mode(config: &Config) -> SandboxMode {
     match config.permission_mode {
         PermissionMode::BypassPermissions => SandboxMode::Off,
@@ -160,8 +160,8 @@ pub(super) fn warnings(config: &Config, flags: &SettingFlags) -> impl Iterator<I
     bypass_warning(config, flags).into_iter().chain(open_network_warning(config, flags))
 }
 
-/// The warning that a settings file bypasses permissions and thereby switches the sandbox off, where
-/// neither a flag nor a file says what the sandbox is to be. A flag of the user needs no warning.
+/// Warns that a settings file bypasses permissions and thereby switches the sandbox off, if neither
+/// a flag nor a file sets the sandbox. A flag of the user needs no warning.
 fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
     let is_bypass = config.permission_mode == PermissionMode::BypassPermissions;
     let by_flag = flags.has("dangerously-skip-permissions") || flags.has("permission-mode");

@@ -29,9 +29,9 @@ pub struct McpServers {
     pub timers: McpTimers,
     /// The source of each server: a file and line, or a flag.
     pub places: BTreeMap<String, String>,
-    /// What is wrong with some of them.
+    /// Warnings about some of the entries.
     pub warnings: Vec<String>,
-    /// Each as it was written, without what may be secret.
+    /// Each entry as written, without values that may be secret.
     pub(super) shown: BTreeMap<String, Value>,
 }
 
@@ -135,7 +135,7 @@ fn named(
 /// Reads the text of a file such as `.mcp.json`.
 ///
 /// # Errors
-/// It is no JSON, or holds no servers, and where.
+/// It is not JSON, or holds no servers; with the position.
 pub(super) fn parse(
     name: &str,
     text: &str,
@@ -263,7 +263,7 @@ pub(super) fn resolve(
     let begin = env.mcp_wait.unwrap_or(defaults.begin);
     let start = env.mcp_start.unwrap_or(defaults.start).max(wait);
     let timers = McpTimers { begin, wait, start, call, ..defaults };
-    // Of two servers with the same tool prefix the first is used.
+    // If two servers have the same tool prefix, the first one is used.
     let (mut servers, others): (Vec<ServerConfig>, Vec<ServerConfig>) =
         found.into_values().partition(|server| managed.contains(&server.name));
     servers.extend(others);

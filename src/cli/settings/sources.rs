@@ -39,7 +39,7 @@ const OF_THE_REPOSITORY: [(&str, &str); 4] = [
 /// The user's settings of the reference, below the home folder.
 const SHARED_FILE: &str = ".claude/settings.json";
 
-/// What became of a settings file.
+/// State of a settings file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
     Absent,
@@ -48,9 +48,9 @@ pub enum FileState {
     Untrusted,
     /// It has a mistake, and a run would not begin.
     Broken,
-    /// It is the reference's, and has a mistake: nothing of it is used.
+    /// It belongs to the reference CLI and has a mistake: none of it is used.
     Skipped,
-    /// It is the reference's, and another folder of settings was named.
+    /// It belongs to the reference CLI, and a variable names another folder of settings.
     Foreign,
 }
 
@@ -68,12 +68,12 @@ impl FileState {
     }
 }
 
-/// One place where settings may be.
+/// A possible settings file.
 #[derive(Clone, Debug)]
 pub struct SettingsFile {
     pub path: String,
     pub state: FileState,
-    /// Its hooks, as they are written; `Null` without any.
+    /// The hooks of the file as written; `Null` if there are none.
     pub hooks: Value,
 }
 
@@ -81,17 +81,17 @@ pub struct SettingsFile {
 pub(super) struct SettingsSources {
     /// The lowest first.
     pub(super) files: Vec<SettingsFile>,
-    /// What all files come to, the managed ones among them.
+    /// The settings of all files together, the managed ones among them.
     pub(super) fold: Fold,
     /// Mistakes that prevent a run.
     pub(super) mistakes: Vec<String>,
     pub(super) ignored: Vec<IgnoredSetting>,
-    /// The same as a warning, if any.
+    /// The warning about the ignored settings, if there are any.
     pub(super) ignored_warning: Option<String>,
     pub(super) memory: MemorySources,
     /// The managed settings, already part of `fold`.
     pub(super) managed: ManagedSettings,
-    /// What `--settings` sets, already part of `fold`: variables do not outrank it.
+    /// The keys that `--settings` sets, already part of `fold`: variables do not outrank them.
     pub(super) of_flag: BTreeSet<&'static str>,
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
@@ -180,7 +180,7 @@ pub(super) fn read_all(
     reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
 }
 
-/// Files being read.
+/// Reads the files, and collects their settings and mistakes.
 #[derive(Default)]
 struct SourceReader {
     files: Vec<SettingsFile>,
@@ -188,7 +188,7 @@ struct SourceReader {
     mistakes: Vec<String>,
     ignored: IgnoredSettings,
     servers: Vec<NamedServer>,
-    /// Only servers that flags name count.
+    /// True if only servers that flags name count.
     strict: bool,
     /// The keys that `--settings` sets.
     of_flag: BTreeSet<&'static str>,
@@ -316,7 +316,7 @@ impl SourceReader {
         plugins
     }
 
-    /// What settings say of plugins or marketplaces. Managed settings win.
+    /// Returns the entries of settings for plugins or marketplaces. Managed settings win.
     fn plugin_entries(&self, key: &str, managed: &[ParsedSettings]) -> BTreeMap<String, Value> {
         let value = registry::find(key).and_then(|setting| self.fold.value_below(setting));
         let of_files = value.and_then(|value| serde_json::from_value::<PluginEntries>(value).ok());
@@ -345,7 +345,8 @@ impl SourceReader {
         }
     }
 
-    /// Whether a file of the repository is trusted. Records a script that it names and that is not.
+    /// Returns true if a file of the repository is trusted. Records an untrusted script that it
+    /// names.
     fn is_trusted(&mut self, file: &str, content: &[u8], cwd: &Path, trust: &Trust) -> bool {
         trust.covers_settings(content, cwd).unwrap_or_else(|script| {
             self.ignored.script(file, &script, cwd);
@@ -470,7 +471,7 @@ fn definition_trust(text: &str, cwd: &Path, trust: &Trust) -> Result<(), String>
     }
 }
 
-/// Whether the sources that a flag names include the repository's, which trusts the folder.
+/// Returns true if a flag names sources of the repository, which makes the folder trusted.
 fn names_repository(given: Option<&str>) -> bool {
     named(given).is_ok_and(|named| given.is_some() && named.iter().any(|name| *name != "user"))
 }

@@ -34,7 +34,7 @@ pub struct SettingsSurvey {
     pub warnings: Vec<String>,
     pub server_warnings: Vec<String>,
     pub ignored: Vec<IgnoredSetting>,
-    /// The same as a warning.
+    /// The warning about these ignored settings, if there are any.
     pub ignored_warning: Option<String>,
     /// The variables that commands are given by name.
     pub pass_env: Vec<String>,
@@ -43,7 +43,7 @@ pub struct SettingsSurvey {
     pub endpoint: EndpointSettings,
     /// Every credential that there is, the one in use first: its kind, and its source.
     pub credentials: Vec<(&'static str, String)>,
-    /// Whether the server is known to require a credential.
+    /// True if the server is known to require a credential.
     pub needs_credential: bool,
     pub model: String,
     pub limits: Limits,
@@ -55,7 +55,7 @@ pub struct SettingsSurvey {
     pub plugins: Vec<Plugin>,
     /// The MCP servers. They may hold secrets.
     pub servers: Vec<ServerConfig>,
-    /// Unknown variables with a prefix of ours.
+    /// Unknown variables with the prefix `OUTLAST_`.
     pub unknown_variables: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub fn survey(args: &RunArgs, variables: &Variables, cwd: &Path) -> SettingsSurv
     survey_with_managed(&managed::files(), args, variables, cwd)
 }
 
-/// The same with these managed files.
+/// Like [`survey`], with these managed files.
 pub fn survey_with_managed(
     managed: &[PathBuf],
     args: &RunArgs,
@@ -121,7 +121,7 @@ pub fn survey_with_managed(
     }
 }
 
-/// All values in force: the settings, the servers, and what has a variable or a flag and no setting.
+/// Returns all values in force: settings, servers, and values that have only a variable or a flag.
 fn effective(
     inputs: &Inputs,
     outer: &Variables,
@@ -183,7 +183,7 @@ impl SettingsSurvey {
     }
 }
 
-/// Returns unknown variables with a prefix of ours.
+/// Returns the unknown variables with the prefix `OUTLAST_`.
 fn unknown_variables(all: &Variables) -> Vec<String> {
     let known = |name: &str| variable_names().any(|known| known == name);
     let names = all.keys().filter_map(|name| name.to_str());
@@ -191,7 +191,7 @@ fn unknown_variables(all: &Variables) -> Vec<String> {
     unknown.map(ToOwned::to_owned).collect()
 }
 
-/// Every credential, in the order in which they outrank each other: its kind, and its source.
+/// Returns every credential, highest precedence first: its kind, and its source.
 fn credentials(inputs: &Inputs, outer: &Variables) -> Vec<(&'static str, String)> {
     let Inputs { config, env, fold, variables, .. } = inputs;
     let variable = |name: &str| match fold.set_at(name, outer, variables) {

@@ -8,8 +8,8 @@ use crate::cli::prompts::OutputStyle;
 use crate::cli::usage::UsageError;
 use crate::process::file_reads;
 
-/// Reads it from the flags, and from the files that they name, and adds the output style. Returns a
-/// warning too, if there is no style of the name.
+/// Reads the system prompt from the flags, and from the files that they name, and adds the output
+/// style. Returns a warning too, if there is no style of the name.
 ///
 /// # Errors
 /// A file that cannot be read.

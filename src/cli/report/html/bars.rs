@@ -8,7 +8,7 @@ use super::super::document::ReportTable;
 use super::super::markup::escaped;
 use super::{class, share};
 
-/// The section about how many sessions ended how.
+/// Renders the section with the number of sessions for each outcome.
 pub(super) fn outcomes(table: &ReportTable, overview: &SessionsOverview) -> String {
     let mut text = String::from(
         "<section>\n<h2>Outcomes</h2>\n<ul class=\"bars\" aria-label=\"Sessions by outcome\">\n",
@@ -30,7 +30,7 @@ pub(super) fn outcomes(table: &ReportTable, overview: &SessionsOverview) -> Stri
     text + "</ul>\n</section>\n"
 }
 
-/// How often which recoveries fired, and with what outcome.
+/// Renders the numbers of saved and lost recoveries of each class, with their costs.
 pub(super) fn recoveries(overview: &SessionsOverview) -> String {
     let most = overview.recoveries.iter().map(|impact| impact.summary.fired).max();
     let most = f64::from(most.unwrap_or_default());

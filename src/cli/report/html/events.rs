@@ -1,4 +1,4 @@
-//! The list of what happened in a session: turns with their tool calls, and what came between.
+//! The list of a session's events: turns with their tool calls, and the events between them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use super::super::super::sessions::{SessionsContext, event_lines, tool_outcome};
 use super::super::answer;
 use super::super::markup::{escaped, escaped_lines};
 
-/// How many events of a session are listed, the last ones; and of a sub-agent.
+/// Maximum number of events that are listed of a session, the last ones; and of a sub-agent.
 const EVENTS_MAX: usize = 1000;
 const AGENT_EVENTS_MAX: usize = 200;
-/// How many characters of a text are shown.
+/// Maximum number of characters of a text that are shown.
 const TEXT_CHARS: usize = 600;
 /// The number of characters of the output of a failed call that are shown, the last ones.
 const OUTPUT_CHARS: usize = 2000;
@@ -169,7 +169,7 @@ fn call(tool: &ToolRun, text: &mut String) {
     );
 }
 
-/// The end of the output of a call, which the reader opens.
+/// Renders the end of a call's output, which the reader can unfold.
 fn output_of(tool: &ToolRun) -> String {
     let output = tool.output_text();
     let output = refusal_reason(&output);

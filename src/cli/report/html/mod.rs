@@ -1,4 +1,4 @@
-//! Reports as one self-contained HTML page: no script, no network, nothing beside it.
+//! Reports as one self-contained HTML page: no script, no network, no further files.
 
 mod bars;
 mod events;
@@ -23,7 +23,7 @@ use super::markup::{escaped, escaped_lines};
 use super::words::thousands;
 
 const STYLE: &str = include_str!("style.css");
-/// How many rows a listing has.
+/// Maximum number of rows of a listing.
 const LISTED_MAX: usize = 2000;
 /// The number of changed lines up to which the changes of all files are open.
 const OPEN_LINES_MAX: usize = 60;
@@ -96,7 +96,7 @@ fn part(document: &ReportDocument, session: &SessionReport) -> String {
     text + "</section>\n"
 }
 
-/// The failure that a model error stands for, in words.
+/// Describes the failure behind a model error.
 fn cause(outcome: SessionOutcome) -> String {
     let SessionOutcome::Ended(StopReason::ModelError(class)) = outcome else {
         return String::new();

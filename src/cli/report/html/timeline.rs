@@ -17,12 +17,12 @@ use super::super::super::sessions::tool_outcome;
 use super::super::markup::escaped;
 use super::share;
 
-/// How many sub-agents have a lane of their own.
+/// Maximum number of sub-agents with a lane of their own.
 const AGENTS_MAX: usize = 40;
-/// How many ticks the axis of time has, about.
+/// Approximate number of ticks on the time axis.
 const TICKS: u64 = 6;
 
-/// The section with the timeline. Empty: nothing is known of the times.
+/// The section with the timeline. Empty if no times are known.
 pub(super) fn section(history: &SessionHistory, timeline: &SessionTimeline) -> String {
     if timeline.length.is_zero() {
         return String::new();
@@ -115,7 +115,7 @@ impl TimelineDrawing<'_> {
         )
     }
 
-    /// The line of the costs, in steps: a cost is known when its reply is there.
+    /// Draws the cost as a line in steps: the cost of a reply is known once it is complete.
     fn spend(&self, text: &mut String) {
         let Some(last) = self.timeline.spend.last() else { return };
         let most = last.spent.as_dollars();
@@ -151,7 +151,7 @@ impl TimelineDrawing<'_> {
         let _ = writeln!(text, "<span class=\"last\" style=\"left:100%\">{end}</span></div>");
     }
 
-    /// The marks that are not the end, which is the right edge.
+    /// Returns the marks except the end, which is the right edge.
     fn noted(&self) -> impl Iterator<Item = &TimelineMark> {
         self.timeline.marks.iter().filter(|mark| !matches!(mark.content, MarkContent::End(_)))
     }
@@ -167,7 +167,7 @@ impl TimelineDrawing<'_> {
         text.push_str("</div>\n");
     }
 
-    /// What the dashed lines stand for.
+    /// Renders the legend of the dashed lines.
     fn mark_list(&self, text: &mut String) {
         if self.noted().next().is_none() {
             return;
@@ -200,7 +200,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The class of a bar, and what it stands for.
+/// Returns the class of a bar, and its description.
 fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
     match content {
         BarContent::Turn { number, cost } => {
