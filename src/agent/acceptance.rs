@@ -88,7 +88,7 @@ impl RunWorld<'_> {
     }
 }
 
-/// An edit of a file, with a fingerprint of its current content.
+/// Returns an edit of a file, with a fingerprint of its current content.
 async fn edit_effect(path: &Path) -> Option<CallEffect> {
     let file = Fingerprint::of(&[path.as_os_str().as_encoded_bytes()]);
     Some(CallEffect::Edited { file, now: content_fingerprint(path).await? })
@@ -109,7 +109,7 @@ fn call_record(done: &CompletedCall<'_>, effect: CallEffect) -> ToolCallRecord {
     )
 }
 
-/// The file that a call has written, as its tool says.
+/// Returns the file that a call has written, as its tool reports.
 fn written_file<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
     done.detail["filePath"].as_str().map(Path::new)
 }
@@ -131,8 +131,8 @@ fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
     Some(Fingerprint::of(&[&read_regular(path, FILE_MAX).ok()?]))
 }
 
-/// The text of a result, for comparison. The file that holds a long output and a background command
-/// get new names each time.
+/// Returns the text of a result, for comparison: without the names of the file that holds a long
+/// output and of a background command, which are new each time.
 fn comparable_text(done: &CompletedCall<'_>) -> String {
     let Block::ToolResult { content, .. } = done.result else { return String::new() };
     let word = |block: &Block| {

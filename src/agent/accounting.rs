@@ -1,4 +1,4 @@
-//! Accounting: what the run has cost and done so far.
+//! Accounting: the costs and the statistics of the run so far.
 
 use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, settle};
 use crate::recovery::{Money, Reservation, Spending};
@@ -39,7 +39,7 @@ impl WorstCaseCost {
 struct Reserved {
     reservation: Reservation,
     worst: WorstCaseCost,
-    /// What the call has received so far. `None`: no message has begun.
+    /// The data that the call has received so far. `None`: no message has begun.
     received: Option<Received>,
 }
 
@@ -51,14 +51,14 @@ struct ReportedWarnings {
     unpriced: bool,
 }
 
-/// The cost of a call, by how it ended.
+/// The cost of a call, by its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallCost {
     /// Nothing was received.
     Nothing,
     /// A whole reply.
     Whole(Settlement),
-    /// A reply that broke off. How much of it was billed only the service knows.
+    /// A reply that broke off. The billed part of it is not known.
     Broken(Settlement),
 }
 
@@ -80,12 +80,12 @@ impl Accounting {
         }
     }
 
-    /// Whether the next call has to wait for its turn to reserve.
+    /// Returns true if the next call has to wait for its turn to reserve.
     pub(super) fn is_bounded(&self) -> bool {
         self.stop_after.is_none() && self.ledger.ledger().ceiling().is_some()
     }
 
-    /// What the next call may cost at most; `None` when there is no ceiling.
+    /// Returns the most that the next call may cost; `None` when there is no ceiling.
     pub(super) fn left(&self) -> Option<Money> {
         match self.stop_after {
             Some(limit) if self.ledger.ledger().spent() >= limit => Some(Money::ZERO),
@@ -98,7 +98,8 @@ impl Accounting {
         self.stop_after.or(self.ledger.ledger().ceiling())
     }
 
-    /// What is known to have been spent, when `endpoint` answers next.
+    /// Returns the known spending. It is partial if a used model has no known price or, before the
+    /// first use, if `endpoint`, which answers next, has none.
     pub(super) fn spending(&self, endpoint: &ModelEndpoint) -> Spending {
         let used = &self.stats.by_model;
         let next = used.is_empty() && endpoint.facts.prices_at(false).is_none();
@@ -108,7 +109,7 @@ impl Accounting {
         }
     }
 
-    /// Reserves the worst case of a call. `false` when it does not fit.
+    /// Reserves the worst-case cost of a call. Returns false if it does not fit into the budget.
     pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
         let reserved = self.ledger.reserve(worst.sum());
         self.reserved = reserved.map(|reservation| Reserved { reservation, worst, received: None });
@@ -116,7 +117,7 @@ impl Accounting {
         self.reserved.is_some()
     }
 
-    /// Records what the current call has received so far.
+    /// Records the data that the current call has received so far.
     pub(super) fn receive(&mut self, received: Received) {
         if let Some(reserved) = &mut self.reserved {
             reserved.received = Some(received);
@@ -129,7 +130,7 @@ impl Accounting {
         self.close(CallCost::Whole)
     }
 
-    /// Settles a call that ended without an answer. It costs what it received.
+    /// Settles a call that ended without an answer. Its cost is that of the received data.
     pub(super) fn settle_broken(&mut self) -> CallCost {
         self.close(CallCost::Broken)
     }
@@ -162,7 +163,7 @@ impl Accounting {
         cost
     }
 
-    /// Warnings about the cost of a call, each given once.
+    /// Returns warnings about the cost of a call, each only once.
     pub(super) fn notes(&mut self, cost: &CallCost, label: &str) -> Vec<String> {
         let settled = match cost {
             CallCost::Nothing => return Vec::new(),
@@ -205,7 +206,8 @@ impl Accounting {
 }
 
 impl CallCost {
-    /// What was certainly billed, and the most that may have been billed beyond that.
+    /// Returns the amount that was certainly billed, and the most that may have been billed beyond
+    /// it.
     pub(super) fn parts(&self) -> (Money, Money) {
         match self {
             Self::Nothing => (Money::ZERO, Money::ZERO),
@@ -216,7 +218,7 @@ impl CallCost {
 }
 
 impl Drop for Accounting {
-    /// A run that is dropped during a call is charged for what the call received.
+    /// Charges a run that is dropped during a call for the data that the call received.
     fn drop(&mut self) {
         self.settle_broken();
     }

@@ -23,14 +23,14 @@ use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::world::RunWorld;
 
-/// How a call ended.
+/// The outcome of a call.
 enum AttemptOutcome {
     Answered(Box<ModelReply>),
     Failed(Box<Fault>),
     Cut(CancelReason),
 }
 
-/// What happens next during a call.
+/// The next progress of a call, or its end.
 enum AfterAttempt {
     Step(StreamProgress),
     Over(Result<ModelReply, Box<Fault>>),
@@ -274,10 +274,10 @@ fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
     fault
 }
 
-/// How much of a stop reason is shown.
+/// The maximum length of a stop reason in a message, in characters.
 const LONGEST_REASON: usize = 60;
 
-/// Counts what was received, and forwards the progress of a reply: a completed block before the
+/// Counts the received data, and forwards the progress of a reply: a completed block before the
 /// event that ends it.
 fn forward_progress(
     step: StreamProgress,

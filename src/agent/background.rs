@@ -30,8 +30,8 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Reports the outcome so far, once for each answer, if sub-agents go on in the background. An
-    /// answer that a command has yet to accept is none.
+    /// Reports the outcome so far, once for each answer, if sub-agents go on in the background.
+    /// With `--require` nothing is reported, since its command has yet to accept the answer.
     fn report_outcome_so_far(&mut self) {
         let turn = Some(self.caller.accounting.stats.turns);
         let is_answer = self.context.mark.is_none()
@@ -71,8 +71,8 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Waits for work that ends by itself once it is cancelled, which it is when the run is cut
-    /// off. Work that takes too long is ended by dropping it.
+    /// Waits for work that ends by itself once it is cancelled. It is cancelled when the run is cut
+    /// off; work that takes too long is ended by dropping it.
     pub(super) async fn run_cancellable<T>(
         &mut self,
         waiting_for: WaitingFor,
@@ -102,8 +102,7 @@ impl RunWorld<'_> {
         self.tools.start_shutdown(cut, &mut self.monitor);
     }
 
-    /// Ends background commands. What the model does not know of them is recorded, for a resumed
-    /// session.
+    /// Ends background commands. A resumed session reports those whose end the model has not seen.
     pub(super) async fn end_work(&mut self, reason: StopReason) {
         self.hooks.prepare_kill();
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
@@ -134,7 +133,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Writes the start of background work to the journal, before the model is told of it.
+    /// Records the start of background work in the journal, before it is reported to the model.
     pub(super) fn record_started_work(&mut self) {
         let (commands, started) = self.tools.toolbox.take_started_tasks();
         let started = started.into_iter().map(work_of).collect();
@@ -142,13 +141,13 @@ impl RunWorld<'_> {
         self.conversation.journal.background(changes);
     }
 
-    /// Writes to the journal of whose end the model was told.
+    /// Records in the journal the background work whose end was reported to the model.
     pub(super) fn record_reported_ends(&mut self) {
         let reported = self.tools.toolbox.take_reported_ends();
         self.conversation.journal.background(BackgroundChanges { reported, ..Default::default() });
     }
 
-    /// Tells the model which background commands of earlier runs have ended since.
+    /// Reports to the model the background commands of earlier runs that have ended since.
     pub(super) fn report_ended_work(&mut self) {
         if let Some(ended) = self.tools.toolbox.take_ended_work() {
             self.conversation.add_user_message(
@@ -160,7 +159,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Tells the model of a resumed session that its working directory is another one. Returns
+    /// Reports to the model of a resumed session that its working directory is another one. Returns
     /// whether it is.
     pub(super) fn report_moved_folder(&mut self) -> bool {
         let Some(MovedFolder { before, now }) = self.tools.moved_folder.take() else {
@@ -175,8 +174,8 @@ impl RunWorld<'_> {
         true
     }
 
-    /// Tells the model of a resumed session which commands were lost with an earlier process.
-    /// Returns whether there were any.
+    /// Reports to the model of a resumed session the background work that was lost with an earlier
+    /// process. Returns whether there was any.
     pub(super) fn report_lost_work(&mut self) -> bool {
         for agent in self.context.deps.registry.lost() {
             self.monitor.emit(&RunEvent::Agent(Box::new(agent)));
@@ -201,7 +200,7 @@ impl RunWorld<'_> {
     }
 }
 
-/// The record of started work.
+/// Converts started work to its record in the journal.
 fn work_of(task: BackgroundTask) -> BackgroundWork {
     let BackgroundTask { id, command, description, .. } = task;
     match task.kind {

@@ -20,7 +20,7 @@ use super::model_caller::{ClassifiedFault, ModelCaller};
 use super::run_monitor::CancelReason;
 use super::run_monitor::RunMonitor;
 
-/// How long a probe may take. A service that needs longer for one token has no capacity.
+/// The time limit of a probe. A service that needs longer for one token has no capacity.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// An upper bound of a probe's bytes, without its model's name. A token has at least one.
@@ -79,7 +79,7 @@ impl ModelCaller {
         probed
     }
 
-    /// The result of another run's probe on this host, if it makes this one unnecessary.
+    /// Returns the result of another run's probe on this host, if it makes this one unnecessary.
     pub(super) async fn shared_probe(
         &mut self,
         name: &str,
@@ -146,7 +146,7 @@ impl ModelCaller {
         }
     }
 
-    /// The most that a probe can cost.
+    /// Returns the most that a probe can cost.
     pub(super) fn worst_of_a_probe(&self, model_index: u8) -> WorstCaseCost {
         let model_index = self.endpoint_at(model_index).clone();
         let input = BYTES + model_index.facts.name.len() as u64;
@@ -199,7 +199,7 @@ fn request(model_index: u8) -> ModelCall {
         model_index,
         cap: 1,
         mode: ReplyMode::Whole,
-        // What a broken connection said of the service would be out of date.
+        // The failure of an old connection would not show the present state of the service.
         connection: ConnectionChoice::Fresh,
         attempt: 1,
         fast: false,

@@ -15,13 +15,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now. `scale` is how many seconds of run time pass in one real second, at least a
-    /// thousandth.
+    /// Starts the clock. `scale` is the number of seconds of run time that pass in one real second,
+    /// at least a thousandth.
     pub fn start(scale: f64) -> Self {
         Self { start: Instant::now(), scale: scale.max(0.001) }
     }
 
-    /// Whether run time passes as fast as real time.
+    /// Returns true if run time passes as fast as real time.
     pub fn is_real_time(&self) -> bool {
         (self.scale - 1.0).abs() < f64::EPSILON
     }
@@ -30,17 +30,17 @@ impl Clock {
         Moment::default().after(self.start.elapsed().mul_f64(self.scale))
     }
 
-    /// How much run time has passed.
+    /// Returns the run time that has passed since the start.
     pub fn elapsed(&self) -> Duration {
         Moment::default().until(self.now())
     }
 
-    /// How much run time passes in `real` time.
+    /// Returns the run time that passes in `real` time.
     pub fn scaled(&self, real: Duration) -> Duration {
         real.mul_f64(self.scale)
     }
 
-    /// The date in run time: the real date plus what the run is ahead of it.
+    /// Returns the date in run time: the real date plus the time by which the run is ahead of it.
     pub fn date(&self) -> SystemTime {
         let (world, real) = (SystemTime::now(), self.start.elapsed());
         let run = real.mul_f64(self.scale);
@@ -51,12 +51,12 @@ impl Clock {
         moved.unwrap_or(world)
     }
 
-    /// The date in run time, in seconds since the Unix epoch.
+    /// Returns the date in run time, in seconds since the Unix epoch.
     pub fn unix_seconds(&self) -> u64 {
         self.date().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    /// The real time in which `duration` of run time passes.
+    /// Returns the real time in which `duration` of run time passes.
     pub fn real(&self, duration: Duration) -> Duration {
         duration.div_f64(self.scale)
     }

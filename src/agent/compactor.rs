@@ -1,5 +1,5 @@
 //! Keeps the conversation within the context window and acceptable to the service: estimates,
-//! summaries, repairs. The machine decides when; this module decides what.
+//! summaries, repairs. The state machine decides on their time, this module on their content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ const READING_BACK: Duration = Duration::from_secs(2);
 const MEDIA_LEFT: u64 = 4_000_000;
 /// Images that are kept when there were too many (the service's limit for large ones).
 const IMAGES_LEFT: usize = 20;
-/// How many of the largest contributors to an overflow are reported.
+/// Number of the largest contributors to an overflow that are reported.
 const NAMED: usize = 5;
 /// A request below so many tokens fits into the smallest window of a model that can use tools, so a
 /// refusal of it as too long is implausible.
@@ -50,7 +50,7 @@ const SMALL_REQUEST: u64 = 16_000;
 #[derive(Default)]
 pub(super) struct Compactor {
     pub(super) summarising: Option<SummaryInProgress>,
-    /// Whether compaction had stopped helping when the run ended.
+    /// True if compaction had stopped helping when the run ended.
     pub(super) thrashed: bool,
 }
 
@@ -65,9 +65,10 @@ impl Compactor {
 
 /// A summary that is being requested.
 pub(super) struct SummaryInProgress {
-    /// What it will replace. Always present when the machine was told that a summary is possible.
+    /// The part of the conversation that it will replace. Always present if a summary was offered
+    /// to the state machine as a mitigation.
     cut: Option<CutPoint>,
-    /// How often the summarising request was too long itself.
+    /// Number of times that the summarising request itself was too long.
     drops: u8,
     /// The request, cached until something changes it.
     request: Option<History>,
@@ -76,7 +77,7 @@ pub(super) struct SummaryInProgress {
     restored: Vec<RestoredFile>,
 }
 
-/// What requests are made of, for estimates, summaries and repairs.
+/// The parts of a run that its requests are made of, for estimates, summaries and repairs.
 pub(super) struct ContextView<'a> {
     pub(super) compactor: &'a mut Compactor,
     pub(super) conversation: &'a mut Conversation,
@@ -111,8 +112,8 @@ impl ContextView<'_> {
         }
     }
 
-    /// Records how many tokens the service counts for the next request. Its count may be a little
-    /// too low, so a hundredth is added.
+    /// Records the number of tokens that the service counts for the next request. Its count may be
+    /// a little too low, so a hundredth is added.
     pub(super) fn record_count(&mut self, purpose: CallPurpose, tokens: u64) {
         let tokens = tokens.saturating_add(tokens.div_ceil(100));
         match purpose {
@@ -127,7 +128,7 @@ impl ContextView<'_> {
         }
     }
 
-    /// The worst-case cost of a request.
+    /// Returns the worst-case cost of a request.
     pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
         let prices = self.caller.endpoint().facts.prices_at(ask.fast);
@@ -136,7 +137,7 @@ impl ContextView<'_> {
         WorstCaseCost { bounds, prices, endpoint: self.caller.endpoint().clone() }
     }
 
-    /// The worst-case cost of the next request's input, and of each token of its output.
+    /// Returns the worst-case cost of the next request's input, and of each token of its output.
     fn costs(&mut self, purpose: CallPurpose, fast: bool) -> (Money, Money) {
         let bound = self.input_bound(purpose);
         let Some(prices) = self.caller.endpoint().facts.prices_at(fast) else {
@@ -146,13 +147,13 @@ impl ContextView<'_> {
         (prices.max_input_price() * bound + searches, prices.output)
     }
 
-    /// How often the service may search the web for the request.
+    /// Returns the maximum number of web searches by the service for the request.
     fn searches(&self, purpose: CallPurpose) -> u32 {
         let searches = self.caller.search.is_some() && purpose == CallPurpose::Reply;
         if searches { WebSearch::SEARCHES_MAX } else { 0 }
     }
 
-    /// An upper bound of the next request's input, in tokens.
+    /// Returns an upper bound of the next request's input, in tokens.
     fn input_bound(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
             CallPurpose::Reply => {
@@ -163,12 +164,12 @@ impl ContextView<'_> {
         }
     }
 
-    /// How many tokens the messages may have before compaction is due.
+    /// Returns the number of tokens that the messages may have before compaction is due.
     fn room(&self) -> u64 {
         self.threshold().saturating_sub(self.conversation.history.fixed())
     }
 
-    /// The number of tokens at which compaction is due.
+    /// Returns the number of tokens at which compaction is due.
     fn threshold(&self) -> u64 {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (window, fixed) =
@@ -184,15 +185,15 @@ impl ContextView<'_> {
         )
     }
 
-    /// The mitigations that could make room.
+    /// Returns the mitigations that could make room.
     fn room_mitigations(&self) -> AvailableMitigations {
         let messages = self.conversation.history.messages();
         let folds = folding::has_foldable(messages) || self.can_shrink();
         AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
 
-    /// Whether truncating the results of the last round would help where no fold and no summary
-    /// can.
+    /// Returns true if truncating the results of the last round would help where neither folding
+    /// nor a summary can.
     fn can_shrink(&self) -> bool {
         compaction::can_shrink(
             self.conversation.history.messages(),
@@ -201,7 +202,7 @@ impl ContextView<'_> {
         )
     }
 
-    /// The mitigations that the conversation offers against a failure.
+    /// Returns the mitigations that the conversation offers against a failure.
     pub(super) fn mitigations(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         // A smaller limit was learned from this refusal.
@@ -239,8 +240,8 @@ impl ContextView<'_> {
         }
     }
 
-    /// Whether the request contradicts its refusal, and the request before was not refused for the
-    /// same.
+    /// Returns true if the request contradicts its refusal, and the request before was not refused
+    /// for the same reason.
     pub(super) fn contradicts(&mut self, fault: &ClassifiedFault, ask: &ModelCall) -> bool {
         let class = fault.failure.class;
         if self.caller.fault.as_ref().is_some_and(|before| before.failure.class == class) {
@@ -287,9 +288,9 @@ impl ContextView<'_> {
         }
     }
 
-    /// Whether a refusal as too long contradicts the known window: the request is far smaller. A
-    /// window that the refusal does not name may be smaller than the known one, so only a small
-    /// request contradicts it.
+    /// Returns true if a refusal as too long contradicts the known window: the request is far
+    /// smaller. A window that the refusal does not name may be smaller than the known one, so only
+    /// a small request contradicts it.
     fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
         let window =
@@ -298,7 +299,7 @@ impl ContextView<'_> {
     }
 
     /// Learns the real window size from an overflow: the size that the service names or, without
-    /// one, something smaller than what did not fit.
+    /// one, nine tenths of the size that did not fit.
     pub(super) fn learn_window(&mut self, fault: &ClassifiedFault, purpose: CallPurpose) {
         if fault.failure.class != ErrorClass::PromptTooLong {
             return;
@@ -314,8 +315,8 @@ impl ContextView<'_> {
         self.conversation.journal.window(&label, learned);
     }
 
-    /// Whether a window contradicts an earlier answer: it has no room for the system prompt and the
-    /// tools, and the model has read more than it holds.
+    /// Returns true if a window contradicts an earlier answer: it has no room for the system prompt
+    /// and the tools, and the model has read more than it holds.
     fn contradicts_window(&self, window: u64) -> bool {
         let history = &self.conversation.history;
         window <= history.fixed() && history.counted().is_some_and(|tokens| tokens > window)
@@ -338,7 +339,7 @@ impl ContextView<'_> {
         self.conversation.journal.output_limit(&label, learned);
     }
 
-    /// The approximate size of the current request, in tokens.
+    /// Returns the approximate size of the current request, in tokens.
     fn size_of(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
             CallPurpose::Reply => self.conversation.history.estimate(),
@@ -346,8 +347,8 @@ impl ContextView<'_> {
         }
     }
 
-    /// Whether the request fits but leaves less room for output than was asked for: the next one
-    /// will ask for no more than fits.
+    /// Returns true if the request fits but leaves less room for output than was asked for: the
+    /// next one will ask for no more than fits.
     fn leaves_less_than(&mut self, ask: &ModelCall) -> bool {
         let left = self.caller.window().saturating_sub(self.size_of(ask.purpose));
         left > 0 && u64::from(ask.cap) > left.max(self.limits.caps.floor.into())
@@ -355,7 +356,7 @@ impl ContextView<'_> {
 
     // --- summaries --------------------------------------------------------------------------
 
-    /// The request that asks for a summary: the older part as text, as much of it as fits.
+    /// Returns the request that asks for a summary: the older part as text, as much of it as fits.
     fn summary_request(&mut self) -> &History {
         let mut summarising =
             self.compactor.summarising.take().unwrap_or_else(|| SummaryInProgress {
@@ -375,7 +376,7 @@ impl ContextView<'_> {
         self.compactor.summarising.insert(summarising).request.insert(request)
     }
 
-    /// The text of the summarising request, short enough not to overflow itself.
+    /// Returns the text of the summarising request, short enough not to overflow itself.
     fn older_as_text(&self, older: &[Message], drops: u8) -> String {
         let reserved = u64::from(self.limits.caps.summary);
         let window = self.caller.window();
@@ -385,7 +386,7 @@ impl ContextView<'_> {
         compaction::render(older, room, self.conversation.history.density(), drops)
     }
 
-    /// The messages of the request that is about to be sent.
+    /// Returns the messages of the request that is about to be sent.
     pub(super) fn summary_messages(&mut self) -> Vec<Message> {
         self.summary_request().messages().to_vec()
     }
@@ -451,7 +452,7 @@ impl ContextView<'_> {
             let folds = folding::foldable(messages);
             let none = folds.is_empty();
             folding::apply_folds(messages, folds);
-            // Truncation was promised where there was nothing to fold.
+            // Truncation was offered as a mitigation where there was nothing to fold.
             if none || density.of(messages) > room {
                 compaction::shrink(messages, room, density);
             }
@@ -475,7 +476,7 @@ impl ContextView<'_> {
             .edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
     }
 
-    /// The largest contributors to the context, for the report of an overflow.
+    /// Returns the largest contributors to the context, for the report of an overflow.
     pub(super) fn contributors(&self) -> Vec<Contributor> {
         let density = self.conversation.history.density();
         largest_parts(
@@ -502,7 +503,7 @@ fn repair_reason(poison: RejectedContent) -> RejectedBlock {
     }
 }
 
-/// The media that a refusal wants removed.
+/// Returns the media to remove after a refusal.
 fn which_media(fault: &ClassifiedFault) -> StripTarget {
     let ClassifiedFault { fault, failure } = fault;
     let most = fault.most_images();

@@ -1,4 +1,4 @@
-//! How large the conversation of a run is, for readers outside of it.
+//! The size of a run's conversation, for readers outside of the run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,12 +17,12 @@ pub struct ContextSize {
     pub last_usage: Option<Usage>,
 }
 
-/// Shows the size of the conversation. Clones share it: the turns of a session.
+/// Publishes the size of the conversation. Clones share it: one for all turns of a session.
 #[derive(Clone, Debug, Default)]
 pub struct ContextGauge(Arc<Mutex<Option<ContextSize>>>);
 
 impl ContextGauge {
-    /// The last size. `None`: no run has begun.
+    /// Returns the last size. `None`: no run has begun.
     pub fn read(&self) -> Option<ContextSize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -21,24 +21,24 @@ use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::setup::Prompt;
 
-/// The conversation: what the model reads next, what the journal keeps, what was reported.
+/// The conversation: its messages, their journal, and the parts of a reply that were reported.
 pub(super) struct Conversation {
     pub(super) history: History,
     pub(super) journal: Journal,
     pub(super) secrets: KnownSecrets,
-    /// How many of the secrets the journal knows.
+    /// Number of the secrets that the journal redacts.
     pub(super) redacted_secrets: usize,
     /// The last reply, until the machine has decided about it.
     pub(super) pending: Option<ModelReply>,
     /// The blocks of the streaming reply that were reported already.
     pub(super) emitted_blocks: EmittedBlocks,
-    /// Whether the last reply was a `pause_turn`, which is sent back as the last message.
+    /// True if the last reply was a `pause_turn`, which is sent back as the last message.
     pub(super) paused: bool,
-    /// Whether thinking was removed from the history, here or in an earlier process.
+    /// True if thinking was removed from the history, here or in an earlier process.
     pub(super) thinking_stripped: bool,
-    /// Whether the loss of the journal was reported.
+    /// True if the loss of the journal was reported.
     pub(super) journal_loss_reported: bool,
-    /// Shows its size to a host.
+    /// Publishes its size to a host.
     pub(super) gauge: ContextGauge,
     /// The token counts of the last reply.
     pub(super) last_usage: Option<Usage>,
@@ -53,7 +53,7 @@ impl Conversation {
         }
     }
 
-    /// Whether the model has to reply next.
+    /// Returns true if the model has to reply next.
     pub(super) fn waits_for_model(&self) -> bool {
         self.history.messages().last().is_some_and(|last| last.role == Role::User)
     }
@@ -114,25 +114,27 @@ impl Conversation {
         }
     }
 
-    /// Whether another process has taken the session over, so that nothing may be done for it here.
+    /// Returns true if another process has taken the session over, so that nothing may be done for
+    /// it here.
     pub(super) fn is_taken_over(&self) -> bool {
         matches!(self.journal.health(), JournalHealth::TakenOver(_))
     }
 
-    /// The last lines of an output for observers. It is redacted before it is cut, since a key may
-    /// have several lines, and is recognised by its first.
+    /// Returns the last lines of an output for observers. It is redacted before it is cut, since a
+    /// key may have several lines, and is recognised by its first.
     pub(super) fn redacted_tail(&self, text: &str, lines: usize) -> String {
         let text = Redactor::new(self.secrets.clone()).redact(text);
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// The text of a hook for the model, redacted.
+    /// Returns the text of a hook for the model, redacted.
     pub(super) fn hook_words(&self, text: &str) -> String {
         Redactor::for_model(self.secrets.clone()).redact(text)
     }
 
-    /// The text of a hook as a block of its own, which compaction recognises by its beginning.
+    /// Returns the text of a hook as a block of its own, which compaction recognises by its
+    /// beginning.
     pub(super) fn hook_block(&self, text: &str) -> Block {
         Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_words(text)))
     }
@@ -141,7 +143,8 @@ impl Conversation {
         verdict.context.iter().map(|text| self.hook_block(text)).collect()
     }
 
-    /// Whether a text of the conversation begins with `head`: an earlier process may have added it.
+    /// Returns true if a text of the conversation begins with `head`: an earlier process may have
+    /// added it.
     pub(super) fn holds_text(&self, head: &str) -> bool {
         let blocks = self.history.messages().iter().flat_map(|message| &message.content);
         blocks

@@ -17,7 +17,7 @@ pub(super) struct EarlyTools {
     /// Concurrency permits, shared with the tools that start after the reply.
     places: Arc<Semaphore>,
     running: HashMap<String, (CancellationToken, JoinHandle<ToolOutcome>)>,
-    /// Whether a call that changes something was seen: later calls might depend on it.
+    /// True if a call that changes something was seen: later calls might depend on it.
     held: bool,
 }
 
@@ -48,7 +48,7 @@ impl EarlyTools {
         self.running.insert(id.clone(), (cancel, task));
     }
 
-    /// Hands over the task of a call that was started early.
+    /// Removes and returns the task of a call that was started early.
     pub(super) fn take(
         &mut self,
         id: &str,

@@ -34,14 +34,14 @@ impl EmittedBlocks {
         Some((block, id))
     }
 
-    /// The new id of a call whose own id was used before.
+    /// Returns the new id of a call whose own id was used before.
     pub(super) fn new_name(&self, call: &str) -> String {
         let known = self.renamed.iter().find(|(old, _)| old == call);
         known.map_or_else(fresh_call_id, |(_, new)| new.clone())
     }
 
-    /// The ids of a reply's blocks: those that were reported, and new ones for the rest. Reported
-    /// blocks that are not in the reply stay recorded.
+    /// Returns the ids of a reply's blocks: those that were reported, and new ones for the rest.
+    /// Reported blocks that are not in the reply stay recorded.
     pub(super) fn ids_of(&mut self, reply: &[Block]) -> Vec<Uuid> {
         let mut id = |block: &Block| {
             let known = self.blocks.iter().position(|(known, _)| **known == *block);

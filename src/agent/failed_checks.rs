@@ -1,5 +1,5 @@
-//! Reports a failed check of `--require` to the model: how many checks are left, and what was tried
-//! since the one before, so that the model does not repeat its answer.
+//! Reports a failed check of `--require` to the model: the number of checks, and the tool calls
+//! since the check before, so that the model does not repeat its answer.
 
 use crate::recovery::Nudge;
 use crate::tools::RequirementCheck;
@@ -35,7 +35,7 @@ impl FailedChecks {
     }
 }
 
-/// The tool calls that succeeded since the report of the check before.
+/// Returns the tool calls that succeeded since the report of the check before.
 fn tried(messages: &[Message]) -> String {
     let reported_at = messages.iter().rposition(is_failed_check_report);
     let calls = succeeded_calls(&messages[reported_at.map_or(0, |at| at + 1)..]);

@@ -25,7 +25,7 @@ impl LeftOpen {
         self.todos.is_empty() && self.announcement.is_none()
     }
 
-    /// A description of the open work, for the model and for the user.
+    /// Returns a description of the open work, for the model and for the user.
     pub(super) fn describe(&self) -> String {
         let todos = (!self.todos.is_empty()).then(|| {
             let named = self.todos.iter().take(NAMED).map(|todo| quoted(todo));
@@ -47,7 +47,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl RunWorld<'_> {
-    /// The kind of a reply, after a look at its text if it would end the run.
+    /// Returns the kind of a reply, after a check of its text if it would end the run.
     pub(super) fn check_final_reply(&mut self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
         if matches!(reply, ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. }) {
             self.left_open = LeftOpen::default();
@@ -69,7 +69,7 @@ impl RunWorld<'_> {
         if self.left_open.is_nothing() { reply } else { ReplyKind::LeftOpen { tokens } }
     }
 
-    /// Warns of what the last reply of a successful run left open.
+    /// Warns of work that the last reply of a successful run left open.
     pub(super) fn warn_of_open_work(&mut self, reason: StopReason) {
         if reason == StopReason::Completed && !self.left_open.is_nothing() {
             let what = self.left_open.describe();
@@ -78,7 +78,7 @@ impl RunWorld<'_> {
     }
 }
 
-/// Whether a tool was called for the work itself, and not only to plan it.
+/// Returns true if a tool was called for the work itself, and not only to plan it.
 fn has_worked(messages: &[Message]) -> bool {
     let is_work =
         |block: &Block| matches!(block, Block::ToolUse { name, .. } if name != "TodoWrite");
@@ -102,8 +102,8 @@ const ANNOUNCING: [&str; 13] = [
     "next, let me ",
 ];
 
-/// The last line of a text, if it announces what does not follow: it ends with a colon or an
-/// ellipsis, or its last sentence says what the model does next.
+/// Returns the last line of a text, if it announces something that does not follow: it ends with a
+/// colon or an ellipsis, or its last sentence states the next step of the model.
 fn announcement(text: &str) -> Option<&str> {
     let line = text.trim_end().lines().next_back()?.trim();
     let bare = line.trim_end_matches(['*', '_', ' ']);

@@ -28,15 +28,15 @@ pub(super) struct HookRunner {
     pub(super) stats: HookStats,
     /// Hooks whose failure was already reported, by command line.
     reported_failures: BTreeSet<String>,
-    /// Whether a Stop hook has objected to the end and no later stop was agreed to.
+    /// True if a Stop hook has objected to the end and no later stop was agreed to.
     pub(super) has_objection: bool,
     /// The last objection of a Stop hook.
     pub(super) objection: Option<StopObjection>,
-    /// Why a hook wants the run to stop. It stops as soon as every call has its result.
+    /// The reason of a hook that stops the run. It stops as soon as every call has its result.
     pub(super) halt: Option<String>,
     /// Blocks that the model reads beside the next results.
     pub(super) asides: Vec<Block>,
-    /// Whether a hook has replaced a result that the journal already has.
+    /// True if a hook has replaced a result that the journal already has.
     pub(super) replaced: bool,
     /// The stage of a compaction, for the hooks.
     pub(super) compaction: CompactionStage,
@@ -48,7 +48,8 @@ pub(super) struct HookRunner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StopObjection {
     pub(super) words: String,
-    /// How many tool calls the run had made by then: more of them mean that work was done since.
+    /// Number of tool calls that the run had made by then: more of them mean that work was done
+    /// since.
     tool_calls: u32,
 }
 
@@ -67,11 +68,11 @@ pub(super) enum CompactionStage {
     /// The `PreCompact` hooks have agreed to it.
     Begun(CompactionTrigger),
     /// It is done, ahead of need, and the session hooks have not run since. After an overflow they
-    /// do not run: what they add is what did not fit.
+    /// do not run: the context that they add did not fit.
     Done,
 }
 
-/// What hooks need of the rest of the run while they run.
+/// The parts of the run that hooks need while they run.
 pub(super) struct HookPeers<'a, 'm> {
     pub(super) tools: &'a mut ToolRunner,
     pub(super) conversation: &'a Conversation,
@@ -86,7 +87,8 @@ pub(super) struct HookInput {
 }
 
 impl HookRunner {
-    /// `pressing` says whether an earlier process ended with an objection of a Stop hook.
+    /// Creates the runner. `has_objection` is true if an earlier process ended with an objection of
+    /// a Stop hook.
     pub(super) fn new(hooks: Option<Hooks>, has_objection: bool) -> Self {
         let (sender, hook_progress) = unbounded_channel();
         let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(sender)));
@@ -111,24 +113,25 @@ impl HookRunner {
         self.objection.as_ref().map_or(StopHookDecision::Pass, |now| now.decide(before.as_ref()))
     }
 
-    /// Tells the hooks that all processes are about to be killed, detached hooks included.
+    /// Marks the run as ended for its hooks: all processes are about to be killed, those of
+    /// detached hooks included.
     pub(super) fn prepare_kill(&self) {
         if let Some(hooks) = &self.hooks {
             hooks.mark_run_ended();
         }
     }
 
-    /// The event at the start of the work.
+    /// Returns the event at the start of the work.
     pub(super) fn opening(&self) -> HookEvent {
         self.hooks.as_ref().map_or(HookEvent::SessionStart, |hooks| hooks.start_event())
     }
 
-    /// The event that asks whether the work may end.
+    /// Returns the event at the end of the work, to which its hooks may object.
     pub(super) fn closing(&self) -> HookEvent {
         self.hooks.as_ref().map_or(HookEvent::Stop, |hooks| hooks.stop_event())
     }
 
-    /// The type of the sub-agent whose hooks they are; empty for the run's own.
+    /// Returns the type of the sub-agent whose hooks they are; empty for the run's own.
     pub(super) fn kind(&self) -> &str {
         self.hooks.as_ref().and_then(|hooks| hooks.agent_type()).unwrap_or_default()
     }
@@ -143,7 +146,7 @@ impl HookRunner {
         };
     }
 
-    /// The statistics of hooks for the result.
+    /// Returns the statistics of hooks for the result.
     pub(super) fn stats(&self) -> HookStats {
         let log = self.hooks.as_ref().map(|hooks| hooks.log().path().to_path_buf());
         let past = self.hooks.as_ref().map_or(0, |hooks| hooks.past_failures());
@@ -159,7 +162,7 @@ impl HookInput {
         Self { context: hooks::HookContext { event, subject, fields }, call: None }
     }
 
-    /// The input for an event about a tool call. `more` holds additional fields.
+    /// Returns the input for an event about a tool call. `more` holds additional fields.
     pub(super) fn about(event: HookEvent, call: &ToolCall, more: Map<String, Value>) -> Self {
         let fields = json!({
             "tool_name": call.name,
@@ -209,7 +212,7 @@ impl HookRunner {
         }
     }
 
-    /// Counts what the hooks did, and shows their messages to the user.
+    /// Counts the outcomes of the hooks, and shows their messages to the user.
     pub(super) fn record_verdict(
         &mut self,
         event: HookEvent,
@@ -240,7 +243,7 @@ impl HookRunner {
         }
     }
 
-    /// Records that a hook wants the run to stop.
+    /// Records that a hook stops the run.
     pub(super) fn halt(&mut self, event: HookEvent, why: &str, conversation: &Conversation) {
         let why = if why.is_empty() {
             format!("a hook of {} stopped the run without a reason", event.name())
@@ -349,7 +352,7 @@ impl HookRunner {
     }
 }
 
-/// What can arrive while hooks run.
+/// A signal that can arrive while hooks run.
 enum HookSignal {
     Progress(HookProgress),
     /// A verdict for one of the inputs.
@@ -376,7 +379,7 @@ async fn next_signal(
     }
 }
 
-/// The next event of a single hook, if events are reported.
+/// Returns the next event of a single hook, if events are reported.
 async fn next_progress(
     hook_progress: &mut Option<UnboundedReceiver<HookProgress>>,
 ) -> Option<HookProgress> {

@@ -22,7 +22,8 @@ use super::world::RunWorld;
 /// everything.
 const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
 
-/// The same after the deadline, with two seconds for everything.
+/// Time limit for all hooks of a session's end after the deadline or a denial, with two seconds for
+/// everything.
 const LAST_LATE: Duration = Duration::from_secs(1);
 
 impl<'a> RunWorld<'a> {
@@ -133,7 +134,7 @@ impl<'a> RunWorld<'a> {
     /// Runs the `PreCompact` hooks once before a compaction.
     ///
     /// # Errors
-    /// The event that results instead: a hook objects, or wants the run to end.
+    /// The event that results instead: a hook objects, or stops the run.
     pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
         if matches!(self.hooks.compaction, CompactionStage::Begun(_)) {
             self.hooks.compaction = CompactionStage::Begun(why);
@@ -184,7 +185,7 @@ impl<'a> RunWorld<'a> {
         Event::Consulted(self.hooks.record_objection(objection, tool_calls))
     }
 
-    /// The background commands that are running.
+    /// Returns the background commands that are running.
     fn running(&self) -> Vec<Value> {
         let tasks =
             self.tools.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());

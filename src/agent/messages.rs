@@ -2,7 +2,7 @@
 
 use crate::transcript::{Block, Message, Role, ToolCall};
 
-/// The text of some blocks, joined.
+/// Returns the text of some blocks, joined.
 pub(super) fn text_of(blocks: &[Block]) -> String {
     let texts = blocks.iter().filter_map(|block| {
         if let Block::Text { text } = block { Some(text.as_str()) } else { None }
@@ -10,13 +10,13 @@ pub(super) fn text_of(blocks: &[Block]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The tool calls of the last message that have no result yet.
+/// Returns the tool calls of the last message that have no result yet.
 pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
     let last = messages.last().filter(|message| message.role == Role::Assistant);
     last.into_iter().flat_map(|message| &message.content).filter_map(tool_call).collect()
 }
 
-/// Whether a call with this id was made before.
+/// Returns true if a call with this id was made before.
 pub(super) fn knows_call(messages: &[Message], id: &str) -> bool {
     let blocks = messages.iter().flat_map(|message| &message.content);
     blocks.into_iter().any(|block| matches!(block, Block::ToolUse { id: known, .. } if known == id))
@@ -27,13 +27,13 @@ fn tool_call(block: &Block) -> Option<ToolCall> {
     Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })
 }
 
-/// A synthetic result for a tool call that has none of its own.
+/// Returns a synthetic result for a tool call that has none of its own.
 pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
     Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
 }
 
-/// Whether a block justifies a message in the history. Thinking alone does not: a message of
-/// nothing else would be refused.
+/// Returns true if a block justifies a message in the history. Thinking alone does not: a message
+/// of nothing else would be refused.
 pub(super) fn says_something(block: &Block) -> bool {
     match block {
         Block::Text { text } => !text.trim().is_empty(),
@@ -46,13 +46,13 @@ pub(super) fn says_something(block: &Block) -> bool {
     }
 }
 
-/// Whether a block is unsigned thinking. It comes from servers that do not sign, and would be
-/// refused by those that do.
+/// Returns true if a block is unsigned thinking. It comes from servers that do not sign, and would
+/// be refused by those that do.
 pub(super) fn is_unsigned_thinking(block: &Block) -> bool {
     matches!(block, Block::Thinking { signature, .. } if signature.is_empty())
 }
 
-/// Whether a result is an error.
+/// Returns true if a result is an error.
 pub(super) fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }

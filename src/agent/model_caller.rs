@@ -1,4 +1,5 @@
-//! The model caller: the model chain, what each call costs, and what its failures taught.
+//! The model caller: the model chain, the cost of each call, and the facts learned from its
+//! failures.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::setup::ModelEndpoint;
 
-/// A fault with what it means. Every fault of a run is classified here, once.
+/// A fault with its classification. Every fault of a run is classified here, once.
 pub(super) struct ClassifiedFault {
     pub(super) fault: Fault,
     pub(super) failure: Failure,
@@ -28,7 +29,7 @@ impl ClassifiedFault {
     }
 }
 
-/// What calls of the model need and change, beside the conversation.
+/// The state that calls of the model need and change, beside the conversation.
 pub(super) struct ModelCaller {
     pub(super) system: String,
     pub(super) definitions: Vec<ToolDefinition>,
@@ -47,11 +48,12 @@ pub(super) struct ModelCaller {
     /// Rate limits that are known on this host.
     pub(super) shared: Option<SharedLimits>,
     pub(super) accounting: Accounting,
-    /// The cost of the session before what the accounting covers.
+    /// The cost of the earlier part of the session, which the accounting does not cover.
     pub(super) cost_before: Money,
     /// The last failure.
     pub(super) fault: Option<ClassifiedFault>,
-    /// When the service accepts requests again after its last fault, in Unix seconds.
+    /// The time at which the service accepts requests again after its last fault, in seconds since
+    /// the Unix epoch.
     pub(super) retry_at: Option<u64>,
     pub(super) met: LimitsMet,
 }
@@ -59,15 +61,15 @@ pub(super) struct ModelCaller {
 /// The limits that the run has met with its last request.
 #[derive(Default)]
 pub(super) struct LimitsMet {
-    /// Whether the run ended because its retry quota did not allow one more retry.
+    /// True if the run ended because its retry quota did not allow one more retry.
     pub(super) quota_ended: bool,
     /// The amount that the budget lacked, if the request could not be paid.
     pub(super) shortfall: Option<Shortfall>,
 }
 
 impl ModelCaller {
-    /// The model in use. The chain is never empty and the machine never goes past its end; a wrong
-    /// index means the last model.
+    /// Returns the model in use. The chain is never empty and the machine never goes past its end;
+    /// a wrong index means the last model.
     pub(super) fn endpoint(&self) -> &ModelEndpoint {
         self.endpoint_at(self.model_index)
     }
@@ -85,24 +87,26 @@ impl ModelCaller {
         }
     }
 
-    /// The progress of the turn of the last reply, if there was one.
+    /// Returns the progress of the turn of the last reply, if there was one.
     pub(super) fn turn_progress(&self) -> ProgressSnapshot {
         ProgressSnapshot { turn: self.accounting.stats.turns.max(1), ..self.progress() }
     }
 
-    /// The context window of the model in use, as known or as learned from overflows.
+    /// Returns the context window of the model in use, as known or as learned from overflows.
     pub(super) fn window(&self) -> u64 {
         let model_index = usize::from(self.model_index).min(self.windows.len() - 1);
         self.windows[model_index]
     }
 
-    /// The output limit of the model in use, as known or as learned from a refusal, in tokens.
+    /// Returns the output limit of the model in use, as known or as learned from a refusal, in
+    /// tokens.
     pub(super) fn output_limit(&self) -> u32 {
         let model_index = usize::from(self.model_index).min(self.output_limits.len() - 1);
         self.output_limits[model_index]
     }
 
-    /// What the next reply is asked for beyond an answer.
+    /// Returns the reasoning options of the next request. Thinking is off if the history lacks
+    /// thinking that the model requires.
     pub(super) fn reasoning_for(
         &self,
         model_index: &ModelEndpoint,
@@ -115,8 +119,8 @@ impl ModelCaller {
         Reasoning { thinking, ..self.reasoning }
     }
 
-    /// Records the fault that the run reports if it ends because of it, and when the service
-    /// accepts requests again. That time counts from now, however long the end takes.
+    /// Records the fault that the run reports if it ends because of it, and the time at which the
+    /// service accepts requests again. That time counts from now, however long the end takes.
     pub(super) fn keep_fault(&mut self, fault: ClassifiedFault, clock: Clock) {
         let now = clock.unix_seconds();
         let hint = fault.failure.retry_after;
@@ -124,7 +128,7 @@ impl ModelCaller {
         self.fault = Some(fault);
     }
 
-    /// The facts of the last failure.
+    /// Returns the facts of the last failure.
     pub(super) fn last_fault(&self) -> Option<&Fault> {
         self.fault.as_ref().map(|last| &last.fault)
     }
@@ -133,7 +137,7 @@ impl ModelCaller {
         self.fault.take().map(|last| last.fault)
     }
 
-    /// Charges what the reply cost, in the journal too. Impossible token counts are cut first, so
+    /// Charges the cost of the reply, in the journal too. Impossible token counts are cut first, so
     /// that nothing else uses them.
     pub(super) fn settle_call(
         &mut self,
@@ -149,7 +153,7 @@ impl ModelCaller {
         self.note_cost(label, cost, conversation, monitor);
     }
 
-    /// Charges what a call without an answer received, in the journal too.
+    /// Charges the cost of the data that a call without an answer received, in the journal too.
     pub(super) fn settle_broken(
         &mut self,
         conversation: &mut Conversation,
@@ -232,7 +236,8 @@ impl ModelCaller {
         }
     }
 
-    /// Until when a request has to wait for a rate limit that is known on this host, if it has to.
+    /// Returns the end of the wait for a rate limit that is known on this host. `None`: the request
+    /// does not have to wait.
     ///
     /// # Errors
     /// The run was cut off meanwhile.

@@ -8,12 +8,12 @@ use crate::recovery::{CallPurpose, Fault, OptionalField, RefusedField};
 use super::compactor::ContextView;
 use super::setup::ModelEndpoint;
 
-/// The fields that ask a model to think or to do more, the first one that a refusal is about first:
-/// one of thinking may name effort as its replacement.
+/// The fields that ask a model for thinking or effort. A refusal that names both is about effort if
+/// it names that first: one of thinking may name effort as its replacement.
 pub(super) const REASONING: &[OptionalField] = &[OptionalField::Effort, OptionalField::Thinking];
 pub(super) const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
 
-/// Sends requests without the fields that the session knows to be refused.
+/// Omits from all requests the fields that were refused earlier in the session.
 pub(super) fn drop_refused_fields(endpoints: &[ModelEndpoint], learned: &LearnedFacts) {
     for endpoint in endpoints {
         let (host, name) = (endpoint.client.host(), &endpoint.facts.name);
@@ -38,7 +38,7 @@ impl ContextView<'_> {
         }
     }
 
-    /// Whether requests with this reasoning have the field.
+    /// Returns true if requests with this reasoning have the field.
     fn sends_field(&self, field: OptionalField, reasoning: &Reasoning) -> bool {
         let endpoint = self.caller.endpoint();
         let model = endpoint.facts.name.as_str();
@@ -50,7 +50,7 @@ impl ContextView<'_> {
         is_wanted && endpoint.client.accepts_field(model, field)
     }
 
-    /// Whether the refusal is about one of these fields, and the request has it.
+    /// Returns true if the refusal is about one of these fields, and the request has it.
     pub(super) fn is_refused_for(
         &self,
         fields: &[OptionalField],
@@ -60,7 +60,7 @@ impl ContextView<'_> {
         self.refused_field(fields, fault, &self.reasoning_of(purpose)).is_some()
     }
 
-    /// The first of these fields that the request has and a refusal is about.
+    /// Returns the first of these fields that the request has and a refusal is about.
     fn refused_field(
         &self,
         fields: &[OptionalField],
@@ -71,7 +71,7 @@ impl ContextView<'_> {
         fields.find(|field| fault.refuses(*field) && self.sends_field(*field, reasoning))
     }
 
-    /// Sends requests without the one of these fields that was refused from now on, also when the
+    /// Leaves the one of these fields that was refused out of requests from now on, also when the
     /// session is resumed.
     pub(super) fn drop_refused_field(&mut self, fields: &[OptionalField]) {
         let Some(fault) = self.caller.last_fault() else { return };

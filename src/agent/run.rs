@@ -38,7 +38,8 @@ use super::world::RunWorld;
 /// renewed, a notice of a rate limit.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The same when the user waits for the run to end. More would cost the run its own result.
+/// Time limit for that work when the user waits for the run to end. More would cost the run its own
+/// result.
 const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs a task to its end. Failures of the model, tools, hooks and servers become an [`RunOutcome`],
@@ -129,7 +130,7 @@ fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopRe
     })
 }
 
-/// Runs a sub-agent's session to its end. What it shares with the run is left open.
+/// Runs a sub-agent's session to its end. Resources that it shares with the run stay open.
 pub(super) async fn run_subagent(
     world: &mut RunWorld<'_>,
     prompt: Prompt,
@@ -166,7 +167,7 @@ async fn drive_session(
     let goes_on = world.is_resumed;
     if machine.phase == Phase::Working {
         let mut event = world.run_tools().await;
-        // What the model is told comes after the results.
+        // Messages to the model come after the results.
         world.report_moved_folder();
         if matches!(event, Event::ToolsDone(_))
             && let Err(stopped) = world.begin(prompt, goes_on).await
@@ -185,7 +186,7 @@ async fn drive_session(
     drive(machine, event, limits, world).await
 }
 
-/// Kills what commands have left behind, however the run ends.
+/// Kills the processes that commands have left behind, however the run ends.
 struct Leftovers(Arc<Toolbox>);
 
 impl Drop for Leftovers {
@@ -307,7 +308,7 @@ fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
     });
 }
 
-/// The output limits of the models, as known or as learned.
+/// Returns the output limits of the models, as known or as learned.
 fn output_limits(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u32> {
     let limit = |endpoint: &ModelEndpoint| {
         let known = endpoint.facts.max_output;
@@ -316,7 +317,7 @@ fn output_limits(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u32
     endpoints.iter().map(limit).collect()
 }
 
-/// The context windows of the models, as known or as learned.
+/// Returns the context windows of the models, as known or as learned.
 fn windows(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u64> {
     let window = |endpoint: &ModelEndpoint| {
         let known = endpoint.facts.context_window;
@@ -326,7 +327,7 @@ fn windows(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u64> {
 }
 
 impl RunWorld<'_> {
-    /// The outcome of the acceptance checks, with those of earlier processes.
+    /// Returns the outcome of the acceptance checks, with those of earlier processes.
     fn acceptance(&self) -> Acceptance {
         let mut acceptance = self.tools.toolbox.acceptance();
         let recorded = self.conversation.journal.recorded();
@@ -344,7 +345,7 @@ impl RunWorld<'_> {
         acceptance
     }
 
-    /// The totals of the run so far.
+    /// Returns the totals of the run so far.
     pub(super) fn stats(&self) -> RunStats {
         let recorded = self.conversation.journal.recorded();
         let (tools, denials) = (recorded.tools(), recorded.denials().to_vec());
@@ -361,7 +362,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// The outcome so far, as if the run ended now with this reason.
+    /// Returns the outcome so far, as if the run ended now with this reason.
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
         let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! What all agents of a run share, and what one of them starts from.
+//! The dependencies that all agents of a run share, and the setup of one of them.
 
 use std::sync::Arc;
 
@@ -20,12 +20,13 @@ use super::setup::{ModelEndpoint, ResumedState, Setup};
 use super::shared_ledger::SharedLedger;
 use super::signals::InterruptReceiver;
 
-/// What a run shares with its sub-agents at every depth. Built once, from the setup of the run.
+/// The dependencies that a run shares with its sub-agents at every depth. Built once, from the
+/// setup of the run.
 pub(super) struct RunDeps {
     pub(super) registry: AgentRegistry,
     pub(super) ledger: SharedLedger,
     pub(super) servers: Arc<Servers>,
-    /// Whether the servers stay open at the end of the run.
+    /// True if the servers stay open at the end of the run.
     pub(super) keep_servers: bool,
     /// Answers questions about permissions.
     pub(super) host: Option<Arc<dyn HostChannel>>,
@@ -38,7 +39,7 @@ pub(super) struct RunDeps {
     pub(super) shared_limits: Option<SharedLimits>,
 }
 
-/// What one agent starts from: the run itself, or a sub-agent.
+/// The setup of one agent: the run itself, or a sub-agent.
 pub(super) struct AgentSetup {
     pub(super) context: AgentContext,
     pub(super) system: String,
@@ -57,7 +58,7 @@ pub(super) struct AgentSetup {
 }
 
 impl AgentSetup {
-    /// The setup of the run itself, with what its sub-agents will share.
+    /// Returns the setup of the run itself, with the dependencies that its sub-agents will share.
     pub(super) fn of_run(setup: Setup, interrupts: InterruptReceiver) -> Self {
         let mut resumed = setup.resumed;
         let past = std::mem::take(&mut resumed.agents);

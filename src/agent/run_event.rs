@@ -21,10 +21,10 @@ pub trait Observer: Send {
 }
 
 /// An event of a run. Owned, so that a sub-agent's events can be sent to the run that started it;
-/// what is large is shared or boxed.
+/// large parts are shared or boxed.
 #[derive(Clone, Debug)]
 pub enum RunEvent {
-    /// The run begins: what it works with.
+    /// The run begins, in this environment.
     Init(Box<Init>),
     /// The machine took a step. `fault` is the failure's facts, if it was one.
     Step { transition: Box<Transition>, fault: Option<Box<Fault>> },
@@ -38,7 +38,7 @@ pub enum RunEvent {
     },
     /// A wait is over.
     WaitEnds { pause: Pause, waited: Duration },
-    /// Something takes long. Reported every heartbeat at the latest.
+    /// A wait goes on. Reported every heartbeat at the latest.
     Heartbeat(Heartbeat),
     /// The model is done, and sub-agents go on in the background: the outcome so far.
     AwaitsAgents(Box<RunOutcome>),
@@ -58,14 +58,15 @@ pub enum RunEvent {
         stop_reason: Option<String>,
         usage: Usage,
         request_id: Option<String>,
-        /// What the run has spent so far, with this reply.
+        /// The spending of the run so far, with this reply.
         spent: Spending,
     },
-    /// What goes back to the model: tool results and notices.
+    /// A message to the model: tool results and notices.
     User { message: Arc<Message>, details: Vec<Value>, ids: Vec<Uuid> },
     /// Another model answers from now on.
     ModelSwitched { from: String, to: String },
-    /// A summary has taken the place of the older part of the conversation. In tokens, about.
+    /// A summary has replaced the older part of the conversation. The sizes are approximate, in
+    /// tokens.
     Compacted { before: u64, after: u64 },
     /// A recovery is over, successfully or not.
     RecoveryEnds(Box<RecoveryRecord>),
@@ -91,21 +92,21 @@ pub enum RunEvent {
     Warning(String),
 }
 
-/// How a tool call that was run has ended.
+/// The end of a tool call that was run.
 #[derive(Clone, Debug)]
 pub struct EndedCall {
     pub name: String,
     pub id: String,
-    /// Since its batch began.
+    /// Time since its batch began.
     pub took: Duration,
     pub is_error: bool,
-    /// Of a command that has ended by itself.
+    /// The exit code of a command that has ended by itself.
     pub exit_code: Option<i32>,
-    /// The last lines of what the model sees of it.
+    /// The last lines of its output as the model sees it.
     pub tail: String,
 }
 
-/// What a run works with, as `system`/`init` shows it.
+/// The environment of a run, as `system`/`init` shows it.
 #[derive(Clone, Debug)]
 pub struct Init {
     pub session_id: String,
@@ -125,26 +126,26 @@ pub struct Init {
     pub memory_files: Vec<String>,
     /// The available kinds of sub-agents.
     pub agents: Vec<String>,
-    /// The cost of the session before what this run counts.
+    /// The cost of the earlier part of the session, which this run does not count.
     pub cost_before: Money,
-    /// What the records of the prompt add up to when the run begins.
+    /// The state of the prompt when the run begins, folded from its records.
     pub recorded: RecordedPrompt,
 }
 
-/// What the run is waiting for, and for how long.
+/// The subject and the duration of a wait, with the progress of the run.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     pub waiting_for: WaitingFor,
-    /// How long this wait has lasted.
+    /// Duration of this wait so far.
     pub elapsed: Duration,
-    /// When it ends, if that is known.
+    /// Time until it ends, if that is known.
     pub ends_in: Option<Duration>,
     pub turn: u32,
     /// Time spent in retry waits, in total.
     pub waited_in_all: Duration,
-    /// What is known to have been billed.
+    /// The known spending so far.
     pub spent: Spending,
-    /// Since the model's last byte, while it streams.
+    /// Time since the model's last byte, while it streams.
     pub since_last_byte: Option<Duration>,
 }
 

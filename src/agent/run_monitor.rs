@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
 use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
 
-/// Monitors a run: holds its observer, and watches for whatever can cut it off.
+/// Monitors a run: holds its observer, and watches for everything that can cut it off.
 pub(super) struct RunMonitor<'a> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) clock: Clock,
@@ -22,16 +22,16 @@ pub(super) struct RunMonitor<'a> {
     /// Events of sub-agents and background commands, and the sender for them.
     inbox: UnboundedReceiver<RunEvent>,
     pub(super) post: UnboundedSender<RunEvent>,
-    /// Whether the observer panicked. It is not called again, so that the run can end.
+    /// True if the observer panicked. It is not called again, so that the run can end.
     observer_panicked: bool,
-    /// When something was last reported. Silence is measured from there, and not from the start of
-    /// the current wait: many short waits in a row are a long silence.
+    /// Time of the last report. Silence is measured from there, and not from the start of the
+    /// current wait: many short waits in a row are a long silence.
     last_emitted: Instant,
-    /// What cut the run off, and when that was noticed.
+    /// The time at which it was noticed that the run is cut off, and the reason.
     cut: Option<(Instant, CancelReason)>,
 }
 
-/// What can cut a run off from outside.
+/// The signals and the deadline that can cut a run off from outside.
 struct CancelSources {
     interrupts: InterruptReceiver,
     /// Interrupts for this run alone: of a sub-agent, or by another owner of the session.
@@ -53,10 +53,11 @@ struct AnnouncedWait {
 /// notice.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(2_500);
 
-/// The same after the deadline or a denial: the whole run has two seconds to end.
+/// Time for a cancelled tool to end after the deadline or a denial: the whole run has two seconds
+/// to end.
 pub(super) const LATE_CANCEL_GRACE: Duration = Duration::from_millis(1_200);
 
-/// Why work was cancelled.
+/// The reason that work was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CancelReason {
     Interrupt(Interrupt),
@@ -66,7 +67,7 @@ pub(super) enum CancelReason {
 }
 
 impl CancelReason {
-    /// How long cancelled work may take to end.
+    /// Returns the time that cancelled work may take to end.
     pub(super) fn grace(self) -> Duration {
         match self {
             Self::Interrupt(_) => CANCEL_GRACE,
@@ -85,7 +86,7 @@ impl From<CancelReason> for Event {
     }
 }
 
-/// What can interrupt a wait.
+/// An interruption of a wait.
 #[derive(Clone, Copy, Debug)]
 enum WaitInterrupt {
     Cut(CancelReason),
@@ -102,7 +103,7 @@ pub(super) struct ProgressSnapshot {
 }
 
 impl ProgressSnapshot {
-    /// The progress before the first turn.
+    /// Returns the progress before the first turn.
     pub(super) fn none() -> Self {
         Self { turn: 0, waited: Duration::ZERO, spent: Spending::default() }
     }
@@ -171,7 +172,7 @@ impl<'a> RunMonitor<'a> {
     /// that one is due.
     ///
     /// # Errors
-    /// What cut the run off. `other` is dropped unless it is borrowed.
+    /// The reason that cut the run off. `other` is dropped unless it is borrowed.
     pub(super) async fn wait_for<T>(
         &mut self,
         timer: &mut WaitTimer,
@@ -220,7 +221,7 @@ impl<'a> RunMonitor<'a> {
         WaitInterrupt::Cut(cut)
     }
 
-    /// What cut the run off, if it was cut off, and since when.
+    /// Returns the time at which the run was cut off, and the reason, if it was.
     pub(super) fn cut(&self) -> Option<(Instant, CancelReason)> {
         self.cut
     }
@@ -247,7 +248,7 @@ impl<'a> RunMonitor<'a> {
         self.wait_for(&mut timer, show, part).await
     }
 
-    /// How long the announced retry wait has lasted.
+    /// Returns the duration of the announced retry wait so far.
     pub(super) fn waited(&self) -> Duration {
         self.waiting.map_or(Duration::ZERO, |wait| wait.since.until(self.clock.now()))
     }
@@ -299,7 +300,7 @@ impl<'a> RunMonitor<'a> {
         }));
     }
 
-    /// Whether a heartbeat is due, or nearly.
+    /// Returns true if a heartbeat is due, or nearly so.
     fn is_silent(&self) -> bool {
         self.last_emitted.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
     }

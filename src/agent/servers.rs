@@ -22,13 +22,13 @@ use super::world::RunWorld;
 /// Time after which a wait for starting servers is reported with their names.
 const FIRST_SIGN: Duration = Duration::from_secs(2);
 
-/// How long a request waits for the lists of servers that have just announced other tools.
+/// Time limit for a request's wait for the lists of servers that have just announced other tools.
 const LISTING_WAIT: Duration = Duration::from_secs(2);
 
 /// Time limit for ending all servers of a run.
 const END_MAX: Duration = Duration::from_millis(1_700);
 
-/// The same when the user waits for the run to end.
+/// Time limit for ending all servers of a run that was cut off.
 const END_LATE: Duration = Duration::from_millis(600);
 
 /// Heading of the servers' instructions. Those of servers that connect later are added to the
@@ -41,7 +41,8 @@ const PENDING: &str = "\n\n# MCP servers that are still starting\nThese were not
                        run began. Their tools join once they are, and you are told then. Until \
                        then do what does not need them.";
 
-/// Whether the session was completed by an earlier process, so that nothing is left to do.
+/// The state of the session before the run: `Yes` if an earlier process completed it, so that
+/// nothing is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     No,
@@ -184,7 +185,7 @@ impl RunWorld<'_> {
             .set_fixed_bytes(fixed_bytes(&self.caller.system, &self.caller.definitions));
     }
 
-    /// Tells the model which of the awaited servers are connected by now, or have failed.
+    /// Reports to the model the awaited servers that are connected by now, or have failed.
     pub(super) fn report_late_servers(&mut self) {
         if self.tools.awaited_servers.is_empty() || !self.conversation.waits_for_model() {
             return;
@@ -252,7 +253,8 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Ends the servers, unless another run will use them. Those that do not end in time are killed with all other processes.
+    /// Ends the servers, unless another run will use them. Those that do not end in time are killed
+    /// with all other processes.
     pub(super) async fn end_servers(&mut self, reason: StopReason) {
         if self.tools.servers.is_empty() {
             return;
@@ -279,7 +281,8 @@ impl RunWorld<'_> {
     }
 }
 
-/// The news for the model of a server that was still starting, once it is not any more.
+/// Returns the message to the model about a server that is no longer starting; `None` if it still
+/// is, or is disabled.
 fn news_of(standing: &ServerReport) -> Option<String> {
     let ServerReport { name, status, why, .. } = standing;
     let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));

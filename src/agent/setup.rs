@@ -28,7 +28,7 @@ use super::context_gauge::ContextGauge;
 use super::delegate::{AgentTask, Delegation};
 use super::transport::Transport;
 
-/// The user's words.
+/// The prompt of the user.
 #[derive(Clone, Debug, Default)]
 pub struct Prompt {
     pub content: Vec<Block>,
@@ -36,12 +36,12 @@ pub struct Prompt {
     pub id: Option<Uuid>,
     /// The files that it names and that `content` holds: their paths, and their text.
     pub files: Vec<(String, String)>,
-    /// How it was given.
+    /// The form in which it was given.
     pub form: ContentForm,
 }
 
 impl Prompt {
-    /// A prompt that is a text.
+    /// Creates a prompt from a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Block::text(text)], form: ContentForm::Text, ..Self::default() }
     }
@@ -59,7 +59,7 @@ pub struct Setup {
     pub toolbox: Toolbox,
     /// The MCP servers. Started with the run, if not before.
     pub servers: Arc<Servers>,
-    /// Whether the servers stay open at the end of the run, for another run of this process. Their
+    /// True if the servers stay open at the end of the run, for another run of this process. Their
     /// programs need a supervisor of their own: that of the toolbox ends all its processes with the
     /// run.
     pub keep_servers: bool,
@@ -72,9 +72,9 @@ pub struct Setup {
     pub seed: u64,
     pub permission_mode: String,
     pub api_key_source: String,
-    /// How much the model is asked to think and to do.
+    /// The thinking and the effort that the model is asked for.
     pub reasoning: Reasoning,
-    /// Whether the observer is shown the raw events of the stream.
+    /// True if the observer receives the raw events of the stream.
     pub stream_events: bool,
     /// `--budget-mode after`: stop once this much is spent, instead of reserving.
     pub stop_after: Option<Money>,
@@ -90,7 +90,7 @@ pub struct Setup {
     /// Warnings to show before the run begins.
     pub warnings: Vec<String>,
     pub resumed: ResumedState,
-    /// Shows the size of the conversation to the host.
+    /// Publishes the size of the conversation to the host.
     pub gauge: ContextGauge,
     /// The kinds of sub-agents beside the built-in one.
     pub agents: Vec<AgentDefinition>,
@@ -109,22 +109,22 @@ pub struct ModelEndpoint {
     pub client: Arc<dyn Transport>,
 }
 
-/// The working directory of a session, where it is another one than that of the earlier process.
+/// A change of a session's working directory since the earlier process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedFolder {
     pub before: PathBuf,
     pub now: PathBuf,
 }
 
-/// What an earlier process of the same session hands over to this one.
+/// The state of a session that an earlier process hands over to this one.
 #[derive(Debug, Default)]
 pub struct ResumedState {
     pub messages: Vec<Message>,
     /// Set when that process did not finish its prompt: its counters go on.
     pub run: Option<Run>,
-    /// Whether the last reply has a call that a hook deferred.
+    /// True if the last reply has a call that a hook deferred.
     pub awaits_tools: bool,
-    /// Where the prompt stands that goes on. `None`: there is a new one.
+    /// The position of the prompt that continues. `None`: there is a new one.
     pub left_off: Option<LeftOff>,
     /// The state of the loop detector.
     pub loop_detector: LoopDetector,
@@ -140,36 +140,36 @@ pub struct ResumedState {
     pub cost_before: Money,
 }
 
-/// A call that a hook has deferred, and why.
+/// A call that a hook has deferred, and the reason.
 #[derive(Clone, Debug)]
 pub struct DeferredCall {
     pub call: ToolCall,
     pub reason: String,
 }
 
-/// How a run ended, with everything that the result object shows.
+/// The outcome of a run, with everything that the result object shows.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
     pub reason: StopReason,
-    /// What took up the room in the context window, when it ran out; the largest first.
+    /// The largest contents of the context window, in order of size, if it overflowed.
     pub contributors: Vec<Contributor>,
-    /// Whether that was because compaction no longer helped.
+    /// True if it overflowed because compaction no longer helped.
     pub thrashed: bool,
-    /// What was missing in the budget for the next request, when the run ended because of that.
+    /// The amount that the budget lacked for the next request, if the run ended because of that.
     pub shortfall: Option<Shortfall>,
-    /// Whether it ended because the retry quota did not allow one more retry.
+    /// True if it ended because the retry quota did not allow one more retry.
     pub quota_ended: bool,
     /// The last failure, when the run ended because of one.
     pub fault: Option<Fault>,
     /// Its class.
     pub error_class: Option<ErrorClass>,
-    /// When trying again makes sense, in seconds since the Unix epoch.
+    /// The earliest time at which a retry makes sense, in seconds since the Unix epoch.
     pub retry_at: Option<u64>,
     /// The final text of the model.
     pub text: String,
     /// The API's own stop reason of the last reply.
     pub stop_reason: Option<String>,
-    /// Whether there is a conversation that could go on: a hook may have stopped the prompt.
+    /// True if there is a conversation that could go on: a hook may have stopped the first prompt.
     pub has_messages: bool,
     /// The call that a hook has deferred, if the run ended because of it.
     pub deferred: Option<DeferredCall>,
@@ -179,14 +179,14 @@ pub struct RunOutcome {
     /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
     /// did not count.
     pub unsettled: Money,
-    /// What the session is known to have cost before, in prompts that count against no budget of
+    /// The known cost of earlier prompts of the session, which do not count against the budget of
     /// this one.
     pub cost_before: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
     /// The service's rate limits, as far as it reported them.
     pub rate_limits: Option<RateLimits>,
-    /// What broke, when the reason is `internal_error`.
+    /// The message of the internal error, if that is the reason.
     pub broken: Option<String>,
     /// The outcome of the structured answer and of the command of `--require`.
     pub acceptance: Acceptance,
@@ -200,14 +200,14 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Everything that counts against the budget. `None` when a model was used whose price is not
-    /// known.
+    /// Returns everything that counts against the budget. `None` when a model was used whose price
+    /// is not known.
     pub fn cost(&self) -> Option<Money> {
         let priced = self.stats.by_model.iter().all(|model| model.cost.is_some());
         priced.then_some(self.spent)
     }
 
-    /// The same since the session's first prompt.
+    /// Returns the cost since the session's first prompt. `None` when [`Self::cost`] is not known.
     pub fn session_cost(&self) -> Option<Money> {
         self.cost().map(|own| self.cost_before + own)
     }
@@ -225,9 +225,9 @@ pub struct RunStats {
     /// Replies with impossible token counts, which were clamped.
     pub clamped: u32,
     pub by_model: Vec<ModelStats>,
-    /// Which model answered from which turn on.
+    /// The models in the order of their turns, each with the first turn of its series.
     pub models: Vec<ModelSpan>,
-    /// Requests, waits, and the plans carried out against setbacks.
+    /// Requests, waits, and the plans carried out after failures.
     pub recovery: RecoveryLog,
     pub tools: ToolStats,
     pub denials: Vec<Denial>,
@@ -268,7 +268,7 @@ impl ModelStats {
 }
 
 impl RunStats {
-    /// Records which model gave the reply that was just counted.
+    /// Records the model of the reply that was just counted.
     pub(super) fn answered_by(&mut self, model: &str) {
         if self.models.last().is_none_or(|last| last.model != model) {
             self.models.push(ModelSpan { model: model.to_owned(), from_turn: self.turns });
@@ -282,9 +282,9 @@ pub struct HookStats {
     pub ran: u32,
     /// Failed hooks, which counted as absent.
     pub failed: u32,
-    /// How often a hook denied something, or objected to it.
+    /// Number of times that a hook denied something, or objected to it.
     pub blocked: u32,
-    /// How long the run waited for them.
+    /// Time that the run waited for them.
     pub waited: Duration,
     /// Hooks that were ended with the run, by their events and command lines.
     pub cut: Vec<String>,

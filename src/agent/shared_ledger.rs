@@ -31,9 +31,9 @@ struct SpendTotals {
     ledger: Ledger,
     /// Calls under way for which something is reserved.
     reservations: u32,
-    /// What sub-agents used and spent, by model.
+    /// Usage and cost of sub-agents, by model.
     of_agents: Vec<ModelStats>,
-    /// What each spent, and how much of that is not settled.
+    /// The spending of each sub-agent, and the part of it that is not settled.
     accounts: BTreeMap<String, (Spending, Money)>,
 }
 
@@ -80,7 +80,7 @@ impl SharedLedger {
         Some(reserved)
     }
 
-    /// `uncounted` is what the call may have cost beyond `cost`.
+    /// Settles a call. `uncounted` is the amount that it may have cost beyond `cost`.
     pub(super) fn settle(&self, reservation: Reservation, cost: Money, uncounted: Money) {
         self.close(|ledger| {
             ledger.settle(reservation, cost);
@@ -96,8 +96,8 @@ impl SharedLedger {
         self.0.settled.send_modify(|count| *count += 1);
     }
 
-    /// Records what a call of a sub-agent used and its charge: what was certainly billed, and the
-    /// most that may have been billed beyond that.
+    /// Records the usage of a sub-agent's call and its charge: the amount that was certainly
+    /// billed, and the most that may have been billed beyond it.
     pub(super) fn bill_agent(
         &self,
         id: &str,
@@ -113,7 +113,7 @@ impl SharedLedger {
         account.1 += upper_bound;
     }
 
-    /// What a sub-agent spent so far, and how much of that is not settled.
+    /// Returns the spending of a sub-agent so far, and the part of it that is not settled.
     pub(super) fn account(&self, id: &str) -> Option<(Spending, Money)> {
         self.sums().accounts.get(id).copied()
     }

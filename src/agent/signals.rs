@@ -1,4 +1,4 @@
-//! Interrupts: how a run is told to stop.
+//! Interrupts: requests to a run to stop.
 
 use tokio::sync::watch;
 

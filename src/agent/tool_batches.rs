@@ -26,10 +26,10 @@ use super::tool_hooks::{ExecutedTool, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall};
 use super::world::RunWorld;
 
-/// How many of the last lines of a call's output observers get.
+/// Number of the last lines of a call's output that observers receive.
 const TAIL_LINES: usize = 10;
 
-/// Read-only tools that run in parallel.
+/// Maximum number of read-only tools that run in parallel.
 pub(super) const SIDE_BY_SIDE: usize = 10;
 
 /// The slot for one result.
@@ -38,9 +38,9 @@ struct ResultSlot {
     /// The call as the model wrote it, and its input repaired and with an absolute path.
     asked: (ToolCall, Value),
     result: Option<(Block, Value)>,
-    /// Whether it was started.
+    /// True if it was started.
     began: bool,
-    /// How long it took, if it was run.
+    /// Its duration, if it was run.
     took: Option<Duration>,
 }
 
@@ -58,12 +58,12 @@ impl ResultSlot {
         self.asked.1 = self.call.input.clone();
     }
 
-    /// Whether a hook or the permission prompt has changed the call.
+    /// Returns true if a hook or the permission prompt has changed the call.
     fn is_changed(&self) -> bool {
         self.call.input != self.asked.1
     }
 
-    /// The call as it is listed: in the model's own form, unless it was changed.
+    /// Returns the call for lists: in the model's own form, unless it was changed.
     fn listed(&self) -> &ToolCall {
         if self.is_changed() { &self.call } else { &self.asked.0 }
     }
@@ -77,13 +77,13 @@ impl ResultSlot {
         self.result.is_none() && is_agent_tool(&self.call.name)
     }
 
-    /// Whether the other sub-agents of its reply are stopped when this one fails.
+    /// Returns true if the other sub-agents of its reply are stopped when this one fails.
     fn cancels_siblings(&self) -> bool {
         let policy = AgentCall::parse(&self.call.input).map(|call| call.on_failure);
         is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
     }
 
-    /// The call, if it succeeded.
+    /// Returns the call, if it succeeded.
     fn succeeded(&self) -> Option<&ToolCall> {
         let (Block::ToolResult { is_error: false, .. }, _) = self.result.as_ref()? else {
             return None;
@@ -98,7 +98,7 @@ impl ResultSlot {
 }
 
 impl RunWorld<'_> {
-    /// Runs what the last reply asked for and answers every call.
+    /// Runs the tool calls of the last reply and answers every one.
     pub(super) async fn run_tools(&mut self) -> Event {
         let calls = open_calls(self.conversation.history.messages());
         let slot = |call: ToolCall| ResultSlot::of(call, &self.tools.toolbox);
@@ -138,21 +138,22 @@ impl RunWorld<'_> {
         event
     }
 
-    /// Whether a call of the run or of a sub-agent was denied in this process, and the run must end
-    /// because of it.
+    /// Returns true if a call of the run or of a sub-agent was denied in this process, and the run
+    /// must end because of it.
     fn fails_for_denial(&self) -> bool {
         let is_root = self.context.mark.is_none();
         (self.tools.denied && self.tools.toolbox.on_denied() == OnDenied::Fail)
             || (is_root && self.context.deps.registry.is_alarmed())
     }
 
-    /// Whether a hook may defer the call of the reply: it is the only one, and of the run itself.
+    /// Returns true if a hook may defer the call of the reply: it is the only one, and of the run
+    /// itself.
     pub(super) fn may_defer(&self) -> bool {
         self.tools.calls_in_reply == 1 && self.context.mark.is_none()
     }
 
-    /// Where the batch that starts at `start` ends: read-only calls run in parallel, and so do
-    /// sub-agents; all others run alone and in order.
+    /// Returns the end of the batch that starts at `start`: read-only calls run in parallel, and so
+    /// do sub-agents; all others run alone and in order.
     fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
         let beside = |slot: &&ResultSlot| self.tools.runs_beside_others(&slot.call);
         start + slots[start..].iter().take_while(beside).count().max(1)
@@ -321,7 +322,7 @@ impl RunWorld<'_> {
         self.monitor.wait_for(timer, show, finished.recv()).await
     }
 
-    /// The work of one call, to be spawned.
+    /// Returns the work of one call, to be spawned.
     fn start(
         &mut self,
         (index, call, grant): Admitted,
@@ -389,8 +390,7 @@ impl RunWorld<'_> {
         (block, outcome.detail)
     }
 
-    /// Counts what searches of the web have cost. The shared ledger was charged when each request
-    /// ended.
+    /// Counts the costs of web searches. The shared ledger was charged when each request ended.
     fn record_searches(&mut self) {
         let lines = self.tools.search_costs.take();
         let stats = &mut self.caller.accounting.stats;
@@ -437,7 +437,7 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::Denied { tool, id, reason: reason.to_owned() });
     }
 
-    /// Sends the results back in the order the model asked for them.
+    /// Adds the results to the conversation, in the order in which the model made the calls.
     fn answer_all(
         &mut self,
         slots: Vec<ResultSlot>,
@@ -477,7 +477,7 @@ impl RunWorld<'_> {
             self.conversation.add_user_message(blocks, details, &mut self.monitor);
         }
         if std::mem::take(&mut self.hooks.replaced) {
-            // The journal knows the results as they came from the tools.
+            // The journal has the results as they came from the tools.
             self.conversation.journal.rewrite(self.conversation.history.messages());
         }
     }
@@ -494,7 +494,7 @@ async fn drain_cancelled(
     let mut done = Vec::new();
     let ended = async {
         while let Some((index, outcome)) = finished.recv().await {
-            // A sub-agent that was stopped reports how far it came.
+            // A sub-agent that was stopped reports its progress.
             if !outcome.is_error || outcome.detail["agentId"].is_string() {
                 done.push((index, outcome));
             }

@@ -1,4 +1,4 @@
-//! Tool hooks: what hooks deny, change and add before and after tool calls.
+//! Tool hooks: denials, changes and additions by hooks before and after tool calls.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct ReplacedResult {
     pub(super) detail: Value,
 }
 
-/// The answer to a call whose arguments cannot be used.
+/// Returns the refusal of a call whose arguments cannot be used.
 fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<ToolRefusal> {
     let problem = &malformed.iter().find(|one| one.id == call.id)?.problem;
     Some(ToolRefusal::of_malformed_call(&call.name, problem))
@@ -180,8 +180,8 @@ impl RunWorld<'_> {
     }
 }
 
-/// The text and the structured result of an output that replaces `known`: text, some of the same
-/// fields, or text blocks. `None` for anything else.
+/// Returns the text and the structured result of an output that replaces `known`: text, some of the
+/// same fields, or text blocks. `None` for anything else.
 fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
     match (known, output) {
         (_, Value::String(text)) => Some((text.clone(), output.clone())),
@@ -208,7 +208,7 @@ fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
     }
 }
 
-/// The text of a structured result: what a command printed, or the whole result.
+/// Returns the text of a structured result: the output of a command, or the whole result.
 fn words_of(fields: &Map<String, Value>) -> String {
     let streams = ["stdout", "stderr"].map(|name| fields.get(name).and_then(Value::as_str));
     if streams.iter().all(Option::is_none) {

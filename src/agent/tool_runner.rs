@@ -1,4 +1,4 @@
-//! The tool runner: the tools of a run, and what was started, denied or announced of them.
+//! The tool runner: the tools of a run, and the state of their calls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) type Admitted = (usize, ToolCall, GrantSource);
 pub(super) struct ToolRunner {
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) servers: Arc<Servers>,
-    /// The servers that the model was told are not connected yet.
+    /// The servers that were reported to the model as not connected yet.
     pub(super) awaited_servers: Vec<String>,
     pub(super) early: EarlyTools,
     /// Concurrency permits for tools.
@@ -47,9 +47,9 @@ pub(super) struct ToolRunner {
     pub(super) malformed: Vec<MalformedCall>,
     /// Instruction files, and warnings about them, that were added already.
     pub(super) folder_notes_known: HashSet<String>,
-    /// Whether a call was denied.
+    /// True if a call was denied.
     pub(super) denied: bool,
-    /// How many calls the last reply has.
+    /// Number of calls in the last reply.
     pub(super) calls_in_reply: usize,
     /// The call that a hook has deferred.
     pub(super) deferred: Option<DeferredCall>,
@@ -58,11 +58,11 @@ pub(super) struct ToolRunner {
     pub(super) past_background: PastBackground,
     /// The change of the working directory since the earlier process, until the model is told.
     pub(super) moved_folder: Option<MovedFolder>,
-    /// Whether the end of background commands was announced.
+    /// True if the end of background commands was announced.
     pub(super) work_stop_announced: bool,
     /// The tools of servers that requests leave out.
     pub(super) deferred_tools: DeferredTools,
-    /// What searches of the web have cost and is not counted yet.
+    /// The costs of web searches that are not counted yet.
     pub(super) search_costs: SearchCosts,
 }
 
@@ -85,7 +85,7 @@ impl ToolRunner {
         }
     }
 
-    /// Warns of servers that never connected, so that the gap is visible.
+    /// Warns of servers that were never connected, so that the gap is visible.
     pub(super) fn warn_of_missing(&mut self, monitor: &mut RunMonitor<'_>) {
         for line in self.servers.take_warnings() {
             monitor.emit(&RunEvent::Warning(line));
@@ -134,7 +134,7 @@ impl ToolRunner {
         }
     }
 
-    /// The text of a nudge about background work, followed by the list of commands.
+    /// Returns the text of a nudge about background work, followed by the list of commands.
     pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
         match nudge {
             Nudge::WorkEnded => self.toolbox.take_ended_work(),

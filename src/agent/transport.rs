@@ -1,4 +1,4 @@
-//! The seam between a run and the model service: HTTP in production, a script in tests.
+//! The interface between a run and the model service: HTTP in production, a script in tests.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub trait Transport: Send + Sync {
         progress: &'a mut (dyn FnMut(StreamProgress) + Send),
     ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>>;
 
-    /// The input tokens of a request, as the service counts them at no cost. `None` where it does
-    /// not tell.
+    /// Returns the input tokens of a request, which the service counts at no cost. `None` if it
+    /// does not.
     fn count_tokens<'a>(
         &'a self,
         content: &'a RequestContent<'a>,
@@ -32,23 +32,24 @@ pub trait Transport: Send + Sync {
     /// Waits, no longer than `limit`, for a renewal that the end of the process must not interrupt.
     fn finish_renewal(&self, limit: Duration) -> TransportFuture<'_, ()>;
 
-    /// Whether the endpoint has answered this process successfully.
+    /// Returns whether the endpoint has answered this process successfully.
     fn endpoint_status(&self) -> EndpointStatus;
 
-    /// The host of the service.
+    /// Returns the host of the service.
     fn host(&self) -> String;
 
-    /// Whether requests to `model` may have the field: no setting forbids it, and the service has
-    /// not refused it.
+    /// Returns true if requests to `model` may have the field: no setting forbids it, and the
+    /// service has not refused it.
     fn accepts_field(&self, model: &str, field: OptionalField) -> bool;
 
     /// Sends requests to `model` without the field from now on.
     fn drop_field(&self, model: &str, field: OptionalField);
 
-    /// The rate limits that the latest response reported.
+    /// Returns the rate limits that the latest response reported.
     fn rate_limits(&self) -> Option<RateLimits>;
 
-    /// The name of the rate limit for requests to `model`, which the runs of this host share.
+    /// Returns the name of the rate limit for requests to `model`, which the runs of this host
+    /// share.
     fn limit_of(&self, model: &str) -> String;
 }
 

@@ -91,9 +91,9 @@ impl RunWorld<'_> {
         Ok(self.context_view().estimate_request(purpose, fast))
     }
 
-    /// Estimates the next request. Where several agents share one budget, most of what others have
-    /// reserved for running calls comes back: this waits for it rather than end the run or ask for
-    /// a shorter answer.
+    /// Estimates the next request. Where several agents share one budget, most of the amount that
+    /// others have reserved for running calls comes back: this waits for it rather than end the run
+    /// or ask for a shorter answer.
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
         if !self.caller.accounting.is_bounded() {
             return match self.estimate(purpose, fast).await {

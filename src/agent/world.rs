@@ -36,7 +36,7 @@ pub(super) struct RunWorld<'a> {
     /// The position of this run among the agents.
     pub(super) context: AgentContext,
     pub(super) limits: Limits,
-    /// Whether an earlier process began the session.
+    /// True if an earlier process began the session.
     pub(super) is_resumed: bool,
     /// The message of an internal error.
     pub(super) broken: Option<String>,
@@ -123,7 +123,7 @@ impl World for RunWorld<'_> {
 }
 
 impl RunWorld<'_> {
-    /// Shows the size of the conversation to a host.
+    /// Publishes the size of the conversation to a host.
     fn show_size(&self) {
         let Conversation { history, gauge, last_usage, .. } = &self.conversation;
         gauge.set(ContextSize {
@@ -134,7 +134,7 @@ impl RunWorld<'_> {
         });
     }
 
-    /// Applies what a step does to the conversation.
+    /// Applies the changes that a step makes to the conversation.
     fn edit(&mut self, transition: &Transition) {
         match transition.edit.reply {
             ReplyDisposition::Keep => self.keep_reply(transition.event),
@@ -150,7 +150,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// What requests are made of.
+    /// Returns the parts of the run that its requests are made of.
     pub(super) fn context_view(&mut self) -> ContextView<'_> {
         ContextView {
             compactor: &mut self.compactor,
@@ -169,7 +169,7 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::Compacted { before, after });
     }
 
-    /// Takes the pending reply into the history.
+    /// Adds the pending reply to the history.
     fn keep_reply(&mut self, event: Event) {
         let Some(mut answer) = self.conversation.pending.take() else { return };
         self.tools.malformed = std::mem::take(&mut answer.malformed);
@@ -284,7 +284,7 @@ impl RunWorld<'_> {
             let undone = UndoneCalls { abandoned, ..UndoneCalls::default() };
             self.conversation.journal.undone_calls(undone);
             let text = if reason == StopReason::InternalError {
-                // They may have begun: the internal error does not tell.
+                // They may have begun: the internal error does not show it.
                 self.caller.accounting.stats.cut.extend(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."

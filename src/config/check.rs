@@ -16,14 +16,14 @@ use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
 use crate::tools::{RuleList, check_rule};
 
-/// Further mistakes are only counted.
+/// The most mistakes, and the most warnings, that are listed. Further mistakes are counted.
 const REPORTED_MAX: usize = 20;
 
 /// A valid settings text.
 pub(super) struct ValidSettings {
-    /// As it is written.
+    /// The settings as written.
     pub value: Value,
-    /// What it assigns, in canonical form.
+    /// The values that it assigns, in canonical form.
     pub values: Vec<FileValue>,
     /// Warnings about it.
     pub warnings: Vec<String>,
@@ -36,10 +36,10 @@ pub(super) struct FileValue {
     pub(super) value: Value,
 }
 
-/// Checks a text for syntax, shape, unknown keys, and values that make no sense.
+/// Checks a text for syntax, shape, unknown keys, and invalid values.
 ///
 /// # Errors
-/// What is wrong, one line each, in the order of the text. Never none.
+/// The mistakes, one line each, in the order of the text; at least one.
 pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| vec![syntax_error(name, text, &error)])?;
@@ -84,7 +84,7 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     }
 }
 
-/// Reads the values of a JSON object that was checked in another way. Leaves out what is wrong.
+/// Reads the values of a JSON object that was checked in another way. Leaves out invalid ones.
 pub(super) fn values_of(value: &Value) -> Vec<FileValue> {
     let mut values = Vec::new();
     for setting in registry::settings() {
@@ -129,7 +129,7 @@ pub fn without_position(error: &serde_json::Error) -> String {
     found.map_or(why, |(_, words)| words).to_owned()
 }
 
-/// How messages of the parser begin, and what they mean.
+/// The beginnings of messages of the parser, each with the words that replace the message.
 const IN_WORDS: [(&str, &str); 7] = [
     (
         "expected ident",
@@ -153,12 +153,12 @@ pub(super) const NEITHER: &str = "something else";
 struct MistakeSearch<'a> {
     text: &'a str,
     places: &'a JsonPaths<'a>,
-    /// What the file assigns, as far as it is right.
+    /// The values that the file assigns; of invalid ones, their valid members.
     values: Vec<FileValue>,
     unknown: Vec<UnknownKey>,
-    /// Line and column, and what is wrong there.
+    /// The mistakes: line and column, and the message.
     found: Vec<((usize, usize), String)>,
-    /// The same for warnings.
+    /// The warnings: line and column, and the message.
     notes: Vec<((usize, usize), String)>,
 }
 
@@ -207,7 +207,7 @@ impl MistakeSearch<'_> {
     fn read_setting(&mut self, setting: &'static Setting, index: usize) {
         let value = setting.from_json(self.text_of(index)).unwrap_or_else(|_| {
             self.find_type_errors(setting, index, index);
-            // What is right of it may still be out of range.
+            // Its valid members may still be out of range.
             let members = self.places.children(index).filter_map(|child| {
                 let key = Value::from(self.places.get(child)?.key.as_str());
                 let alone = format!("{{{key}:{}}}", self.text_of(child));
@@ -274,7 +274,7 @@ impl MistakeSearch<'_> {
         (!aside && !why.starts_with("duplicate field")).then_some(why)
     }
 
-    /// Values with the right type that make no sense.
+    /// Finds values with the right type that are invalid.
     fn ranges(&mut self) {
         let mut wrong: Vec<(Vec<String>, String)> = Vec::new();
         for FileValue { setting, value } in &self.values {
@@ -312,7 +312,7 @@ impl MistakeSearch<'_> {
         }
     }
 
-    /// The syntax of a rule does not depend on its folder.
+    /// Checks the permission rules. Their syntax does not depend on the folder.
     fn rules(&mut self, value: &Value) {
         let root = Path::new("/");
         let lists = [("allow", RuleList::Allow), ("ask", RuleList::Ask), ("deny", RuleList::Deny)];
@@ -397,7 +397,7 @@ fn is_mistyped(word: &str, meant: &str) -> bool {
     osa_distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
 }
 
-/// Mistakes in hooks beyond these are not looked for: each is found by reading all hooks again.
+/// The search for mistakes in hooks ends after this many: each is found by reading all hooks again.
 const HOOKS_MAX: usize = 100;
 
 /// Parses hooks, and checks their permission rules.

@@ -1,4 +1,4 @@
-//! Reads which cloud serves the models, where, and with which identity.
+//! Reads the cloud that serves the models, its region or resource, and the identity used there.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const SELECTING: [(&str, &str); 3] = [
 const TOKENS: &str = "cloud-tokens";
 
 /// A cloud as the place of a model: `bedrock:us-east-1`, `vertex:global/PROJECT`,
-/// `foundry:RESOURCE`. What is left out is read from the variables of that cloud.
+/// `foundry:RESOURCE`. Omitted parts are read from the variables of that cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloudPlace {
     Bedrock { region: Option<String> },
@@ -28,7 +28,7 @@ pub enum CloudPlace {
     Foundry { resource: Option<String> },
 }
 
-/// Where requests go, and with which credential.
+/// The address of a cloud, and the credential of requests to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloudEndpoint {
     pub service: ServiceKind,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for CloudCredential {
 }
 
 impl CloudPlace {
-    /// Parses what follows the `@` of a model entry. `None`: it names no cloud.
+    /// Parses the text after the `@` of a model entry. `None`: it does not name a cloud.
     ///
     /// # Errors
     /// A part has characters that cannot be in an address.
@@ -106,7 +106,7 @@ impl std::fmt::Display for CloudPlace {
     }
 }
 
-/// Whether a text can be part of a host name or of a path.
+/// Returns true if a text can be part of a host name or of a path.
 fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
 }
@@ -259,7 +259,7 @@ impl CloudSources<'_> {
         Ok(ServiceKind::Vertex { region, project })
     }
 
-    /// The service, and the address that a variable names for it.
+    /// Returns the service, and the address that a variable names for it.
     fn foundry(
         &self,
         named: Option<&str>,
@@ -294,7 +294,7 @@ impl CloudSources<'_> {
         (!value.is_empty()).then(|| value.to_owned())
     }
 
-    /// The variables of one cloud, so that an identity changes with these only.
+    /// Returns the variables of one cloud, so that an identity changes with these only.
     fn variables_of(&self, prefixes: &[&str]) -> Variables {
         let is_of_it = |name: &OsStr| {
             let name = name.to_string_lossy();

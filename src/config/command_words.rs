@@ -6,7 +6,7 @@ const BETWEEN_WORDS: &str = ";|&<>(){}=,: \t\r\n";
 /// Characters that quote others.
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 
-/// Ways to write the working folder in a command line, those that hold others first.
+/// Ways to write the working folder in a command line, longer ones before those that they contain.
 const WORKING_FOLDER: [&str; 8] = [
     "${CLAUDE_PROJECT_DIR:-$(pwd)}",
     "${CLAUDE_PROJECT_DIR:-${PWD}}",
@@ -24,12 +24,13 @@ const ROOT: [&str; 2] = ["$(git rev-parse --show-toplevel)", "`git rev-parse --s
 /// Stands for a value that is not known.
 const UNKNOWN: char = '\0';
 
-/// More words of one command have too many parts to look each up.
+/// The maximum number of words of one command: more have too many parts to look each up.
 const WORDS_MAX: usize = 200;
 
-/// The parts of a command that may name files: all that begin and end where words do, since quotes
-/// join words. `root` is the path of the repository's root relative to the working folder. `None`: the
-/// command may name files by wildcards, or by values that are not known before it runs.
+/// Returns the parts of a command that may name files: all that start and end at the boundaries of
+/// words, since quotes join words. `root` is the path of the repository's root relative to the
+/// working folder. `None`: the command may name files by wildcards, or by values that are not known
+/// before it runs.
 pub(super) fn file_names(command: &str, root: &str) -> Option<Vec<String>> {
     let resolved = resolve(command, root)?;
     let unquoted = resolved.replace(QUOTES, "");
@@ -49,8 +50,8 @@ pub(super) fn file_names(command: &str, root: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Replaces the known folders, and the values of other variables and of commands by [`UNKNOWN`].
-/// `None`: the command computes such a value in a way that is not read.
+/// Replaces the known folders by their paths, and the values of other variables and of commands by
+/// [`UNKNOWN`]. `None`: the command computes such a value in a way that is not parsed.
 fn resolve(command: &str, root: &str) -> Option<String> {
     let text = ROOT.iter().fold(command.to_owned(), |text, way| text.replace(way, root));
     let text = WORKING_FOLDER.iter().fold(text, |text, way| text.replace(way, "."));
@@ -66,7 +67,8 @@ fn resolve(command: &str, root: &str) -> Option<String> {
     (!resolved.contains('`')).then_some(resolved)
 }
 
-/// The value that stands for a variable, and what follows it. `text` begins behind the `$`.
+/// Returns the value that replaces a variable, and the text after the variable. `text` begins after
+/// the `$`.
 fn value(text: &str) -> Option<(char, &str)> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     if let Some(braced) = text.strip_prefix('{') {
@@ -83,7 +85,8 @@ fn value(text: &str) -> Option<(char, &str)> {
     match name {
         "CLAUDE_PROJECT_DIR" | "PWD" => Some(('.', rest)),
         "" if text.starts_with('(') => Some((UNKNOWN, rest)),
-        // A text with escapes, such as `$'\143heck.sh'`. The end of a text, as in `'\.ts$'`, is none.
+        // A text with escapes, such as `$'\143heck.sh'`. The end of a text, as in `'\.ts$'`, is not
+        // one.
         "" if text.starts_with(QUOTES) && begins_word(text.trim_start_matches(QUOTES)) => None,
         "" => Some(('$', rest)),
         _ => Some((UNKNOWN, rest)),
@@ -94,12 +97,12 @@ fn is_between(letter: char) -> bool {
     BETWEEN_WORDS.contains(letter)
 }
 
-/// Whether a text begins with a word.
+/// Returns true if a text begins with a word.
 fn begins_word(text: &str) -> bool {
     text.starts_with(|letter| !is_between(letter))
 }
 
-/// Where the words of a text begin and end.
+/// Returns the start and the end of each word of a text.
 fn words(text: &str) -> Vec<(usize, usize)> {
     let mut words = Vec::new();
     let mut start = 0;
@@ -113,20 +116,21 @@ fn words(text: &str) -> Vec<(usize, usize)> {
     words
 }
 
-/// Whether a word is no pattern of file names, and no path in the home folder or with a part that is
-/// not known.
+/// Returns true if a word is neither a pattern of file names nor a path in the home folder, and has
+/// no part that is not known.
 fn is_plain_word(word: &str) -> bool {
     let is_pattern = word.contains(['*', '?', '[']) && !["[", "[["].contains(&word);
     let has_unknown = word.contains(UNKNOWN) && word.chars().nth(1).is_some();
     !is_pattern && !has_unknown && !word.starts_with('~')
 }
 
-/// Whether what a command prints, or one of the alternatives in braces, is only a part of a word.
+/// Returns true if the output of a command, or one of the alternatives in braces, is only a part of
+/// a word.
 fn joins_results(unquoted: &str) -> bool {
     let places = |sign: char| unquoted.match_indices(sign).map(|(at, _)| at);
     let is_followed = |sign: char| places(sign).any(|at| begins_word(&unquoted[at + 1..]));
     let opens_within = places('{').any(|at| unquoted[..at].ends_with(|one| !is_between(one)));
-    // What functions are called with, in other languages, is followed by more.
+    // In other languages, more text follows the arguments of a function.
     let has_output = unquoted.contains("\0(");
     opens_within || is_followed('}') || (has_output && is_followed(')'))
 }

@@ -16,7 +16,7 @@ use super::values::{self, InvalidValue};
 use crate::model::{Proxies, limits};
 use crate::types::PermissionMode;
 
-/// Variables that set no setting, and what they are for, as the manual has it.
+/// Variables that do not set a setting, each with its description in the manual.
 #[rustfmt::skip]
 const OTHERS: &[(&str, &str)] = &[
     ("ANTHROPIC_API_KEY", "The API key."),
@@ -110,15 +110,15 @@ const OTHERS: &[(&str, &str)] = &[
     ("TZ", "The time zone of the times shown."),
 ];
 
-/// Every variable that is read, and what for, as the manual has it. Several names may stand before
-/// one text.
+/// Returns every variable that is read, with its description in the manual. Several names may share
+/// one description.
 pub fn variables() -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
     let others = OTHERS.iter().map(|(names, text)| ((*names).into(), (*text).into()));
     let of_settings = super::variables::documentation().into_iter();
     others.chain(of_settings.map(|(name, text)| (name.into(), text.into())))
 }
 
-/// The names of all variables that are read.
+/// Returns the names of all variables that are read.
 pub fn variable_names() -> impl Iterator<Item = &'static str> {
     let others = OTHERS.iter().flat_map(|(names, _)| names.split(", "));
     let others = others.map(|name| name.split('=').next().unwrap_or(name));
@@ -126,7 +126,7 @@ pub fn variable_names() -> impl Iterator<Item = &'static str> {
     others.chain(of_settings.map(|variable| variable.name))
 }
 
-/// Every file that is read or written, and what for, as the manual has it.
+/// Every file that is read or written, with its description in the manual.
 pub const FILES: [(&str, &str); 8] = [
     (
         "/etc/claude-code/managed-settings.json, /etc/outlast/managed-settings.json",
@@ -185,14 +185,14 @@ pub struct ProcessEnv {
     pub mcp_result_tokens: Option<NonZeroU32>,
     pub no_memory: bool,
     pub proxies: Proxies,
-    /// Whether the terminal cannot move its cursor.
+    /// True if the terminal cannot move its cursor.
     pub dumb_terminal: bool,
-    /// Whether this is a CI job.
+    /// True if this is a CI job.
     pub is_ci: bool,
     pub colors: ColorChoice,
 }
 
-/// When output is coloured.
+/// The choice of coloured output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
     /// On a terminal.
@@ -204,7 +204,7 @@ pub enum ColorChoice {
 
 pub use crate::secrets::Variables;
 
-/// The name of this machine in leases, if it is given.
+/// Returns the name of this machine in leases, if one is given.
 pub fn host_id(variables: &Variables) -> Option<String> {
     let name = variables.get(OsStr::new("OUTLAST_HOST_ID"))?.to_string_lossy().into_owned();
     Some(name).filter(|name| !name.trim().is_empty())
@@ -215,15 +215,15 @@ pub fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
 }
 
-/// Returns the file that a step of GitHub Actions writes its summary to, in such a step.
+/// Returns the summary file of the step of GitHub Actions that this process runs in, if it does.
 pub fn step_summary_file(variables: &Variables) -> Option<PathBuf> {
     let value = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
     value("GITHUB_ACTIONS").filter(|value| *value == "true")?;
     value("GITHUB_STEP_SUMMARY").map(PathBuf::from)
 }
 
-/// Returns whether errors are annotated for the list of errors of a CI job, as far as variables
-/// tell: the setting `stepSummary` decides, once settings are read.
+/// Returns whether errors are annotated for the list of errors of a CI job, according to variables:
+/// the setting `stepSummary` decides, once settings are read.
 pub fn annotates_errors(variables: &Variables) -> bool {
     step_summary_file(variables).is_some() && !is_enabled(variables, "OUTLAST_NO_STEP_SUMMARY")
 }
@@ -237,7 +237,7 @@ pub(super) fn is_enabled(variables: &Variables, name: &str) -> bool {
     })
 }
 
-/// Returns when output is coloured. What makes no sense counts as not set.
+/// Returns the choice of coloured output. Invalid values count as not set.
 pub fn colors(variables: &Variables) -> ColorChoice {
     EnvReader(variables).colors().unwrap_or_default()
 }
@@ -248,25 +248,25 @@ pub fn pager(variables: &Variables) -> Option<String> {
     value("MANPAGER").or_else(|| value("PAGER"))
 }
 
-/// Whether the variables say that the repository is trusted. Needed before the settings, which may
-/// be the repository's.
+/// Returns true if the variables declare the repository trusted. This is read before the settings,
+/// which may be the repository's.
 ///
 /// # Errors
-/// The value makes no sense.
+/// The value is invalid.
 pub fn trusts_project(variables: &Variables) -> Result<bool, ConfigError> {
     EnvReader(variables).flag("OUTLAST_TRUST_PROJECT")
 }
 
-/// The variable that says when output is coloured.
+/// The variable that selects coloured output.
 pub const COLOR: &str = "OUTLAST_COLOR";
 
-/// The variable that counts the hooks that a process is within.
+/// The variable that counts the nested hooks around a process.
 pub const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
 
-/// How many hooks this process is within.
+/// Returns the number of nested hooks around this process.
 ///
 /// # Errors
-/// It is one too many: hooks that start outlast, whose hooks start outlast, never end.
+/// It is above 1: hooks that start outlast, whose hooks start outlast, never end.
 pub fn hook_depth(variables: &Variables) -> Result<u8, ConfigError> {
     let depth = EnvReader(variables)
         .parsed(HOOK_DEPTH, |text| text.parse().map_err(|_| "must be a whole number".into()))?;
@@ -289,7 +289,7 @@ pub fn home(variables: &Variables) -> Option<PathBuf> {
 /// Variables that name the folder of settings and sessions; the first one that is set counts.
 const CONFIG_DIR: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
 
-/// The variable that names the folder of settings and sessions, if one does.
+/// Returns the variable that names the folder of settings and sessions, if one is set.
 pub fn config_dir_variable(variables: &Variables) -> Option<&'static str> {
     let is_set = |name: &&str| variables.get(OsStr::new(name)).is_some_and(|it| !it.is_empty());
     CONFIG_DIR.into_iter().find(is_set)
@@ -298,7 +298,8 @@ pub fn config_dir_variable(variables: &Variables) -> Option<&'static str> {
 /// The name of the folder of settings and sessions in the home folder.
 pub const CONFIG_FOLDER: &str = ".outlast";
 
-/// The folder of settings and sessions: needed before the settings, which may change the rest.
+/// Returns the folder of settings and sessions. It is determined before the settings are read,
+/// which may change other variables.
 ///
 /// Without a home folder it is a path that cannot exist: the run goes on and keeps nothing.
 pub fn config_dir(variables: &Variables) -> PathBuf {
@@ -318,7 +319,7 @@ pub fn own_folders(variables: &Variables) -> Vec<PathBuf> {
     [config_dir(variables)].into_iter().chain(shared).collect()
 }
 
-/// Where runs of this host tell each other about rate limits, the best place first.
+/// Returns the folders in which runs of this host share rate limits, the preferred one first.
 pub fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
     let runtime = variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(Path::new);
     limits::folders(runtime, &std::env::temp_dir())
@@ -352,7 +353,7 @@ impl ProcessEnv {
     /// Parses the variables.
     ///
     /// # Errors
-    /// The first variable whose value makes no sense.
+    /// The first variable whose value is invalid.
     pub fn parse(variables: &Variables) -> Result<Self, ConfigError> {
         let vars = EnvReader(variables);
         let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
@@ -444,7 +445,8 @@ impl EnvReader<'_> {
         self.parsed(name, values::yes_or_no).map(Option::unwrap_or_default)
     }
 
-    /// Invalid UTF-8 is replaced, so that the value is rejected as a proxy address.
+    /// Reads the proxies. Invalid UTF-8 is replaced, so that the value is rejected as a proxy
+    /// address.
     fn proxies(&self) -> Result<Proxies, ConfigError> {
         let value = |name: &str| {
             let value = self.0.get(OsStr::new(name))?;

@@ -21,11 +21,11 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A valid settings file, parsed.
 #[derive(Clone, Debug)]
 pub struct ParsedSettings {
-    /// The file's, for messages.
+    /// The name of the file, for messages.
     pub name: String,
-    /// As it is written.
+    /// The settings as written.
     pub value: Value,
-    /// What it assigns, in canonical form.
+    /// The values that it assigns, in canonical form.
     pub(super) values: Vec<FileValue>,
     /// The original text, to locate positions.
     pub text: String,
@@ -36,7 +36,7 @@ pub struct ParsedSettings {
 }
 
 impl ParsedSettings {
-    /// Keeps the parts of a text that are used.
+    /// Creates settings from `value`, the part of a text that is used.
     pub fn new(name: String, value: Value, text: String) -> Self {
         let (rules, values) = (rules(&name, &text), check::values_of(&value));
         Self { name, value, values, text, warnings: Vec::new(), rules }
@@ -48,7 +48,7 @@ impl ParsedSettings {
         serde_json::from_value(found.value.clone()).ok()
     }
 
-    /// The keys of the settings that it sets, also of those that it sets in another form.
+    /// Returns the keys of the settings that it sets, also of those that it sets in another form.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         let set = self.values.iter().filter(|it| !it.setting.is_unset_by(&it.value));
         set.flat_map(|it| [Some(it.setting.key), it.setting.form_of]).flatten()
@@ -102,7 +102,7 @@ fn rules(name: &str, text: &str) -> Vec<(String, String)> {
 /// Reads one file. `None`: it is missing. Does not block on a pipe.
 ///
 /// # Errors
-/// What is wrong with it, one line each.
+/// The mistakes in it, one line each.
 pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     let shown = path.display().to_string();
     read_content(path)?.map(|bytes| parse_bytes(&shown, &bytes)).transpose()
@@ -111,7 +111,7 @@ pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
 /// Reads the bytes of one file. `None`: it is missing. Does not block on a pipe.
 ///
 /// # Errors
-/// One line: why it cannot be read.
+/// One line with the reason that it cannot be read.
 pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
     match file_reads::read_regular(path, FILE_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -124,11 +124,11 @@ pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
     }
 }
 
-/// Reads what a flag such as `--settings` names: JSON when it begins like it, otherwise a file, or a
-/// pipe, that must be there.
+/// Reads the settings that a flag such as `--settings` names: JSON if the text begins with `{`,
+/// otherwise a file or a pipe, which must exist.
 ///
 /// # Errors
-/// What is wrong with it, one line each.
+/// The mistakes in it, one line each.
 pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>> {
     if given.trim_start().starts_with('{') {
         return parse_text(flag, given);
@@ -142,7 +142,7 @@ pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>
 /// Reads the content of a file.
 ///
 /// # Errors
-/// What is wrong with it, one line each.
+/// The mistakes in it, one line each.
 pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<ParsedSettings, Vec<String>> {
     let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
     parse_text(name, decoded)
@@ -151,7 +151,7 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<ParsedSettings, Vec<Strin
 /// Reads the text of a file.
 ///
 /// # Errors
-/// What is wrong with it, one line each.
+/// The mistakes in it, one line each.
 pub fn parse_text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
     let text = blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     // The positions of its values are found by another parser, which is strict.
@@ -176,9 +176,9 @@ pub fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, ConfigError> {
     })
 }
 
-/// Reads the text of a file that was written for another program, in UTF-8, or UTF-16 with a byte order
-/// mark. What is invalid becomes U+FFFD, so that the rest of the file holds, such as its deny rules; the
-/// second value is a warning that names the first byte that is not UTF-8.
+/// Reads the text of a file that was written for another program, in UTF-8, or UTF-16 with a byte
+/// order mark. Invalid parts become U+FFFD, so that the rest of the file applies, such as its deny
+/// rules; the second value is a warning that names the first byte that is not UTF-8.
 pub fn decode_lossy<'a>(name: &str, bytes: &'a [u8]) -> (Cow<'a, str>, Option<String>) {
     match utf8(name, bytes) {
         Ok(text) => (Cow::Borrowed(text), None),

@@ -57,7 +57,7 @@ const SHORTHANDS: [Shorthand; 4] = [
 /// Flags that hosts send, and that the help leaves out.
 const HIDDEN: [&str; 3] = ["dead-path-timeout", "max-thinking-tokens", "thinking-display"];
 
-/// Whether and how much the model thinks first; it depends on `maxThinkingTokens`.
+/// The flag for the mode of thinking. Its effect depends on `maxThinkingTokens`.
 const THINKING: &str = "thinking";
 
 /// The flags of settings that were given, by the names of the flags.
@@ -85,7 +85,7 @@ impl SettingFlags {
         self.given.contains_key(flag)
     }
 
-    /// Whether the flag of a setting was given, so that its variables have no effect.
+    /// Returns true if the flag of a setting was given, so that its variables have no effect.
     pub(super) fn outrank_variables(&self, setting: &Setting) -> bool {
         let assigns = |text: &String| !setting.is_unset_by(&json!(text));
         let is_given = |flag: SettingFlag| self.texts(flag.long).last().is_some_and(assigns);
@@ -128,7 +128,7 @@ impl SettingFlags {
     /// Reads one flag of a setting.
     ///
     /// # Errors
-    /// What is wrong with it, after the name of the flag.
+    /// The mistake in it, after the name of the flag.
     fn read(&self, setting: &'static Setting) -> Result<Option<FlagValue>, ConfigError> {
         let Some(SettingFlag { long, .. }) = setting.flag else { return Ok(None) };
         let Some(texts) = self.given.get(long) else { return Ok(None) };
@@ -137,8 +137,8 @@ impl SettingFlags {
         Ok(Some(FlagValue { setting, flag: long, value }))
     }
 
-    /// Returns the values of all flags, those that outrank others after them. Collects what is wrong
-    /// with them.
+    /// Returns the values of all flags, those that outrank others after them. Collects the mistakes
+    /// in them.
     pub fn values(&self, mistakes: &mut Vec<String>) -> Vec<FlagValue> {
         let mut values = Vec::new();
         for setting in settings() {
@@ -157,13 +157,14 @@ impl SettingFlags {
         values
     }
 
-    /// The mode that `--thinking` names.
+    /// Returns the mode that `--thinking` names.
     pub fn thinking_mode(&self) -> Option<&str> {
         self.texts(THINKING).last().map(String::as_str)
     }
 }
 
-/// The budget that a mode of `--thinking` means, where `has_budget` says whether there is one.
+/// Returns the budget that a mode of `--thinking` sets. `has_budget` is true if there already is
+/// one.
 pub fn thinking_budget(mode: &str, has_budget: bool) -> Option<FlagValue> {
     let tokens = match mode {
         "disabled" => 0,
@@ -202,7 +203,7 @@ impl Args for SettingFlags {
     }
 }
 
-/// The flag of a setting, as the parser has it.
+/// Returns the flag of a setting for the parser.
 fn argument(setting: &'static Setting) -> Option<Arg> {
     let SettingFlag { long, alias, value_name, heading } = setting.flag?;
     let meaning = first_part(&setting.meaning);
@@ -231,7 +232,8 @@ fn argument(setting: &'static Setting) -> Option<Arg> {
     })
 }
 
-/// What is said of a setting in the help: up to the first semicolon or the end of the sentence.
+/// Returns the part of a setting's meaning that the help shows: up to the first semicolon or the
+/// end of the sentence.
 fn first_part(meaning: &str) -> String {
     let end = [meaning.find("; "), meaning.find(". ")].into_iter().flatten().min();
     meaning[..end.unwrap_or(meaning.len())].trim_end_matches('.').to_owned()

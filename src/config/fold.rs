@@ -1,4 +1,4 @@
-//! The fold of all sources, the lowest first: it yields each value in force, and where it is from.
+//! The fold of all sources, the lowest first: it yields each value in force, and its origin.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use super::variables::VariableValue;
 use crate::hooks::{HookSettings, SkippedHook};
 use crate::secrets::Variables;
 
-/// Where a value is from that no source sets.
+/// The origin of a value that no source sets.
 pub const DEFAULT: &str = "default";
 
 /// One value in force.
@@ -33,7 +33,7 @@ pub struct EffectiveValue {
     pub origin: String,
 }
 
-/// A value, and where it is from.
+/// A value and its origin.
 #[derive(Clone, Debug)]
 struct Folded {
     value: Value,
@@ -43,7 +43,8 @@ struct Folded {
 /// The values of all sources so far.
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
-    /// By path. An object is not there, but its members, so that each has its own source.
+    /// The values by path. The members of an object stand in its place, so that each has its own
+    /// source.
     values: BTreeMap<Vec<String>, Folded>,
     /// Keys of other tools, with their places.
     pub foreign: Vec<(String, String)>,
@@ -56,7 +57,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Merges a file over what is there: objects are merged, lists are joined, anything else is
+    /// Merges a file over the values so far: objects are merged, lists are joined, anything else is
     /// replaced.
     pub fn add_file(&mut self, parsed: &ParsedSettings) {
         self.warnings.extend(parsed.warnings.iter().cloned());
@@ -109,13 +110,13 @@ impl Fold {
         self.hooks.merge(hooks);
     }
 
-    /// Merges a variable over what is there. `file` is the file that sets the variable, if any.
+    /// Merges a variable over the values so far. `file` is the file that sets the variable, if any.
     pub fn add_variable(&mut self, assigned: VariableValue, file: Option<&str>) {
         let origin = variable_origin(assigned.variable, file);
         self.replace(assigned.setting, assigned.value, &origin);
     }
 
-    /// Merges a flag over what is there.
+    /// Merges a flag over the values so far.
     pub fn add_flag(&mut self, assigned: FlagValue) {
         let FlagValue { setting, flag, value } = assigned;
         let origin = format!("--{flag}");
@@ -169,7 +170,7 @@ impl Fold {
         }
     }
 
-    /// Removes what is at a path, and in it.
+    /// Removes the values at a path and below it.
     fn remove(&mut self, path: &[String]) {
         let within: Vec<_> = self.within(path).map(|(known, _)| known.clone()).collect();
         for known in within {
@@ -205,7 +206,7 @@ impl Fold {
         }
     }
 
-    /// The values at a path, and in it.
+    /// Returns the values at a path and below it.
     fn within<'a>(
         &'a self,
         path: &'a [String],
@@ -214,24 +215,24 @@ impl Fold {
         from.take_while(move |(known, _)| known.starts_with(path))
     }
 
-    /// Whether any source sets a setting, or a part of it.
+    /// Returns true if any source sets a setting, or a part of it.
     pub fn is_set(&self, key: &str) -> bool {
         self.within(&path_of(key)).next().is_some()
     }
 
-    /// Where a value is from, by its path.
+    /// Returns the origin of the value at a path.
     pub fn origin(&self, path: &[&str]) -> Option<&str> {
         let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
         self.values.get(&path).map(|folded| folded.origin.as_str())
     }
 
-    /// The value of a setting so far, or its default. `None`: it has none.
+    /// Returns the value of a setting so far, or its default. `None`: it has none.
     pub fn value_below(&self, setting: &Setting) -> Option<Value> {
         let default = || Some(setting.default.clone()).filter(|value| !value.is_null());
         self.value(setting).or_else(default)
     }
 
-    /// The value of a setting. `None`: it is not set.
+    /// Returns the value of a setting. `None`: it is not set.
     fn value(&self, setting: &Setting) -> Option<Value> {
         let root = setting.path();
         let mut whole = None;
@@ -248,7 +249,7 @@ impl Fold {
         whole
     }
 
-    /// The settings in force.
+    /// Returns the settings in force.
     ///
     /// # Errors
     /// A value is not what its setting takes: the sources did not check it.
@@ -264,15 +265,15 @@ impl Fold {
         Ok(config)
     }
 
-    /// The file that sets a variable, unless it was inherited with this value. `outer` is the
-    /// environment that outlast was started with, `all` the one with what files add to it.
+    /// Returns the file that sets a variable, unless it was inherited with this value. `outer` is
+    /// the environment that outlast was started with, `all` the one with the additions of files.
     pub fn set_at(&self, name: &str, outer: &Variables, all: &Variables) -> Option<&str> {
         let is_inherited = outer.get(OsStr::new(name)) == all.get(OsStr::new(name));
         self.origin(&["env", name]).filter(|_| !is_inherited)
     }
 
-    /// All values in force, defaults included, without what may be secret. `derived` are defaults
-    /// that depend on other settings; `all` is the environment.
+    /// Returns all values in force, defaults included, with possible secrets redacted. `derived`
+    /// are defaults that depend on other settings; `all` is the environment.
     pub fn effective(&self, derived: &[(&str, Value)], all: &Variables) -> Vec<EffectiveValue> {
         let mut effective = Vec::new();
         for setting in settings() {
@@ -305,7 +306,7 @@ pub fn variable_origin(name: &str, file: Option<&str>) -> String {
     }
 }
 
-/// A path as a dotted name. A star is for the entry of every model without one of its own.
+/// Formats a path as a dotted name. A star is for the entry of every model without one of its own.
 fn shown(path: &[String]) -> String {
     let names = path.iter().map(|name| if name.is_empty() { "*" } else { name.as_str() });
     names.collect::<Vec<_>>().join(".")
@@ -319,8 +320,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty)
 }
 
-/// The leaves of a value: whatever is no object, or an empty one. Hooks are one: they are merged
-/// where they are read.
+/// Collects the leaves of a value: everything but objects with members. Hooks are one leaf: they
+/// are merged where they are read.
 fn collect_leaves(
     setting: &Setting,
     path: Vec<String>,

@@ -23,7 +23,7 @@ use crate::types::{
     AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, SandboxMode, ThinkingDisplay,
 };
 
-/// How the flag of a setting is given.
+/// The form in which the flag of a setting is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagForm {
     /// With one value; of several the last one counts.
@@ -49,7 +49,7 @@ pub trait SettingValue: Serialize + DeserializeOwned {
     /// Reads the values of a flag; there is at least one.
     ///
     /// # Errors
-    /// What is wrong with a value, as the end of a sentence that quotes it.
+    /// The mistake in a value, as the end of a sentence that quotes it.
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue>;
 
     /// The values that the parser of flags lists. Empty: it cannot list them.
@@ -173,7 +173,7 @@ impl SettingValue for bool {
     }
 }
 
-/// Whether there is a network: `true` in files, `on` as a flag.
+/// The network switch of the sandbox: `true` in files, `on` as a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NetworkSwitch(pub bool);
@@ -236,7 +236,7 @@ choices!(
     UnattendedRetry
 );
 
-/// When the budget is checked.
+/// The check of the budget: before each call or after each reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetMode {
@@ -247,7 +247,7 @@ pub enum BudgetMode {
     After,
 }
 
-/// Which failures are waited out without a count.
+/// The failures that are retried without counting towards the maximum number of retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UnattendedRetry {
@@ -266,13 +266,13 @@ pub enum UnattendedRetry {
 pub struct Times(pub u32);
 
 impl Times {
-    /// Returns it as a limit: never is the highest.
+    /// Returns it as a limit: `u32::MAX` for never.
     pub fn or_never(self) -> u32 {
         if self.0 == 0 { u32::MAX } else { self.0 }
     }
 }
 
-/// How often a request is tried again, from 0 to 100.
+/// A number of retries of a request, from 0 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Retries(pub u8);
 
@@ -302,7 +302,7 @@ impl ThinkingTokens {
     /// Reads the text of a flag or a variable.
     ///
     /// # Errors
-    /// It is no such number.
+    /// The text is not such a number.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let tokens = text.trim().parse().ok().filter(|tokens| !(1..1024).contains(tokens));
         tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".into())
@@ -338,7 +338,7 @@ impl Serialize for Dollars {
     }
 }
 
-/// Kinds of numbers with a range: how they are read from JSON.
+/// Kinds of numbers with a range, which is checked when they are read from JSON.
 macro_rules! ranges {
     ($($kind:ty: $base:ty, $read:expr;)+) => {$(
         impl<'de> Deserialize<'de> for $kind {
@@ -387,7 +387,7 @@ impl SettingValue for Span {
     }
 }
 
-/// How long a connection may show no sign of life: long enough to be probed in.
+/// The longest silence of a connection before it counts as lost: long enough for its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadPathSpan(pub Duration);
 
@@ -415,7 +415,7 @@ impl SettingValue for DeadPathSpan {
 macro_rules! durations {
     ($($kind:ident: $read:expr;)+) => {$(
         impl Serialize for $kind {
-            /// As short as it can be without a loss.
+            /// Writes the shortest text that loses nothing.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(&exact_duration(self.0))
             }
@@ -449,7 +449,7 @@ fn exact_duration(duration: Duration) -> String {
     }
 }
 
-/// Reads a text, or a number or boolean as its text. Holds what is expected.
+/// Reads a text, or a number or boolean as its text. Holds the expectation for error messages.
 pub(super) struct Scalar(pub(super) &'static str);
 
 impl Visitor<'_> for Scalar {
@@ -586,12 +586,12 @@ impl SettingValue for FolderList {
     }
 }
 
-/// MCP servers by name, as they are written.
+/// MCP servers by name, as written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServerMap(pub BTreeMap<String, Value>);
 
-/// What settings say of plugins or marketplaces, by name, as it is written.
+/// The entries of plugins or marketplaces in settings, by name, as written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PluginEntries(pub BTreeMap<String, Value>);

@@ -12,18 +12,18 @@ use super::setting::Setting;
 use crate::hooks::{HookHandler, HookSettings};
 use crate::secrets::Variables;
 
-/// Where they are, lowest first.
+/// The paths of the managed files, lowest precedence first.
 #[cfg(target_os = "macos")]
 pub const MANAGED_FILES: [&str; 2] = [
     "/Library/Application Support/ClaudeCode/managed-settings.json",
     "/Library/Application Support/outlast/managed-settings.json",
 ];
-/// Where they are, lowest first.
+/// The paths of the managed files, lowest precedence first.
 #[cfg(not(target_os = "macos"))]
 pub const MANAGED_FILES: [&str; 2] =
     ["/etc/claude-code/managed-settings.json", "/etc/outlast/managed-settings.json"];
 
-/// The files of this machine.
+/// Returns the paths of the managed files of this machine.
 pub fn files() -> Vec<PathBuf> {
     MANAGED_FILES.iter().map(PathBuf::from).collect()
 }
@@ -62,12 +62,13 @@ impl ManagedSettings {
         flags.remove(|setting| self.determines(setting) || is_barred(setting.key));
     }
 
-    /// Whether other sources have no say in a setting of this key.
+    /// Returns true if managed files alone determine the setting of this key.
     pub fn determines_key(&self, key: &str) -> bool {
         registry::find(key).is_some_and(|setting| self.determines(setting))
     }
 
-    /// The same for a setting. Lists that all sources add to are joined.
+    /// Returns true if managed files alone determine a setting, which they do not for lists that
+    /// all sources add to.
     fn determines(&self, setting: &Setting) -> bool {
         let is_joined = setting.is_joined && setting.default.is_array();
         let assigns =
@@ -88,7 +89,7 @@ impl ManagedSettings {
         hooks.into_iter().filter(own).collect()
     }
 
-    /// Whether lists of allowed hosts count in managed files only.
+    /// Returns true if lists of allowed hosts count in managed files only.
     pub fn limits_domains_to_managed(&self) -> bool {
         self.is_true(DOMAINS_ONLY)
     }
@@ -97,7 +98,7 @@ impl ManagedSettings {
         self.files.iter().rev().find_map(|file| file.get::<bool>(key)) == Some(true)
     }
 
-    /// Whether a managed file sets a variable.
+    /// Returns true if a managed file sets a variable.
     pub fn sets(&self, variable: &str) -> bool {
         self.files.iter().any(|file| file.value["env"].get(variable).is_some())
     }

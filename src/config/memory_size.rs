@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::kinds::{Scalar, SettingValue};
 use super::values::InvalidValue;
 
-/// The units, largest first: those of 1024 before those of 1000, so that what can be said in both is
-/// said in the usual ones.
+/// The units, largest first: those of 1024 before those of 1000, so that an amount which both can
+/// express is shown in the usual ones.
 const UNITS: [(&str, u64); 8] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -49,7 +49,7 @@ impl MemorySize {
 }
 
 impl fmt::Display for MemorySize {
-    /// In the largest unit of which it is a whole number.
+    /// Writes the amount in the first of the units of which it is a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(_, unit)| self.0.is_multiple_of(*unit)) {
             Some((name, unit)) => write!(f, "{}{name}", self.0 / unit),

@@ -1,5 +1,5 @@
-//! Settings: one registry of all there are, read from files, variables and flags, and folded to the
-//! values in force, each with where it comes from.
+//! Settings: a registry of all of them, read from files, variables and flags, and folded to the
+//! values in force, each with its source.
 //!
 //! ```text
 //! settings (rows) ─► registry ─► flags · variables · file ─► fold ─► Config, provenance
@@ -50,7 +50,7 @@ pub use settings::Config;
 pub use tool_search::ToolSearch;
 pub use values::{format_duration, format_elapsed, format_took};
 
-/// What is wrong with a setting, and where, in one line.
+/// A mistake in a setting, with its position, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(String);
 

@@ -33,14 +33,14 @@ use crate::model::BaseUrl;
 /// The smallest context window that a run can work with, in tokens.
 pub const SMALLEST_WINDOW: u32 = 1024;
 
-/// A model, and where it is.
+/// A model, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelEntry {
     /// A name or an alias.
     pub model: String,
-    /// The cloud that it is asked at.
+    /// The cloud that serves it.
     pub cloud: Option<CloudPlace>,
-    /// `None`: where the primary model is, or the public address of the cloud.
+    /// `None`: the address of the primary model, or the public address of the cloud.
     pub base_url: Option<String>,
     /// `None`: the primary's credentials at the primary's origin, and none anywhere else.
     pub key: Option<KeyVariable>,
@@ -49,7 +49,7 @@ pub struct ModelEntry {
     pub context_window: Option<NonZeroU32>,
 }
 
-/// The variable that holds a credential, and what kind it is of.
+/// The variable that holds a credential, and the kind of the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyVariable {
     ApiKey(String),
@@ -98,7 +98,7 @@ impl ModelEntry {
     /// Parses an entry of a flag or list.
     ///
     /// # Errors
-    /// What is wrong with it, after the model's name if there is one.
+    /// The mistake in it, after the model's name if there is one.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let (place, key) = match text.split_once('#') {
             Some((place, key)) => (place, Some(key)),
@@ -189,7 +189,7 @@ fn base_of(text: &str) -> Result<String, InvalidValue> {
     Ok(address.base())
 }
 
-/// The same as an object of a settings file.
+/// A model entry as an object of a settings file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ModelEntryObject {
@@ -244,7 +244,7 @@ impl From<&ModelEntry> for ModelEntryObject {
 }
 
 impl ModelEntry {
-    /// The entry as the text of a flag, as far as that can express it.
+    /// Returns the entry as the text of a flag. `None`: a flag cannot express it.
     fn text(&self) -> Option<String> {
         let mut text = self.model.clone();
         if let Some(base_url) = &self.base_url {
@@ -355,18 +355,18 @@ impl SettingValue for ModelEntryList {
 }
 
 impl ModelEntryList {
-    /// Reads what flags say.
+    /// Reads the values of flags.
     ///
     /// # Errors
-    /// What is wrong with the first that is wrong.
+    /// The mistake in the first invalid entry.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, InvalidValue> {
         let entries: Result<_, _> =
             values::list(texts).iter().map(|text| ModelEntry::parse(text)).collect();
         entries.map(Self)
     }
 
-    /// An entry that comes twice. Those of several files are joined, so this is asked of each file
-    /// by itself.
+    /// Returns an entry that occurs twice. The lists of several files are joined, so each file is
+    /// checked by itself.
     pub fn repeated(&self) -> Option<&ModelEntry> {
         let place = |entry: &ModelEntry| ModelEntry {
             headers: BTreeMap::new(),

@@ -48,7 +48,7 @@ impl FilePrice {
 pub struct PriceMap(pub BTreeMap<String, FilePrice>);
 
 impl PriceMap {
-    /// Returns the models whose price is none.
+    /// Returns the models with an invalid price.
     pub fn unpayable(&self) -> impl Iterator<Item = &str> {
         let wrong = self.0.iter().filter(|(_, price)| !price.is_payable());
         wrong.map(|(model, _)| model.as_str())

@@ -1,5 +1,5 @@
-//! Finds the files that settings run. Trust in settings by their content extends to the scripts that
-//! they name, since another commit could change those.
+//! Finds the files that settings run. Trust in settings by their content extends to the scripts
+//! that they name, since another commit could change those.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::command_words::file_names;
 
-/// The settings whose values are run, or say what is.
+/// The settings whose values are run, or determine what is run.
 const RUN: [&str; 8] = [
     "apiKeyHelper",
     "awsAuthRefresh",
@@ -27,12 +27,12 @@ const NOT_RUN: [&str; 7] = ["headers", "if", "matcher", "prompt", "statusMessage
 /// The maximum number of paths that are tried for the commands of one file.
 const TRIES_MAX: usize = 200_000;
 
-/// The files below `root` that the commands in a settings file name, without links. Each name is looked
-/// for in the working folder and in each folder that is named, since commands change their folder.
-/// Programs that such a file starts in turn are not looked for.
+/// Returns the files below `root` that the commands in a settings file name, with links resolved.
+/// Each name is looked up in the working folder and in each folder that is named, since commands
+/// change their folder. Programs that these files start in turn are not searched for.
 ///
 /// # Errors
-/// A command or a part of it that may name files that are not found so.
+/// A command, or a part of it, that may name files which this search does not find.
 pub(super) fn named_scripts(
     settings: &Value,
     cwd: &Path,
@@ -67,7 +67,7 @@ pub(super) fn named_scripts(
     Ok(scripts)
 }
 
-/// The texts of settings that are run.
+/// Returns the texts of settings that are run.
 fn texts(settings: &Value) -> Vec<&str> {
     let mut texts = Vec::new();
     for key in RUN {

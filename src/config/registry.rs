@@ -9,7 +9,7 @@ use super::settings::Config;
 /// All settings, in the order in which the manual lists them.
 static ROWS: LazyLock<Vec<Setting>> = LazyLock::new(Config::rows);
 
-/// Settings are in these objects of a file: the name, and what it takes.
+/// The objects of a file that contain settings: the name, and the allowed value.
 const GROUPS: [(&str, &str); 4] = [
     (
         "permissions",
@@ -52,7 +52,7 @@ const TOPICS: [(&str, &str); 18] = [
     ("Sessions", "cleanupPeriodDays"),
 ];
 
-/// All settings in groups, each with its name, in the order of the manual.
+/// Returns all settings in groups, each with its name, in the order of the manual.
 pub fn topics() -> impl Iterator<Item = (&'static str, &'static [Setting])> {
     let place = |key: &str| settings().iter().position(|setting| setting.key == key);
     TOPICS.iter().enumerate().filter_map(move |(index, (name, first))| {
@@ -62,7 +62,7 @@ pub fn topics() -> impl Iterator<Item = (&'static str, &'static [Setting])> {
     })
 }
 
-/// All settings.
+/// Returns all settings.
 pub fn settings() -> &'static [Setting] {
     &ROWS
 }
@@ -72,30 +72,30 @@ pub fn find(key: &str) -> Option<&'static Setting> {
     settings().iter().find(|setting| setting.key == key)
 }
 
-/// The names that the top level of a settings file may have.
+/// Returns the names that the top level of a settings file may have.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let groups = GROUPS.iter().map(|(name, _)| *name);
     groups.chain(settings().iter().map(|setting| setting.key)).filter(|name| !name.contains('.'))
 }
 
-/// Whether an object of settings has this name: `sandbox.network`.
+/// Returns true if an object of settings has this name, such as `sandbox.network`.
 pub(super) fn is_group(key: &str) -> bool {
     GROUPS.iter().any(|(name, _)| *name == key)
 }
 
-/// All names below the top level.
+/// Returns all names below the top level.
 pub(super) fn nested_names() -> impl Iterator<Item = &'static str> {
     let groups = GROUPS.iter().map(|(name, _)| *name);
     groups.chain(settings().iter().map(|setting| setting.key)).filter(|name| name.contains('.'))
 }
 
-/// What a setting, or an object of settings, takes.
+/// Returns the allowed values of a setting, or of an object of settings.
 pub(super) fn takes(key: &str) -> Option<&'static str> {
     let group = || GROUPS.iter().find(|(name, _)| *name == key).map(|(_, takes)| *takes);
     find(key).map(|setting| setting.takes.as_str()).or_else(group)
 }
 
-/// Whether a mistyped name of this setting, or object of settings, is an error.
+/// Returns true if a mistyped name of this setting, or object of settings, is an error.
 pub(super) fn is_critical(key: &str) -> bool {
     ["permissions", "sandbox"].contains(&key) || find(key).is_some_and(|it| it.is_critical)
 }

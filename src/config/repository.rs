@@ -29,13 +29,13 @@ const NAME_CHARS_MAX: usize = 64;
 /// Longer commands of files whose content is trusted are cut. In characters.
 const COMMAND_CHARS_MAX: usize = 120;
 
-/// More are counted, and not listed.
+/// The maximum number of ignored settings that are listed; further ones are counted.
 const LISTED_MAX: usize = 100;
 
 /// Further rules of an untrusted repository are ignored: each call is matched against all rules.
 const RULES_MAX: usize = 1000;
 
-/// Why a setting of an untrusted repository is ignored.
+/// The reason given for the ignored settings of an untrusted repository.
 pub const UNTRUSTED: &str = "the repository is not trusted";
 
 /// An ignored setting of the repository.
@@ -52,7 +52,7 @@ pub struct IgnoredSetting {
 pub enum RepositoryFile {
     Nothing,
     Content(Vec<u8>),
-    /// Why it cannot.
+    /// The reason that it cannot be used.
     Unusable(String),
 }
 
@@ -122,7 +122,8 @@ impl IgnoredSettings {
         Value::Object(self.restricting(file, "", &settings, (paths, below)))
     }
 
-    /// Returns what of an object of settings only restricts rights. `prefix` is its name.
+    /// Returns the members of an object of settings that only restrict rights. `prefix` is its
+    /// name.
     fn restricting(
         &mut self,
         file: &str,
@@ -174,7 +175,7 @@ impl IgnoredSettings {
         kept
     }
 
-    /// Returns the good items of a list, and records how many are not.
+    /// Returns the valid items of a list, and records the number of the others.
     fn select(
         &mut self,
         file: &str,
@@ -251,7 +252,7 @@ impl IgnoredSettings {
     }
 }
 
-/// Settings that count in no repository, trusted or not.
+/// Settings that have no effect in a repository, trusted or not.
 const USER_ONLY: [&str; 2] = ["trustedProjects", "unconfinedPrograms"];
 
 const NO_SELF_TRUST: &str = "no repository can vouch for one";

@@ -9,12 +9,12 @@ use strsim::osa_distance;
 use super::spans::JsonPaths;
 use crate::tools::{ToolName, built_in_names, classify_tool_name};
 
-/// What is wrong with the name in a rule.
+/// A mistake in the tool name of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRuleName {
     /// The message after the position and the rule.
     pub why: String,
-    /// Whether it is a likely typo of a known name.
+    /// True if it is a likely typo of a known name.
     pub is_near: bool,
 }
 

@@ -32,7 +32,8 @@ pub fn schema() -> Value {
     root
 }
 
-/// Adds what the registry knows of a setting, and `null` where that means that it is not set.
+/// Adds the description and the default of a setting, and `null` where that means that it is not
+/// set.
 fn described(schema: Value, setting: &Setting) -> Value {
     let mut described = Map::new();
     described.insert("description".to_owned(), setting.meaning.as_str().into());
@@ -46,7 +47,7 @@ fn described(schema: Value, setting: &Setting) -> Value {
     described.into()
 }
 
-/// The schema of hooks, by event.
+/// Returns the schema of hooks, by event.
 fn hooks() -> Value {
     let hook = json!({
         "type": "object",
@@ -135,7 +136,7 @@ mod tests {
         &[r#"["a"]"#, r#"["/a"]"#, r#"["Read"]"#],
     ];
 
-    /// Whether more than the reader of a file judges a value: servers are checked when they are
+    /// True if more than the reader of a file judges a value: servers are checked when they are
     /// started, and the schema says nothing of events that it does not list.
     fn is_judged_elsewhere(setting: &Setting, value: &str) -> bool {
         match setting.key {

@@ -3,17 +3,17 @@
 use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 
-/// A whole number from `least` to `most`.
+/// Returns the schema of a whole number from `least` to `most`.
 pub(super) fn whole(least: u32, most: u32) -> Value {
     json!({ "type": "integer", "minimum": least, "maximum": most })
 }
 
-/// A list of such items.
+/// Returns the schema of a list of these items.
 pub(super) fn list(items: &Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
-/// What the schema allows, or `null`.
+/// Returns a schema that also allows `null`.
 pub(super) fn nullable(mut schema: Value) -> Value {
     match schema.get_mut("type") {
         Some(Value::Array(types)) => types.push("null".into()),
@@ -23,8 +23,8 @@ pub(super) fn nullable(mut schema: Value) -> Value {
     schema
 }
 
-/// One of the names and aliases of these choices, as far as `is_read` says that JSON may have them:
-/// some aliases are for flags only.
+/// Returns the schema of the names and aliases of these choices that `is_read` accepts: some
+/// aliases are for flags only.
 pub(super) fn names(choices: &[PossibleValue], is_read: fn(&Value) -> bool) -> Value {
     let mut named = Vec::new();
     for choice in choices {
@@ -39,7 +39,7 @@ pub(super) fn names(choices: &[PossibleValue], is_read: fn(&Value) -> bool) -> V
     json!({ "oneOf": named })
 }
 
-/// The schema of MCP servers, by name.
+/// Returns the schema of MCP servers, by name.
 pub(super) fn servers() -> Value {
     let texts = json!({ "type": "object", "additionalProperties": { "type": "string" } });
     let server = json!({

@@ -20,21 +20,21 @@ pub struct Setting {
     pub takes: String,
     /// Null: none.
     pub default: Value,
-    /// What the manual says of a default that depends on something else.
+    /// The manual's description of a default that depends on something else.
     default_words: Option<&'static str>,
     pub flag: Option<SettingFlag>,
     /// The first one that is set counts.
     pub variables: Vec<SettingVariable>,
-    /// What of it counts in a repository that is not trusted.
+    /// The part of it that counts in a repository that is not trusted.
     pub untrusted: Untrusted,
-    /// Whether a mistyped name of it is an error instead of a warning, because it restricts a run
+    /// True if a mistyped name of it is an error instead of a warning, because it restricts a run
     /// or provides its fallbacks.
     pub is_critical: bool,
-    /// Whether its value may be a secret, which messages do not quote.
+    /// True if its value may be a secret, which messages do not quote.
     pub is_secret: bool,
-    /// Whether flags add to the lists of files, instead of replacing them.
+    /// True if flags add to the lists of files, instead of replacing them.
     pub is_joined: bool,
-    /// Whether a blank text sets nothing.
+    /// True if a blank text sets nothing.
     ignores_blank: bool,
     pub is_duration: bool,
     /// The setting that it is another form of.
@@ -61,7 +61,7 @@ pub struct SettingFlag {
 #[derive(Clone, Copy, Debug)]
 pub struct SettingVariable {
     pub name: &'static str,
-    /// What is said of its value after "The setting NAME"; may be empty.
+    /// The manual's description of its value, after "The setting NAME"; may be empty.
     pub unit: &'static str,
     pub read: VariableReader,
 }
@@ -69,7 +69,7 @@ pub struct SettingVariable {
 /// Reads the text of a variable. `None`: it sets nothing.
 pub(super) type VariableReader = fn(&str) -> Result<Option<Value>, InvalidValue>;
 
-/// What of a setting counts in a repository that is not trusted.
+/// The part of a setting that counts in a repository that is not trusted.
 #[derive(Clone, Copy, Debug)]
 pub enum Untrusted {
     Ignored,
@@ -83,7 +83,7 @@ pub enum Untrusted {
     Stricter(StricterThan),
 }
 
-/// Whether a value is at least as strict as the one in force without it.
+/// Returns true if a value is at least as strict as the one in force without it.
 pub(super) type StricterThan = fn(&Value, Option<&Value>) -> bool;
 
 impl Setting {
@@ -147,7 +147,8 @@ impl Setting {
         self
     }
 
-    /// A default that the field does not have, because code asks whether the setting is set.
+    /// Sets a default that is only shown: the field has none, because code checks whether the
+    /// setting is set.
     pub(super) fn shown_as(mut self, default: impl Serialize) -> Self {
         self.default = json!(default);
         self
@@ -188,22 +189,23 @@ impl Setting {
         self
     }
 
-    /// The names of the objects that it is in, and its own.
+    /// Returns the names of the objects that it is in, and its own.
     pub fn path(&self) -> Vec<String> {
         self.key.split('.').map(str::to_owned).collect()
     }
 
-    /// Whether a value sets nothing.
+    /// Returns true if a value sets nothing.
     pub(super) fn is_unset_by(&self, value: &Value) -> bool {
         self.ignores_blank && value.as_str().is_some_and(|text| text.trim().is_empty())
     }
 
-    /// Whether `null` in a file means that the setting is not set, there and in the files below.
+    /// Returns true if `null` in a file means that the setting is not set, there and in the files
+    /// below.
     pub(super) fn is_nullable(&self) -> bool {
         !self.default.is_array() && !self.default.is_object()
     }
 
-    /// The default for people. `None`: there is none.
+    /// Returns the default as people read it. `None`: there is none.
     pub fn shown_default(&self) -> Option<String> {
         let text = match &self.default {
             Value::Null => None,
@@ -220,7 +222,7 @@ impl Setting {
     /// Reads the values of its flag as the JSON of a file.
     ///
     /// # Errors
-    /// What is wrong with a value, as the end of a sentence that quotes it.
+    /// The mistake in a value, as the end of a sentence that quotes it.
     pub fn from_texts(&self, texts: &[String]) -> Result<Value, InvalidValue> {
         (self.from_texts)(texts)
     }
@@ -233,7 +235,7 @@ impl Setting {
         (self.from_json)(text)
     }
 
-    /// The JSON Schema of its value, without `null` and the description.
+    /// Returns the JSON Schema of its value, without `null` and the description.
     pub(super) fn schema(&self) -> Value {
         (self.schema)()
     }
@@ -242,7 +244,7 @@ impl Setting {
         self.form
     }
 
-    /// The values that the parser of flags lists. Empty: it cannot list them.
+    /// Returns the values that the parser of flags lists. Empty: it cannot list them.
     pub fn choices(&self) -> Vec<PossibleValue> {
         (self.choices)()
     }

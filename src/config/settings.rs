@@ -1,7 +1,7 @@
 //! Every setting, one row each. To add one, add its row here and use its field of [`Config`].
 //!
 //! A row is the meaning, the field, its kind, its default and its key in a settings file; then, as
-//! far as it has them, its flag, its variables and its marks. See [`Setting`] for what each says.
+//! far as it has them, its flag, its variables and its marks. See [`Setting`] for their meanings.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub const TOOLS: &str = "Tools and permissions";
 pub const PROMPTS: &str = "Agents, commands and skills";
 pub const TIMERS: &str = "Timers";
 
-/// Where the service is, unless a variable says otherwise.
+/// The address of the service, unless a variable sets another.
 pub const BASE_URL: &str = "https://api.anthropic.com";
 
 /// The one value of `permissions.disableBypassPermissionsMode` that has an effect.
@@ -124,7 +124,7 @@ settings! {
     oauth_endpoint: Option<String> = None, "oauthEndpoint"
         .takes("an https:// address").variable("OUTLAST_OAUTH_ENDPOINT", "", text);
 
-    /// What the token endpoint knows outlast by; outranks the login file.
+    /// The client id of outlast at the token endpoint; outranks the login file.
     oauth_client_id: Option<String> = None, "oauthClientId"
         .variable("OUTLAST_OAUTH_CLIENT_ID", "", text);
 
@@ -157,7 +157,7 @@ settings! {
     betas: TextList = TextList::default(), "betas"
         .takes("a list of names").flag("betas", "NAMES", MODEL).joined();
 
-    /// What models cost, in US dollars per million tokens; as a flag also
+    /// The prices of models, in US dollars per million tokens; as a flag also
     /// [MODEL=]IN/OUT/CACHE-READ/CACHE-WRITE.
     prices: PriceMap = PriceMap::default(), "prices"
         .flag("price", "[MODEL=]IN/OUT", MODEL).joined();
@@ -166,7 +166,7 @@ settings! {
     env: VariableMap = VariableMap::default(), "env"
         .secret();
 
-    /// Tools and calls that need no further leave: Read,Bash(git log:*).
+    /// Tools and calls that are allowed without asking: Read,Bash(git log:*).
     allow: TextList = TextList::default(), "permissions.allow"
         .takes("a list of permission rules").flag("allowed-tools", "RULES", TOOLS).joined();
 
@@ -183,7 +183,7 @@ settings! {
     additional_directories: FolderList = FolderList::default(), "permissions.additionalDirectories"
         .flag("add-dir", "DIR", TOOLS).joined();
 
-    /// What is allowed without a rule.
+    /// The calls that are allowed without a rule.
     permission_mode: PermissionMode = PermissionMode::Default, "permissions.defaultMode"
         .flag("permission-mode", "MODE", TOOLS).critical().untrusted(Untrusted::Only("plan"));
 
@@ -191,11 +191,11 @@ settings! {
     disable_bypass: Option<String> = None, "permissions.disableBypassPermissionsMode"
         .takes("\"disable\"").critical().untrusted(Untrusted::Only(FORBIDS_BYPASS));
 
-    /// What becomes of the run when a tool call is denied.
+    /// The consequence of a denied tool call for the run.
     on_denied: OnDenied = OnDenied::Continue, "onDenied"
         .flag("on-denied", "WHAT", TOOLS).untrusted(Untrusted::Only("fail"));
 
-    /// Programs that are told what happens and have a say in it. Those of all files run.
+    /// Hooks: programs that are run at events and may block or change them. Those of all files run.
     hooks: Option<Value> = None, "hooks"
         .takes("an object of events, as in outlast-hooks(7)").secret().critical();
 
@@ -226,10 +226,10 @@ settings! {
     enabled_servers: TextList = TextList::default(), "enabledMcpjsonServers"
         .takes("a list of names");
 
-    /// Whether all servers of a trusted repository are used.
+    /// Use all servers of a trusted repository.
     all_project_servers: bool = true, "enableAllProjectMcpServers";
 
-    /// Plugins to use: NAME@MARKETPLACE, and whether. They are looked for on this disk only.
+    /// Plugins to use: NAME@MARKETPLACE, each true or false. They are looked for on this disk only.
     enabled_plugins: PluginEntries = PluginEntries::default(), "enabledPlugins";
 
     /// Folders with plugins: {"NAME": {"source": {"source": "directory", "path": "/a/folder"}}}.
@@ -246,7 +246,7 @@ settings! {
         .flag("max-budget-usd", "USD", LIMITS).critical()
         .untrusted(Untrusted::Stricter(is_at_most::<Dollars>));
 
-    /// Whether the budget is a ceiling, or looked at after each reply.
+    /// Check the budget as a ceiling before each call, or only after each reply.
     budget_mode: BudgetMode = BudgetMode::Ceiling, "budgetMode"
         .flag("budget-mode", "MODE", LIMITS).critical().untrusted(Untrusted::Only("ceiling"));
 
@@ -269,11 +269,11 @@ settings! {
     require: Option<String> = None, "require"
         .flag("require", "COMMAND", ACCEPTANCE).critical();
 
-    /// How long the command of --require may take.
+    /// The time limit of the command of --require.
     require_timeout: Span = seconds(600), "requireTimeout"
         .flag("require-timeout", "TIME", ACCEPTANCE);
 
-    /// How often a failure of the command of --require goes back to the model.
+    /// The maximum number of failures of the command of --require that go back to the model.
     require_retries: u8 = 3, "requireRetries";
 
     /// Answers that may fail to fit --json-schema before the run ends.
@@ -284,8 +284,8 @@ settings! {
     /// the model is told to take another way.
     loop_note_at: Times = Times(limits().loops.soft), "loopNoteAt";
 
-    /// Such repetitions before the run ends as stalled, which it never does before the model was
-    /// told.
+    /// The number of such repetitions after which the run ends as stalled. The model is always
+    /// warned first.
     loop_stop_at: Times = Times(limits().loops.hard), "loopStopAt";
 
     /// Tries after the first one, for each request.
@@ -339,7 +339,7 @@ settings! {
     /// another end word of other APIs that gateways pass on.
     strict_stop_reasons: bool = false, "strictStopReasons";
 
-    /// How often a reply that the service paused is resumed.
+    /// The maximum number of times that a reply paused by the service is resumed.
     paused_turn_resumptions: u8 = limits().budgets.resumptions, "pausedTurnResumptions";
 
     /// Share rate-limit state with other runs on this host.
@@ -353,11 +353,11 @@ settings! {
     /// The longest silence on standard error while waiting.
     heartbeat_interval: Span = Span(limits().heartbeat), "heartbeatInterval";
 
-    /// How long connecting may take.
+    /// The time limit for connecting.
     connect_timeout: Span = seconds(15), "connectTimeout"
         .flag("connect-timeout", "TIME", TIMERS);
 
-    /// How long the first byte of an answer may take.
+    /// The time limit for the first byte of an answer.
     first_byte_timeout: Span = seconds(180), "firstByteTimeout"
         .flag("first-byte-timeout", "TIME", TIMERS);
 
@@ -371,26 +371,26 @@ settings! {
     stream_progress_timeout: Span = seconds(300), "streamProgressTimeout"
         .flag("stream-progress-timeout", "TIME", TIMERS);
 
-    /// How long an answer that is streamed may take in all, for every 16,000 tokens that it may
+    /// The time limit of an answer that is streamed, in all, for every 16,000 tokens that it may
     /// hold.
     reply_timeout: Span = seconds(3600), "replyTimeout"
         .flag("reply-timeout", "TIME", TIMERS);
 
-    /// How long an answer that is not streamed may take.
+    /// The time limit of an answer that is not streamed.
     request_timeout: Span = seconds(600), "requestTimeout"
         .flag("request-timeout", "TIME", TIMERS)
         .variable("API_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// How long a connection may show no sign of life, probes included, before it counts as lost;
-    /// at least 11s.
+    /// The longest silence of a connection, probes included, before it counts as lost; at least
+    /// 11s.
     dead_path_timeout: DeadPathSpan = DeadPathSpan(Duration::from_secs(55)), "deadPathTimeout"
         .flag("dead-path-timeout", "TIME", TIMERS);
 
-    /// How long standard input may stay silent once it is waited for.
+    /// The longest silence of standard input once it is waited for.
     stdin_timeout: Span = seconds(600), "stdinTimeout"
         .flag("stdin-timeout", "TIME", TIMERS);
 
-    /// How many tokens a reply may hold.
+    /// The maximum number of tokens in a reply.
     max_output_tokens: Option<Tokens> = None, "maxOutputTokens"
         .flag("max-output-tokens", "N", MODEL)
         .variable("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "", count).shown_as(limits().caps.first);
@@ -404,15 +404,15 @@ settings! {
     /// A request is not made if the budget allows it fewer output tokens than this.
     min_output_tokens: Tokens = Tokens::new(limits().caps.floor), "minOutputTokens";
 
-    /// How often the model is asked to go on where it was cut off.
+    /// The maximum number of times that the model is asked to continue where it was cut off.
     output_continuations: u8 = limits().budgets.continuations, "outputContinuations";
 
-    /// How thorough replies are to be; a model without the level has the next lower one.
+    /// The thoroughness of replies; a model without the level uses the next lower one.
     effort: Option<Effort> = None, "effortLevel"
         .flag("effort", "LEVEL", MODEL)
         .variable("CLAUDE_CODE_EFFORT_LEVEL", "not where it is auto or unset", effort);
 
-    /// How much fits into the models' context windows.
+    /// The sizes of the models' context windows.
     context_window: Option<WindowSizes> = None, "contextWindow"
         .flag("context-window", "[MODEL=]TOKENS", MODEL).joined();
 
@@ -429,12 +429,12 @@ settings! {
     /// room for a reply. Small windows have less.
     compact_headroom: Tokens = Tokens::new(limits().headroom), "compactHeadroom";
 
-    /// How often a session's conversation may be summarised; unlimited by default, while each
-    /// summary makes room.
+    /// The maximum number of summaries of a session's conversation; unlimited by default, while
+    /// each summary makes room.
     max_compactions: Option<u8> = None, "maxCompactions"
         .flag("max-compactions", "N", MODEL);
 
-    /// Mark in requests what the service may keep in its prompt cache.
+    /// Mark the parts of requests that the service may keep in its prompt cache.
     prompt_caching: bool = true, "promptCaching"
         .variable("DISABLE_PROMPT_CACHING", "false where it is 1, true, yes or on", no);
 
@@ -444,11 +444,11 @@ settings! {
         .variable("CLAUDE_CODE_DISABLE_THINKING", "false where it is 1, true, yes or on", no)
         .default_words("models that decide for themselves how much do");
 
-    /// How much of its thinking the service shows.
+    /// The form in which the service shows thinking.
     thinking_display: Option<ThinkingDisplay> = None, "thinkingDisplay"
         .flag("thinking-display", "HOW", MODEL);
 
-    /// How many tokens of thinking a reply may hold, where the model takes a budget; 0 for none.
+    /// The maximum number of thinking tokens in a reply, if the model takes a budget; 0 for none.
     max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"
         .flag("max-thinking-tokens", "N", MODEL).variable("MAX_THINKING_TOKENS", "", thinking);
 
@@ -457,7 +457,7 @@ settings! {
     tool_search: ToolSearch = ToolSearch::default(), "toolSearch"
         .variable("ENABLE_TOOL_SEARCH", "", tool_search);
 
-    /// How long a command may run when the model names no time.
+    /// The time limit of a command when the model names none.
     bash_timeout: Span = seconds(120), "bashTimeout"
         .variable("BASH_DEFAULT_TIMEOUT_MS", "in milliseconds", millis);
 
@@ -465,33 +465,33 @@ settings! {
     bash_max_timeout: Span = seconds(600), "bashMaxTimeout"
         .variable("BASH_MAX_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// How much memory commands may take together. Beyond it, the one that takes most is ended.
+    /// The memory limit of all commands together. Beyond it, the one that takes most is ended.
     command_memory: Option<MemorySize> = None, "commandMemory"
         .variable("OUTLAST_COMMAND_MEMORY", "", memory).critical()
         .default_words("three quarters of what the machine has, or its control group");
 
-    /// How long a background command may run.
+    /// The time limit of a background command.
     background_lifetime: Span = seconds(3600), "backgroundLifetime";
 
-    /// How long background commands are waited for once the model is done.
+    /// The longest wait for background commands once the model is done.
     background_wait: Span = Span(limits().background.most), "backgroundWait"
         .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds", millis);
 
-    /// How long fetching a page may take, with all redirects.
+    /// The time limit for fetching a page, with all redirects.
     web_fetch_timeout: Span = seconds(60), "webFetchTimeout";
 
     /// Hosts that the tool WebFetch may reach at addresses that are not of the open internet: localhost,
     /// *.corp.example, 10.0.0.7, or * for all.
     web_fetch_private_hosts: NameList = NameList::default(), "webFetchPrivateHosts";
 
-    /// How deep sub-agents may be nested, 0 for none; see outlast-agents(7).
+    /// The maximum nesting depth of sub-agents, 0 for none; see outlast-agents(7).
     max_agent_depth: u8 = agents().depth, "maxAgentDepth"
         .untrusted(Untrusted::Stricter(is_at_most::<u8>));
 
-    /// How many sub-agents may be at work at a time. Others wait in line.
+    /// The maximum number of sub-agents at work at a time. Others wait in line.
     max_live_agents: NonZeroU16 = live_agents(), "maxLiveAgents";
 
-    /// How many sub-agents a session may start.
+    /// The maximum number of sub-agents that a session may start.
     max_agents: u32 = agents().total, "maxAgents"
         .takes("a whole number, or 0 for never");
 
@@ -500,16 +500,16 @@ settings! {
         "maxToolResultChars"
         .variable("BASH_MAX_OUTPUT_LENGTH", "", count);
 
-    /// What commands may touch; off by itself with bypassPermissions. See outlast-security(7).
+    /// The sandbox mode; off by default with bypassPermissions. See outlast-security(7).
     sandbox_mode: Option<SandboxMode> = None, "sandbox.mode"
         .flag("sandbox", "MODE", TOOLS).critical().untrusted(Untrusted::Stricter(is_stricter_mode))
         .default_words("workspace; off with bypassPermissions");
 
-    /// Another way to say sandbox.mode: whether there is a sandbox.
+    /// Another form of sandbox.mode: true turns the sandbox on, false turns it off.
     sandbox_enabled: Option<bool> = None, "sandbox.enabled"
         .form_of("sandbox.mode").untrusted(Untrusted::Stricter(|value, _| value == true));
 
-    /// Another way to say sandbox.mode: true is required.
+    /// Another form of sandbox.mode: true is required.
     sandbox_required: Option<bool> = None, "sandbox.failIfUnavailable"
         .critical().form_of("sandbox.mode").untrusted(Untrusted::Stricter(is_stricter_to_require));
 
@@ -529,15 +529,15 @@ settings! {
     deny_read: TextList = TextList::default(), "sandbox.filesystem.denyRead"
         .takes("a list of paths").critical().untrusted(Untrusted::Paths);
 
-    /// Whether commands may use terminals: those that they make (script, tmux, expect) and those in
-    /// which the user works.
+    /// Let commands use terminals: those that they make (script, tmux, expect) and those in which
+    /// the user works.
     sandbox_terminals: bool = false, "sandbox.terminals";
 
-    /// Whether commands of root keep all capabilities that do not bypass the sandbox: to change users
+    /// Let commands of root keep all capabilities that do not bypass the sandbox: to change users
     /// (su, apt-get), the clock, the network.
     sandbox_capabilities: bool = false, "sandbox.capabilities";
 
-    /// Whether sandboxed commands have a network. Without one they can make no sockets.
+    /// The network of sandboxed commands: on or off. Without it they cannot create sockets.
     sandbox_network: NetworkSwitch = NetworkSwitch(true), "sandbox.network.enabled"
         .flag("sandbox-network", "ON|OFF", TOOLS)
         .untrusted(Untrusted::Stricter(|value, _| value == false));
@@ -551,15 +551,15 @@ settings! {
     denied_domains: TextList = TextList::default(), "sandbox.network.deniedDomains"
         .takes("a list of hosts").critical();
 
-    /// Whether commands may open loopback ports. False needs a list of domains, or ends outlast.
+    /// Let commands open loopback ports. False needs a list of domains, or ends outlast.
     allow_local_binding: bool = true, "sandbox.network.allowLocalBinding";
 
     /// Unix sockets of other programs that commands may use beside a list of domains.
     allow_unix_sockets: TextList = TextList::default(), "sandbox.network.allowUnixSockets"
         .takes("a list of paths");
 
-    /// Whether commands may use all Unix sockets that have a path; not beside a list of domains,
-    /// unless it is set. False needs such a list, or ends outlast.
+    /// Let commands use all Unix sockets that have a path; not beside a list of domains, unless it
+    /// is set. False needs such a list, or ends outlast.
     allow_all_unix_sockets: bool = true, "sandbox.network.allowAllUnixSockets";
 
     /// Only lists of allowed domains in managed files count. Elsewhere it ends outlast.
@@ -576,7 +576,7 @@ settings! {
     unconfined_programs: TextList = TextList::default(), "unconfinedPrograms"
         .takes("a list of names and paths");
 
-    /// Which variables commands see.
+    /// The variables that commands see.
     child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"
         .flag("child-env", "MODE", TOOLS).critical().untrusted(Untrusted::Only("allowlist"))
         .default_words("scrub; inherit with bypassPermissions");
@@ -590,8 +590,8 @@ settings! {
     step_summary: bool = true, "stepSummary"
         .variable("OUTLAST_NO_STEP_SUMMARY", "false where it is 1, true, yes or on", no);
 
-    /// How long a session is kept after it was last written to, in days, 0 for ever; each run
-    /// removes a few older ones.
+    /// The time for which a session is kept after it was last written to, in days, 0 for ever; each
+    /// run removes a few older ones.
     cleanup_period_days: u32 = 30, "cleanupPeriodDays"
         .takes("a whole number of days, or 0 for ever");
 }

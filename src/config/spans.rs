@@ -14,19 +14,19 @@ pub struct JsonPath {
     pub parent: Option<usize>,
     /// Its key there, or its index.
     pub key: String,
-    /// Where its key begins, or the value itself when it is an item of a list.
+    /// The offset of its key, or of the value itself if it is an item of a list.
     pub start: usize,
     pub value: Range<usize>,
 }
 
-/// Every value of a text, outer ones before inner ones. None if the text is not JSON.
+/// Every value of a text, outer ones before inner ones. Empty if the text is not JSON.
 #[derive(Clone, Debug)]
 pub struct JsonPaths<'a> {
     text: &'a str,
     all: Vec<JsonPath>,
-    /// Where each line begins.
+    /// The offset of the start of each line.
     lines: Vec<usize>,
-    /// The first value of each key, by what it is in.
+    /// The first value of each key, by the containing object or list and the key.
     known: HashMap<(usize, String), usize>,
     /// Duplicate keys: first and second position.
     pub repeated: Vec<(usize, usize)>,
@@ -55,7 +55,7 @@ impl<'a> JsonPaths<'a> {
         self.all.get(index)
     }
 
-    /// The values in an object or a list, in order.
+    /// Returns the values in an object or a list, in order.
     pub fn children(&self, index: usize) -> impl Iterator<Item = usize> {
         let end = self.get(index).map_or(0, |place| place.value.end);
         let inner = self.all.iter().enumerate().skip(index + 1);
@@ -63,7 +63,7 @@ impl<'a> JsonPaths<'a> {
         inner.filter(move |(_, place)| place.parent == Some(index)).map(|(child, _)| child)
     }
 
-    /// The keys that lead to a value.
+    /// Returns the keys that lead to a value.
     pub fn path(&self, index: usize) -> Vec<&str> {
         let mut path = Vec::new();
         let mut place = self.get(index);
@@ -85,17 +85,17 @@ impl<'a> JsonPaths<'a> {
         at
     }
 
-    /// Line and column of where a value, or its key, begins.
+    /// Returns line and column of the start of a value, or of its key.
     pub fn start(&self, index: usize) -> (usize, usize) {
         self.line_and_column(self.get(index).map_or(0, |place| place.start))
     }
 
-    /// Line and column of where a value begins.
+    /// Returns line and column of the start of a value.
     pub fn value(&self, index: usize) -> (usize, usize) {
         self.line_and_column(self.get(index).map_or(0, |place| place.value.start))
     }
 
-    /// The line of where a value, or its key, begins.
+    /// Returns the line of the start of a value, or of its key.
     pub fn line(&self, index: usize) -> usize {
         self.line_of(self.get(index).map_or(0, |place| place.start))
     }
@@ -112,19 +112,19 @@ impl<'a> JsonPaths<'a> {
     }
 }
 
-/// The keys of `a.b[0].c`.
+/// Returns the keys of a path such as `a.b[0].c`.
 pub fn keys(name: &str) -> impl Iterator<Item = &str> {
     name.split(['.', '[']).map(|key| key.trim_end_matches(']'))
 }
 
-/// Line and column of a byte, both counted from 1, columns in characters.
+/// Returns line and column of a byte, both counted from 1, columns in characters.
 pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();
     (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
-/// The byte at a line and a byte column, as `serde_json` counts them.
+/// Returns the byte at a line and a byte column, as `serde_json` counts them.
 pub fn offset(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     (before + column.saturating_sub(1)).min(text.len())

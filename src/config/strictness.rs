@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::types::SandboxMode;
 
-/// Whether a limit is no higher than the one below it.
+/// Returns true if a limit is no higher than the one below it.
 pub(super) fn is_at_most<T: DeserializeOwned + PartialOrd>(
     value: &Value,
     below: Option<&Value>,
@@ -15,7 +15,7 @@ pub(super) fn is_at_most<T: DeserializeOwned + PartialOrd>(
     read(value).is_some_and(|value| below.is_none_or(|below| value <= below))
 }
 
-/// Whether a sandbox holds at least what the one below it holds.
+/// Returns true if a sandbox mode is at least as strict as the one below it.
 pub(super) fn is_stricter_mode(value: &Value, below: Option<&Value>) -> bool {
     let read = |value: &Value| serde_json::from_value::<SandboxMode>(value.clone()).ok();
     let below = below.and_then(read).unwrap_or(SandboxMode::Off);
@@ -28,7 +28,7 @@ pub(super) fn is_stricter_mode(value: &Value, below: Option<&Value>) -> bool {
     }
 }
 
-/// Whether to require a sandbox restricts a run. It keeps the mode below.
+/// Returns true if the value requires a sandbox, which restricts a run and keeps the mode below.
 pub(super) fn is_stricter_to_require(value: &Value, _below: Option<&Value>) -> bool {
     value == true
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::values::InvalidValue;
 use crate::types::ToolSearchMode;
 
-/// Whether definitions of MCP tools are deferred.
+/// The mode of deferring definitions of MCP tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolSearch(pub ToolSearchMode);
 
@@ -15,7 +15,7 @@ impl ToolSearch {
     /// Reads the text of a flag or a variable.
     ///
     /// # Errors
-    /// It is none of the known texts.
+    /// The text is none of the known ones.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let mode = ToolSearchMode::parse(text).map(Self);
         mode.ok_or_else(|| "is none of true, false, auto, auto:N".into())

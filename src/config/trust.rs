@@ -1,4 +1,4 @@
-//! Which repositories the user trusts.
+//! The user's trust in repositories.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -57,7 +57,7 @@ impl SettingValue for TrustedProjects {
     }
 }
 
-/// How far a repository's settings files are trusted.
+/// The extent of the trust in a repository's settings files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     Full,
@@ -75,9 +75,9 @@ pub enum UntrustedScript {
 }
 
 impl Trust {
-    /// Finds the entries for `cwd`. Those with the content of files may also name the root of its
-    /// repository; those without do not vouch for what was put below a root since. Links are resolved
-    /// first.
+    /// Determines the trust from the entries for `cwd`. Those with the content of files may also
+    /// name the root of its repository; those without do not cover files that were added below a
+    /// root later. Links are resolved first.
     pub fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
         let places: Vec<PathBuf> =
             fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![cwd.clone(), root(&cwd)]);
@@ -98,11 +98,11 @@ impl Trust {
         Self::Files(contents)
     }
 
-    /// Whether a settings file of the repository with this content is trusted. Where only contents
-    /// are, that of each script that it names must be too.
+    /// Returns true if a settings file of the repository with this content is trusted. Trust by
+    /// content requires that the content of each script that the file names is listed, too.
     ///
     /// # Errors
-    /// The script that is not.
+    /// The script that is not trusted.
     pub fn covers_settings(&self, content: &[u8], cwd: &Path) -> Result<bool, UntrustedScript> {
         // The reader decodes UTF-16, too.
         let text = json::to_strict(&blank_comments(&json::decode(content))).into_owned();
@@ -111,7 +111,8 @@ impl Trust {
         self.covers_commands(content, &settings, cwd)
     }
 
-    /// The same for any file of the repository: `settings` are those in its content.
+    /// Returns true if any file of the repository with this content is trusted, as in
+    /// [`Self::covers_settings`]. `settings` are those in its content.
     ///
     /// # Errors
     /// The script that is not trusted.
@@ -135,7 +136,7 @@ impl Trust {
         unlisted.map_or(Ok(true), |script| Err(UntrustedScript::Unlisted(script)))
     }
 
-    /// Whether a file with this content is listed.
+    /// Returns true if the repository is fully trusted, or a file with this content is listed.
     fn covers(&self, content: &[u8]) -> bool {
         match self {
             Self::Full => true,
@@ -150,7 +151,7 @@ impl Trust {
     }
 }
 
-/// The root of the repository that a folder belongs to; the folder itself if it is in none.
+/// Returns the root of the repository that a folder belongs to; the folder itself if it is in none.
 pub fn root(folder: &Path) -> PathBuf {
     let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
     folder.ancestors().find(has_git).unwrap_or(folder).to_path_buf()
@@ -178,7 +179,7 @@ fn is_wild(part: &Component<'_>) -> bool {
     part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{'])
 }
 
-/// `*` stays within a folder, `**` does not.
+/// Compiles a pattern in which `*` stays within a folder, and `**` does not.
 fn glob(pattern: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(pattern).literal_separator(true).build()
 }

@@ -32,7 +32,7 @@ const UNSUPPORTED: [&str; 8] = [
     "respectGitignore", "skillOverrides",
 ];
 
-/// Returns whether such a key has a value that matches what outlast does anyway.
+/// Returns true if the value of an unsupported key matches the behaviour of outlast.
 fn is_default_behaviour(key: &str, value: &Value) -> bool {
     match (key, value) {
         ("respectGitignore", value) => value == true,
@@ -40,7 +40,7 @@ fn is_default_behaviour(key: &str, value: &Value) -> bool {
     }
 }
 
-/// Keys of the sandbox that related tools have, and outlast has not.
+/// Keys of the sandbox that related tools have, but outlast does not.
 const SANDBOX: [&str; 4] = [
     "sandbox.autoAllowBashIfSandboxed",
     "sandbox.enableWeakerNestedSandbox",
@@ -54,7 +54,7 @@ const NEVER_UNSANDBOXED: &str = "sandbox.allowUnsandboxedCommands";
 /// The maximum edit distance of a typo.
 const TYPO_MAX: usize = 2;
 
-/// More are counted, and not named.
+/// The maximum number of unknown keys that are named; further ones are counted.
 const NAMED_MAX: usize = 8;
 
 /// Longer names are cut, in characters.
@@ -75,7 +75,7 @@ pub(super) struct UnknownKey {
     pub value: Value,
 }
 
-/// What is said of the unknown keys of a settings file.
+/// The messages about the unknown keys of a settings file.
 pub(super) struct UnknownKeys {
     /// Position and message of each key that is a likely typo of a critical one.
     pub mistyped: Vec<(usize, String)>,
@@ -84,7 +84,7 @@ pub(super) struct UnknownKeys {
     pub warnings: Vec<String>,
 }
 
-/// One line about keys of other tools that outlast does not act on.
+/// Returns one line about keys of other tools that outlast does not act on.
 fn unsupported_warning(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) -> Option<String> {
     let is_relied_on = |key: &&UnknownKey| {
         UNSUPPORTED.contains(&key.path.as_str()) && !is_default_behaviour(&key.path, &key.value)
@@ -95,7 +95,7 @@ fn unsupported_warning(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) 
     (!listed.is_empty()).then(|| format!("{name}: outlast does not act on these settings: {list}"))
 }
 
-/// Whether a key asks for something of the sandbox that outlast has not.
+/// Returns true if a key requests a feature of the sandbox that outlast does not have.
 fn is_of_the_sandbox(path: &str) -> bool {
     SANDBOX.contains(&path) || path.starts_with("sandbox.network.")
 }
@@ -178,7 +178,7 @@ fn nearest(path: &str) -> Option<(usize, &'static str)> {
         .min()
 }
 
-/// Whether a value asks for something.
+/// Returns true if a value requests anything.
 fn is_meaningful(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
 
-/// What one million tokens cost: where a price is written, it is per million.
+/// The number of tokens that a written price is for.
 const TOKENS_PER_PRICE: f64 = 1e6;
 
 /// The longest duration that means anything to a run: ten years. Far below where adding two of
 /// them could overflow.
 pub const LONGEST: Duration = Duration::from_hours(24 * 3650);
 
-/// What is wrong with a value, as the end of a sentence that quotes it.
+/// The mistake in a value, as the end of a sentence that quotes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidValue(Cow<'static, str>);
@@ -31,7 +31,7 @@ impl From<String> for InvalidValue {
     }
 }
 
-/// A duration above zero: `90s`, `45m`, `1h30m`; a bare number is seconds.
+/// Parses a duration above zero: `90s`, `45m`, `1h30m`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, InvalidValue> {
     let text = text.trim();
     let parsed = match text.parse::<f64>() {
@@ -46,7 +46,7 @@ pub fn duration(text: &str) -> Result<Duration, InvalidValue> {
     }
 }
 
-/// How long a connection may show no sign of life: long enough to be probed in.
+/// Parses the longest silence of a connection before it counts as lost: long enough for its probes.
 pub fn dead_path(text: &str) -> Result<Duration, InvalidValue> {
     let time = duration(text)?;
     if time < SHORTEST_PROBING {
@@ -55,7 +55,7 @@ pub fn dead_path(text: &str) -> Result<Duration, InvalidValue> {
     Ok(time)
 }
 
-/// A duration in whole milliseconds, as `API_TIMEOUT_MS` and its like have it.
+/// Parses a duration in whole milliseconds, as in `API_TIMEOUT_MS`.
 pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     match text.trim().parse::<u64>() {
         Ok(0) => Err("must be above 0".into()),
@@ -64,7 +64,7 @@ pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     }
 }
 
-/// Dollars above zero.
+/// Parses an amount of US dollars above zero.
 pub fn dollars(text: &str) -> Result<Money, InvalidValue> {
     let amount: f64 = text
         .trim()
@@ -77,14 +77,15 @@ pub fn dollars(text: &str) -> Result<Money, InvalidValue> {
     }
 }
 
-/// The price of a million tokens as the price of one. Zero is a price: a model may be free.
+/// Converts the price of a million tokens to the price of one. Zero is a price: a model may be
+/// free.
 pub fn price_of_one(dollars_per_million: f64) -> Result<Money, InvalidValue> {
     Money::from_dollars(dollars_per_million / TOKENS_PER_PRICE)
         .filter(|_| dollars_per_million < TOKENS_PER_PRICE)
         .ok_or_else(|| "is not a price in US dollars per million tokens".into())
 }
 
-/// A count of tokens above zero: `8192`, `500k`, `1.5m`.
+/// Parses a count of tokens above zero: `8192`, `500k`, `1.5m`.
 pub fn tokens(text: &str) -> Result<NonZeroU32, InvalidValue> {
     let text = text.trim().to_ascii_lowercase();
     let (digits, unit) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
@@ -108,7 +109,7 @@ pub fn tokens(text: &str) -> Result<NonZeroU32, InvalidValue> {
     }
 }
 
-/// A yes or a no, in any spelling that is usual in variables.
+/// Parses a yes or a no, in any spelling that is usual in variables.
 ///
 /// # Errors
 /// It is neither.
@@ -120,7 +121,7 @@ pub fn yes_or_no(text: &str) -> Result<bool, InvalidValue> {
     }
 }
 
-/// A part of a whole, from per cent.
+/// Parses a percentage as a part of a whole.
 pub fn per_cent(text: &str) -> Result<f64, InvalidValue> {
     match text.trim().trim_end_matches('%').parse::<f64>() {
         Ok(part) if part > 0.0 && part <= 100.0 => Ok(part / 100.0),
@@ -128,12 +129,12 @@ pub fn per_cent(text: &str) -> Result<f64, InvalidValue> {
     }
 }
 
-/// A whole number, at least 1.
+/// Parses a whole number, at least 1.
 pub fn count(text: &str) -> Result<NonZeroU32, InvalidValue> {
     text.trim().parse().map_err(|_| "must be a whole number, at least 1".into())
 }
 
-/// How often to try again: 0 to 100.
+/// Parses a number of retries: 0 to 100.
 pub fn retries(text: &str) -> Result<u8, InvalidValue> {
     match text.trim().parse::<u8>() {
         Ok(retries @ 0..=100) => Ok(retries),
@@ -141,7 +142,7 @@ pub fn retries(text: &str) -> Result<u8, InvalidValue> {
     }
 }
 
-/// Parses the time scale: how many seconds of the run pass in one real second.
+/// Parses the time scale: the number of seconds of the run that pass in one real second.
 pub fn time_scale(text: &str) -> Result<f64, InvalidValue> {
     match text.trim().parse::<f64>() {
         Ok(scale) if (0.001..=1e6).contains(&scale) => Ok(scale),
@@ -173,18 +174,18 @@ pub fn list<S: AsRef<str>>(values: &[S]) -> Vec<String> {
     items
 }
 
-/// A duration as people say it: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that what
-/// is left is never shown as nothing.
+/// Formats a duration for people: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that
+/// remaining time is never shown as nothing.
 pub fn format_duration(duration: Duration) -> String {
     format_seconds(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
 }
 
-/// The same for time that has passed: what is not over yet does not count.
+/// Formats elapsed time for people. The seconds are rounded down.
 pub fn format_elapsed(duration: Duration) -> String {
     format_seconds(duration.as_secs())
 }
 
-/// How long something took: short times with a tenth of a second.
+/// Formats the time that something took: below ten seconds, with a tenth of a second.
 pub fn format_took(duration: Duration) -> String {
     match duration.as_millis() {
         ..10_000 => format!("{}.{}s", duration.as_secs(), duration.subsec_millis() / 100),

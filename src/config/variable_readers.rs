@@ -31,7 +31,7 @@ pub(super) fn retries(text: &str) -> Read {
     values::retries(text).map(|retries| Some(json!(Retries(retries))))
 }
 
-/// Retries of a first try: there is one in any case.
+/// Reads a number of tries; 0 counts as 1, since there is a first try in any case.
 pub(super) fn tries(text: &str) -> Read {
     values::retries(text).map(|retries| Some(json!(retries.max(1))))
 }
@@ -57,7 +57,7 @@ pub(super) fn tool_search(text: &str) -> Read {
     ToolSearch::parse(text).map(|mode| Some(json!(mode)))
 }
 
-/// A yes switches the setting off; a no leaves it as it is.
+/// Reads a negated setting: a yes switches the setting off; a no leaves it as it is.
 pub(super) fn no(text: &str) -> Read {
     Ok(values::yes_or_no(text)?.then_some(Value::Bool(false)))
 }

@@ -17,7 +17,7 @@ pub struct VariableValue {
     pub value: Value,
 }
 
-/// Reads the variables of all settings that no flag outranks. Collects what is wrong with them.
+/// Reads the variables of all settings that no flag outranks. Collects the mistakes in them.
 pub fn read(
     variables: &Variables,
     flags: &SettingFlags,
@@ -48,7 +48,7 @@ pub fn read(
     found
 }
 
-/// The variables of settings, and what is said of each in the manual.
+/// Returns the variables of settings, each with its description in the manual.
 pub fn documentation() -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for setting in settings() {

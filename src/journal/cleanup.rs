@@ -22,15 +22,17 @@ const REMOVED_MAX: usize = 100;
 const FILES_MAX: usize = 20_000;
 /// The time limit of one cleanup.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// How far in the future the time of a file may be that is deleted whatever its age.
+/// Tolerance for file times in the future. The deletion of a session includes its stored outputs
+/// whatever their age, unless their time is further ahead than this.
 const CLOCK_ERROR_MAX: Duration = Duration::from_hours(24 * 365);
-/// When there was no outlast yet, in seconds since the epoch: a file that seems to be older was written
-/// while the clock was wrong, as on machines that start with 1970 or 2000.
+/// A time before the first version of outlast (the start of 2025), in seconds since the Unix epoch:
+/// a file that seems to be older was written while the clock was wrong, as on machines whose clock
+/// starts in 1970 or 2000.
 const FIRST_SECONDS: u64 = 1_735_689_600;
 /// The longest first line that is examined.
 const LINE_MAX: u64 = 1 << 20;
 
-/// What a cleanup deleted.
+/// Counts of the sessions and outputs that a cleanup deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupReport {
     pub sessions: usize,
@@ -41,8 +43,8 @@ pub struct CleanupReport {
 /// Deletes sessions of any working directory last written before `before`, with the outputs stored
 /// beside them. Never fails: what cannot be deleted stays.
 ///
-/// Deletes nothing unless a session was written in the first half of the time since then: after a
-/// jump of the clock all of them seem old.
+/// Deletes nothing unless a session was written in the first half of the time since then: after the
+/// clock has jumped ahead, all sessions seem old.
 pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupReport {
     let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
     let folders = entries(&config_dir.join("projects"));
@@ -67,7 +69,7 @@ pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupRepo
     cleared
 }
 
-/// Whether a session was written in the first half of the time since `before`.
+/// Returns true if a session was written in the first half of the time since `before`.
 fn is_clock_confirmed(folders: &[PathBuf], before: SystemTime, began: Instant) -> bool {
     let half = SystemTime::now().duration_since(before).unwrap_or_default() / 2;
     let is_between = |path: &PathBuf| {
@@ -89,8 +91,8 @@ impl CleanupReport {
     }
 }
 
-/// The session that an entry of a project folder belongs to, and whether it is its journal.
-/// Symbolic links are not ours.
+/// Returns the session that an entry of a project folder belongs to, and whether the entry is its
+/// journal. Symbolic links are ignored.
 fn session_of(path: &Path) -> Option<(SessionId, bool)> {
     let (name, facts) = (path.file_name()?.to_str()?, fs::symlink_metadata(path).ok()?);
     let id = match name.strip_suffix(".jsonl") {
@@ -123,11 +125,11 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
     Some(outputs)
 }
 
-/// Deletes a session's file, and what is stored beside it whatever its age. The caller has locked
-/// the file.
+/// Deletes a session's file, and the files stored beside it whatever their age. The caller has
+/// locked the file.
 ///
 /// # Errors
-/// The file stays.
+/// The file could not be deleted.
 pub(super) fn delete_files_of(path: &Path) -> io::Result<()> {
     delete_outputs(&path.with_extension(""), SystemTime::now() + CLOCK_ERROR_MAX);
     fs::remove_file(path)?;
@@ -140,13 +142,13 @@ fn is_old(facts: &Metadata, before: SystemTime) -> bool {
     facts.is_file() && facts.modified().is_ok_and(|then| then < before && is_dated(then))
 }
 
-/// Whether the clock can have been right when a session was written.
+/// Returns true if the clock can have been right when a session was written.
 pub(super) fn is_dated(written: SystemTime) -> bool {
     written >= SystemTime::UNIX_EPOCH + Duration::from_secs(FIRST_SECONDS)
 }
 
-/// Whether the first line has our checksum. A session started by another program stays, even if
-/// outlast wrote to it later.
+/// Returns true if the first line has a checksum of outlast. A session started by another program
+/// stays, even if outlast wrote to it later.
 pub(super) fn is_ours(file: &File) -> bool {
     let mut line = Vec::new();
     let read = BufReader::new(file.take(LINE_MAX)).read_until(b'\n', &mut line);
@@ -179,14 +181,14 @@ fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) ->
     removed
 }
 
-/// Sub-agents are named `a1`, `a2` and so on.
+/// Returns true for the name of a sub-agent's file. Sub-agents are named `a1`, `a2` and so on.
 fn is_agent_name(name: &str) -> bool {
     let bare = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl"));
     let number = bare.and_then(|bare| bare.strip_prefix("agent-a"));
     number.is_some_and(|it| !it.is_empty() && it.bytes().all(|one| one.is_ascii_digit()))
 }
 
-/// Outputs are named `kind-number-hex`.
+/// Returns true for the name of a stored output: `kind-number-hex`.
 fn is_output_name(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let [kind, number, unique] = parts[..] else { return false };

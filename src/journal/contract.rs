@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::redact::Redaction;
 
-/// How much of a prompt is kept as a title, in characters.
+/// The maximum length of a title made from a prompt, in characters. A longer prompt is cut.
 const BEGINNING_CHARS: usize = 60;
 
 /// The limits, acceptance checks and rules of a session, as stored in its journal. The settings

@@ -19,7 +19,7 @@ use super::entry::{Damage, JournalRecord};
 use super::reader::{self, JournalContents, JournalEntry};
 use super::session_folder::sync_folders;
 
-/// What to do about a file that is damaged before its last line.
+/// The policy for a file that is damaged before its last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
     #[default]
@@ -69,7 +69,7 @@ impl Rest {
         records.filter(|record| matches!(record, JournalRecord::Spend { .. }))
     }
 
-    /// The note to the model that replaces the rest.
+    /// Returns the note to the model that replaces the damaged part.
     pub(super) fn note_to_model(&self) -> Block {
         let mut text = LOST_NOTE.to_owned();
         let calls = self.calls();
@@ -121,13 +121,13 @@ impl Rest {
     }
 }
 
-/// Whether a file name is one of a damaged rest.
+/// Returns true if a file name is that of a damaged part that was set aside.
 pub(super) fn is_rest_name(name: &str) -> bool {
     let number = name.strip_prefix("damaged-").and_then(|rest| rest.strip_suffix(".jsonl"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The most damaged rests of one session.
+/// The most damaged parts that are set aside for one session.
 const RESTS_MAX: u32 = 1_000;
 
 fn create(folder: &Path) -> io::Result<(PathBuf, File)> {

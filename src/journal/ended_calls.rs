@@ -10,7 +10,7 @@ pub struct ToolStats {
     pub calls: u32,
     pub failed: u32,
     pub denied: u32,
-    /// Answered with a synthetic result: never begun, or cut off with unknown outcome.
+    /// Answered with a synthetic result: never started, or cut off with unknown outcome.
     pub abandoned: u32,
 }
 

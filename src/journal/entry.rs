@@ -20,7 +20,7 @@ pub(super) const VERSION: u32 = 1;
 /// The `type` of our own records.
 pub(super) const OUR_TYPE: &str = "outlast";
 
-/// What a process records about itself when it starts writing to a session.
+/// The facts that a process records about itself when it starts writing to a session.
 #[derive(Clone, Debug)]
 pub struct ProcessOpening {
     /// The version of outlast: `N.N.N`.
@@ -28,7 +28,7 @@ pub struct ProcessOpening {
     pub model: String,
     pub permission_mode: String,
     pub limits: Limits,
-    /// Whether the totals of an unfinished prompt continue.
+    /// Continuation of an unfinished prompt with its totals, or a new prompt.
     pub carry: CarryOver,
     /// The required MCP servers, for a later resume.
     pub required_servers: Vec<String>,
@@ -43,13 +43,13 @@ pub struct ProcessOpening {
     pub redact: Vec<String>,
 }
 
-/// Whether turns and money of the previous prompt count towards what follows.
+/// Selects the start of the totals of turns and cost: zero, or those of the previous prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarryOver {
     /// A new prompt starts at zero.
     Fresh,
-    /// The same prompt continues.
+    /// The previous prompt continues, with its totals.
     On,
 }
 
@@ -70,8 +70,8 @@ pub struct MessageMeta<'a> {
     pub form: ContentForm,
 }
 
-/// The form in which a message of nothing but one text is written. Readers of transcripts tell
-/// prompts that were given as a text from those that were given as content blocks.
+/// The form in which a message that consists of a single text is written. It lets readers of
+/// transcripts distinguish prompts given as text from those given as content blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentForm {
     /// A list with one block.
@@ -102,7 +102,7 @@ pub enum JournalRecord {
         cost: Option<Money>,
         usage: Usage,
         model: String,
-        /// Whether it is an upper bound: the call broke off, or the API reported no usage.
+        /// True if the cost is an upper bound: the call broke off, or the API reported no usage.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unsettled: bool,
     },
@@ -136,11 +136,12 @@ pub enum JournalRecord {
     },
     /// A field that a service refuses for a model.
     RefusedField(RefusedField),
-    /// Changes of background work: what was started, and whose end the model was told.
+    /// Changes of background work: commands and sub-agents that were started, or whose end was
+    /// reported to the model.
     Background(BackgroundChanges),
     /// A failed check of `--require`, for reports.
     FailedCheck(FailedCheck),
-    /// What the records of the session add up to that this one was forked from.
+    /// The state of the last prompt of the session that this one was forked from.
     Forked(Box<RecordedPrompt>),
     End {
         reason: StopReason,
@@ -151,7 +152,7 @@ pub enum JournalRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedCheck {
     pub command: String,
-    /// How it ended, as a predicate whose subject is the command.
+    /// The outcome, as a predicate whose subject is the command.
     pub end: String,
     /// The last lines of the output.
     pub output: String,
@@ -160,12 +161,12 @@ pub struct FailedCheck {
 /// Changes of background work since the last record of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundChanges {
-    /// How many commands the session has started; 0 if none were started since.
+    /// Number of commands that the session has started; 0 if this record adds none.
     #[serde(default)]
     pub commands: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub started: Vec<BackgroundWork>,
-    /// The ids of ended work of whose end the model was told.
+    /// The ids of ended work whose end was reported to the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<String>,
 }
@@ -189,7 +190,7 @@ impl BackgroundWork {
 /// A process that starts writing to a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenRecord {
-    /// How many processes have written to this session, this one included.
+    /// Number of processes that have written to this session, this one included.
     pub epoch: u64,
     pub pid: u32,
     pub host: String,
@@ -212,13 +213,13 @@ pub struct OpenRecord {
     pub required_servers: Vec<String>,
 }
 
-/// Where a session file was damaged, and what was left out.
+/// Damage of a session's file: its position, and the lines that were left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
     /// The first line that was left out, counted from 1.
     pub line: usize,
     pub what: String,
-    /// How many lines were left out, including intact ones.
+    /// Number of lines that were left out, including intact ones.
     pub dropped_records: u32,
     /// The file that they were moved to. `None`: they are still in place.
     pub kept_in: Option<PathBuf>,
@@ -281,7 +282,7 @@ pub(super) struct MessageLine<'a> {
 /// The type of a line with the session's name.
 pub(super) const TITLE_TYPE: &str = "custom-title";
 
-/// A line with the session's name, in the form of the reference.
+/// A line with the session's name, in the format that the public SDKs read.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TitleLine<'a> {

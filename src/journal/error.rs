@@ -19,7 +19,7 @@ pub enum JournalError {
     Unknown { id: SessionId, projects: PathBuf },
     #[error("the session {id} has no message {message}")]
     NoMessage { id: SessionId, message: String },
-    /// The text before the colon is what clients of the SDKs look for.
+    /// Clients of the public SDKs search for the text before the colon.
     #[error("Resume rejected by --resume-drops-turn: {why}")]
     DropsMore { why: &'static str },
     /// Another process works on the session.
@@ -41,7 +41,7 @@ pub struct LockHolder {
     pub host: String,
     /// RFC 3339.
     pub since: String,
-    /// When its lease ends without a heartbeat, if it runs on another machine.
+    /// Time until its lease expires without a heartbeat, if it runs on another machine.
     pub lease_left: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for LockedBy<'_> {
 }
 
 impl JournalError {
-    /// How to fix it.
+    /// Returns advice for the user on fixing the cause.
     pub fn hint(&self) -> String {
         let hint = match self {
             Self::Damaged { id, .. } => {

@@ -1,8 +1,9 @@
-//! What a session has learned of its models and services from their refusals.
+//! Facts about models and services that a session has learned from their refusals.
 
 use crate::recovery::RefusedField;
 
-/// Facts that later requests of the session heed. Of two for a model the later one holds.
+/// Facts that later requests of the session respect. The last window and the last output limit
+/// recorded for a model apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnedFacts {
     windows: Vec<(String, u64)>,

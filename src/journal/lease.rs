@@ -32,26 +32,26 @@ use super::lease_claim::{LeaseClaim, LeaseRefusal};
 use super::lease_record::{HolderProcess, LeaseRecord, lease_path, read_lease, time_left};
 use super::session_folder::MachineId;
 
-/// How often an owner renews its lease.
+/// The interval at which an owner renews its lease.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Whether the kernel locks the session's file.
+/// The state of the kernel's lock on the session's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileLock {
     Held,
     Unsupported,
 }
 
-/// How a lease became free.
+/// The certainty that the previous owner of a lease no longer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takeover {
-    /// There is no other process that could write.
+    /// No other process can write.
     Certain,
     /// The previous owner showed no heartbeat for too long. It may only be suspended.
     Presumed,
 }
 
-/// What a process asks for.
+/// The parameters of an attempt to acquire a lease.
 pub(super) struct LeaseRequest<'a> {
     pub(super) journal: &'a Path,
     pub(super) machine: &'a MachineId,
@@ -73,12 +73,12 @@ pub(super) struct LeaseFence {
     path: PathBuf,
     record: LeaseRecord,
     content: Vec<u8>,
-    /// The lease itself, even if its name belongs to another one by now.
+    /// The file of this lease, even if its name belongs to another lease by now.
     file: File,
     lost: watch::Sender<Option<Interrupt>>,
 }
 
-/// Why a write is refused.
+/// The reason that a write is refused.
 #[derive(Debug)]
 pub(super) enum FenceError {
     TakenOver(String),
@@ -90,7 +90,7 @@ impl SessionLease {
     /// Acquires the lease of a session, if it is free.
     ///
     /// # Errors
-    /// It is not, or there can be none.
+    /// Another process holds it, or the folder cannot hold leases.
     pub(super) fn acquire(request: &LeaseRequest<'_>) -> Result<(Self, Takeover), LeaseRefusal> {
         let path = lease_path(request.journal);
         let before = read_lease(&path).map_err(|_unreadable| LeaseRefusal::Unavailable)?;
@@ -140,14 +140,14 @@ impl SessionLease {
 impl Drop for SessionLease {
     fn drop(&mut self) {
         if self.fence.check().is_ok() {
-            // A lease that stays is one of a dead process, soon.
+            // If this fails, the lease remains until it expires, like that of a dead process.
             let _stays = fs::remove_file(&self.fence.path);
         }
     }
 }
 
 impl LeaseFence {
-    /// Makes the lease known under its name, in one step.
+    /// Publishes the lease under its name, in one step.
     fn publish(path: PathBuf, record: LeaseRecord) -> io::Result<Self> {
         let content = record.json();
         let staged = path.with_extension("lease.new");
@@ -167,7 +167,7 @@ impl LeaseFence {
     /// it is what makes a network file system ask its server.
     ///
     /// # Errors
-    /// It is not, or cannot be read.
+    /// Another process has taken the lease over, or it cannot be read.
     pub(super) fn check(&self) -> Result<(), FenceError> {
         let there = read_lease(&self.path).map_err(FenceError::Unreadable)?;
         if there.as_ref() == Some(&self.content) {
@@ -192,7 +192,7 @@ impl LeaseFence {
         )))
     }
 
-    /// Tells the run when the lease is lost.
+    /// Returns the channel that reports the loss of the lease to the run.
     pub(super) fn losses(&self) -> watch::Receiver<Option<Interrupt>> {
         self.lost.subscribe()
     }
@@ -228,9 +228,9 @@ fn check_age(
             return Err(LeaseRefusal::Held(Some(record.holder(None))));
         }
         Some((_, HolderProcess::Dead)) => return Ok(Takeover::Certain),
-        // It has closed the file, or it could not be locked now.
+        // This process has closed the file; otherwise, the file could not be locked now.
         Some((_, HolderProcess::ThisOne)) if is_locked => return Ok(Takeover::Certain),
-        // The kernel of both has the lock, whatever container they are in.
+        // Both processes run on one kernel, which manages the lock, even in different containers.
         Some((record, HolderProcess::Unknown))
             if is_locked && record.boot_id == request.machine.boot_id =>
         {

@@ -1,7 +1,7 @@
 //! The claim of a process that is taking a session over: at most one process has it.
 //!
-//! A claim is a symbolic link without a target. Making one is atomic on network file systems, too,
-//! and writes its content in the same step.
+//! A claim is a symbolic link without a target, whose text is the record. Creating one is atomic on
+//! network file systems, too, and writes its content in the same step.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,19 +15,19 @@ use super::error::LockHolder;
 use super::lease_record::{LeaseRecord, time_left};
 use super::session_folder::MachineId;
 
-/// How many abandoned claims are passed over.
+/// Maximum number of abandoned claims that are skipped.
 const ABANDONED_MAX: u64 = 16;
 
-/// Why a lease cannot be had.
+/// The reason that a lease cannot be acquired.
 #[derive(Debug)]
 pub(super) enum LeaseRefusal {
-    /// Another process has it, or is just taking it.
+    /// Another process holds it, or is acquiring it.
     Held(Option<LockHolder>),
     /// The folder cannot hold leases.
     Unavailable,
 }
 
-/// A claim, until it is dropped.
+/// A claim. It is given up when this is dropped.
 #[derive(Debug)]
 pub(super) struct LeaseClaim {
     record: LeaseRecord,
@@ -75,7 +75,7 @@ impl LeaseClaim {
         &self.record
     }
 
-    /// When it was made, by the clock of the file server.
+    /// The time of the claim, by the clock of the file server.
     pub(super) fn made_at(&self) -> SystemTime {
         self.made_at
     }
@@ -84,13 +84,13 @@ impl LeaseClaim {
 impl Drop for LeaseClaim {
     fn drop(&mut self) {
         for link in &self.links {
-            // One that stays is passed over.
+            // A link that remains is skipped as abandoned.
             let _stays = fs::remove_file(link);
         }
     }
 }
 
-/// The refusal because of another claim, unless its process is dead or has stalled.
+/// Returns the refusal because of another claim, unless its process is dead or has stalled.
 fn live_claim(link: &Path, machine: &MachineId) -> Option<LeaseRefusal> {
     let content = fs::read_link(link).ok();
     let record = content.and_then(|it| LeaseRecord::parse(it.as_os_str().as_bytes()));

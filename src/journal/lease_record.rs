@@ -1,4 +1,4 @@
-//! What a lease says of its owner, and for how long it counts.
+//! The content of a lease, which describes its owner, and the expiry of leases.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,12 +13,12 @@ use crate::process::process_start;
 use super::error::LockHolder;
 use super::session_folder::{MachineId, open_without_links};
 
-/// How long a lease without a heartbeat is respected.
+/// The time after its last heartbeat for which a lease is respected.
 const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// The longest lease that is read.
 const RECORD_BYTES_MAX: u64 = 4096;
 
-/// Who holds a lease, or claims one.
+/// Describes the process that holds or claims a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LeaseRecord {
@@ -27,12 +27,12 @@ pub(super) struct LeaseRecord {
     /// The fencing token: the number of processes that have had the session, this one included.
     pub(super) epoch: u64,
     pub(super) host: String,
-    /// The boot of the machine, or what `OUTLAST_HOST_ID` says.
+    /// The boot id of the machine, or the value of `OUTLAST_HOST_ID`.
     pub(super) boot_id: String,
     pub(super) pid: u32,
     /// The inode of the namespace that the pid belongs to.
     pid_namespace: u64,
-    /// In clock ticks since the boot: tells processes with the same pid apart.
+    /// In clock ticks since the boot: distinguishes processes with the same pid.
     process_start: u64,
     /// RFC 3339.
     pub(super) since: String,
@@ -61,10 +61,10 @@ impl LeaseRecord {
         serde_json::to_vec(self).expect("a record of text and numbers is JSON")
     }
 
-    /// What is known of its process, if its pid means anything here.
+    /// Returns the state of its process; `Unknown` if the pid has no meaning on this machine.
     pub(super) fn process(&self, machine: &MachineId) -> HolderProcess {
         let is_near = self.boot_id == machine.boot_id && self.pid_namespace == pid_namespace();
-        // Where processes cannot be looked up, nothing is known.
+        // Where processes cannot be looked up, their state is unknown.
         if !is_near || process_start(std::process::id()).is_none() {
             return HolderProcess::Unknown;
         }
@@ -87,7 +87,7 @@ impl LeaseRecord {
     }
 }
 
-/// What is known of the process that holds a lease.
+/// The state of the process that holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HolderProcess {
     Alive,
@@ -97,7 +97,7 @@ pub(super) enum HolderProcess {
     Unknown,
 }
 
-/// How long a lease lasts without a heartbeat. `None`: it has expired, or is gone.
+/// Returns the time until a lease expires without a heartbeat. `None`: it has expired, or is gone.
 pub(super) fn time_left(path: &Path, now: SystemTime) -> Option<Duration> {
     let renewed = fs::symlink_metadata(path).ok()?.modified().ok()?;
     // A heartbeat in the future is a fresh one.
@@ -105,7 +105,8 @@ pub(super) fn time_left(path: &Path, now: SystemTime) -> Option<Duration> {
     LEASE_DURATION.checked_sub(age).filter(|left| !left.is_zero())
 }
 
-/// Whether a process of another machine works on the session: what its lock cannot tell.
+/// Returns true if a process of another machine works on the session, which the file's lock cannot
+/// show.
 pub(super) fn is_held_elsewhere(journal: &Path) -> bool {
     let path = lease_path(journal);
     let Ok(Some(content)) = read_lease(&path) else { return false };
@@ -114,7 +115,7 @@ pub(super) fn is_held_elsewhere(journal: &Path) -> bool {
         && time_left(&path, SystemTime::now()).is_some()
 }
 
-/// The lease of a session's file.
+/// Returns the path of the lease of a session's file.
 pub(super) fn lease_path(journal: &Path) -> PathBuf {
     journal.with_extension("lease")
 }

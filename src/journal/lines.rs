@@ -1,5 +1,5 @@
-//! Reads a journal line by line, for reports: what cannot be read is reported and skipped, and a
-//! file is never in memory as a whole.
+//! Reads a journal line by line, for reports: lines that cannot be read are reported and skipped,
+//! and a file is never in memory as a whole.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -22,14 +22,14 @@ const LINE_MAX: u64 = 64 << 20;
 pub struct JournalLine {
     /// Counted from 1.
     pub number: usize,
-    /// When it was written, if it says.
+    /// Time of the line, if it records one.
     pub at: Option<Timestamp>,
     pub entry: Result<JournalEntry, RefusalReason>,
     /// The structured result of a tool, for programs.
     pub detail: Option<Value>,
     /// The token counts of a reply.
     pub usage: Option<Usage>,
-    /// Whether lines are missing before it, by the numbers of the records.
+    /// True if the numbers of the records show that lines before it are missing.
     pub follows_gap: bool,
 }
 

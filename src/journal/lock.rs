@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::error::LockHolder;
 use super::{JournalError, SessionId, reader};
 
-/// How often to try a lock, and the pause in between. A killed holder may have left the lock to a
-/// child for a moment, and a search for unfinished sessions takes it briefly.
+/// Number of attempts to acquire a lock, and the pause between them. A killed holder may have left
+/// the lock to a child for a moment, and a search for unfinished sessions takes it briefly.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -46,7 +46,8 @@ impl Drop for LockedFile {
     }
 }
 
-/// Builds the error that names the process that has the session, if its file tells.
+/// Builds the error that names the process that holds the session, if the session's file records
+/// one.
 pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
     let bytes = std::fs::read(path).unwrap_or_default();
     let holder = reader::last_open_record(&bytes).map(|open| LockHolder {
@@ -61,7 +62,7 @@ pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
 /// Locks a session's file for its only writer.
 ///
 /// # Errors
-/// As for [`File::try_lock`], after several attempts.
+/// Those of [`File::try_lock`], after several attempts.
 pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_ATTEMPTS {
         match file.try_lock() {
@@ -72,15 +73,15 @@ pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Whether a process holds the lock of a session's file. The question itself takes a shared lock for
-/// a moment, so that several processes may ask at once.
+/// Returns true if a process holds the lock of a session's file. The check itself takes a shared
+/// lock for a moment, so that several processes can check at once.
 pub(super) fn is_held(file: &File) -> bool {
     for _ in 1..LOCK_ATTEMPTS {
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
             Err(TryLockError::Error(_)) => return false,
             Ok(()) => {
-                // A lock that stays until the file is closed is as harmless, only longer.
+                // A lock that stays until the file is closed is harmless, too.
                 let _still_held = file.unlock();
                 return false;
             }

@@ -34,7 +34,7 @@ use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId};
 
 /// Writes a run's journal. No method fails, panics or waits for anything but the disk: after a
-/// failure the journal is [`JournalHealth::Lost`], until the disk takes what it missed.
+/// failure the journal is [`JournalHealth::Lost`], until the missing lines can be written.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) sink: JournalSink,
@@ -49,12 +49,12 @@ pub struct Journal {
     pub(super) leaf: Option<String>,
     /// Tool results of the last reply that are already written, by tool call id.
     pub(super) answered: HashMap<String, Uuid>,
-    /// How many processes have written to the session, including this one.
+    /// Number of processes that have written to the session, including this one.
     pub(super) epoch: u64,
-    /// Whether it is a sub-agent's journal.
+    /// True for the journal of a sub-agent.
     pub(super) is_sidechain: bool,
     pub(super) mirror: Option<JournalMirror>,
-    /// What the records of the prompt add up to.
+    /// The state of the prompt, folded from its records.
     pub(super) recorded: RecordedPrompt,
     /// The lines of the step that is being written.
     pub(super) step: Option<StepLines>,
@@ -109,11 +109,11 @@ impl Journal {
         journal.remove_if_lost()
     }
 
-    /// Creates a session that continues `source`, which stays unchanged. Its messages are copied, and
-    /// what its records add up to if its prompt goes on; its spending is not.
+    /// Creates a session that continues `source`, which stays unchanged. Copies the messages and,
+    /// if the prompt continues, its recorded state; the spending is not copied.
     ///
     /// # Errors
-    /// As for [`Journal::create`].
+    /// Those of [`Journal::create`].
     pub fn fork(
         place: &SessionFolder,
         id: &SessionId,
@@ -204,7 +204,7 @@ impl Journal {
         Self { path, seq, leaf, ..self }
     }
 
-    /// Replaces the values that must never reach the disk.
+    /// Replaces the list of values that must never reach the disk.
     pub fn redact(&mut self, secrets: &[String]) {
         self.redaction = Redaction::new(secrets);
     }
@@ -226,12 +226,14 @@ impl Journal {
         Err(JournalError::Unwritable { path: self.path, cause })
     }
 
-    /// Whether everything appended so far is stored, or why not.
+    /// Returns the state of the journal: everything appended so far is stored, or the reason why
+    /// not.
     pub fn health(&self) -> JournalHealth {
         self.sink.health()
     }
 
-    /// Reports that another process has taken the session over. `None`: there is no lease.
+    /// Returns the channel that reports a takeover of the session by another process. `None`: there
+    /// is no lease.
     pub fn takeovers(&self) -> Option<watch::Receiver<Option<Interrupt>>> {
         let JournalSink::File(writer) = &self.sink else { return None };
         writer.fence().map(|fence| fence.losses())
@@ -419,13 +421,14 @@ impl Journal {
 
     /// Appends the end of the prompt, with its reason.
     pub fn end(&mut self, reason: StopReason) {
-        // A step that broke down is written as far as it came.
+        // The lines of an unfinished step are written, too.
         self.end_step();
         self.recorded.end(reason);
         self.record(&JournalRecord::End { reason }, Sync::Now);
     }
 
-    /// Records the process that writes from here on, and its contract unless `known` has the same.
+    /// Records the process that writes from here on, and its contract unless it equals the latest
+    /// one in `known`.
     pub(super) fn open(
         &mut self,
         opening: &ProcessOpening,
@@ -552,7 +555,7 @@ impl Journal {
     }
 }
 
-/// How a process starts writing to a session.
+/// The parts of an opening record that depend on the earlier state of the session.
 #[derive(Default)]
 pub(super) struct JournalStart {
     pub(super) epoch: u64,

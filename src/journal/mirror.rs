@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::json;
 
-/// What belongs to the file rather than to the line: a copy may be written in another form and
-/// order.
+/// Members that belong to the file rather than to the line. Copies omit them: a copy may be written
+/// in another form and order.
 const OF_THE_FILE: [&str; 2] = ["seq", "crc"];
 
 type Receiver = dyn Fn(&Path, Value) + Send + Sync;

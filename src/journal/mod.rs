@@ -1,4 +1,4 @@
-//! Journals: what a run writes to disk, so that it can be resumed after any end.
+//! Journals: the records that a run writes to disk, so that it can be resumed after any end.
 //!
 //! One file per session, one JSON object per line, one writer. Messages have the format that the
 //! public SDKs read; our own records stand between them, with type `outlast`. Every line has a

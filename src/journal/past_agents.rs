@@ -14,7 +14,7 @@ use super::reader::{self, JournalEntry};
 use super::session_folder::entries;
 use super::totals::{SessionTotals, worst_case};
 
-/// How much of an agent's final text is passed to the model, in characters.
+/// The maximum length of an agent's final text that is passed to the model, in characters.
 const FINAL_TEXT_MAX: usize = 2_000;
 
 /// The length of a note about sub-agents after which further agents are left out, in bytes.
@@ -56,10 +56,10 @@ pub struct PastAgent {
     pub retries: Option<String>,
     pub model: String,
     pub(super) epoch: u64,
-    /// What it used and spent.
+    /// Totals of its usage and spending.
     pub sums: SessionTotals,
     pub tool_calls: u32,
-    /// Why it ended. `None`: its process ended without recording it.
+    /// Its stop reason. `None`: its process ended without recording one.
     pub ended: Option<StopReason>,
     /// The tools that ran without an error, a line each.
     finished: Vec<String>,

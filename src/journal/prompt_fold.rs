@@ -1,5 +1,4 @@
-//! Folds the lines of a journal to what they add up to for the last prompt: for a resume, and for
-//! reports.
+//! Folds the lines of a journal to the state of the last prompt, for a resume and for reports.
 
 use crate::transcript::Role;
 
@@ -7,16 +6,16 @@ use super::entry::{CarryOver, JournalRecord};
 use super::reader::{JournalEntry, MessageEntry};
 use super::recorded_prompt::RecordedPrompt;
 
-/// The records of the last prompt, a line at a time.
+/// A fold over the lines of a journal that yields the state of the last prompt.
 #[derive(Clone, Debug, Default)]
 pub struct PromptFold {
     recorded: RecordedPrompt,
-    /// Whether the prompt has ended: what follows belongs to another one, of the same process.
+    /// True if the prompt has ended: later lines belong to another one, of the same process.
     has_ended: bool,
 }
 
 impl PromptFold {
-    /// Takes in the next line.
+    /// Applies the next line.
     pub fn observe(&mut self, entry: &JournalEntry) {
         match entry {
             JournalEntry::Message(message) => self.message(message),
@@ -26,7 +25,7 @@ impl PromptFold {
         }
     }
 
-    /// What the lines so far add up to.
+    /// Returns the state of the last prompt after the lines so far.
     pub fn recorded(self) -> RecordedPrompt {
         self.recorded
     }

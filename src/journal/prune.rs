@@ -11,14 +11,15 @@ use super::session_folder::open_without_links;
 use super::store::read_tail;
 use super::summary::SessionFile;
 
-/// Which sessions are deleted. Without a limit of age or size, all but the kept ones are.
+/// Selects the sessions to delete. Without a limit of age or size, all finished ones are selected
+/// except those to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneCriteria {
-    /// Those that were last written to longer ago.
+    /// Selects sessions whose last write is longer ago than this.
     pub older_than: Option<Duration>,
-    /// The oldest, until the others have no more bytes than this.
+    /// Selects the oldest sessions, until the others have at most this many bytes.
     pub max_bytes: Option<u64>,
-    /// The newest ones, which stay in any case.
+    /// Number of newest sessions that are never selected.
     pub keep: Option<usize>,
 }
 
@@ -30,14 +31,14 @@ pub struct PruneCandidate {
     pub state: PruneState,
 }
 
-/// What the end of a session's file says about it.
+/// The state of a session, from its locks and the end of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PruneState {
     Running,
     Finished,
     /// It can be resumed.
     Unfinished,
-    /// Another program's, or unreadable: it stays.
+    /// Written by another program, or unreadable: it is never deleted.
     Foreign,
 }
 
@@ -87,7 +88,7 @@ impl PruneCriteria {
     }
 }
 
-/// Why a session was not deleted.
+/// The reason that a session was not deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum RemovalError {
     #[error("a process works on it")]
@@ -103,13 +104,13 @@ pub enum RemovalError {
 /// Deletes a session with the outputs and the journals of sub-agents beside it.
 ///
 /// # Errors
-/// It stays, for the reason given.
+/// The session is not deleted, for the reason given.
 pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
     let opened = open_without_links(&file.path)?;
     // A process that works on the session holds the lock; others have to wait until it is gone.
     match opened.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(RemovalError::Running),
-        // Without file locks a session in use could not be told from others.
+        // Without file locks, a session in use cannot be recognized.
         Err(TryLockError::Error(error)) => return Err(error.into()),
         Ok(()) if is_held_elsewhere(&file.path) => return Err(RemovalError::Running),
         Ok(()) => {}

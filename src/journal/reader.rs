@@ -20,7 +20,7 @@ pub(super) struct JournalContents {
     pub(super) entries: Vec<JournalEntry>,
     /// The number of bytes up to the end of the last intact line.
     pub(super) intact_bytes: u64,
-    /// Whether the last intact line lacks its newline.
+    /// True if the last intact line lacks its newline.
     pub(super) lacks_newline: bool,
     /// The number of torn lines after it.
     pub(super) torn_lines: u32,
@@ -55,29 +55,29 @@ pub struct MessageEntry {
     pub model: Option<String>,
     pub stop_reason: Option<String>,
     pub cwd: Option<String>,
-    /// Whether it belongs to a side conversation, so that the main one cannot end here.
+    /// True if it belongs to a side conversation, so that the main conversation cannot end here.
     pub is_sidechain: bool,
-    /// Whether outlast wrote the line.
+    /// True if outlast wrote the line.
     pub ours: bool,
     /// The number of the line and of all lines of its reply, if the reply has several.
     pub part: Option<(usize, usize)>,
-    /// The structured output that it accepts.
+    /// The structured output whose acceptance it records.
     pub(super) structured: Option<Value>,
 }
 
 impl MessageEntry {
-    /// Whether it holds results of tools, and so is no prompt.
+    /// Returns true if it holds results of tools, and thus is not a prompt.
     pub(super) fn answers(&self) -> bool {
         self.message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
     }
 
-    /// Whether it continues the reply of the line before.
+    /// Returns true if it continues the reply of the line before.
     pub fn continues_reply(&self) -> bool {
         self.part.is_some_and(|(number, _)| number > 1)
     }
 }
 
-/// Why a file cannot be used.
+/// The reason that a file cannot be used.
 #[derive(Debug)]
 pub(super) struct JournalRefusal {
     /// Counted from 1.
@@ -87,7 +87,7 @@ pub(super) struct JournalRefusal {
     pub(super) why: RefusalReason,
 }
 
-/// Why a line cannot be read.
+/// The reason that a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
     Damaged(String),
@@ -148,8 +148,8 @@ struct Begun {
 }
 
 impl Begun {
-    /// Updates what is incomplete after one more line, of this number of so many. `before` is the
-    /// state before that line.
+    /// Updates the start of an incomplete step or reply after one more line. `group` is the number
+    /// of that line and of all lines of the step or reply; `before` is the state before that line.
     fn after(begun: Option<Self>, group: Option<(usize, usize)>, before: &Self) -> Option<Self> {
         let (number, of) = group?;
         let Self { entries, whole, seq } = *before;
@@ -172,7 +172,7 @@ pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
-/// The last opening record that can be read.
+/// Returns the last opening record that can be read.
 pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
     bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
         JournalEntry::Record(record) => match *record {
@@ -203,8 +203,8 @@ pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord>
     })
 }
 
-/// Whether the last process that wrote to a session recorded its end. `None`: the session is not
-/// one of ours.
+/// Returns `Some(true)` if the last process that wrote to a session recorded its end. `None`:
+/// outlast did not write to the session.
 pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
     let mut ours = None;
     for line in tail.rsplit(|byte| *byte == b'\n') {
@@ -268,7 +268,7 @@ fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
     parse_with_rest(line).map(|(parsed, _rest)| parsed)
 }
 
-/// Parses a line. Returns also what of it is not in its entry.
+/// Parses a line. Also returns its JSON, for the members that are not in its entry.
 pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), RefusalReason> {
     let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     if line.trim_ascii().is_empty() {
@@ -362,7 +362,8 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
     }))
 }
 
-/// A single text may be a string: in prompts, and in messages and tool results of other programs.
+/// Converts content that is a string to a list with one text block. Strings occur in prompts, and
+/// in messages and tool results of other programs.
 fn normalize_content(content: Value) -> Value {
     match content {
         Value::String(text) => serde_json::json!([{ "type": "text", "text": text }]),

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::lines::RawLines;
 
-/// How many lines are searched. Other programs write a few before the first that has it.
+/// The maximum number of lines that are searched. Other programs write a few lines before the first
+/// one with the working directory.
 const LINES_MAX: usize = 200;
 
 /// The member of a line that has the working directory.

@@ -1,7 +1,7 @@
-//! What the records of a prompt add up to: its answer, and where it stands.
+//! The state of a prompt, folded from its records: its answer and its position.
 //!
-//! The same fold is applied to what a run writes and to what a later process reads, so that the
-//! result of a run is what its session holds.
+//! A run applies this fold to the records that it writes, and a later process to those that it
+//! reads, so the result of a run equals the one in its session.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,27 +16,28 @@ use super::ended_calls::{Denial, ToolStats, UndoneCalls};
 /// The member of a tool's structured result that is an accepted structured output.
 pub(super) const STRUCTURED: &str = "structured_output";
 
-/// The answer to a prompt so far, and where the prompt stands.
+/// The answer to a prompt so far, and the position of the prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordedPrompt {
-    /// The answer that stands, whatever the model adds to it.
+    /// The completed part of the answer, to which the model may add.
     kept_text: String,
-    /// The text of the model since then.
+    /// The text of the model after that part.
     text: String,
     joint: Joint,
     stop_reason: Option<String>,
     /// The structured output that was accepted.
     structured: Option<Value>,
-    /// How many calls for a structured output had a result.
+    /// Number of calls for a structured output that have a result.
     outputs: u32,
-    /// How often the command of `--require` ended, and whether it passed the last time.
+    /// Number of completed runs of the command of `--require`; `passed` is the outcome of the last
+    /// one.
     checks: u32,
     passed: bool,
     tools: ToolStats,
     denials: Vec<Denial>,
     left_off: LeftOff,
-    /// The reply that no step has decided about.
+    /// The last reply, as long as no step of the state machine has decided about it.
     undecided: Option<UndecidedReply>,
     calls: ReplyCalls,
 }
@@ -45,27 +46,27 @@ pub struct RecordedPrompt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct ReplyCalls {
-    /// Those that have no result yet, by id, and whether they are for a structured output.
+    /// Calls without a result: the id, and true if the call is for a structured output.
     open: Vec<(String, bool)>,
-    /// Whether another one failed.
+    /// True if a call for anything else failed.
     has_failed: bool,
-    /// The structured output that fits.
+    /// The structured output that was accepted.
     output: Option<Value>,
     /// The ids of those that were denied, and of those that get a synthetic result.
     denied: Vec<String>,
     abandoned: Vec<String>,
 }
 
-/// The joint between the text of the next reply and the one before.
+/// The way in which the text of the next reply joins the text before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Joint {
-    /// It replaces it.
+    /// The next text replaces the one before.
     #[default]
     None,
-    /// It goes on in mid-sentence.
+    /// The next text continues the one before in mid-sentence.
     Seamless,
-    /// It is a further block of the same reply.
+    /// The next text is a further block of the same reply.
     Block,
 }
 
@@ -105,7 +106,7 @@ impl ReplyCalls {
 }
 
 impl RecordedPrompt {
-    /// Takes in a reply, or further blocks of it.
+    /// Adds a reply, or further blocks of it.
     pub fn reply(&mut self, blocks: &[Block], stop_reason: Option<&str>) {
         if self.undecided.is_none() {
             self.calls = ReplyCalls::default();
@@ -129,8 +130,8 @@ impl RecordedPrompt {
         reply.stop_reason = stop_reason.map(str::to_owned);
     }
 
-    /// Takes in a message to the model, or blocks of it; with the structured output that a result
-    /// accepts.
+    /// Adds a message to the model, or blocks of it. `output` is the structured output that a tool
+    /// result among them accepts.
     pub fn add_user_message(&mut self, blocks: &[Block], output: Option<&Value>) {
         let mut is_answer = false;
         for block in blocks {
@@ -162,7 +163,7 @@ impl RecordedPrompt {
         self.tools.failed += u32::from(is_error && !is_denied && !is_abandoned);
     }
 
-    /// Takes in calls that end without having done their work, before their results.
+    /// Adds calls that end without having done their work, before their results.
     pub fn undone(&mut self, calls: &UndoneCalls) {
         let UndoneCalls { denied, of_agents, abandoned } = calls;
         for denial in denied {
@@ -173,14 +174,14 @@ impl RecordedPrompt {
         self.denials.extend(denied.iter().chain(of_agents).cloned());
     }
 
-    /// Takes in a call that runs now: it may be one that an earlier prompt deferred.
+    /// Adds a call that runs now. It may be one that an earlier prompt deferred.
     pub fn started(&mut self, id: &str, name: &str) {
         if !self.calls.open.iter().any(|(open, _)| open == id) {
             self.calls.open.push((id.to_owned(), name == OUTPUT_TOOL));
         }
     }
 
-    /// Takes in a step of the state machine, after the messages that belong to it.
+    /// Applies a step of the state machine, after the messages that belong to it.
     pub fn step(&mut self, step: &Transition) {
         let reply = self.undecided.take();
         if step.edit.reply == ReplyDisposition::Keep {
@@ -204,7 +205,7 @@ impl RecordedPrompt {
         self.left_off = self.left_off.after(step);
     }
 
-    /// Takes in the end of the prompt.
+    /// Records the end of the prompt.
     pub fn end(&mut self, reason: StopReason) {
         if matches!(reason, StopReason::Completed | StopReason::Refusal) {
             self.left_off = LeftOff::Finished(reason);
@@ -214,7 +215,7 @@ impl RecordedPrompt {
         }
     }
 
-    /// Takes in the text of a reply, and how the next one will be joined to it.
+    /// Adds the text of a reply, and records how the next one will be joined to it.
     fn keep(&mut self, reply: UndecidedReply, next: Joint) {
         let text = reply.texts.join("\n");
         let is_blank = text.trim().is_empty();
@@ -235,7 +236,7 @@ impl RecordedPrompt {
         self.stop_reason = reply.stop_reason.or_else(|| Some("max_tokens".to_owned()));
     }
 
-    /// Decides what the next text is: a part of the answer, an addition to it, or another one.
+    /// Decides whether the next text continues the answer, is added to it, or replaces it.
     fn nudge(&mut self, nudge: Nudge) {
         match nudge {
             Nudge::Continue(_) | Nudge::ContinueLast => {}
@@ -257,20 +258,20 @@ impl RecordedPrompt {
         }
     }
 
-    /// Lets the answer stand, to which the next text is added.
+    /// Completes the answer so far. The next text is added to it.
     fn add_to_answer(&mut self) {
         self.kept_text = self.answer();
         self.text.clear();
         self.joint = Joint::None;
     }
 
-    /// Lets the next text take the place of the answer.
+    /// Makes the next text replace the answer.
     fn replace_answer(&mut self) {
         self.text = self.answer();
         self.kept_text.clear();
     }
 
-    /// The text of the answer so far, or the last words of the model if there is none.
+    /// Returns the text of the answer so far, or the last text of the model if there is none.
     pub fn answer(&self) -> String {
         let (kept_text, added) = (self.kept_text.trim_end(), self.text.trim_start());
         if kept_text.is_empty() || (added.starts_with(kept_text) && added.len() > kept_text.len()) {
@@ -295,7 +296,7 @@ impl RecordedPrompt {
         self.stop_reason.as_deref()
     }
 
-    /// The structured output, and how many answers there were up to it.
+    /// Returns the structured output, and the number of calls for one that have a result.
     pub fn structured(&self) -> Option<(&Value, u32)> {
         let delivered = self.calls.delivered().or(self.structured.as_ref());
         delivered.map(|answer| (answer, self.outputs))
@@ -311,18 +312,19 @@ impl RecordedPrompt {
         &self.denials
     }
 
-    /// Forgets the counts of calls: those of a forked session are reported by its source.
+    /// Resets the counts of calls: those of a forked session are reported by its source.
     pub(super) fn forget_calls(&mut self) {
         (self.tools, self.denials) = (ToolStats::default(), Vec::new());
     }
 
-    /// How often the command of `--require` was run to its end, and whether it passed the last time.
+    /// Returns the number of completed runs of the command of `--require`, and whether the last
+    /// passed.
     pub fn checks(&self) -> (u32, bool) {
         (self.checks, self.passed)
     }
 
-    /// Where the prompt stands. A reply that no step has decided about does not count, unless its
-    /// calls were run.
+    /// Returns the position of the prompt. A reply that no step has decided about does not count,
+    /// unless its calls were run.
     pub fn left_off(&self) -> LeftOff {
         match &self.undecided {
             None if self.calls.delivered().is_some() => LeftOff::Delivered,

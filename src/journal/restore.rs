@@ -43,14 +43,14 @@ pub struct RestoredSession {
     /// The state machine after its last step; `None` if there is none, or this version cannot read
     /// it.
     pub run: Option<Run>,
-    /// What the records of the last prompt add up to.
+    /// The state of the last prompt, folded from its records.
     pub recorded: RecordedPrompt,
-    /// Where the last prompt stands. `None`: it takes a new prompt to go on.
+    /// The position of the last prompt. `None`: the session can only go on with a new prompt.
     pub left_off: Option<LeftOff>,
-    /// Whether the last message has a call that a hook deferred, and that has no result.
+    /// True if the last message has a call that a hook deferred and that has no result.
     pub deferred: bool,
-    /// How the last prompt ended, or was about to. `None` if it did not: then turns and money of
-    /// `prompt` count towards what follows.
+    /// The stop reason of the last prompt, recorded or only decided. `None` if there is none: then
+    /// turns and money of `prompt` count towards the totals of its continuation.
     pub ended: Option<StopReason>,
     /// Totals of the last prompt.
     pub prompt: SessionTotals,
@@ -70,9 +70,9 @@ pub struct RestoredSession {
     pub dropped_records: u32,
     /// The damage of the file, if only the part before it is used.
     pub damage: Option<Damage>,
-    /// How the session was started, if recorded.
+    /// The contract and the first prompt of the session, if recorded.
     pub terms: Terms,
-    /// How long the processes of the last prompt had worked on it, up to their last record.
+    /// Working time of the processes of the last prompt, each up to its last record.
     pub worked: Duration,
     /// Started calls that were answered with "outcome unknown".
     pub unknown_outcomes: u32,
@@ -81,7 +81,7 @@ pub struct RestoredSession {
     pub model: Option<String>,
     /// The model that answered last, by the API's name. All thinking is from it.
     pub answered_by: Option<String>,
-    /// The same model by the name that was requested, if known.
+    /// The requested name of the model in `answered_by`, if known.
     pub signed_by: Option<String>,
     pub permission_mode: Option<String>,
     pub limits: Option<Limits>,
@@ -95,9 +95,9 @@ pub struct RestoredSession {
 /// The background work of earlier processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastBackground {
-    /// How many commands they started.
+    /// Number of commands that they started.
     pub commands: usize,
-    /// The work of whose end the model was not told.
+    /// The work whose end was not reported to the model.
     pub lost: Vec<BackgroundWork>,
 }
 
@@ -109,7 +109,7 @@ impl PastBackground {
     }
 }
 
-/// Up to which message a session is restored.
+/// The message up to which a session is restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResumePoint {
     /// The id of the last message that is kept.
@@ -118,12 +118,12 @@ pub struct ResumePoint {
     pub dropped_turn: Option<String>,
 }
 
-/// What a continuing writer needs, beside what was restored.
+/// Data that a continuing writer needs, beside the restored session.
 #[derive(Debug, Default)]
 pub(super) struct RestoreRemarks {
     /// The last message.
     pub(super) leaf: Option<String>,
-    /// How many processes wrote to the session.
+    /// Number of processes that wrote to the session.
     pub(super) epoch: u64,
     /// Answers to interrupted calls: in the restored messages, but not in the file.
     pub(super) answers: Vec<Block>,
@@ -212,13 +212,13 @@ pub(super) fn restore(
     Ok((restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers }))
 }
 
-/// Where the prompt stands after these messages. What the records of outlast say decides; without
-/// them, only a message that the model has not answered can be gone on with.
+/// Returns the position of the prompt after these messages. The records of outlast decide; without
+/// them, only a message that the model has not answered can be continued.
 fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> {
     let is_unanswered = messages.last()?.role == Role::User;
     match recorded {
         None => is_unanswered.then_some(LeftOff::ReplyDue),
-        // The reply is there, and what was decided about it is not.
+        // The reply is there, but the decision about it is not.
         Some(LeftOff::ReplyDue) if !is_unanswered => {
             Some(LeftOff::Incomplete(Incomplete::UnknownReason))
         }
@@ -242,11 +242,11 @@ fn append_to_user(messages: &mut Vec<Message>, block: Block) {
 #[derive(Default)]
 struct SessionReplay {
     messages: Vec<MessageEntry>,
-    /// How many of them are older than the process that brought the last prompt.
+    /// Number of messages that are older than the process that started the last prompt.
     old_messages: usize,
-    /// The same for each prompt, from the first on.
+    /// The value of `old_messages` for each prompt, from the first on.
     prompt_starts: Vec<usize>,
-    /// The number of that process.
+    /// The epoch of that process.
     prompt_epoch: u64,
     /// The last message of the conversation, if it is not the last one of the file.
     leaf: Option<String>,
@@ -257,9 +257,10 @@ struct SessionReplay {
     opened: Option<OpenRecord>,
     run: Option<Run>,
     fold: PromptFold,
-    /// Whether the records of the last prompt are of the session that this one was forked from.
+    /// True if the records of the last prompt are those of the session that this one was forked
+    /// from.
     is_forked: bool,
-    /// Whether a call was deferred, and nothing was done about it since.
+    /// True if a hook deferred a call, and no message or start of a call was recorded since.
     deferred: bool,
     ended: Option<StopReason>,
     /// The stop reason that the state machine has chosen.
@@ -272,7 +273,7 @@ struct SessionReplay {
     background: PastBackground,
     /// The time of the current process's last step.
     now: Moment,
-    /// How long earlier processes had worked on the last prompt.
+    /// Working time of earlier processes on the last prompt.
     worked: Duration,
     in_flight: Money,
     /// The model whose reply was paid for last.
@@ -416,7 +417,7 @@ impl SessionReplay {
         self.run = Some(transition.next);
     }
 
-    /// Counts what the call that was in flight may have cost. Returns the model that it is booked
+    /// Adds the worst-case cost of the call that was in flight. Returns the model that it is booked
     /// under.
     fn book_in_flight(&mut self) -> String {
         let opened = self.opened.as_ref().map(|open| open.model.clone());
@@ -440,23 +441,23 @@ impl SessionReplay {
         self.is_forked = false;
     }
 
-    /// Starts a new prompt if the last one had ended: the same process went on with another one.
+    /// Starts a new prompt if the last one had ended: the same process continued with another one.
     fn begin_prompt_after_end(&mut self) {
         if self.ended.take().is_some() {
             self.begin_prompt();
         }
     }
 
-    /// Whether the last message belongs to the last prompt, and outlast has recorded it.
+    /// Returns true if the last message belongs to the last prompt, and outlast has recorded it.
     fn records_last_prompt(&self, chain: &[&MessageEntry]) -> bool {
         let is_own = chain.last().is_some_and(|last| last.ours) && self.leaf.is_none();
         is_own && (self.is_forked || self.messages.len() > self.old_messages)
     }
 
-    /// Cuts off what follows a message. The cost stays; the state of the last prompt goes.
+    /// Drops everything after a message. The cost stays; the state of the last prompt is discarded.
     ///
     /// # Errors
-    /// There is no such message, or more than the turn that may be dropped would be.
+    /// There is no such message, or more than the turn that may be dropped follows it.
     fn cut(&mut self, id: &SessionId, point: &ResumePoint) -> Result<(), JournalError> {
         let message = &point.message;
         if !self.messages.iter().any(|entry| entry.uuid == *message) {
@@ -474,7 +475,7 @@ impl SessionReplay {
         Ok(())
     }
 
-    /// Checks that what follows a message is the turn of one prompt.
+    /// Checks that the messages after `message` are the turn of one prompt.
     fn check_dropped(&self, message: &str, turn: &str) -> Result<(), &'static str> {
         let chain = self.chain();
         let Some(kept) = chain.iter().position(|entry| entry.uuid == message) else {

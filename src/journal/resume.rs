@@ -23,11 +23,11 @@ use super::terms::{Terms, find_terms};
 use super::writer::{JournalWriter, replace_file};
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
 
-/// How a session is read.
+/// Options for reading a session.
 #[derive(Clone, Debug, Default)]
 pub struct ReadRequest {
     pub on_damage: OnDamage,
-    /// Up to where. `None`: to its end.
+    /// The message up to which it is restored. `None`: to its end.
     pub point: Option<ResumePoint>,
 }
 
@@ -46,9 +46,9 @@ pub struct LockedSession {
     file: LockedFile,
     lease: Option<(SessionLease, Takeover)>,
     path: PathBuf,
-    /// What continuing the file requires.
+    /// The end of the intact part, where writing continues.
     end: SessionEnd,
-    /// Why the file cannot be written to, if it cannot.
+    /// The reason that the file cannot be written to, if it cannot.
     unwritable: Option<io::Error>,
 }
 
@@ -64,8 +64,8 @@ struct SessionEnd {
 /// appends may be missed.
 ///
 /// # Errors
-/// When the session is unknown, unreadable, damaged or newer than this program, or cannot be
-/// resumed at the requested message.
+/// The session is unknown, unreadable, damaged or newer than this program, or cannot be resumed at
+/// the requested message.
 pub fn read_session(
     place: &SessionFolder,
     id: &SessionId,
@@ -93,7 +93,8 @@ impl LockedSession {
     /// Locks and reads a session of any working directory.
     ///
     /// # Errors
-    /// As for [`read_session`], and [`JournalError::Locked`] when another process has it.
+    /// Those of [`read_session`], and [`JournalError::Locked`] when another process holds the
+    /// session.
     pub fn lock_and_read(
         place: &SessionFolder,
         id: &SessionId,
@@ -120,7 +121,7 @@ impl LockedSession {
             }
             Err(LeaseRefusal::Unavailable) => None,
         };
-        // What another process may have written meanwhile.
+        // Another process may have written meanwhile.
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let Understood { contents, rest, terms } =
             parse_file(place, id, &path, (&bytes, on_damage))?;

@@ -55,7 +55,7 @@ pub struct SessionFolder {
 pub struct MachineId {
     /// The host name, for people.
     pub(super) host: String,
-    /// The boot id of the kernel: what has the same one has the same file locks.
+    /// The boot id of the kernel: processes with the same one share file locks.
     pub(super) boot_id: String,
 }
 
@@ -65,11 +65,11 @@ impl MachineId {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot_id = boot_id.trim();
         let host = host_name();
-        // Without boot ids, hosts are told apart by their names.
+        // Without boot ids, hosts are distinguished by their names.
         Self { boot_id: if boot_id.is_empty() { &host } else { boot_id }.to_owned(), host }
     }
 
-    /// A machine with this name instead of a boot id, for where several have the same one.
+    /// This machine with a given name instead of its boot id, for hosts that have the same one.
     pub fn named(name: &str) -> Self {
         Self { host: host_name(), boot_id: name.to_owned() }
     }
@@ -77,7 +77,7 @@ impl MachineId {
 
 /// The longest folder name without a hash.
 const NAME_MAX: usize = 200;
-/// How much of a file is searched for a user message.
+/// Number of bytes at the start of a file that are searched for a user message.
 const SCAN_BYTES_MAX: u64 = 256 * 1024;
 /// The largest accepted clock difference for file times in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(10);
@@ -90,13 +90,13 @@ impl SessionFolder {
         Self { projects: config_dir.join("projects"), cwd, mirror: None, machine }
     }
 
-    /// Copies what is written to its journals.
+    /// Copies the lines of its journals to `mirror`.
     #[must_use]
     pub fn mirrored(self, mirror: Option<JournalMirror>) -> Self {
         Self { mirror, ..self }
     }
 
-    /// Names the machine in leases.
+    /// Sets the machine that leases name.
     #[must_use]
     pub fn on_machine(self, machine: MachineId) -> Self {
         Self { machine, ..self }
@@ -128,9 +128,9 @@ impl SessionFolder {
         text
     }
 
-    /// Whether a session in one of the own folders belongs to this working directory: names of
-    /// different directories may lead to the same folder. A session that records no directory, of
-    /// another program, belongs to all of them.
+    /// Returns true if a session in one of the own folders belongs to this working directory:
+    /// different directories may have the same folder. A session of another program that records no
+    /// directory belongs to all of them.
     fn owns(&self, path: &Path) -> bool {
         recorded_folder(path).is_none_or(|folder| folder == self.recorded_cwd())
     }
@@ -251,7 +251,7 @@ fn plain_name(path: &str) -> String {
     path.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
 }
 
-/// The project folder's name, computed in the way of the public SDKs.
+/// Returns the name of the project folder, computed as in the public SDKs.
 fn folder_name(path: &str) -> String {
     let plain = plain_name(path);
     if plain.len() <= NAME_MAX {
@@ -277,12 +277,12 @@ fn base36(mut number: u32) -> String {
     }
 }
 
-/// Opens the file of a session, which is no symbolic link.
+/// Opens the file of a session. Fails if it is a symbolic link.
 pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
 }
 
-/// The host name.
+/// Returns the host name.
 pub(super) fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();

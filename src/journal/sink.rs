@@ -1,5 +1,5 @@
-//! Where the lines of a journal go: to a file, or nowhere; and back to a file once the disk takes them
-//! again.
+//! The destination of a journal's lines: a file, or none; after failed writes, a new file as soon
+//! as it can be written.
 //!
 //! ```text
 //!       a write fails            with a synced line, if there is room now
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::writer::{AppendError, JournalWriter, Sync};
 
-/// How many times longer than a failed attempt to write everything again the pause after it is.
+/// The pause after a failed attempt to write everything again, as a multiple of its duration.
 const RETRY_PAUSE_PER_COST: u32 = 50;
 
 /// The state of a journal.
@@ -26,7 +26,7 @@ pub enum JournalHealth {
     Off,
     /// It could not be written, for this reason.
     Lost(String),
-    /// Another process took the session over, as this says. Nothing more is written.
+    /// Another process took the session over, as this message says. Nothing more is written.
     TakenOver(String),
 }
 
@@ -38,7 +38,8 @@ pub(super) enum JournalSink {
         why: String,
         /// Kept for its lock, too: the run continues, so no other process may take the session.
         writer: Option<JournalWriter>,
-        /// The earliest next attempt to write what the disk did not take. `None`: never.
+        /// Time of the next attempt, at the earliest, to write the lines that failed. `None`:
+        /// never.
         retry: Option<Instant>,
     },
     TakenOver {
@@ -56,7 +57,7 @@ impl JournalSink {
         }
     }
 
-    /// Whether appended lines are written, or kept in memory until they can be.
+    /// Returns true if appended lines are written, or kept in memory until they can be.
     pub(super) fn keeps_lines(&self) -> bool {
         match self {
             Self::File(_) | Self::Lost { retry: Some(_), .. } => true,
@@ -100,7 +101,7 @@ impl JournalSink {
         *self = Self::Lost { why, writer, retry };
     }
 
-    /// Tries to write what the disk did not take.
+    /// Tries to write the lines that failed, to a new file.
     fn resume_writing(&mut self, path: &Path) {
         let Self::Lost { writer: kept, retry: Some(retry), .. } = self else { return };
         let began = Instant::now();
@@ -122,8 +123,8 @@ impl JournalSink {
     }
 }
 
-/// Whether the system refused a write, which it may allow later. A file that was deleted is not
-/// made again.
+/// Returns true if the system refused a write, which it may allow later. A file that was deleted is
+/// not created again.
 fn is_of_disk(cause: &io::Error) -> bool {
     cause.raw_os_error().is_some()
 }

@@ -14,7 +14,7 @@ use super::writer::Sync;
 #[derive(Debug, Default)]
 pub(super) struct StepLines {
     objects: Vec<Vec<u8>>,
-    /// Whether one of them has to be synced.
+    /// True if one of them has to be synced.
     is_urgent: bool,
 }
 
@@ -39,25 +39,25 @@ impl StepLines {
 }
 
 impl Journal {
-    /// Continues the prompt that these records are of, without its file.
+    /// Continues a prompt from its recorded state, without its file.
     #[must_use]
     pub fn with_recorded(self, recorded: RecordedPrompt) -> Self {
         Self { recorded, ..self }
     }
 
-    /// What the records of the prompt add up to, those included that could not be written.
+    /// Returns the state of the prompt, folded from its records, including those that could not be
+    /// written.
     pub fn recorded(&self) -> &RecordedPrompt {
         &self.recorded
     }
 
-    /// Begins a step of the state machine: what is appended up to its transition is valid only
-    /// together.
+    /// Begins a step of the state machine: the lines up to its transition are valid only together.
     pub fn begin_step(&mut self) {
         self.end_step();
         self.step = Some(StepLines::default());
     }
 
-    /// Appends a step of the state machine, after what it did to the conversation.
+    /// Appends a step of the state machine, after its changes to the conversation.
     pub fn transition(&mut self, transition: &Transition) {
         self.recorded.step(transition);
         self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);

@@ -17,7 +17,7 @@ use super::session_folder::entries;
 const FILES_MAX: usize = 20_000;
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How much of a file's end is read: the last records are small.
+/// Number of bytes that are read from the end of a file: the last records are small.
 const TAIL: u64 = 256 * 1024;
 
 /// The result of a survey.
@@ -29,7 +29,7 @@ pub struct SessionStore {
     pub bytes: u64,
     /// Unfinished sessions, the last written first.
     pub unfinished: Vec<UnfinishedSession>,
-    /// Whether the limits cut the survey short.
+    /// True if the limits cut the survey short.
     pub partial: bool,
 }
 
@@ -74,7 +74,7 @@ fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
     Some((id, facts.len(), facts.modified().ok()?))
 }
 
-/// Whether it is one of ours, has no recorded end, and is not locked.
+/// Returns true if outlast wrote the session, it has no recorded end, and it is not locked.
 fn is_unfinished(path: &Path) -> bool {
     let Ok(mut file) = File::open(path).map(LockedFile::from) else { return false };
     let ended = read_tail(&mut file).ok().and_then(|tail| is_ended(&tail));

@@ -25,10 +25,10 @@ use super::session_folder::entries;
 use super::totals::{TurnCounting, finish_reason};
 use super::{JournalError, SessionFolder, SessionId};
 
-/// Which sessions are listed.
+/// The scope of a list of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListScope {
-    /// Those of one working directory.
+    /// The sessions of one working directory.
     Project,
     All,
 }
@@ -38,7 +38,7 @@ pub enum ListScope {
 pub struct SessionFile {
     pub id: SessionId,
     pub path: PathBuf,
-    /// When it was last written to.
+    /// Time of the last write.
     pub written: SystemTime,
 }
 
@@ -55,7 +55,7 @@ impl SessionFile {
         journal.saturating_add(bytes_below(&self.path.with_extension("")))
     }
 
-    /// Whether a process works on the session.
+    /// Returns true if a process works on the session.
     pub fn is_running(&self) -> bool {
         File::open(&self.path).is_ok_and(|file| is_held(&file)) || is_held_elsewhere(&self.path)
     }
@@ -75,7 +75,7 @@ pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile
 /// Finds the file of a session: of this working directory first, then of any.
 ///
 /// # Errors
-/// There is none.
+/// There is no such session.
 pub fn locate_session(place: &SessionFolder, id: &SessionId) -> Result<SessionFile, JournalError> {
     let path = place.find(id)?;
     SessionFile::at(path)
@@ -91,7 +91,7 @@ fn bytes_below(folder: &Path) -> u64 {
     entries(folder).into_iter().map(size).sum()
 }
 
-/// What a session is about and where it stands.
+/// The subject, state and cost of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSummary {
     /// The working directory, if recorded.
@@ -99,7 +99,7 @@ pub struct SessionSummary {
     pub started: Option<Timestamp>,
     pub state: SessionState,
     pub turns: u32,
-    /// What was spent, sub-agents included, as far as prices are known.
+    /// The spending, including that of sub-agents, as far as prices are known.
     pub spent: Spending,
     /// The first words of the first prompt.
     pub prompt: Option<String>,
@@ -109,7 +109,7 @@ pub struct SessionSummary {
     pub damaged_lines: u32,
 }
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     /// A process works on it.
@@ -185,13 +185,14 @@ const TAIL_BYTES: usize = 112;
 /// The type of a line with the session's name, as it is written.
 const TITLE_HEAD: &[u8] = br#""type":"custom-title""#;
 
-/// The name in such a line.
+/// Returns the session's name in a line of that type.
 fn title_of(line: &[u8]) -> Option<String> {
     let line: Value = json::read(line).ok()?;
     line["customTitle"].as_str().filter(|title| !title.is_empty()).map(str::to_owned)
 }
 
-/// The sessions of all working directories whose ids begin so, each once, the last written first.
+/// Returns the sessions of all working directories whose ids start with `beginning`, each once, the
+/// last written first.
 pub fn sessions_beginning(place: &SessionFolder, beginning: &str) -> Vec<SessionFile> {
     let mut found: Vec<SessionFile> = Vec::new();
     for file in list_sessions(place, ListScope::All) {

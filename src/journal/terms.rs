@@ -1,5 +1,4 @@
-//! How a session was started: its contract and first prompt, found without parsing the whole
-//! journal.
+//! The contract and the first prompt of a session, found without parsing the whole journal.
 
 use std::path::Path;
 
@@ -7,8 +6,8 @@ use super::contract::{Contract, FirstPrompt};
 use super::entry::{JournalRecord, LineChecksum, check_seal};
 use super::{JournalError, SessionFolder, SessionId};
 
-/// How a session was started, according to its journal. Empty if it was started by a version that
-/// did not record it, or by another program.
+/// The contract and the first prompt of a session, according to its journal. Empty if a version
+/// that did not record them, or another program, started the session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     pub contract: Option<Kept>,
@@ -22,7 +21,7 @@ pub struct Kept {
     pub original: Contract,
     /// The one in force when the last process began.
     pub latest: Contract,
-    /// The last one of a process in the working directory that asks: its permissions count there.
+    /// The last one of a process in the reader's working directory: its permissions apply there.
     pub here: Option<Contract>,
 }
 
@@ -42,7 +41,8 @@ impl Terms {
     }
 }
 
-/// Reads how a session was started, without locking it. Damage elsewhere in the file is ignored.
+/// Reads the contract and the first prompt of a session, without locking it. Damage elsewhere in
+/// the file is ignored.
 ///
 /// # Errors
 /// The session is unknown or unreadable.
@@ -104,7 +104,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
     Ok(terms)
 }
 
-/// The start of our records, and within how many bytes it must occur.
+/// The mark of our records, and the number of bytes at the start of a line that must contain it.
 const OURS: &[u8] = br#""type":"outlast""#;
 const HEAD_BYTES: usize = 160;
 const OPEN: &[u8] = br#""kind":"open""#;

@@ -16,7 +16,7 @@ pub struct SessionTotals {
     pub usage: Usage,
     /// Totals by model, in the order of first use.
     pub by_model: Vec<ModelTotals>,
-    /// Which model answered from which turn on.
+    /// The models in the order of their turns, each with the first turn of its series.
     pub models: Vec<ModelSpan>,
 }
 
@@ -37,7 +37,7 @@ pub struct ModelTotals {
 }
 
 impl SessionTotals {
-    /// Adds what a call used and cost.
+    /// Adds the usage and the cost of a call.
     pub fn add(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         self.spent += cost.unwrap_or_default();
         self.usage += usage;
@@ -54,7 +54,7 @@ impl SessionTotals {
         }
     }
 
-    /// What was spent, as far as prices are known.
+    /// Returns the spending, as far as prices are known.
     pub fn spending(&self) -> Spending {
         let is_partial = self.by_model.iter().any(|model| model.cost.is_none());
         Spending { amount: self.spent, is_partial }
@@ -131,7 +131,7 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
     }
 }
 
-/// The stop reason that an action ends the prompt with, if it does.
+/// Returns the stop reason of an action that ends the prompt.
 pub(super) fn finish_reason(action: Action) -> Option<StopReason> {
     if let Action::Finish(reason) = action { Some(reason) } else { None }
 }

@@ -12,12 +12,12 @@ use super::session_folder::sync_folders;
 
 /// Marks the record with which a process takes a session over.
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
-/// How much another process may have added between two of our lines.
+/// Number of bytes added by another process that are searched for a takeover.
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
-/// The maximum size of the lines that are kept in memory while the disk takes none, in bytes.
+/// The maximum size of the lines that are kept in memory while writing fails, in bytes.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 
-/// When a line must be on disk.
+/// The time by which a line must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sync {
     /// Before anything else happens.
@@ -42,7 +42,7 @@ pub(super) struct JournalWriter {
     fence: Option<Arc<LeaseFence>>,
 }
 
-/// Why a line was not appended.
+/// The reason that a line was not appended.
 #[derive(Debug)]
 pub(super) enum AppendError {
     /// The session belongs to another process now.
@@ -139,8 +139,8 @@ impl JournalWriter {
     /// Writes everything to a new file in place of the one that failed, and syncs it.
     ///
     /// # Errors
-    /// The disk does not take it either, and the old file is still in its place; or the file is not
-    /// this process's any more.
+    /// This fails, too, and the old file is still in its place; or another process has taken the
+    /// session over.
     pub(super) fn replace_file(&mut self, path: &Path) -> Result<(), AppendError> {
         if let Some(fence) = &self.fence {
             fence.check()?;
@@ -177,8 +177,8 @@ impl JournalWriter {
     }
 }
 
-/// Replaces a session's file by a copy of its first bytes and what follows them. What another
-/// process still writes goes to the old file, which no longer has a name.
+/// Replaces a session's file by a copy of its first `whole` bytes, followed by `rest`. Later writes
+/// of another process go to the old file, which no longer has a name.
 ///
 /// # Errors
 /// The old file is still in its place.
@@ -195,7 +195,7 @@ pub(super) fn replace_file(
         Ok(file)
     });
     copied.inspect_err(|_| {
-        // It takes room on a disk that may be full.
+        // It uses space on a disk that may be full.
         let _none = fs::remove_file(&staged);
     })
 }
@@ -209,7 +209,7 @@ fn stage_copy(staged: &Path, old: &mut File, whole: u64, rest: &[u8]) -> io::Res
         .custom_flags(nix::libc::O_NOFOLLOW)
         .open(staged)?;
     file.set_len(0)?;
-    // Where there are no locks, the lease decides alone.
+    // Without file locks, the lease alone prevents concurrent writers.
     let _unlocked = lock(&file);
     old.seek(SeekFrom::Start(0))?;
     io::copy(&mut old.take(whole), &mut file)?;
@@ -247,7 +247,7 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Whether `append` syncs: on a file whose syncs fail, the journal is lost exactly then.
+    /// Returns true if `append` syncs: on a file whose syncs fail, the journal is lost exactly then.
     fn syncs(append: impl FnOnce(&mut Journal)) -> bool {
         let opening = ProcessOpening {
             version: String::new(),

@@ -1,4 +1,5 @@
-//! Concurrency limiter: as many sub-agents work at a time as the service bears.
+//! Concurrency limiter: adapts the number of sub-agents that work at a time to throttling by the
+//! service.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,12 +35,12 @@ impl ConcurrencyLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many permits may be taken at a time.
+    /// Returns the number of permits that may be taken at a time.
     pub(super) fn limit(&self) -> u32 {
         self.state().limiter.limit()
     }
 
-    /// The era to remember for a request that begins now.
+    /// Returns the era to remember for a request that begins now.
     pub(super) fn epoch(&self) -> u32 {
         self.state().limiter.epoch()
     }
@@ -75,7 +76,7 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// A permit that is not taken yet.
+    /// Returns a permit that is not taken yet.
     pub(super) fn permit(self: &Arc<Self>) -> ConcurrencyPermit {
         ConcurrencyPermit { places: Arc::clone(self), taken: None }
     }

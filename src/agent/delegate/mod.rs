@@ -32,7 +32,7 @@ pub(super) use subagent_run::AgentContext;
 pub use task::{AgentIdentity, AgentStatus, AgentTask};
 pub(super) use web_search::SearchCosts;
 
-/// Configuration of sub-agents that no call decides.
+/// The configuration of sub-agents that does not depend on the call.
 #[derive(Clone)]
 pub struct Delegation {
     pub limits: AgentLimits,
@@ -51,14 +51,14 @@ pub struct Delegation {
 /// read the disk.
 pub type FolderNotes = Arc<dyn Fn(&Path) -> Vec<FolderNote> + Send + Sync>;
 
-/// Instructions in a file of a folder, or why they are left out.
+/// Instructions in a file of a folder, or a warning that they are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FolderNote {
     Text { path: PathBuf, text: String },
     Warning(String),
 }
 
-/// Returns the facts of a model, or why it cannot be used.
+/// Returns the facts of a model, or the reason that it cannot be used.
 pub type ModelLookup = Arc<dyn Fn(&str) -> Result<ModelFacts, UnusableModel> + Send + Sync>;
 
 impl fmt::Debug for Delegation {

@@ -19,13 +19,13 @@ use super::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
 use super::spawn_error::SpawnError;
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
-/// The registry of all sub-agents, with what they share.
+/// The registry of all sub-agents, with their shared state.
 pub(in super::super) struct AgentRegistry {
     pub(in super::super) definitions: Vec<AgentDefinition>,
     pub(in super::super) delegation: Delegation,
     /// Interrupts of the whole run.
     pub(super) interrupts: InterruptReceiver,
-    /// Where journals of sub-agents are kept, if they are.
+    /// The location of the journals of sub-agents, if they are kept.
     pub(super) location: Option<SubagentJournal>,
     session_id: String,
     places: Arc<ConcurrencyLimiter>,
@@ -52,7 +52,7 @@ struct AgentRecord {
     doing: String,
 }
 
-/// The kinds of sub-agents: these, and the one that is built in unless they replace it.
+/// Returns the kinds of sub-agents: these, and the built-in one unless they replace it.
 pub fn agent_kinds(definitions: Vec<AgentDefinition>) -> Vec<AgentDefinition> {
     let mut kinds = vec![AgentDefinition::general_purpose()];
     for definition in definitions {
@@ -105,7 +105,7 @@ impl AgentRegistry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The agent definition of that name.
+    /// Returns the agent definition of that name.
     ///
     /// # Errors
     /// The names that exist, for the model.
@@ -117,14 +117,14 @@ impl AgentRegistry {
         })
     }
 
-    /// Whether the agent that makes this call waits for the end of the sub-agent.
+    /// Returns true if the agent that makes this call waits for the end of the sub-agent.
     pub(super) fn waits_for(&self, call: &AgentCall) -> bool {
         let in_background = |kind: &AgentDefinition| kind.background;
         let by_kind = || self.kind(&call.subagent_type).is_ok_and(in_background);
         !call.run_in_background.unwrap_or_else(by_kind)
     }
 
-    /// Whether any sub-agents are allowed.
+    /// Returns true if any sub-agents are allowed.
     pub(in super::super) fn has_depth(&self) -> bool {
         self.delegation.limits.depth > 0
     }
@@ -148,7 +148,7 @@ impl AgentRegistry {
         Ok(())
     }
 
-    /// Registers a sub-agent, and assigns its id and the place of its conversation.
+    /// Registers a sub-agent, and assigns its id and the location of its conversation.
     ///
     /// # Errors
     /// The limit was reached meanwhile.
@@ -174,7 +174,7 @@ impl AgentRegistry {
         }
     }
 
-    /// Records how a sub-agent ended.
+    /// Records the end of a sub-agent, with the calls that were denied to it.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
         let mut state = self.state();
         state.denials.extend(denials);
@@ -184,7 +184,8 @@ impl AgentRegistry {
         }
     }
 
-    /// The activities of the sub-agents that `parent` has started, a line each; empty without any.
+    /// Returns the activities of the sub-agents that `parent` has started, a line each; empty
+    /// without any.
     pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
         let state = self.state();
         let running = |entry: &&AgentRecord| {
@@ -202,7 +203,7 @@ impl AgentRegistry {
         list
     }
 
-    /// All sub-agents at the end of the run, in the order in which they were started.
+    /// Returns all sub-agents at the end of the run, in the order in which they were started.
     pub(in super::super) fn tasks(&self, ledger: &SharedLedger) -> Vec<AgentTask> {
         let state = self.state();
         let task = |entry: &AgentRecord| {
@@ -215,14 +216,14 @@ impl AgentRegistry {
         state.entries.iter().map(task).collect()
     }
 
-    /// Sub-agents of an earlier process that ended with it.
+    /// Returns sub-agents of an earlier process that ended with it.
     pub(in super::super) fn lost(&self) -> Vec<AgentTask> {
         let state = self.state();
         let lost = state.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
         lost.map(|entry| entry.task.clone()).collect()
     }
 
-    /// What is known of a sub-agent of an earlier process.
+    /// Returns the report on a sub-agent of an earlier process.
     pub(in super::super) fn known_of(&self, id: &str) -> Option<&str> {
         self.past_reports.get(id).map(String::as_str)
     }
@@ -241,12 +242,12 @@ impl AgentRegistry {
         self.alarm.send_replace(true);
     }
 
-    /// Whether the denial signal was raised.
+    /// Returns true if the denial signal was raised.
     pub(in super::super) fn is_alarmed(&self) -> bool {
         *self.alarm.borrow()
     }
 
-    /// The denial signal for the run.
+    /// Returns the denial signal for the run.
     pub(in super::super) fn alarm(&self) -> DenialReceiver {
         self.alarm.subscribe()
     }
@@ -256,7 +257,7 @@ impl AgentRegistry {
         std::mem::take(&mut self.state().denials)
     }
 
-    /// A concurrency permit that is not taken yet.
+    /// Returns a concurrency permit that is not taken yet.
     pub(super) fn permit(&self) -> ConcurrencyPermit {
         self.places.permit()
     }

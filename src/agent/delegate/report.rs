@@ -78,7 +78,7 @@ impl SubagentReport {
     }
 }
 
-/// The answer of a sub-agent that is done.
+/// Returns the answer of a sub-agent that is done.
 pub(super) fn answer(report: &SubagentReport) -> String {
     if report.text.trim().is_empty() {
         "(the agent ended without any text)".to_owned()
@@ -87,7 +87,7 @@ pub(super) fn answer(report: &SubagentReport) -> String {
     }
 }
 
-/// The report on a sub-agent that is not done.
+/// Returns the report on a sub-agent that is not done.
 pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     let mark = &task.mark;
     let class = class_of(report.reason).map_or_else(String::new, |class| format!(", {class}"));
@@ -140,13 +140,13 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     text
 }
 
-/// A line for each call that was cut off.
+/// Returns a line for each call that was cut off.
 fn unknown(cut: &[String]) -> Vec<String> {
     let line = |call: &String| format!("{call} was running when it ended: outcome unknown");
     bounded(cut.iter().map(line).collect())
 }
 
-/// The first lines, and how many more there are.
+/// Returns the first lines, followed by a line with the number of the others.
 fn bounded(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(LISTED);
     if more > 0 {
@@ -163,14 +163,14 @@ fn list(text: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-/// Shortens a redacted text, with a sign where it was cut.
+/// Shortens a redacted text, with a mark where it was cut.
 pub(super) fn shortened(text: &str, limit: usize) -> String {
     let shown: String = text.chars().take(limit).collect();
     let rest = if shown.len() < text.len() { " [...]" } else { "" };
     format!("{shown}{rest}")
 }
 
-/// The message of the hook that ended it, if one did.
+/// Returns the message of the hook that ended it, if one did.
 fn objection(report: &SubagentReport) -> Option<String> {
     let by_hook = matches!(
         report.reason,
@@ -183,7 +183,7 @@ pub(super) fn class_of(reason: StopReason) -> Option<ErrorClass> {
     if let StopReason::ModelError(class) = reason { Some(class) } else { None }
 }
 
-/// The structured result, for programs.
+/// Returns the structured result, for programs.
 pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
     json!({
         "status": task.status.name(),
@@ -202,7 +202,7 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
     })
 }
 
-/// The text of an outcome.
+/// Returns the text of an outcome.
 pub(super) fn text_of(outcome: &ToolOutcome) -> String {
     let blocks: Vec<Block> = outcome.content.clone();
     let text = messages::text_of(&blocks);

@@ -10,7 +10,7 @@ use super::super::world::RunWorld;
 use super::subagent_run::{ParentRun, take_place};
 
 impl RunWorld<'_> {
-    /// What this run shares with its sub-agents.
+    /// Returns the parts of this run that its sub-agents share.
     pub(in super::super) fn as_parent(&self) -> ParentRun {
         let context = &self.context;
         ParentRun {
@@ -27,7 +27,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Whether a call starts a sub-agent that is waited for.
+    /// Returns true if a call starts a sub-agent that is waited for.
     pub(in super::super) fn waits_for(&self, call: &ToolCall) -> bool {
         let tree = &self.context.deps.registry;
         is_agent_tool(&call.name)

@@ -1,10 +1,10 @@
-//! Why a sub-agent was not started.
+//! Errors of starting a sub-agent.
 
 use thiserror::Error;
 
 use crate::tools::{AgentCallError, SubagentToolsError};
 
-/// Why a sub-agent was not started, in words for the model that called for it.
+/// The reason that a sub-agent was not started, worded for the model that called it.
 #[derive(Debug, Error)]
 pub(super) enum SpawnError {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub(super) enum SpawnError {
     Tools(#[from] SubagentToolsError),
 }
 
-/// Why a model cannot be used.
+/// The reason that a model cannot be used.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct UnusableModel(pub String);

@@ -36,7 +36,7 @@ struct SubagentPlan {
     background: bool,
 }
 
-/// How a sub-agent ended, with its task record.
+/// The task record of an ended sub-agent, and the report on it.
 struct SubagentOutcome {
     task: AgentTask,
     report: SubagentReport,
@@ -91,7 +91,7 @@ impl ParentRun {
         })
     }
 
-    /// The model chain: the requested model first, then the fallbacks of the run.
+    /// Returns the model chain: the requested model first, then the fallbacks of the run.
     fn select_endpoints(
         &self,
         call: &AgentCall,
@@ -163,7 +163,7 @@ impl ParentRun {
         }
     }
 
-    /// The same sub-agent once more, where a retry is wanted and may help.
+    /// Returns the sub-agent for a second attempt, if a retry is requested and may help.
     fn again(
         &self,
         plan: &SubagentPlan,
@@ -234,7 +234,7 @@ impl ParentRun {
         let _ = self.post.send(RunEvent::Agent(Box::new(task.clone())));
     }
 
-    /// Lets a sub-agent work until it ends by itself or is cancelled.
+    /// Runs a sub-agent until it ends by itself or is cancelled.
     async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
         let stoppable = self.deps.registry.stops.add(&task.mark.id, &cancel);
@@ -266,7 +266,8 @@ impl ParentRun {
         task.tool_calls = report.stats.tools.calls;
         task.requests = report.stats.recovery.totals().requests;
         task.took = began.until(self.deps.clock.now());
-        // Before the end is told: a host that knows of the end cannot stop the task any more.
+        // Before the end is reported: a host that has received the end cannot stop the task any
+        // more.
         drop(stoppable);
         self.deps.registry.record_end(&task, report.stats.denials.clone());
         self.emit_task(&task);

@@ -16,7 +16,8 @@ pub(super) struct SubagentObserver {
     mark: Arc<AgentIdentity>,
     deps: Arc<RunDeps>,
     post: UnboundedSender<RunEvent>,
-    /// The era of its request, as [`ConcurrencyLimiter`](super::concurrency::ConcurrencyLimiter) count.
+    /// The era of its request, as counted by the
+    /// [`ConcurrencyLimiter`](super::concurrency::ConcurrencyLimiter).
     epoch: u32,
 }
 
@@ -106,8 +107,8 @@ impl Observer for SubagentObserver {
     }
 }
 
-/// Whether an event of a sub-agent is forwarded. Its waits for the model and for tools appear in
-/// the heartbeats of its parent.
+/// Returns true if an event of a sub-agent is forwarded. Its waits for the model and for tools
+/// appear in the heartbeats of its parent.
 fn is_forwarded(event: &RunEvent) -> bool {
     match event {
         RunEvent::Assistant { .. }
@@ -137,7 +138,7 @@ fn is_forwarded(event: &RunEvent) -> bool {
     }
 }
 
-/// The new activity of a sub-agent, if it has changed.
+/// Returns the new activity of a sub-agent, if it has changed.
 fn activity_of(event: &RunEvent) -> Option<String> {
     Some(match event {
         RunEvent::Step { transition, .. } => match transition.next.phase {

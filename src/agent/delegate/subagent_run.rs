@@ -27,7 +27,7 @@ use super::report::SubagentReport;
 use super::subagent_observer::SubagentObserver;
 use super::task::{AgentIdentity, AgentTask};
 
-/// What a run shares with the sub-agents that it starts.
+/// The parts of a run that it shares with the sub-agents that it starts.
 #[derive(Clone)]
 pub(in super::super) struct ParentRun {
     pub(in super::super) deps: Arc<RunDeps>,
@@ -67,12 +67,12 @@ pub(in super::super) struct AgentContext {
 }
 
 impl AgentContext {
-    /// The position of the run itself.
+    /// Returns the position of the run itself.
     pub(in super::super) fn of_run(deps: Arc<RunDeps>) -> Self {
         Self { deps, mark: None, depth: 0, permit: None, source: None }
     }
 
-    /// The current activities of this run's sub-agents, a line each.
+    /// Returns the current activities of this run's sub-agents, a line each.
     pub(in super::super) fn activities(&self, now: Moment) -> String {
         self.deps.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
     }
@@ -158,7 +158,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     }
 }
 
-/// Whether a background command was ended with the agent that started it.
+/// Returns true if a background command was ended with the agent that started it.
 fn is_cut(task: &BackgroundTask) -> bool {
     task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::RunEnded)
 }
@@ -185,8 +185,8 @@ pub(in super::super) async fn take_place(
     monitor.wait_for(&mut timer, show, permit.acquire()).await
 }
 
-/// The limits of a sub-agent: those of its parent, its own number of turns where that is lower, and
-/// none of the checks that only the main run has to pass.
+/// Returns the limits of a sub-agent: those of its parent, its own number of turns where that is
+/// lower, and none of the checks that only the main run has to pass.
 pub(super) fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits {
     let mut limits = parent.limits;
     limits.budgets.turns = definition.max_turns.into_iter().chain(limits.budgets.turns).min();
@@ -202,14 +202,14 @@ pub(super) fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits
     limits
 }
 
-/// A bit for each step of a chain that leads to another endpoint.
+/// Returns a bit for each step of a chain that leads to another endpoint.
 fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
     let apart = |pair: &[ModelEndpoint]| !Arc::ptr_eq(&pair[0].client, &pair[1].client);
     let bits = rungs.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
     bits.fold(0, |bits, (step, _)| bits | (1 << step))
 }
 
-/// The journal of a sub-agent. A sub-agent whose conversation cannot be stored works all the same.
+/// Creates the journal of a sub-agent. A sub-agent whose conversation cannot be stored still works.
 fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
     let Some(location) = &parent.deps.registry.location else { return Journal::disabled() };
     let header = SubagentHeader {

@@ -1,4 +1,4 @@
-//! A sub-agent as seen from outside: its identity, its status and what it used.
+//! A sub-agent as seen from outside: its identity, its status and its usage.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub enum AgentStatus {
 }
 
 impl AgentStatus {
-    /// The status that follows from a stop reason.
+    /// Returns the status that follows from a stop reason.
     pub(super) fn of(reason: StopReason) -> Self {
         match reason {
             StopReason::Completed => Self::Completed,
@@ -62,7 +62,7 @@ impl AgentStatus {
         }
     }
 
-    /// The name used in results.
+    /// Returns the name used in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -87,10 +87,10 @@ pub struct AgentTask {
     pub background: bool,
     pub prompt: String,
     pub model: String,
-    /// Where its conversation is stored, as `session/subagents/agent-a1`.
+    /// The location of its conversation: `session/subagents/agent-a1`.
     pub session: String,
     pub status: AgentStatus,
-    /// Why it ended.
+    /// Its stop reason, if it has ended with one.
     pub reason: Option<StopReason>,
     /// The error that failed it, in the service's words.
     pub error: Option<String>,
@@ -106,7 +106,7 @@ pub struct AgentTask {
 }
 
 impl AgentTask {
-    /// A sub-agent of an earlier process.
+    /// Returns the record of a sub-agent of an earlier process.
     pub(super) fn past(agent: PastAgent, depth: u8, session_id: &str) -> Self {
         let PastAgent { id, call, kind, description, ended, sums, .. } = agent;
         Self {
@@ -131,7 +131,7 @@ impl AgentTask {
         }
     }
 
-    /// The same after the end of the run has cut it off.
+    /// Marks it as stopped if it was still running when the run ended.
     #[must_use]
     pub fn cut(mut self) -> Self {
         if self.status == AgentStatus::Running {

@@ -43,7 +43,7 @@ const SOURCE: &str = "web_search";
 /// The most replies of a search: one, unless the model calls a tool that it does not have.
 const REPLIES_MAX: u32 = 3;
 
-/// What searches cost, by model, until the run that made them has counted it.
+/// The costs of searches, by model, until the run that made them has counted them.
 #[derive(Clone, Default)]
 pub(in super::super) struct SearchCosts(Arc<Mutex<Vec<ModelStats>>>);
 
@@ -57,14 +57,14 @@ impl SearchCosts {
     }
 }
 
-/// What a search has found.
+/// The findings of a search.
 #[derive(Default)]
 struct SearchFindings {
-    /// What the model reports.
+    /// The report of the model.
     text: String,
     /// Title, address and age of each page.
     sources: Vec<(String, String, Option<String>)>,
-    /// Why the service found nothing.
+    /// The error codes with which the service failed to search.
     errors: Vec<String>,
 }
 
@@ -166,7 +166,7 @@ async fn run(
     Err(why.unwrap_or_else(|| format!("it ended as {}", reason.name())))
 }
 
-/// Passes warnings of a search on. Its wait appears in the heartbeats of the run.
+/// Forwards the warnings of a search. Its wait appears in the heartbeats of the run.
 struct SearchObserver(UnboundedSender<RunEvent>);
 
 impl Observer for SearchObserver {
@@ -214,12 +214,12 @@ impl SearchFindings {
         }
     }
 
-    /// Whether the service could not search.
+    /// Returns true if the service could not search.
     fn is_failure(&self) -> bool {
         self.sources.is_empty() && !self.errors.is_empty()
     }
 
-    /// The text for the model.
+    /// Returns the text for the model.
     fn describe(&self, input: &WebSearchInput) -> String {
         if self.is_failure() {
             let codes = self.errors.join(", ");
@@ -242,7 +242,7 @@ impl SearchFindings {
         text
     }
 
-    /// The structured result, for programs.
+    /// Returns the structured result, for programs.
     fn detail(&self, input: &WebSearchInput, took: Duration) -> Value {
         let sources = self.sources.iter();
         let pages: Vec<Value> =
