@@ -174,8 +174,8 @@ impl Conversation {
             return 0;
         }
         let repairs = self.history.edit(|messages| {
-            let (mended, repairs) = repair(std::mem::take(messages));
-            *messages = mended;
+            let (fixed, repairs) = repair(std::mem::take(messages));
+            *messages = fixed;
             repairs
         });
         self.journal.repairs(&repairs);

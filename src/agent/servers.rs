@@ -38,7 +38,7 @@ const INSTRUCTIONS: &str = "\n\n# MCP servers\nThis is what servers say of their
 
 /// Heading of the names of servers that are not connected yet.
 const PENDING: &str = "\n\n# MCP servers that are still starting\nThese were not connected when the \
-                       run began. Their tools join once they are, and you are told then. Until \
+                       run began. Their tools join once they are, and you are notified then. Until \
                        then do what does not need them.";
 
 /// The state of the session before the run: `Yes` if an earlier process completed it, so that
@@ -190,10 +190,10 @@ impl RunWorld<'_> {
         if self.tools.awaited_servers.is_empty() || !self.conversation.waits_for_model() {
             return;
         }
-        let awaited = |standing: &ServerReport| self.tools.awaited_servers.contains(&standing.name);
+        let awaited = |report: &ServerReport| self.tools.awaited_servers.contains(&report.name);
         let reports: Vec<ServerReport> =
             self.tools.servers.reports().into_iter().filter(awaited).collect();
-        let lines: Vec<String> = reports.iter().filter_map(news_of).collect();
+        let lines: Vec<String> = reports.iter().filter_map(describe_change).collect();
         let connected = |name: &str| {
             reports.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
         };
@@ -283,8 +283,8 @@ impl RunWorld<'_> {
 
 /// Returns the message to the model about a server that is no longer starting; `None` if it still
 /// is, or is disabled.
-fn news_of(standing: &ServerReport) -> Option<String> {
-    let ServerReport { name, status, why, .. } = standing;
+fn describe_change(report: &ServerReport) -> Option<String> {
+    let ServerReport { name, status, why, .. } = report;
     let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     match status {
         ServerStatus::Pending | ServerStatus::Disabled => None,

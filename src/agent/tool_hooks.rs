@@ -214,8 +214,8 @@ fn words_of(fields: &Map<String, Value>) -> String {
     if streams.iter().all(Option::is_none) {
         return Value::Object(fields.clone()).to_string();
     }
-    let said = streams.into_iter().flatten().map(str::trim_end).filter(|text| !text.is_empty());
-    said.collect::<Vec<_>>().join("\n")
+    let texts = streams.into_iter().flatten().map(str::trim_end).filter(|text| !text.is_empty());
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// Limits a redacted text to the length of a tool result.

@@ -41,7 +41,7 @@ pub fn background_pending(outcome: &RunOutcome) -> (String, &'static str) {
     let cut: Vec<String> =
         cut.map(|task| format!("{} ({:?})", task.id, shortened(&task.command))).collect();
     let what = if cut.is_empty() {
-        "the model was done, and could not be told any more how its background commands ended"
+        "the model was done, and could not be notified any more how its background commands ended"
             .to_owned()
     } else {
         format!(

@@ -141,7 +141,8 @@ pub async fn gather(
     };
     if let Some(first) = first {
         let mut pieces = open();
-        let mut wait = InputWait { heartbeat, began: Instant::now(), tell: &mut still_waiting };
+        let mut wait =
+            InputWait { heartbeat, began: Instant::now(), still_waiting: &mut still_waiting };
         match wait.next(&mut pieces, first).await? {
             InputStep::Silence if plan == ReadPlan::ToEnd => return Err(silent(source.patience)),
             InputStep::Silence => unused = Some(Unused::Silent(first)),
@@ -179,7 +180,7 @@ enum InputStep {
 struct InputWait<'a, F: FnMut(Waited)> {
     heartbeat: Duration,
     began: Instant,
-    tell: &'a mut F,
+    still_waiting: &'a mut F,
 }
 
 impl<F: FnMut(Waited)> InputWait<'_, F> {
@@ -201,7 +202,7 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
                 }
                 Ok(None) => return Ok(InputStep::End),
                 Err(_) if left <= self.heartbeat => return Ok(InputStep::Silence),
-                Err(_) => (self.tell)(Waited {
+                Err(_) => (self.still_waiting)(Waited {
                     so_far: self.began.elapsed(),
                     left: end.saturating_duration_since(Instant::now()),
                 }),

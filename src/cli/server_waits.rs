@@ -25,7 +25,7 @@ impl RunJob {
         let Some(names) = setup.servers.required() else { return Ok(()) };
         let found = async {
             setup.servers.wait_until_connected(names).await.map_err(|why| {
-                let what = format!("{why}; mend it, or say --mcp-required none");
+                let what = format!("{why}; fix it, or say --mcp-required none");
                 UsageError::of(UsageErrorKind::McpUnavailable, what)
             })
         };
@@ -99,7 +99,7 @@ impl RunJob {
                 interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
                 () = &mut late => {
                     let what = format!(
-                        "time ran out while {what} were waited for ({}); mend them, or raise \
+                        "time ran out while {what} were waited for ({}); fix them, or raise \
                          --max-duration",
                         missing()
                     );

@@ -365,20 +365,20 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
     };
     let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
     let mut cost_before = restored.session.spent;
-    let (mut spiral, mut agents) = (LoopDetector::default(), Vec::new());
+    let (mut loop_detector, mut agents) = (LoopDetector::default(), Vec::new());
     if carry == CarryOver::On {
         let done = restored.prompt;
         cost_before = cost_before.minus(done.spent);
         let is_over = restored.ended.is_some_and(|end| end != StopReason::Completed);
         stats.turns = done.turns;
         stats.usage = done.usage;
-        stats.by_model = done.by_model.into_iter().map(tally_of).collect();
+        stats.by_model = done.by_model.into_iter().map(stats_of).collect();
         stats.models = done.models;
         stats.recovery = restored.recovery;
         (spent, unsettled) = (done.spent, done.upper_bounds);
         agents = restored.agents;
         if !is_over {
-            spiral = restored.loop_detector;
+            loop_detector = restored.loop_detector;
         }
         let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
         let before = restored.limits.as_ref();
@@ -388,7 +388,7 @@ fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -
         messages: restored.messages,
         run,
         stats,
-        loop_detector: spiral,
+        loop_detector,
         awaits_tools: restored.deferred,
         learned_facts: restored.learned_facts,
         agents,
@@ -418,7 +418,7 @@ fn apply_limits(run: Run, turns: u32, before: Option<&Limits>, limits: &Limits) 
     run
 }
 
-fn tally_of(sum: crate::journal::ModelTotals) -> ModelStats {
+fn stats_of(sum: crate::journal::ModelTotals) -> ModelStats {
     let facts = model::model_facts(&sum.model);
     ModelStats {
         model: sum.model,

@@ -82,7 +82,7 @@ const OTHERS: &[(&str, &str)] = &[
         outlast ends there."),
     ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true: former contents of files are kept for a \
         host, which can restore them; see outlast-host(7)."),
-    ("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1: a host is told of the state of its session, and gets \
+    ("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1: a host receives the state of its session, and gets \
         a result when a turn waits for sub-agents; see outlast-host(7)."),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "Exports traces and metrics of each run to this OpenTelemetry \
         collector, as OTLP in JSON; the other standard variables of the exporter (for one signal, \
@@ -94,7 +94,7 @@ const OTHERS: &[(&str, &str)] = &[
         outlast is started with it, as is usual."),
     ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, as with --ca-file."),
     ("HOME", "Where ~ is."),
-    ("XDG_RUNTIME_DIR, TMPDIR", "Where runs tell each other about rate limits; see FILES."),
+    ("XDG_RUNTIME_DIR, TMPDIR", "Folder of the rate limits that runs share; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
         started it dies."),
     ("GITHUB_STEP_SUMMARY", "Where GITHUB_ACTIONS is true: the file that a report on the run is appended \
@@ -159,7 +159,7 @@ pub const FILES: [(&str, &str); 8] = [
     ),
     (
         "$XDG_RUNTIME_DIR/outlast/limits/, /tmp/outlast-UID/limits/",
-        "What the runs of a user on one host tell each other about rate limits: one file for each \
+        "Rate limits that the runs of a user on one host share: one file for each \
          service, key and family of models, none of which can be read off it. May be removed at \
          any time.",
     ),

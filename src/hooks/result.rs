@@ -179,9 +179,9 @@ pub(super) fn interpret_result(
             failure(HookFailureKind::InvalidOutput, why)
         }
         (0, None) => {
-            let is_heard = event.takes_plain_text() && !out.is_empty();
+            let is_used = event.takes_plain_text() && !out.is_empty();
             Ok(HookOutput {
-                context: is_heard.then(|| truncate(out, mask)),
+                context: is_used.then(|| truncate(out, mask)),
                 ..HookOutput::default()
             })
         }

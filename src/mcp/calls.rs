@@ -120,7 +120,7 @@ impl ServerTask {
             CallFailure::TimedOut(limit) => {
                 self.request_check();
                 let late = format!("did not answer within {:.1} s", limit.as_secs_f32());
-                (late, "it was told to stop, and whether the call had an effect is unknown")
+                (late, "it was asked to stop, and whether the call had an effect is unknown")
             }
         };
         self.warn(&format!("the call of {what:?} failed: {happened}; {advice}"));

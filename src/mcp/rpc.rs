@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_message_is_told_by_its_fields() {
+    fn a_server_message_is_distinguished_by_its_fields() {
         let parse = |text: &str| ServerMessage::parse(text.as_bytes());
         let method = "ping".to_owned();
         let request = ServerMessage::Request { id: json!("a"), method: method.clone() };

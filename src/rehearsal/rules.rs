@@ -40,7 +40,7 @@ pub struct ServerRules {
 pub enum Signatures {
     /// A violation: this server signed all thinking itself.
     #[default]
-    #[serde(rename = "judge")]
+    #[serde(alias = "judge")]
     Check,
     /// A refusal: the history may come from another service.
     Refuse,

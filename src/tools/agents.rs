@@ -148,7 +148,7 @@ fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
              sees nothing of this one: say in prompt all that it needs to know. Its last message \
              comes back as the result. Several calls in one reply work side by side. One that \
              fails comes back as an error with what it had finished. With run_in_background the \
-             call returns at once, and you are told when it ends; BashOutput and KillShell look \
+             call returns at once, and you are notified when it ends; BashOutput and KillShell look \
              at it and stop it by its id. Kinds:\n{}",
             list.join("\n")
         ),

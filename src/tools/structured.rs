@@ -18,7 +18,7 @@ pub const STRUCTURED_OUTPUT: &str = "StructuredOutput";
 
 const DESCRIPTION: &str = "Gives the final answer of this task, and ends it. Call it once, by \
                            itself, when everything else is done and you have seen how it went. \
-                           The input is the answer. If it does not fit, you are told where: \
+                           The input is the answer. If it does not fit, the error says where: \
                            correct that and call again.";
 
 /// The outcome of the other calls of a reply.

@@ -126,7 +126,7 @@ const MUST: [(Nudge, &[&str]); 21] = [
             "not accepted yet",
             "did not pass",
             "output below",
-            "mend the cause",
+            "fix the cause",
             "run the command yourself",
             "run again",
             "never the check",

@@ -85,7 +85,7 @@ fn an_interrupted_tool_call_gets_a_result_of_unknown_outcome() {
     assert_eq!(messages[2], Message::user(vec![answer("a", OUTCOME_UNKNOWN, true)]));
     assert_eq!(
         repairs,
-        [HistoryRepair { at: 2, mend: RepairStep::Answered { id: "a".to_owned() } }]
+        [HistoryRepair { at: 2, step: RepairStep::Answered { id: "a".to_owned() } }]
     );
 }
 
@@ -162,7 +162,7 @@ fn the_last_text_skips_replies_without_text() {
 #[test]
 fn every_history_repair_is_described() {
     let id = || "toolu_1".to_owned();
-    let mends = [
+    let steps = [
         RepairStep::DroppedMessage,
         RepairStep::Joined,
         RepairStep::TrimmedThinking,
@@ -175,9 +175,9 @@ fn every_history_repair_is_described() {
         RepairStep::AddedOpening,
         RepairStep::AddedClosing,
     ];
-    for mend in mends {
-        let debug = format!("{mend:?}");
-        let told = HistoryRepair { at: 7, mend }.to_string();
+    for step in steps {
+        let debug = format!("{step:?}");
+        let told = HistoryRepair { at: 7, step }.to_string();
         let name = debug.split(' ').next().expect("a name");
         assert!(!told.contains(name) && !told.contains(['{', '}']), "{told}");
         assert!(told.starts_with(char::is_lowercase) && told.contains(' '), "{told}");

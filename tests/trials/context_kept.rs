@@ -33,14 +33,14 @@ fn place(texts: &[String], text: &str) -> usize {
 
 // --- what must survive ------------------------------------------------------------------------
 
-const TASK: &str = "Mend the parser: \"äöü\" must not  lose   spaces.\n\tConstraint: never touch \
+const TASK: &str = "Fix the parser: \"äöü\" must not  lose   spaces.\n\tConstraint: never touch \
                     vendor/ (ticket 7f3a9c10-44e2). ";
 
 fn eventful() -> Scenario {
     let todo = |content: &str, status: &str| json!({ "content": content, "status": status });
     let todos = json!({ "todos": [
         todo("read the grammar", "completed"),
-        todo("mend lexer.rs", "in_progress"),
+        todo("fix lexer.rs", "in_progress"),
         todo("run the tests", "pending"),
     ] });
     let fails = "echo 'error[E0412]: cannot find type Tok at lexer.rs:17' >&2; exit 3";
@@ -75,7 +75,7 @@ async fn a_compaction_keeps_the_required_facts_in_the_next_request() {
     assert!(task < summary && summary < facts, "{root:#?}");
     let facts: Value = serde_json::from_str(&root[facts]).expect("facts are JSON");
     let todo = |content: &str, status: &str| json!({ "content": content, "status": status });
-    let open = [todo("mend lexer.rs", "in_progress"), todo("run the tests", "pending")];
+    let open = [todo("fix lexer.rs", "in_progress"), todo("run the tests", "pending")];
     assert_eq!(facts["open_todos"], json!(open), "what is done is not open");
     let files = facts["files"].to_string();
     assert!(files.contains(r#"{"path":"grammar.txt","state":"read"}"#), "{files}");

@@ -253,8 +253,8 @@ async fn an_interrupted_requirement_check_is_repeated_without_a_request() {
         let ended = running.end().await;
         assert_eq!(ended.code, cut.map_or(Some(5), |it| (it == Signal::SIGTERM).then_some(143)));
         let next = serve(Scenario::new().after(AfterLast::Fail));
-        let check = "echo y >> runs; test -e mended || { echo missing; exit 1; }";
-        fs::write(ended.work().join("mended"), "").expect("written");
+        let check = "echo y >> runs; test -e fixed || { echo missing; exit 1; }";
+        fs::write(ended.work().join("fixed"), "").expect("written");
         let again = ended.again(&next.base_url()).args(["--continue", "--require", check]);
         // Time that was used up stays used up until a flag gives more.
         let more: &[&str] = if cut.is_none() { &["--max-duration", "10m"] } else { &[] };
@@ -293,9 +293,9 @@ async fn a_repeated_requirement_check_that_fails_goes_back_to_the_model() {
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     let next =
-        serve(Scenario::new().tool("Bash", json!({ "command": "touch mended" })).reply("Yes."));
+        serve(Scenario::new().tool("Bash", json!({ "command": "touch fixed" })).reply("Yes."));
     let again = ended.again(&next.base_url());
-    let ended = again.args(["--continue", "--require", "test -e mended"]).run().await;
+    let ended = again.args(["--continue", "--require", "test -e fixed"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(agrees(&ended)["requirement"]["attempts"], 2);
     assert!(told(&next, 1).starts_with(Nudge::Unmet.text()));

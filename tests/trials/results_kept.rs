@@ -39,7 +39,7 @@ fn cut(scenario: Scenario, text: &str) -> Scenario {
 }
 
 fn touch(scenario: Scenario) -> Scenario {
-    scenario.tool("Bash", json!({ "command": "touch mended" })).and_text("Let me see.")
+    scenario.tool("Bash", json!({ "command": "touch fixed" })).and_text("Let me see.")
 }
 
 fn refused(scenario: Scenario) -> Scenario {
@@ -52,7 +52,7 @@ fn failing(scenario: Scenario) -> Scenario {
 }
 
 const STOP_HOOK: &str = r#"{"hooks":{"Stop":[{"hooks":[{"type":"command","command":
-    "test -e mended || { echo not yet >&2; exit 2; }"}]}]}}"#;
+    "test -e fixed || { echo not yet >&2; exit 2; }"}]}]}}"#;
 
 const STORIES: [Story; 8] = [
     Story {
@@ -111,7 +111,7 @@ const STORIES: [Story; 8] = [
     Story {
         name: "requirement",
         steps: &[|all| all.reply("Done."), touch, |all| all.reply("Now it is.")],
-        args: &["--require", "test -e mended"],
+        args: &["--require", "test -e fixed"],
         result: "Now it is.",
     },
     Story {
@@ -274,7 +274,7 @@ async fn a_finished_session_is_printed_again_whatever_the_options() {
 /// The model has said that it is done, and the turn limit was reached before that was accepted.
 #[tokio::test]
 async fn an_answer_that_was_not_accepted_in_time_is_checked_with_more_turns() {
-    for check in [&["--require", "test -e mended"], &["--settings", STOP_HOOK]] {
+    for check in [&["--require", "test -e fixed"], &["--settings", STOP_HOOK]] {
         let server = serve(Scenario::new().reply("Done.").reply("Done again.").reply("Now it is."));
         let args = ["--session-id", SESSION, "--output-format", "json", "--max-turns", "1", "Go."];
         let ended = RunBuilder::against(&server).args(check).args(args).run().await;
@@ -289,7 +289,7 @@ async fn an_answer_that_was_not_accepted_in_time_is_checked_with_more_turns() {
         // A hook that objects in the same words to the same work has the last word.
         assert!(matches!(ended.code, Some(3 | 9)), "{ended:?}");
         assert_eq!(server.requests().len(), 2);
-        std::fs::write(ended.work().join("mended"), "").expect("written");
+        std::fs::write(ended.work().join("fixed"), "").expect("written");
         let again = ended.again(&server.base_url()).args(check).args(resumed).args(["9"]);
         let ended = again.run().await;
         let result = ended.result();

@@ -29,7 +29,7 @@ fn set_settings(ended: &FinishedProcess, settings: &Value) {
 #[tokio::test]
 async fn the_printed_resume_command_keeps_a_failed_requirement() {
     let server = serve(Scenario::new().reply("Done.").times(4));
-    let requirement = ["--require", "test -e mended", "--session-id", SESSION, "Do it."];
+    let requirement = ["--require", "test -e fixed", "--session-id", SESSION, "Do it."];
     let ended = RunBuilder::against(&server).args(requirement).run().await;
     let result = fails_as(&ended, 9, "requirement_failed");
     asked(&server, 4);
@@ -37,10 +37,10 @@ async fn the_printed_resume_command_keeps_a_failed_requirement() {
     set_settings(&ended, &json!({ "require": "true", "requireRetries": 9 }));
     let ended = ended.again(&none.base_url()).args(&again).run().await;
     let result = fails_as(&ended, 9, "requirement_failed");
-    assert_eq!(result["requirement"]["command"], "test -e mended");
+    assert_eq!(result["requirement"]["command"], "test -e fixed");
     assert_eq!(result["contract_changes"], Value::Null);
     assert_eq!(printed(&result), again);
-    fs::write(ended.work().join("mended"), "").expect("written");
+    fs::write(ended.work().join("fixed"), "").expect("written");
     let ended = ended.again(&none.base_url()).args(&again).run().await;
     let result = agrees(&ended);
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");

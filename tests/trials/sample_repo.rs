@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
-/// The task that its users would give: look an issue up, mend it, run the tests.
+/// The task that its users would give: look an issue up, fix it, run the tests.
 fn task() -> RehearsalServer {
     let edit = json!({ "file_path": "src/tally.py", "old_string": "sum(numbers[:-1])",
         "new_string": "sum(numbers)" });
@@ -57,8 +57,8 @@ fn is_well(ended: &FinishedProcess) -> Value {
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Mended.")), "{ended:?}");
     let warnings = result["warnings"].as_array().map_or(0, Vec::len);
     assert!(warnings <= 2, "{:#}", result["warnings"]);
-    let mended = fs::read_to_string(ended.work().join("src/tally.py")).expect("it is there");
-    assert!(mended.contains("return sum(numbers)\n"), "{mended}");
+    let fixed = fs::read_to_string(ended.work().join("src/tally.py")).expect("it is there");
+    assert!(fixed.contains("return sum(numbers)\n"), "{fixed}");
     result
 }
 
@@ -71,7 +71,7 @@ async fn a_trusted_sample_repo_has_all_its_settings() {
     let server = task();
     let flags = ["--trust-project", "--output-format", "stream-json", "--verbose"];
     // The trial's own command is no plain one, so that its rule does not cover all of it.
-    let flags = [&flags[..], &["--allowedTools", "Bash(echo *)", "Mend issue 7."]].concat();
+    let flags = [&flags[..], &["--allowedTools", "Bash(echo *)", "Fix issue 7."]].concat();
     let ended = in_repository(&server, &flags).run().await;
     let result = is_well(&ended);
     let told = told(&server);
@@ -94,7 +94,7 @@ async fn a_trusted_sample_repo_has_all_its_settings() {
 async fn an_untrusted_sample_repo_runs_with_only_its_deny_rules() {
     let server = task();
     let flags = ["--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits"];
-    let flags = [&flags[..], &["--allowedTools", "Bash(python3 *),Bash(echo *)", "Mend it."]];
+    let flags = [&flags[..], &["--allowedTools", "Bash(python3 *),Bash(echo *)", "Fix it."]];
     let ended = in_repository(&server, &flags.concat()).run().await;
     let result = is_well(&ended);
     let told = told(&server);

@@ -204,7 +204,7 @@ async fn commands_hide_the_runs_key_and_the_jobs_token_from_the_model() {
     let told = told(server.requests().last().expect("a request"));
     assert!(told.contains("extraheader=AUTHORIZATION: basic [redacted]"), "{told}");
     assert!(told.contains("extraheader = AUTHORIZATION: basic [redacted]"), "{told}");
-    assert!(told.contains(&fixture), "a key of no service here is the model's to mend");
+    assert!(told.contains(&fixture), "a key of no service here is the model's to fix");
     assert!(!told.contains("dGhlLXRva2VuLW9mLXRoZS1qb2I"), "nor in base64: {told}");
     for secret in [OURS, JOBS] {
         assert!(!told.contains(secret), "{secret}: {told}");

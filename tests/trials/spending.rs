@@ -163,7 +163,7 @@ async fn spend_on_failed_attempts_counts_for_the_next_model() {
 }
 
 /// Every model of a chain needs a price before anything is sent (T14), and a mistake is told with
-/// what would mend it.
+/// what would fix it.
 #[tokio::test]
 async fn an_unpriced_model_anywhere_in_the_chain_is_refused_when_there_is_a_budget() {
     let (primary, other) = (serve(Scenario::new().reply("Done.")), serve(Scenario::new()));

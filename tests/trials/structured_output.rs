@@ -178,11 +178,11 @@ async fn a_schema_and_a_requirement_are_both_enforced() {
     let later = json!({ "count": 3, "names": ["c"] });
     let scenario = Scenario::new()
         .tool(ANSWER, good())
-        .tool("Bash", json!({ "command": "touch mended" }))
+        .tool("Bash", json!({ "command": "touch fixed" }))
         .reply("Mended.")
         .tool(ANSWER, later.clone());
     let server = serve(scenario);
-    let ended = trial(&server).args(["--require", "test -e mended"]).run().await;
+    let ended = trial(&server).args(["--require", "test -e fixed"]).run().await;
     let result = delivers(&ended, &later, 2);
     assert_eq!(result["requirement"]["attempts"], 2);
     let wanted = json!({ "requirement_retry": 1, "structured_output_retry": 1 });

@@ -133,7 +133,7 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     list(&mut text, "What was cut off, so check before doing it again:", &unknown(&report.cut));
     let words = report.text.trim();
     if words.is_empty() {
-        text.push_str("\nIt had said nothing yet.");
+        text.push_str("\nIt had written nothing yet.");
     } else {
         let _ = write!(text, "\nIts last words:\n{}", shortened(words, LAST_WORDS));
     }

@@ -139,7 +139,7 @@ impl ParentRun {
             return self.refused(&why.to_string()).await;
         }
         let text = format!(
-            "{}{id}. You are told when it ends. BashOutput shows how it stands, and KillShell \
+            "{}{id}. You are notified when it ends. BashOutput shows how it stands, and KillShell \
              stops it.",
             crate::tools::STARTED_IN_BACKGROUND
         );

@@ -72,7 +72,7 @@ pub(super) fn folder_error(error: &BatchFolderError) -> UsageError {
         BatchFolderError::NoPlan { .. } => "; name the folder of a batch, or its id",
         BatchFolderError::BadPlan { .. } => "",
         BatchFolderError::Foreign { .. } => "; make a batch of your own from its tasks",
-        BatchFolderError::Unwritable { .. } => "; mend that, or name another folder with --dir",
+        BatchFolderError::Unwritable { .. } => "; fix that, or name another folder with --dir",
     };
     UsageError::new(format!("{error}{remedy}"))
 }

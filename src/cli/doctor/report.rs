@@ -147,13 +147,13 @@ mod tests {
             Finding::ok("limits", "40 timers and limits, 2 of them changed, and more words")
                 .with(["maxTurns 3".to_owned()]),
             Finding::warning("path", "two of them", "why it is", "remove one"),
-            Finding::problem("mcp", "a\u{1b}[31m\nPROBLEM\u{202e} b", "it fails", "mend it")
+            Finding::problem("mcp", "a\u{1b}[31m\nPROBLEM\u{202e} b", "it fails", "fix it")
                 .with(["more of it".to_owned()]),
         ];
         let report = report(findings);
         let plain = screen(60, ColorChoice::Never);
         let wanted = "Problems\n  mcp            a [31m PROBLEM b\n                 - more of it\n\
-            \u{20}                why: it fails\n                 fix: mend it\n\nWarnings\n  path   \
+            \u{20}                why: it fails\n                 fix: fix it\n\nWarnings\n  path   \
             \u{20}       two of them\n                 why: why it is\n                 fix: remove \
             one\n\nIn order\n  limits         40 timers and limits, 2 of them ...\n\n\
             not healthy: 1 problem, 1 warning, 1.5s (details: outlast doctor --verbose)\n";

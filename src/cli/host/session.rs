@@ -494,7 +494,7 @@ impl HostSession {
     /// Starts the thread that reads standard input. It hands replies to the requests that wait for
     /// them, even while the session is busy.
     fn start_reading(&self) -> mpsc::Receiver<HostInput> {
-        let (tell, input) = mpsc::channel(INPUT_BACKLOG);
+        let (sender, input) = mpsc::channel(INPUT_BACKLOG);
         let requests = self.requests.clone();
         let reader = thread::Builder::new().stack_size(STACK_BYTES);
         let reading = reader.spawn(move || {
@@ -504,11 +504,11 @@ impl HostSession {
                         requests.resolve(&id, reply);
                         true
                     }
-                    Ok(_) | Err(_) => tell.blocking_send(line).is_ok(),
+                    Ok(_) | Err(_) => sender.blocking_send(line).is_ok(),
                 },
                 HostInput::End | HostInput::Unreadable { .. } => {
                     requests.close();
-                    tell.blocking_send(line).is_ok()
+                    sender.blocking_send(line).is_ok()
                 }
             });
         });

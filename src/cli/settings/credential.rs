@@ -140,8 +140,8 @@ fn unmasked(credential: &CredentialSource) -> Option<String> {
 
 /// Returns the credential for a gateway, regardless of the service behind it: a command or a token.
 pub(super) fn gateway_credential(config: &Config, env: &ProcessEnv) -> Option<CredentialSource> {
-    let said = |command: &&String| !command.trim().is_empty();
-    if let Some(command) = config.api_key_helper.as_ref().filter(said) {
+    let is_set = |command: &&String| !command.trim().is_empty();
+    if let Some(command) = config.api_key_helper.as_ref().filter(is_set) {
         let usual = HelperCommand::new(command);
         let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
         return Some(CredentialSource::Helper(HelperCommand { ttl, ..usual }));

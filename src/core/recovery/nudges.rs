@@ -71,24 +71,25 @@ const WORK_ENDED: &str = "Background work has ended: see below. Read the output 
 const STILL_RUNNING: &str = "You are done, but the background commands below are not, and the run \
                              waits for them. Stop with KillShell what is no longer needed, such as \
                              a server or a watcher. If you wait for one to finish, end again \
-                             without a tool call: you will be told when it has.";
+                             without a tool call: you will be notified when it has.";
 
 /// Heading of a hook's message.
 pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
 
 /// Heading of the status of servers that were still starting when the run began.
-pub const SERVERS_CHANGED: &str = "News of MCP servers that were not connected when the run began:";
+pub const SERVERS_CHANGED: &str =
+    "Changes of MCP servers that were not connected when the run began:";
 
 const STOP_HOOK_OBJECTION: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
                     with what they say, then end again with your whole answer. If that is out of \
                     reach, end and say what it is.";
 
 const UNMET: &str = "The work is not accepted yet: the command that decides about it did not pass. \
-     Read its output below, mend the cause, and run the command yourself before you \
+     Read its output below, fix the cause, and run the command yourself before you \
      end: it will be run again. Change the work, never the check. If the cause is out \
      of reach, end and say what it is.";
 
-const UNMET_AGAIN: &str = "The same command failed again: what was changed since its last run did not cure \
+const UNMET_AGAIN: &str = "The same command failed again: what was changed since its last run did not fix \
      it, so do not repeat it. Name the first error in the output below, find its \
      cause, and try something else than what is listed. Run the command yourself \
      before you end. Change the work, never the check. If the cause is out of reach, \
@@ -148,7 +149,7 @@ impl Nudge {
                  then append the others with further calls. No apology, no recap."
             }
             Self::Continue(CutKind::Thinking) => {
-                "Your thinking used up the output limit before you said anything. Think less, \
+                "Your thinking used up the output limit before you wrote anything. Think less, \
                  and take the next concrete step now: one tool call, or the answer."
             }
             Self::ContinueLast => {

@@ -26,7 +26,7 @@ const CLOSING: &str = "Continue.";
 pub struct HistoryRepair {
     /// Index of the message, counted from 0.
     pub at: usize,
-    pub mend: RepairStep,
+    pub step: RepairStep,
 }
 
 /// One change to a message list.
@@ -63,7 +63,7 @@ impl fmt::Display for HistoryRepair {
     /// Describes the repair and its message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at;
-        match &self.mend {
+        match &self.step {
             RepairStep::Dropped(_) => write!(f, "dropped an invalid block of message {at}"),
             RepairStep::DroppedMessage => write!(f, "dropped message {at}, which was empty"),
             RepairStep::Joined => write!(f, "joined message {at} with the one before it"),
@@ -100,35 +100,37 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
     let (mut messages, mut repairs) = repair_history(messages, |_id| OUTCOME_UNKNOWN.to_owned());
     if messages.last().is_none_or(|message| message.role == Role::Assistant) {
         messages.push(Message::user(vec![Block::text(CLOSING)]));
-        repairs.push(HistoryRepair { at: last, mend: RepairStep::AddedClosing });
+        repairs.push(HistoryRepair { at: last, step: RepairStep::AddedClosing });
     }
     (messages, repairs)
 }
 
 /// Repairs `messages` as a history that a prompt may follow: like [`repair`], but the list may be
-/// empty or end with the assistant. `tell` returns the result text for an unanswered call with the
+/// empty or end with the assistant. `unanswered_text` returns the result text for an unanswered call with the
 /// given id.
 pub fn repair_history(
     messages: Vec<Message>,
-    tell: impl Fn(&str) -> String,
+    unanswered_text: impl Fn(&str) -> String,
 ) -> (Vec<Message>, Vec<HistoryRepair>) {
     if history_violations(&messages).is_empty() {
         return (messages, Vec::new());
     }
     let taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
-    let mut mender =
-        RepairWalk { unanswered_text: tell, taken, used: HashSet::new(), repairs: Vec::new() };
-    let cleaned = mender.repair_blocks(messages);
-    let joined = mender.join_same_roles(cleaned);
-    let trimmed = mender.trim_thinking(joined);
-    let joined = mender.join_same_roles(trimmed);
-    let paired = mender.pair_calls(joined);
-    (paired, mender.repairs)
+    let mut walk = RepairWalk { unanswered_text, taken, used: HashSet::new(), repairs: Vec::new() };
+    let cleaned = walk.repair_blocks(messages);
+    let joined = walk.join_same_roles(cleaned);
+    let trimmed = walk.trim_thinking(joined);
+    let joined = walk.join_same_roles(trimmed);
+    let paired = walk.pair_calls(joined);
+    (paired, walk.repairs)
 }
 
 /// Answers the unanswered calls of the last assistant message, each with an error result whose text
-/// `tell` returns. Returns the ids of those calls, in order.
-pub fn answer_calls(messages: &mut Vec<Message>, tell: impl Fn(&str) -> String) -> Vec<String> {
+/// `unanswered_text` returns. Returns the ids of those calls, in order.
+pub fn answer_calls(
+    messages: &mut Vec<Message>,
+    unanswered_text: impl Fn(&str) -> String,
+) -> Vec<String> {
     let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
         return Vec::new();
     };
@@ -140,7 +142,7 @@ pub fn answer_calls(messages: &mut Vec<Message>, tell: impl Fn(&str) -> String) 
         return open;
     }
     let known = answers.map_or(0, |message| results(message).count());
-    let synthetic = open.iter().map(|id| synthetic_result(id, tell(id)));
+    let synthetic = open.iter().map(|id| synthetic_result(id, unanswered_text(id)));
     if asked + 1 == messages.len() {
         messages.push(Message::user(synthetic.collect()));
     } else {
@@ -201,8 +203,8 @@ struct RepairWalk<F> {
 }
 
 impl<F: Fn(&str) -> String> RepairWalk<F> {
-    fn record(&mut self, at: usize, mend: RepairStep) {
-        self.repairs.push(HistoryRepair { at, mend });
+    fn record(&mut self, at: usize, step: RepairStep) {
+        self.repairs.push(HistoryRepair { at, step });
     }
 
     /// Drops or repairs each block separately.

@@ -11,7 +11,7 @@ use super::exit_code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
-    /// The run was told to stop.
+    /// The run was asked to stop.
     Aborted,
     /// A timer for connecting, the first byte or the whole call ran out.
     ApiTimeout,
@@ -148,7 +148,7 @@ impl SubagentOutlook {
             }
             Self::Locked => {
                 "The service did not let it in, and will not let in others either: nothing that \
-                 you do can mend that."
+                 you do can fix that."
             }
             Self::UnknownModel => {
                 "The service does not know its model, or not for this user: name another one, or \

@@ -323,14 +323,14 @@ const DEADLINE: StopReasonInfo = StopReasonInfo {
 
 const ABORTED_STREAMING: StopReasonInfo = StopReasonInfo {
     name: "aborted_streaming",
-    subagent_advice: "It was told to stop and did not fail by itself.",
+    subagent_advice: "It was asked to stop and did not fail by itself.",
     error_class: Some(ErrorClass::Aborted),
     ..UNNAMED
 };
 
 const ABORTED_TOOLS: StopReasonInfo = StopReasonInfo {
     name: "aborted_tools",
-    subagent_advice: "It was told to stop and did not fail by itself.",
+    subagent_advice: "It was asked to stop and did not fail by itself.",
     error_class: Some(ErrorClass::Aborted),
     ..UNNAMED
 };
@@ -339,7 +339,7 @@ const HOOK_STOPPED: StopReasonInfo = StopReasonInfo {
     name: "hook_stopped",
     exit_code: exit_code::HOOK,
     subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
-                      or say what the hook said.",
+                      or report its message.",
     ..UNNAMED
 };
 
@@ -348,7 +348,7 @@ const TOOL_DEFERRED: StopReasonInfo = StopReasonInfo {
     exit_code: exit_code::HOOK,
     hint: "Resume the session once the call can be decided on.",
     subagent_advice: "A hook of the user leaves one of its calls to be decided on later: go another \
-                      way, or say what the hook said.",
+                      way, or report its message.",
     ..UNNAMED
 };
 
@@ -365,7 +365,7 @@ const STOP_HOOK_PREVENTED: StopReasonInfo = StopReasonInfo {
     name: "stop_hook_prevented",
     exit_code: exit_code::HOOK,
     subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
-                      or say what the hook said.",
+                      or report its message.",
     ..UNNAMED
 };
 
@@ -441,8 +441,8 @@ const EMPTY_RESPONSE: StopReasonInfo = StopReasonInfo {
 
 const REFUSAL: StopReasonInfo = StopReasonInfo {
     name: "refusal",
-    subagent_advice: "The model declined, and will decline the same again. Why stands below, if it \
-                      said so.",
+    subagent_advice: "The model declined, and will decline the same again. The reason stands below, if it \
+                      gave one.",
     error_class: Some(ErrorClass::Refusal),
     ..UNNAMED
 };

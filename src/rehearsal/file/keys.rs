@@ -339,8 +339,8 @@ static RULES: KeyTable = KeyTable {
         key("rejected_content", Tables(&REJECTED), "What no block may contain."),
         key(
             "signatures",
-            Choice(&["judge", "refuse"]),
-            "Thinking that another server signed: with `judge` (the default) the rehearsal fails, \
+            Choice(&["check", "refuse"]),
+            "Thinking that another server signed: with `check` (the default) the rehearsal fails, \
              with `refuse` the request gets a 400.",
         ),
         key(

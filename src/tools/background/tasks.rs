@@ -448,15 +448,16 @@ impl BackgroundTasks {
     /// call.
     pub(in super::super) fn take_reported_ends(&self) -> Vec<String> {
         let mut table = self.table();
-        let told = table.entries.iter_mut().filter(|entry| {
+        let reported = table.entries.iter_mut().filter(|entry| {
             let knows_end = entry.task.end.is_some() && entry.model_knows_end;
             knows_end && entry.recorded == RecordedStage::Start
         });
-        told.map(|entry| {
-            entry.recorded = RecordedStage::KnownEnd;
-            entry.task.id.clone()
-        })
-        .collect()
+        reported
+            .map(|entry| {
+                entry.recorded = RecordedStage::KnownEnd;
+                entry.task.id.clone()
+            })
+            .collect()
     }
 
     /// All tasks of the run.

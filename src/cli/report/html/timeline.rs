@@ -43,7 +43,7 @@ pub(super) fn section(history: &SessionHistory, timeline: &SessionTimeline) -> S
     text.push_str("</div>\n");
     let more = timeline.rows.len().saturating_sub(AGENTS_MAX + 1);
     if more > 0 {
-        let _ = writeln!(text, "<p>{more} more sub-agents have no lane.</p>");
+        let _ = writeln!(text, "<p>{more} more sub-agents have no row.</p>");
     }
     drawing.mark_list(&mut text);
     text + "</section>\n"
@@ -92,7 +92,7 @@ impl TimelineDrawing<'_> {
     fn track(name: &str, label: &str, bars: &str, text: &mut String) {
         let _ = writeln!(
             text,
-            "<div class=\"lane\"><span class=\"lane-name\">{name}</span>\
+            "<div class=\"row\"><span class=\"row-name\">{name}</span>\
              <div class=\"track\" role=\"img\" aria-label=\"{}\">{bars}</div></div>",
             escaped(label)
         );
@@ -128,7 +128,7 @@ impl TimelineDrawing<'_> {
         line.push_str("H1000");
         let _ = writeln!(
             text,
-            "<div class=\"lane\"><span class=\"lane-name\">Spend <b>{}</b></span>\
+            "<div class=\"row\"><span class=\"row-name\">Spend <b>{}</b></span>\
              <div class=\"track spend\" role=\"img\" aria-label=\"The costs grew to {} over {}\">\
              <svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
              <path class=\"area\" d=\"{line}V100H0Z\"/><path class=\"line\" d=\"{line}\"/></svg>\

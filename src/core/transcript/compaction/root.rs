@@ -11,7 +11,7 @@ use super::facts::WorkFacts;
 
 const TASK: &str = "[outlast] This conversation grew too long, so its earlier part was replaced \
                     by a summary. The task, word for word:";
-const LATER: &str = "[outlast] What was said to you after that, word for word, oldest first:";
+const LATER: &str = "[outlast] The messages to you after that, word for word, oldest first:";
 const SUMMARY: &str = "[outlast] Summary of the work so far:";
 const FACTS: &str = "[outlast] Recorded by the program, and right where the summary differs: \
                      open to-dos; files touched, the latest last; the latest failures, which may \

@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sha1::{Digest, Sha1};
+
 use super::super::fault::missing_credential;
 use super::super::secret::Secret;
 use super::aws_endpoint::{AwsEndpointError, AwsService, service_url};
@@ -263,9 +265,9 @@ impl AwsIdentity {
 
     /// The file in which the AWS CLI keeps the token of a login.
     fn sso_cache(&self, name: &str) -> PathBuf {
-        let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, name.as_bytes());
+        let digest = Sha1::digest(name.as_bytes());
         let home = self.home.clone().unwrap_or_default();
-        home.join(".aws/sso/cache").join(hex(digest.as_ref()) + ".json")
+        home.join(".aws/sso/cache").join(hex(&digest) + ".json")
     }
 
     /// The address of a service in a region.
