@@ -1,4 +1,4 @@
-//! Records the commit that outlast is built from, where git can tell it.
+//! Records the git commit that outlast is built from, or `unknown` if git cannot determine it.
 
 use std::env;
 use std::path::Path;
@@ -8,7 +8,7 @@ fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let commit = commit(&root).unwrap_or_else(|| "unknown".to_owned());
     print_instruction(&format!("rustc-env=OUTLAST_COMMIT={commit}"));
-    // Tests start the binary hundreds of times, and it need not be relocated each time.
+    // Tests start the binary hundreds of times. Without PIE it is not relocated at each start.
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|it| it == value);
     if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
         print_instruction("rustc-link-arg-bins=-no-pie");
@@ -27,8 +27,8 @@ fn main() {
     }
 }
 
-/// Returns the short commit id, with `-dirty` when the inputs of the binary differ from it. `None`
-/// without git, or in a copy of the sources that happens to lie in another repository.
+/// Returns the short commit id, with `-dirty` if the inputs of the binary differ from that commit.
+/// `None`: git is missing, or the sources are a copy inside another repository.
 fn commit(root: &str) -> Option<String> {
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != Path::new(root).canonicalize().ok()? {
@@ -40,8 +40,8 @@ fn commit(root: &str) -> Option<String> {
     Some(name + dirty)
 }
 
-/// Returns the output of git, run so that it writes nothing and executes nothing that the
-/// repository configures.
+/// Returns the output of git. Its options prevent writes, and programs that the repository
+/// configures.
 fn git(root: &str, args: &[&str]) -> Option<String> {
     let safe = ["--no-optional-locks", "-c", "core.fsmonitor=false"];
     let output = Command::new("git").args(safe).args(args).current_dir(root).output().ok()?;

@@ -1,13 +1,14 @@
 //! outlast runs a tool-using language model through a task unattended.
 //!
-//! Layers, top first; each may use only those below it:
+//! Layers, top first. A layer may use only the layers below it:
 //!
 //! ```text
-//! cli ─► batch · checkout · doctor · host · report · telemetry ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
+//! cli ─► batch · checkout · doctor · host · report · telemetry ─► rehearsal ─► agent ─►
+//!     config · history ─► model · tools · mcp · hooks · journal ─► process ─►
+//!     the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
 //! ```
 
-// Runs nest, so the proof that one is `Send` goes deep.
+// Sub-agents make runs recursive, so the compiler's check that a run is `Send` nests deeply.
 #![recursion_limit = "256"]
 #![deny(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! Divides the money of a batch among its tasks, before any of it is spent.
+//! Divides the budget of a batch among its tasks before they start.
 
 use crate::recovery::Money;
 
-/// The smallest amount that is handed out: a millionth of a dollar, so that a share is written
-/// exactly in decimal digits.
+/// The unit of a share, in pico-dollars: a millionth of a dollar, so that a share has an exact
+/// decimal form.
 const MICRO: u64 = 1_000_000;
 
-/// Why an amount cannot be divided.
+/// The reason why a budget cannot be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     #[error("the tasks' own limits add up to {own}, which is more than the budget of {total}")]
@@ -17,11 +17,11 @@ pub enum BudgetError {
     NothingLeft { total: Money, tasks: usize },
 }
 
-/// Returns the share of each task: its own limit, or an equal part of what those leave. The shares
-/// never add up to more than `total`.
+/// Returns the share of each task: its own limit, or an equal part of the rest. The sum of the
+/// shares does not exceed `total`.
 ///
 /// # Errors
-/// The own limits exceed the total, or leave nothing.
+/// The tasks' own limits exceed the total, or leave nothing for the other tasks.
 pub fn divide(total: Money, own: &[Option<Money>]) -> Result<Vec<Money>, BudgetError> {
     let fixed: Money = own.iter().flatten().copied().sum();
     if fixed > total {

@@ -1,4 +1,4 @@
-//! Collects the states and results of all tasks of a batch, those without any too.
+//! Collects the states and results of all tasks of a batch, including tasks without a result.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -10,10 +10,10 @@ use super::folder::BatchFolder;
 use super::plan::{BatchPlan, PlannedTask};
 use super::task_state::{TaskOutcome, TaskState, read_state};
 
-/// The version of the format of summaries.
+/// Version of the summary format.
 pub const SUMMARY_VERSION: u64 = 1;
 
-/// How many tasks are in each state.
+/// Number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCounts {
     pub done: usize,
@@ -40,12 +40,13 @@ impl BatchCounts {
         self.done + self.failed + self.open()
     }
 
-    /// How many are to be run still.
+    /// Returns the number of tasks that have no final result yet.
     pub fn open(&self) -> usize {
         self.running + self.unfinished + self.submitted + self.missing
     }
 
-    /// 0 if every task succeeded, 1 if one failed, 75 if some only have to be run still.
+    /// Returns the exit code of the batch: 0 if every task succeeded, 1 if one failed, 75 if none
+    /// failed and some have no final result yet.
     pub fn exit_code(&self) -> u8 {
         match (self.failed, self.open()) {
             (0, 0) => exit_code::SUCCESS,
@@ -66,7 +67,7 @@ impl BatchCounts {
     }
 }
 
-/// One task, and how far it is.
+/// One task with its state and outcome.
 #[derive(Clone, Debug)]
 pub struct TaskReport<'a> {
     pub task: &'a PlannedTask,
@@ -81,12 +82,12 @@ impl TaskReport<'_> {
         self.outcome.as_ref()?.cost()
     }
 
-    /// How many of its calls were denied.
+    /// Returns the number of its tool calls that were denied.
     pub fn denied_calls(&self) -> usize {
         self.outcome.as_ref().map_or(0, TaskOutcome::denied_calls)
     }
 
-    /// The task without its whole result.
+    /// Returns the JSON object of the task, without its result object.
     pub fn object(&self) -> Value {
         let outcome = self.outcome.as_ref();
         json!({
@@ -105,7 +106,7 @@ impl TaskReport<'_> {
         })
     }
 
-    /// The task with its whole result.
+    /// Returns the JSON object of the task, with its result object.
     pub fn line(&self) -> Value {
         let mut object = self.object();
         object["result"] = self.outcome.as_ref().map_or(Value::Null, |it| it.result.clone());
@@ -122,7 +123,7 @@ pub struct BatchSummary<'a> {
 }
 
 impl<'a> BatchSummary<'a> {
-    /// Reads the files of all tasks.
+    /// Reads the states and results of all tasks from their files.
     pub fn gather(folder: &BatchFolder, plan: &'a BatchPlan) -> Self {
         let mut counts = BatchCounts::default();
         let report = |task: &'a PlannedTask| {
@@ -136,7 +137,7 @@ impl<'a> BatchSummary<'a> {
         Self { batch: &plan.batch, tasks, counts }
     }
 
-    /// Marks the tasks that wait in the queue of an engine.
+    /// Marks the given tasks, which an engine has queued, as submitted if they have not begun.
     #[must_use]
     pub fn with_queued(mut self, tasks: &[usize]) -> Self {
         for report in &mut self.tasks {
@@ -149,12 +150,12 @@ impl<'a> BatchSummary<'a> {
         self
     }
 
-    /// How many tasks had calls denied.
+    /// Returns the number of tasks with denied tool calls.
     pub fn tasks_with_denied_calls(&self) -> usize {
         self.tasks.iter().filter(|report| report.denied_calls() > 0).count()
     }
 
-    /// What the tasks cost, as far as prices are known.
+    /// Returns the cost of all tasks. It is partial if a price is unknown.
     pub fn cost(&self) -> Spending {
         let mut sum = Spending::default();
         for outcome in self.tasks.iter().filter_map(|report| report.outcome.as_ref()) {
@@ -163,7 +164,7 @@ impl<'a> BatchSummary<'a> {
         sum
     }
 
-    /// The summary without the whole results.
+    /// Returns the JSON object of the summary, without the result objects.
     pub fn object(&self, folder: &BatchFolder, resume: Option<&str>) -> Value {
         let counts: serde_json::Map<String, Value> = TaskState::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! The folder of a batch: its plan, and for each task the result, heartbeat, log and attempts.
+//! The folder of a batch: the plan, and the result, heartbeat, log and attempts of each task.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// Why a file of a batch cannot be used.
+/// The reason why a file of a batch cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchFolderError {
     #[error("there is no batch in {}: {cause}", path.display())]
@@ -24,17 +24,18 @@ pub enum BatchFolderError {
     BadPlan { path: PathBuf, cause: PlanError },
     #[error("{} cannot be written: {cause}", path.display())]
     Unwritable { path: PathBuf, cause: io::Error },
-    /// Its owner could have written any plan and any result.
+    /// The owner of the file or folder is not trusted, because they could have written any plan or
+    /// result.
     #[error("the batch in {} is not used: {cause}", path.display())]
     Foreign { path: PathBuf, cause: io::Error },
 }
 
-/// A lock on a file, until it is dropped or the process ends.
+/// A lock on a file, which is released when it is dropped or the process ends.
 #[derive(Debug)]
 pub struct FileLock(#[expect(dead_code, reason = "the lock ends with the file")] File);
 
 impl FileLock {
-    /// Takes a lock. `None`: another process has it.
+    /// Acquires the lock. `None`: another process holds it.
     fn take(path: &Path) -> io::Result<Option<Self>> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         match file.try_lock() {
@@ -44,7 +45,7 @@ impl FileLock {
         }
     }
 
-    /// Whether another process has the lock. Never creates the file.
+    /// True if another process holds the lock. Does not create the file.
     fn is_held(path: &Path) -> bool {
         let Ok(file) = File::open(path) else { return false };
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
@@ -78,10 +79,10 @@ impl BatchFolder {
         read_plan(&self.plan_path())
     }
 
-    /// Writes the plan, readable by the user alone: prompts may be confidential.
+    /// Writes the plan so that only the user can read it, because prompts may be confidential.
     ///
     /// # Errors
-    /// It could not be written; an older plan is then still whole.
+    /// It could not be written. An older plan is then still intact.
     pub fn write_plan(&self, plan: &BatchPlan) -> Result<(), BatchFolderError> {
         let path = self.plan_path();
         self.create()?;
@@ -100,32 +101,33 @@ impl BatchFolder {
         written.map_err(|cause| BatchFolderError::Unwritable { path, cause })
     }
 
-    /// Locks the batch for one process that starts its tasks. `None`: another process does.
+    /// Locks the batch for the process that starts its tasks. `None`: another process has the lock.
     ///
     /// # Errors
-    /// The system's.
+    /// The lock file cannot be created, or the folder belongs to another user.
     pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
         let path = self.path.join("lock");
         self.create()?;
         FileLock::take(&path).map_err(|cause| BatchFolderError::Unwritable { path, cause })
     }
 
-    /// Creates the folder, then checks its owner: another user may have created it meanwhile.
+    /// Creates the folder, then checks its owner, because another user may have created it in the
+    /// meantime.
     ///
     /// # Errors
-    /// The system's, or it belongs to another user.
+    /// The folder could not be created, or belongs to another user.
     pub fn create(&self) -> Result<(), BatchFolderError> {
         let unwritable = |cause| BatchFolderError::Unwritable { path: self.path.clone(), cause };
         create_folder(&self.path).map_err(unwritable)?;
         check_owner(&self.path)
     }
 
-    /// Returns the folder of a task, which may not exist.
+    /// Returns the folder of a task. It need not exist.
     pub fn task(&self, index: usize) -> TaskFolder {
         TaskFolder { path: self.path.join("tasks").join(index.to_string()) }
     }
 
-    /// Returns the folder of what is rendered for engines.
+    /// Returns the folder of files that are rendered for engines.
     pub fn engine(&self) -> PathBuf {
         self.path.join("engine")
     }
@@ -140,8 +142,8 @@ pub(super) fn read_plan(path: &Path) -> Result<BatchPlan, BatchFolderError> {
     if let Some(folder) = path.parent() {
         check_owner(folder)?;
     }
-    // A pipe is not waited for. What is checked is what is read, though another user puts something
-    // else in its place.
+    // O_NONBLOCK: opening a pipe does not block. The check is on the open file, so another user
+    // cannot replace the file between the check and the read.
     let flags = nix::libc::O_NONBLOCK;
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(none)?;
     let facts = file.metadata().map_err(none)?;
@@ -177,18 +179,18 @@ fn trusted(what: &str, facts: &Metadata, path: &Path) -> Result<(), BatchFolderE
         .map_err(|cause| BatchFolderError::Foreign { path: path.to_owned(), cause })
 }
 
-/// Creates a folder of the user alone, with those above it.
+/// Creates a folder with its parents. Only the user may access the new folders.
 fn create_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
 }
 
-/// One line of the file of attempts.
+/// One line of the file of attempts: the start or the end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
-    /// RFC 3339.
+    /// Time in RFC 3339.
     pub at: String,
     pub pid: u32,
-    /// `None`: it began. Otherwise it ended so.
+    /// The exit code at the end of the attempt. `None`: its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
 }
@@ -212,12 +214,12 @@ impl TaskFolder {
         self.path.join("heartbeat")
     }
 
-    /// What its workers said on standard error.
+    /// Returns the log of its workers' standard error.
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }
 
-    /// The checkout of a repository, or the own folder of a task that names none.
+    /// Returns the working directory of a task that names none, or of its repository's checkout.
     pub fn work(&self) -> PathBuf {
         self.path.join("work")
     }
@@ -233,7 +235,7 @@ impl TaskFolder {
     /// Creates the folder.
     ///
     /// # Errors
-    /// The system's.
+    /// It cannot be created.
     pub fn create(&self) -> Result<(), BatchFolderError> {
         create_folder(&self.path).map_err(|cause| self.unwritable(cause))
     }
@@ -245,21 +247,21 @@ impl TaskFolder {
     /// Opens the log to append to it.
     ///
     /// # Errors
-    /// The system's.
+    /// The log cannot be opened.
     pub fn open_log(&self) -> Result<File, BatchFolderError> {
         let options = OpenOptions::new().create(true).append(true).mode(PLAN_MODE).open(self.log());
         options.map_err(|cause| self.unwritable(cause))
     }
 
-    /// Locks the task for one worker. `None`: another one works on it.
+    /// Locks the task for one worker. `None`: another worker holds the lock.
     ///
     /// # Errors
-    /// The system's.
+    /// The lock file cannot be created.
     pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
         FileLock::take(&self.lock_path()).map_err(|cause| self.unwritable(cause))
     }
 
-    /// Whether a worker of this host works on the task.
+    /// True if a worker on this host is working on the task.
     pub fn is_locked(&self) -> bool {
         FileLock::is_held(&self.lock_path())
     }
@@ -267,7 +269,7 @@ impl TaskFolder {
     /// Appends to the file of attempts.
     ///
     /// # Errors
-    /// The system's.
+    /// The file cannot be written.
     pub fn record(&self, attempt: &AttemptRecord) -> Result<(), BatchFolderError> {
         let line = serde_json::to_string(attempt).map_err(io::Error::other);
         let written = line.and_then(|line| {
@@ -277,7 +279,7 @@ impl TaskFolder {
         written.map_err(|cause| self.unwritable(cause))
     }
 
-    /// How often a worker began with the task.
+    /// Returns the number of attempts that workers began.
     pub fn attempts_begun(&self) -> usize {
         let text = fs::read_to_string(self.attempts()).unwrap_or_default();
         let records = text.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -288,16 +290,17 @@ impl TaskFolder {
         self.path.join("session")
     }
 
-    /// The session of the task: the planned one, unless another one was begun.
+    /// Returns the session of the task: the planned one, or that of [`Self::begin_session`].
     pub fn session_id(&self, planned: Uuid) -> Uuid {
         let own = fs::read_to_string(self.session_path()).ok();
         own.and_then(|id| id.trim().parse().ok()).unwrap_or(planned)
     }
 
-    /// Lets the task be run in another session: a finished one only prints its result again.
+    /// Assigns a new session to the task, so that it runs again. A worker in a finished session
+    /// would only print the old result.
     ///
     /// # Errors
-    /// The system's.
+    /// The file of the session id cannot be written.
     pub fn begin_session(&self) -> Result<(), BatchFolderError> {
         let id = format!("{}\n", Uuid::new_v4());
         fs::write(self.session_path(), id).map_err(|cause| self.unwritable(cause))
@@ -306,7 +309,7 @@ impl TaskFolder {
     /// Removes the result, so that the task is run again.
     ///
     /// # Errors
-    /// The system's.
+    /// It cannot be removed. A missing result is not an error.
     pub fn remove_result(&self) -> Result<(), BatchFolderError> {
         match fs::remove_file(self.result()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.unwritable(error)),

@@ -1,4 +1,4 @@
-//! The engine of this machine: runs workers as child processes, as the schedule decides.
+//! The local engine: runs workers on this machine as child processes, in the order of the schedule.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,53 +18,54 @@ use super::plan::BatchPlan;
 use super::schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
 use super::task_state::{TaskOutcome, TaskState, is_abandoned, read_state};
 
-/// How often the observer is called at least.
+/// Interval of [`BatchEvent::Tick`].
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long the end of all workers is waited for after a signal: they end by themselves within four
-/// seconds of it, and so must this process.
+/// Time limit of the wait for all workers after a signal. Workers end within four seconds of the
+/// signal without further action, and so must this process.
 const STOP_MAX: Duration = Duration::from_millis(2700);
 
-/// The same after the end of the time limit.
+/// Time limit of the wait for all workers after the batch has exceeded its time limit.
 const LATE_STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Why a batch was stopped before its end.
+/// The reason why a batch was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchStop {
     Interrupted(Interrupt),
-    /// Its time ran out, or a wait could only have ended after that.
+    /// Its time limit was reached, or the next attempt would begin after it.
     Late,
 }
 
-/// How a batch on this machine ended.
+/// The end of a batch on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalEngineEnd {
     pub stop: Option<BatchStop>,
-    /// How many tasks were begun as often as allowed without a final result.
+    /// Number of tasks that were given up: they have no final result after the maximum number of
+    /// attempts, or an inactive process holds them.
     pub given_up: usize,
 }
 
-/// When a task is begun again.
+/// The time of the next attempt of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextAttempt {
     In(Duration),
-    /// It is final, or was begun as often as allowed.
+    /// The result is final, or the task had the maximum number of attempts.
     Never,
-    /// The batch ends before that.
+    /// The batch is being stopped.
     BatchEnds,
 }
 
-/// What happens in a batch.
+/// An event of a batch on this machine, for its observer.
 #[derive(Debug)]
 pub enum BatchEvent<'a> {
     Started {
         index: usize,
         attempt: u32,
     },
-    /// Another process works on the task.
+    /// Another process holds the task.
     Busy {
         index: usize,
-        /// That process shows no sign of life.
+        /// True if that process shows no activity, so that the task is given up.
         is_given_up: bool,
     },
     /// A worker could not be started.
@@ -72,7 +73,7 @@ pub enum BatchEvent<'a> {
         index: usize,
         error: &'a io::Error,
     },
-    /// A worker ended. `outcome`: none was written.
+    /// A worker ended. `outcome` is `None` if no result was written.
     Ended {
         index: usize,
         outcome: Option<&'a TaskOutcome>,
@@ -89,12 +90,12 @@ pub enum BatchEvent<'a> {
     },
 }
 
-/// Something that shows the progress of a batch.
+/// Receives the events of a batch, to show its progress.
 pub trait BatchObserver {
     fn observe(&mut self, event: &BatchEvent<'_>);
 }
 
-/// Returns the arguments that start the worker of a task.
+/// The arguments that start the worker of a task.
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
     pub arguments: Vec<OsString>,
@@ -119,12 +120,12 @@ pub struct LocalBatch<'a> {
     pub max_duration: Option<Duration>,
 }
 
-/// An ended worker.
+/// The task index and the exit status of an ended worker.
 type WorkerEnd = (usize, io::Result<ExitStatus>);
 
 impl LocalBatch<'_> {
-    /// Runs all open tasks. Must be polled on one permanent thread, for the workers end with the
-    /// thread that started them.
+    /// Runs all open tasks. Must be polled on one permanent thread, because workers are ended with
+    /// the thread that started them.
     pub async fn run(
         &self,
         observer: &mut dyn BatchObserver,
@@ -178,7 +179,7 @@ impl LocalBatch<'_> {
                 self.ended(ended.ok(), &mut schedule, began, Some(stop), observer);
             }
         }
-        // What is left has been asked to end, and does so by itself.
+        // The remaining workers have received SIGTERM, and end without this process.
         workers.detach_all();
         LocalEngineEnd { stop, given_up: schedule.counts().given_up }
     }
@@ -234,7 +235,7 @@ impl LocalBatch<'_> {
         stop: Option<BatchStop>,
         observer: &mut dyn BatchObserver,
     ) {
-        // The waiting itself does not panic.
+        // `None` would mean that the waiting task panicked, which it does not.
         let Some((index, _status)) = ended else { return };
         let folder = self.folder.task(index);
         let outcome = TaskOutcome::read(&folder);
@@ -257,7 +258,7 @@ impl LocalBatch<'_> {
     }
 }
 
-/// Of a task that another process holds.
+/// Returns the end of the attempt to start a task that another process holds.
 fn end_of_held(folder: &TaskFolder) -> AttemptEnd {
     if is_abandoned(folder) { AttemptEnd::Abandoned } else { AttemptEnd::Busy }
 }
@@ -274,7 +275,7 @@ fn end_of(outcome: &TaskOutcome) -> AttemptEnd {
     }
 }
 
-/// Waits for the end of a worker, and asks it to end when the batch stops.
+/// Waits for the end of a worker, and sends SIGTERM to it when the batch is stopped.
 async fn wait_for(
     mut worker: WorkerProcess,
     index: usize,
@@ -282,7 +283,7 @@ async fn wait_for(
 ) -> WorkerEnd {
     tokio::select! {
         status = worker.wait() => return (index, status),
-        // The error says that the batch has ended.
+        // An error means that the batch has ended.
         _ = stopping.wait_for(|stopping| *stopping) => {}
     }
     worker.terminate();

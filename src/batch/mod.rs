@@ -1,12 +1,12 @@
-//! Many tasks on engines that exist already: read, planned, run on this machine or rendered for
-//! another engine, and collected.
+//! Runs many tasks: reads and plans them, runs them on this machine or renders them for another
+//! engine (Slurm, Kubernetes, a CI matrix), and collects their results.
 //!
 //! ```text
-//! TASKS ─► task_file ─► plan ─┬─► schedule ─► local engine ─► worker processes ─┐
-//!                             └─► render: Slurm, Kubernetes, matrix ─► workers ─┴─► results ─► collect
+//! TASKS ─► task_file ─► plan ─┬─► schedule ─► local engine ─► workers ─┐
+//!                             └─► render ─► other engine ───► workers ─┴─► results ─► collect
 //! ```
-//! Every engine starts the same worker with the number of a task. All state is in the files of
-//! [`BatchFolder`], so a batch goes on wherever it was cut off.
+//! Every engine starts the same worker with the index of a task. All state is in the files of
+//! [`BatchFolder`], so an interrupted batch can be continued.
 
 mod budget;
 mod collect;

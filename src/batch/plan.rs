@@ -1,4 +1,4 @@
-//! The plan of a batch: its tasks as resolved, in a file that every worker reads.
+//! The plan of a batch: the resolved tasks, in a file that every worker reads.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -12,32 +12,32 @@ use crate::recovery::Money;
 use super::budget::{BudgetError, divide};
 use super::task_file::TaskLine;
 
-/// The version of the plan's format.
+/// Version of the plan format.
 pub const PLAN_VERSION: u64 = 1;
 
-/// The longest id of a batch: with an index it is a name in Kubernetes and Slurm.
+/// Maximum length of a batch id: with an index, it must be a valid name in Kubernetes and Slurm.
 const ID_MAX: usize = 48;
 
-/// How many letters of the file's name begin a derived id.
+/// Maximum length of the file name's part at the beginning of a derived id, in characters.
 const STEM_MAX: usize = 24;
 
-/// How many bytes of the hash of the content end a derived id.
+/// Length of the content hash's part at the end of a derived id, in bytes.
 const HASH_BYTES: usize = 4;
 
-/// What all workers of a batch know.
+/// The plan of a batch, which all of its workers read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchPlan {
     pub version: u64,
     pub batch: String,
-    /// The file of the tasks.
+    /// The task file.
     pub source: PathBuf,
-    /// Where tasks work that name no folder. `None`: each in a folder of its own.
+    /// Working directory of tasks that name none. `None`: each of these has its own folder.
     pub cwd: Option<PathBuf>,
-    /// Flags of `outlast run` for every task.
+    /// Flags of `outlast run` that apply to every task.
     pub flags: Vec<String>,
     pub max_budget_usd: Option<f64>,
-    /// The flags that name the engine, to go on with the batch there.
+    /// The flags that select the engine, to continue the batch there. Empty: the local engine.
     pub engine: Vec<String>,
     pub tasks: Vec<PlannedTask>,
 }
@@ -47,12 +47,12 @@ pub struct BatchPlan {
 #[serde(deny_unknown_fields)]
 pub struct PlannedTask {
     pub index: usize,
-    /// The id of its line, or else its name.
+    /// The id in the task file, or else the name.
     pub id: String,
     /// `<batch>-<index>`.
     pub name: String,
     pub session_id: Uuid,
-    /// Its line in the file of the tasks.
+    /// Line number in the task file.
     pub line: usize,
     pub prompt: String,
     pub cwd: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct PlannedTask {
     pub limits: PlannedLimits,
 }
 
-/// A repository to work on.
+/// A git repository to clone for a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GitSource {
@@ -72,7 +72,7 @@ pub struct GitSource {
     pub reference: Option<String>,
 }
 
-/// The limits of a task, as values of flags.
+/// The limits of a task, as flag values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedLimits {
@@ -81,10 +81,10 @@ pub struct PlannedLimits {
     pub max_duration: Option<String>,
 }
 
-/// Everything that a plan is made from.
+/// The input of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
-    /// `None`: it is derived from the content.
+    /// The id of the batch. `None`: it is derived from the content.
     pub id: Option<String>,
     pub source: PathBuf,
     pub cwd: Option<PathBuf>,
@@ -94,7 +94,7 @@ pub struct PlanRequest {
     pub tasks: Vec<TaskLine>,
 }
 
-/// Why a plan cannot be used.
+/// The reason why a plan cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("is not a plan of a batch: {0}")]
@@ -103,8 +103,8 @@ pub enum PlanError {
     Newer(u64),
 }
 
-/// Whether a text can be the id of a batch: lower-case letters, digits and single dashes inside, as
-/// names of jobs have it everywhere.
+/// True if a text is a valid batch id: lower-case letters, digits, and dashes that are not at an
+/// end. Every engine accepts such a job name.
 pub fn is_batch_id(id: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     (1..=ID_MAX).contains(&id.len())
@@ -114,7 +114,7 @@ pub fn is_batch_id(id: &str) -> bool {
 }
 
 impl BatchPlan {
-    /// Plans a batch. The same request always gives the same plan.
+    /// Plans a batch. Equal requests give equal plans.
     ///
     /// # Errors
     /// The budget cannot be divided.
@@ -140,10 +140,10 @@ impl BatchPlan {
         })
     }
 
-    /// Reads a plan.
+    /// Parses a plan.
     ///
     /// # Errors
-    /// The text is none, or one of a newer outlast.
+    /// The text is not a plan, or a newer outlast wrote it.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -156,7 +156,8 @@ impl BatchPlan {
         serde_json::from_str(text).map_err(PlanError::Invalid)
     }
 
-    /// The tasks of both plans that differ in more than their share of the money.
+    /// Returns the tasks that both plans have and that differ in more than their share of the
+    /// budget.
     pub fn changed_tasks(&self, other: &Self) -> impl Iterator<Item = &PlannedTask> {
         let pairs = self.tasks.iter().zip(&other.tasks);
         pairs.filter(|(one, two)| !one.is_same_work(two)).map(|(one, _)| one)
@@ -164,7 +165,7 @@ impl BatchPlan {
 }
 
 impl PlannedTask {
-    /// The id of its line. `None`: the line has none.
+    /// Returns the id in the task file. `None`: the line has none.
     fn own_id(&self) -> Option<&str> {
         (self.id != self.name).then_some(&*self.id)
     }
@@ -196,13 +197,13 @@ fn planned(batch: &str, index: usize, line: TaskLine, share: Option<Money>) -> P
     }
 }
 
-/// Writes an amount in decimal digits, rounded down to a millionth of a dollar.
+/// Formats an amount in decimal digits, rounded down to a millionth of a dollar.
 fn exact_dollars(amount: Money) -> String {
     let micro = amount.as_pico_dollars() / 1_000_000;
     format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000)
 }
 
-/// The session of a task: a UUID that follows from its name.
+/// Returns the session id of a task: a UUID that is derived from its name.
 fn session_id(name: &str) -> Uuid {
     let hash = Sha256::digest(format!("outlast batch\0{name}"));
     let mut bytes = [0; 16];
@@ -210,7 +211,8 @@ fn session_id(name: &str) -> Uuid {
     Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// An id that follows from what is to be done, not from the money or the engine.
+/// Returns a batch id that is derived from the file name, the tasks, the working directories and
+/// the flags. It does not depend on the budget or the engine.
 fn derived_id(request: &PlanRequest) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
@@ -244,7 +246,7 @@ fn derived_id(request: &PlanRequest) -> String {
     }
 }
 
-/// The name of the file without its ending, in letters that an id may have.
+/// Returns the file name without its extension, reduced to the characters that an id may have.
 fn stem(source: &std::path::Path) -> String {
     let name = source.file_stem().map(|name| name.to_string_lossy().to_ascii_lowercase());
     let name = name.unwrap_or_default();

@@ -1,35 +1,37 @@
-//! Decides which task the local engine starts when. Pure: time is an argument.
+//! Decides when the local engine starts each task. Pure: time is an argument.
 
 use std::time::Duration;
 
 use crate::recovery::AimdLimiter;
 
-/// The longest pause between two attempts, unless the service asks for a longer one.
+/// Maximum pause between two attempts, unless the service requests a longer one. [`spread`] can add
+/// up to a quarter.
 const PAUSE_MAX: Duration = Duration::from_mins(15);
 
-/// The bounds of a batch on this machine.
+/// The limits of a batch on this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleLimits {
-    /// How many tasks run at a time at most.
+    /// Maximum number of tasks that run in parallel.
     pub jobs: u32,
-    /// How often a task is begun at most.
+    /// Maximum number of attempts of a task.
     pub attempts: u32,
-    /// The pause before the second attempt; it doubles with each further one.
+    /// Pause before the second attempt. It doubles for each further one.
     pub pause: Duration,
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEnd {
-    /// With a result that no further attempt would change.
+    /// It has a result that another attempt would not change.
     Final { throttled: bool },
-    /// It may succeed later: not before this long from now, if the service said so.
+    /// It failed, but another attempt may succeed. `not_before`: the wait that the service
+    /// requested.
     Temporary { not_before: Option<Duration>, throttled: bool },
-    /// Without a result.
+    /// It ended without a result.
     Lost,
-    /// Another process has it: this was no attempt.
+    /// Another process holds the task. This does not count as an attempt.
     Busy,
-    /// The same, and that process shows no sign of life.
+    /// Another process holds the task, and shows no activity. The task is given up.
     Abandoned,
 }
 
@@ -41,7 +43,7 @@ enum Slot {
     GivenUp,
 }
 
-/// How many tasks are in which state.
+/// Number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     pub running: usize,
@@ -49,7 +51,7 @@ pub struct TaskCounts {
     pub given_up: usize,
 }
 
-/// The tasks of a batch, and how many may run at a time.
+/// The schedule of a batch: the state of each task, and the adaptive limit of parallel tasks.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     limits: ScheduleLimits,
@@ -58,11 +60,11 @@ pub struct Schedule {
     attempts: Vec<u32>,
 }
 
-/// How often to look again whether another process still has a task.
+/// Interval at which a task that another process holds is checked again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Schedule {
-    /// `is_open` says of each task whether it is to be run.
+    /// Creates a schedule. `is_open` is true for each task that must run.
     pub fn new(limits: ScheduleLimits, is_open: &[bool]) -> Self {
         let slot = |open: &bool| {
             if *open { Slot::Waiting { at: Duration::ZERO } } else { Slot::Ended }
@@ -75,7 +77,8 @@ impl Schedule {
         }
     }
 
-    /// Takes the next task to start now.
+    /// Returns the next task to start now, and counts its attempt. `None`: the limit of parallel
+    /// tasks is reached, or no task is due.
     pub fn start_next(&mut self, now: Duration) -> Option<usize> {
         if self.counts().running >= self.parallelism() {
             return None;
@@ -87,17 +90,17 @@ impl Schedule {
         Some(index)
     }
 
-    /// How many tasks may run at a time now.
+    /// Returns the current limit of parallel tasks.
     pub fn parallelism(&self) -> usize {
         usize::try_from(self.limiter.limit()).unwrap_or(usize::MAX)
     }
 
-    /// How often a task was begun.
+    /// Returns the number of attempts of a task.
     pub fn attempt(&self, index: usize) -> u32 {
         self.attempts[index]
     }
 
-    /// Records the end of an attempt. Returns when the task is tried again.
+    /// Records the end of an attempt. Returns the time of the next attempt. `None`: there is none.
     pub fn ended(&mut self, index: usize, now: Duration, end: AttemptEnd) -> Option<Duration> {
         let Slot::Running { epoch } = self.slots[index] else { return None };
         let (slot, throttled) = match end {
@@ -138,7 +141,7 @@ impl Schedule {
         Slot::Waiting { at: now + pause + spread(index, pause) }
     }
 
-    /// When the next task may be started, if one waits for its time.
+    /// Returns the earliest time at which a waiting task may start. `None`: no task waits.
     pub fn next_start(&self) -> Option<Duration> {
         let waiting = self.slots.iter().filter_map(|slot| match slot {
             Slot::Waiting { at } => Some(*at),
@@ -147,7 +150,7 @@ impl Schedule {
         waiting.min()
     }
 
-    /// Whether nothing is left to do.
+    /// True if no task is running or waiting.
     pub fn is_over(&self) -> bool {
         let TaskCounts { running, waiting, .. } = self.counts();
         running + waiting == 0
@@ -167,7 +170,7 @@ impl Schedule {
     }
 }
 
-/// Up to a quarter of a pause, so that tasks that failed together do not return together.
+/// Returns up to a quarter of a pause, to spread the next attempts of tasks that failed together.
 fn spread(index: usize, pause: Duration) -> Duration {
     let part = u32::try_from(index.wrapping_mul(37) % 64).unwrap_or(0);
     pause / 4 * part / 64

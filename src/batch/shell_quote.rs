@@ -1,6 +1,6 @@
 //! Quotes words for a POSIX shell.
 
-/// Quotes a word, unless it means itself.
+/// Quotes a word, unless the shell reads it unchanged.
 pub fn quoted_word(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=@%+,".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! The record of a batch that was handed to an engine, so that it is not submitted twice.
+//! The record of a batch's submission to an engine, so that a batch is not submitted twice.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use super::folder::{BatchFolder, BatchFolderError};
 
 const FILE: &str = "submission.json";
 
-/// An engine that takes a batch and runs it by itself.
+/// An engine that queues and runs a submitted batch on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClusterEngine {
@@ -20,7 +20,7 @@ pub enum ClusterEngine {
 }
 
 impl ClusterEngine {
-    /// As a value of `--engine`.
+    /// Returns the name, which is a value of `--engine`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Slurm => "slurm",
@@ -33,14 +33,14 @@ impl ClusterEngine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {
     pub engine: ClusterEngine,
-    /// The number that Slurm gave, or the name of the Job in Kubernetes.
+    /// The job id of Slurm, or the name of the Kubernetes Job.
     pub job: String,
-    /// The words for the engine's program that name the cluster: `-M NAME`, `--namespace=NAME`.
+    /// Arguments for the engine's program that select the cluster: `-M NAME`, `--namespace=NAME`.
     #[serde(default)]
     pub target: Vec<String>,
-    /// RFC 3339.
+    /// Time in RFC 3339.
     pub at: String,
-    /// The tasks that were handed over.
+    /// Indexes of the submitted tasks.
     pub tasks: Vec<usize>,
 }
 
@@ -49,8 +49,8 @@ impl Submission {
         Self { engine, job, target, at: Timestamp::now().to_string(), tasks: tasks.to_vec() }
     }
 
-    /// Reads what `sbatch` prints: `Submitted batch job 4242 on cluster c2`, or with `--parsable`
-    /// `4242;c2`. `None`: it names no job, as with `--test-only`.
+    /// Parses the output of `sbatch`: `Submitted batch job 4242 on cluster c2`, or with
+    /// `--parsable` `4242;c2`. `None`: it names no job, as with `--test-only`.
     pub fn of_sbatch(printed: &str, tasks: &[usize]) -> Option<Self> {
         let is_number =
             |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -70,7 +70,7 @@ impl Submission {
         Some(Self::new(ClusterEngine::Slurm, job.to_owned(), target, tasks))
     }
 
-    /// The command that shows the job, without its program's path.
+    /// Returns the command that shows the job. Its program has no path.
     pub fn look_up(&self) -> Vec<String> {
         let words: &[&str] = match self.engine {
             ClusterEngine::Slurm => &["squeue", "-j", &self.job],
@@ -79,7 +79,7 @@ impl Submission {
         words.iter().map(|word| (*word).to_owned()).chain(self.target.iter().cloned()).collect()
     }
 
-    /// The command that removes the job.
+    /// Returns the command that removes the job.
     pub fn removal(&self) -> Vec<String> {
         let words: &[&str] = match self.engine {
             ClusterEngine::Slurm => &["scancel", &self.job],
@@ -90,7 +90,7 @@ impl Submission {
 }
 
 impl BatchFolder {
-    /// The file of the last submission.
+    /// Returns the path of the file of the last submission.
     pub fn submission_path(&self) -> PathBuf {
         self.path().join(FILE)
     }
@@ -103,7 +103,7 @@ impl BatchFolder {
     /// Records a submission.
     ///
     /// # Errors
-    /// The system's.
+    /// The file cannot be written.
     pub fn record_submission(&self, submission: &Submission) -> Result<(), BatchFolderError> {
         let path = self.submission_path();
         let text = serde_json::to_string(submission).map_err(io::Error::other);
@@ -111,10 +111,10 @@ impl BatchFolder {
             .map_err(|cause| BatchFolderError::Unwritable { path, cause })
     }
 
-    /// Forgets the last submission, whose job the engine does not have any more.
+    /// Removes the record of the last submission, whose job no longer exists in the engine.
     ///
     /// # Errors
-    /// The system's.
+    /// The file cannot be removed. A missing file is not an error.
     pub fn remove_submission(&self) -> Result<(), BatchFolderError> {
         let path = self.submission_path();
         match fs::remove_file(&path) {
@@ -125,8 +125,8 @@ impl BatchFolder {
         }
     }
 
-    /// Whether a worker began with a task, or an engine was given the batch. A batch that was only
-    /// printed was not started.
+    /// True if a worker has begun a task, or the batch was submitted to an engine. A batch whose
+    /// files were only printed was not started.
     pub fn was_started(&self) -> bool {
         self.path().join("tasks").is_dir() || self.submission_path().is_file()
     }

@@ -1,4 +1,5 @@
-//! Reads TASKS: JSON Lines, an object for each task. Every mistake is reported with its line.
+//! Parses the task file: JSON Lines, one object for each task. Every mistake is reported with its
+//! line.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,16 +20,16 @@ const TASK_KEYS: [&str; 7] = ["id", "prompt", "prompt_file", "cwd", "git", "flag
 const GIT_KEYS: [&str; 2] = ["repository", "ref"];
 const LIMIT_KEYS: [&str; 3] = ["max_turns", "max_budget_usd", "max_duration"];
 
-/// The longest id of a task, in characters.
+/// Maximum length of a task id, in characters.
 const ID_MAX: usize = 200;
 
-/// The maximum edit distance of a typo.
+/// Maximum edit distance at which an unknown key counts as a typo.
 const TYPO_MAX: usize = 3;
 
-/// One task, as its line has it. Paths are absolute, and a prompt file was read.
+/// One task of the task file. Its paths are absolute, and its prompt file has been read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskLine {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
     pub id: Option<String>,
     pub prompt: String,
@@ -38,20 +39,20 @@ pub struct TaskLine {
     pub limits: TaskLimits,
 }
 
-/// The limits that a task sets itself.
+/// The limits that the task file sets for a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskLimits {
     pub max_turns: Option<u32>,
     pub max_budget: Option<Money>,
-    /// As written, and valid.
+    /// A valid duration, in the form of the task file.
     pub max_duration: Option<String>,
 }
 
-/// A mistake in a line of TASKS.
+/// A mistake in a line of the task file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskFileError {
     pub file: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
     pub what: String,
 }
@@ -64,10 +65,11 @@ impl fmt::Display for TaskFileError {
 
 impl std::error::Error for TaskFileError {}
 
-/// Reads the tasks of a text. `name` is the file in messages; relative paths start in `base`.
+/// Parses the tasks in a text. `name` is the file name for messages; relative paths are relative to
+/// `base`.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the lines.
+/// All mistakes in the text, in the order of the lines.
 pub fn read_tasks(
     name: &str,
     text: &str,
@@ -218,9 +220,9 @@ fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
     }
 }
 
-/// The keys of one object of a line.
+/// Reads the keys of one JSON object in a line, and collects mistakes.
 struct TaskFields<'a> {
-    /// The key that the object has, with a dot, or nothing.
+    /// The key of the object in messages, such as `git.`. Empty for the task itself.
     place: &'static str,
     map: &'a Map<String, Value>,
     mistakes: &'a mut Vec<String>,

@@ -1,4 +1,4 @@
-//! The state of a task, as its files tell it.
+//! Determines the state of a task from its files.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -11,30 +11,31 @@ use crate::types::exit_code;
 
 use super::folder::TaskFolder;
 
-/// A heartbeat file that is younger shows that a worker on another host is alive: one is touched
-/// at least every 30 s.
+/// Maximum age of the heartbeat file of a living worker on another host. Workers touch the file at
+/// least every 30 s.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(90);
 
-/// How long the worker of a task may show no sign of life. It shows none while it clones.
+/// Time without activity after which the worker of a task counts as abandoned. A worker shows no
+/// activity while it clones a repository.
 pub const SILENCE_MAX: Duration = Duration::from_mins(30);
 
-/// Classes of failures after which fewer tasks should run at a time.
+/// Error classes after which fewer tasks run in parallel.
 const THROTTLING: [&str; 3] = ["rate_limit", "server_overload", "repeated_529"];
 
-/// How far a task is.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskState {
     /// It succeeded.
     Done,
-    /// It failed for good.
+    /// It failed, and another attempt would not help.
     Failed,
-    /// A worker works on it.
+    /// A worker is working on it.
     Running,
-    /// It was begun, and can be resumed.
+    /// It was begun and has no final result. It can be resumed.
     Unfinished,
-    /// An engine has it in its queue, and did not begin it.
+    /// It waits in the queue of an engine.
     Submitted,
-    /// It was never begun.
+    /// It was not begun.
     Missing,
 }
 
@@ -54,23 +55,23 @@ impl TaskState {
     }
 }
 
-/// What a result file says.
+/// The content of a result file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskOutcome {
     pub exit_code: u8,
-    /// The whole object.
+    /// The complete result object.
     pub result: Value,
 }
 
 impl TaskOutcome {
-    /// Reads a result. `None`: it is none.
+    /// Parses a result. `None`: the text is not a result object with an exit code.
     pub fn parse(text: &str) -> Option<Self> {
         let result: Value = serde_json::from_str(text).ok()?;
         let exit_code = u8::try_from(result.get("exit_code")?.as_u64()?).ok()?;
         Some(Self { exit_code, result })
     }
 
-    /// Reads the result of a task. `None`: there is none that is whole.
+    /// Reads the result of a task. `None`: the file is missing or incomplete.
     pub fn read(folder: &TaskFolder) -> Option<Self> {
         Self::parse(&fs::read_to_string(folder.result()).ok()?)
     }
@@ -79,7 +80,7 @@ impl TaskOutcome {
         self.result["total_cost_usd"].as_f64()
     }
 
-    /// What it cost, as far as prices are known.
+    /// Returns the cost. It is partial if a price is unknown.
     pub fn spending(&self) -> Spending {
         let amount = self.cost().and_then(Money::from_dollars).unwrap_or_default();
         Spending { amount, is_partial: self.result.get("total_cost_usd") == Some(&Value::Null) }
@@ -89,22 +90,22 @@ impl TaskOutcome {
         self.result["terminal_reason"].as_str()
     }
 
-    /// The first line of why it failed.
+    /// Returns the first error message of a failed task.
     pub fn error(&self) -> Option<&str> {
         self.result["errors"].get(0)?.as_str()
     }
 
-    /// How many calls of tools were denied.
+    /// Returns the number of tool calls that were denied.
     pub fn denied_calls(&self) -> usize {
         self.result["permission_denials"].as_array().map_or(0, Vec::len)
     }
 
-    /// When the same may work again, as far as the result says.
+    /// Returns the time from which a retry may succeed, if the result names one.
     pub fn retry_at(&self) -> Option<Timestamp> {
         self.result["retry_at"].as_str()?.parse().ok()
     }
 
-    /// Whether the service throttled it.
+    /// True if the model service throttled it.
     pub fn was_throttled(&self) -> bool {
         let last = self.result["api_error_class"].as_str();
         let retried = self.result["recovery"]["retries_by_class"].as_object();
@@ -122,12 +123,12 @@ impl TaskOutcome {
     }
 }
 
-/// Whether the same run may succeed later: a temporary failure, or a signal.
+/// True if a run with this exit code may succeed later: a temporary failure, or a signal.
 pub fn is_temporary_code(code: u8) -> bool {
     code == exit_code::TEMPORARY || code >= exit_code::SIGHUP
 }
 
-/// Whether a run that ended so does not get better by trying it again.
+/// True if a run with this exit code failed and another attempt would not help.
 pub fn is_final_failure(code: u8) -> bool {
     code != exit_code::SUCCESS && !is_temporary_code(code)
 }
@@ -154,8 +155,8 @@ pub fn read_state(folder: &TaskFolder) -> (TaskState, Option<TaskOutcome>) {
     (state, outcome)
 }
 
-/// Whether the worker that holds a task has shown no sign of life for so long that nothing more is
-/// expected of it, as if it was stopped.
+/// True if the worker that holds a task has shown no activity for [`SILENCE_MAX`], as a stopped
+/// process does.
 pub(super) fn is_abandoned(folder: &TaskFolder) -> bool {
     let signs = [folder.heartbeat(), folder.attempts(), folder.path().to_owned()];
     let last = signs.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok()).max();
@@ -163,8 +164,8 @@ pub(super) fn is_abandoned(folder: &TaskFolder) -> bool {
     age.is_some_and(|age| age >= SILENCE_MAX)
 }
 
-/// Whether the heartbeat file was touched lately. A worker of this host would hold the lock too, so
-/// this is about other hosts.
+/// True if the heartbeat file was touched recently. This detects workers on other hosts; one on
+/// this host also holds the lock.
 fn is_beating(folder: &TaskFolder) -> bool {
     let touched = fs::metadata(folder.heartbeat()).and_then(|facts| facts.modified());
     let age = touched.ok().and_then(|touched| SystemTime::now().duration_since(touched).ok());

@@ -1,10 +1,10 @@
-//! Which task a worker runs: the number comes from a variable of the engine.
+//! Determines the task of a worker from an environment variable of the engine.
 
 use std::ffi::OsStr;
 
 use crate::config::environment::Variables;
 
-/// The variables, the first that is set counts, and the number of the first task in each.
+/// Variables of engines, by priority, with the number that each gives to the first task.
 const VARIABLES: [(&str, usize); 6] = [
     ("JOB_COMPLETION_INDEX", 0),
     ("SLURM_ARRAY_TASK_ID", 0),
@@ -14,7 +14,7 @@ const VARIABLES: [(&str, usize); 6] = [
     ("PARALLEL_SEQ", 1),
 ];
 
-/// Why it is not known which task to run.
+/// The reason why a worker's task cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     #[error("no variable says which task to run ({}); give --index N", names())]
@@ -29,10 +29,10 @@ fn names() -> String {
     VARIABLES.map(|(name, _)| name).join(", ")
 }
 
-/// Returns the index of the task: the given one, or what a variable of the engine says.
+/// Returns the index of the task: the given one, or that in a variable of the engine.
 ///
 /// # Errors
-/// There is none, or no such task.
+/// No variable is set, or there is no task with this index.
 pub fn worker_index(
     given: Option<usize>,
     variables: &Variables,

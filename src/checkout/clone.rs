@@ -8,11 +8,12 @@ use crate::config::environment::Variables;
 
 use super::git::{Git, GitError, GitStep};
 
-/// Clones into `work`, unless an earlier attempt did, and checks `reference` out. The clone is made
-/// beside and renamed, so that an interrupted one is never worked on.
+/// Clones the repository into `work` and checks out `reference`. Does nothing if an earlier attempt
+/// has done so. The clone is made in another folder and then renamed, so that an interrupted clone
+/// is never used.
 ///
 /// # Errors
-/// Git is missing, or could not clone or find the reference.
+/// Git is missing, could not clone, or could not find the reference.
 pub async fn check_out(
     repository: &str,
     reference: Option<&str>,

@@ -1,4 +1,4 @@
-//! Runs git for outlast itself, with the user's environment and without questions.
+//! Runs git for outlast itself, with the user's environment and without prompts.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -11,10 +11,10 @@ use crate::config::environment::Variables;
 use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
 use crate::tools::hook_environment;
 
-/// How much of git's output an error message quotes, in characters from its end.
+/// Maximum length of git's output in an error message, in characters. The end is quoted.
 const REPORT_MAX: usize = 600;
 
-/// A step that git is run for.
+/// A step of a checkout that runs git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitStep {
     Clone,
@@ -48,10 +48,10 @@ pub enum GitError {
     Folder { path: String, cause: io::Error },
 }
 
-/// Git, as it is run in one place. Dropping the future of a step ends git and what it started.
+/// Runs git for one repository. Dropping the future of a step ends git and its child processes.
 pub(super) struct Git {
     program: PathBuf,
-    /// The repository, for messages: "of URL", "in FOLDER".
+    /// The repository in error messages: "of URL" or "in FOLDER".
     place: String,
     supervisor: Supervisor,
     environment: Vec<(OsString, OsString)>,
@@ -61,13 +61,13 @@ impl Git {
     /// Finds git on `PATH`, but not inside `tree`.
     ///
     /// # Errors
-    /// There is none.
+    /// Git was not found.
     pub(super) fn find(place: &str, tree: &Path, variables: &Variables) -> Result<Self, GitError> {
         let path = variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
         let program = find_program(&["git"], &path, tree).ok_or(GitError::NotFound)?;
         let environment: Vec<_> =
             variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        // Git runs hooks and credential helpers, which never see the model's credentials (SPEC 23).
+        // Git runs hooks and credential helpers, which never get the model's credentials (SPEC 23).
         let mut environment = hook_environment(&environment, &[], "");
         environment.push(("GIT_TERMINAL_PROMPT".into(), "0".into()));
         let supervisor = Supervisor::with_own_binary();
@@ -77,7 +77,7 @@ impl Git {
     /// Runs git, and returns what it printed to standard output.
     ///
     /// # Errors
-    /// It could not be started, or failed.
+    /// Git could not be started, or failed.
     pub(super) async fn run(
         &self,
         step: GitStep,
@@ -109,12 +109,12 @@ impl Git {
     }
 }
 
-/// Reads what a program prints to standard output and to standard error.
+/// Reads the standard output and the standard error of a program.
 fn read_output(running: &mut RunningJob) -> JoinHandle<(Vec<u8>, Vec<u8>)> {
     let (stdout, stderr) = (running.stdout.take(), running.stderr.take());
     tokio::task::spawn_blocking(move || {
         let (mut printed, mut errors) = (Vec::new(), Vec::new());
-        // Git prints little to standard output in these steps, less than a pipe holds.
+        // In these steps git's standard output fits in a pipe, so it can be read last.
         let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut errors));
         let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut printed));
         (printed, errors)

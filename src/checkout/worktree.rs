@@ -10,22 +10,22 @@ use crate::config::environment::Variables;
 
 use super::git::{Git, GitError, GitStep};
 
-/// Where worktrees are, below the root of a repository.
+/// Folder of the worktrees, below the root of a repository.
 const FOLDER: &str = ".claude/worktrees";
 
-/// How the names of their branches begin.
+/// Prefix of the names of their branches.
 const BRANCH_PREFIX: &str = "worktree-";
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The name of a worktree: letters, digits, `.`, `_` and `-`, so that it is a folder and a part of a
-/// branch's name.
+/// The name of a worktree: letters, digits, `.`, `_` and `-`, which are valid in a folder name and
+/// in a branch name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorktreeName(String);
 
 impl WorktreeName {
-    /// `None`: the text is no such name. A new name is made for an empty text.
+    /// Parses a name. An empty text gives a new random name. `None`: the text is not a valid name.
     pub fn new(text: &str) -> Option<Self> {
         if text.is_empty() {
             let id = Uuid::new_v4().simple().to_string();
@@ -37,7 +37,7 @@ impl WorktreeName {
             && !text.starts_with(['.', '-'])
             && !text.ends_with(['.', '-'])
             && !text.contains("..")
-            // Git keeps such names to itself.
+            // Git reserves names that end in `.lock`.
             && Path::new(text).extension().is_none_or(|end| end != "lock");
         fits.then(|| Self(text.to_owned()))
     }
@@ -47,29 +47,29 @@ impl WorktreeName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worktree {
     pub path: PathBuf,
-    /// `None`: it was there already, with a branch of its own.
+    /// The branch that was created. `None`: the worktree existed already.
     pub new_branch: Option<String>,
 }
 
 impl Worktree {
-    /// The name of the worktree whose root a path is, by the path.
+    /// Returns the name of the worktree at this path. `None`: it is not the root of a worktree.
     pub fn name_of(path: &Path) -> Option<&str> {
         let name = path.file_name()?.to_str()?;
         path.parent().filter(|above| above.ends_with(FOLDER)).map(|_| name)
     }
 
-    /// The main working tree of the repository whose worktree has this path as its root.
+    /// Returns the main working tree of the repository that the worktree at this path belongs to.
     pub fn repository_of(path: &Path) -> Option<&Path> {
         Self::name_of(path)?;
         path.ancestors().nth(Path::new(FOLDER).components().count() + 1)
     }
 
-    /// Opens the worktree with this name, in the repository that `cwd` lies in. If there is none, it
-    /// is added on a new branch, which begins where the remote's default branch is known to be, or
-    /// else at `HEAD`. Nothing is fetched.
+    /// Opens the worktree with this name in the repository that contains `cwd`. If it does not
+    /// exist, it is added on a new branch, which begins at `refs/remotes/origin/HEAD` if that
+    /// exists, and otherwise at `HEAD`. Nothing is fetched.
     ///
     /// # Errors
-    /// `cwd` is in no repository, or git could not add it.
+    /// `cwd` is not in a repository, or git could not add the worktree.
     pub async fn open(
         name: &WorktreeName,
         cwd: &Path,
@@ -80,7 +80,7 @@ impl Worktree {
         let found = git.run(GitStep::FindRoot, &within(cwd, &find)).await?;
         let mut lines = found.split(|byte| *byte == b'\n').map(OsStr::from_bytes).map(Path::new);
         let (top, common) = (lines.next().unwrap_or(cwd), lines.next().unwrap_or(cwd));
-        // The main working tree, also from within another worktree of the repository.
+        // The main working tree, even if `cwd` is in another worktree of the repository.
         let main = common.parent().filter(|_| common.ends_with(".git"));
         let root = main.unwrap_or(top).to_owned();
         let path = root.join(FOLDER).join(&name.0);
@@ -107,7 +107,7 @@ impl Worktree {
     }
 }
 
-/// The arguments of git for a command in a folder.
+/// Returns the arguments of git for a command in a folder.
 fn within<'a>(folder: &'a Path, words: &'a [&'a str]) -> Vec<&'a OsStr> {
     let folder = [OsStr::new("-C"), folder.as_os_str()];
     folder.into_iter().chain(words.iter().map(OsStr::new)).collect()

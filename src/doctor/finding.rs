@@ -8,7 +8,7 @@ pub enum Severity {
     Ok,
     /// Runs work, but perhaps not as intended.
     Warning,
-    /// Runs fail, or do not end well.
+    /// Runs fail, or end badly.
     Problem,
 }
 
@@ -22,10 +22,10 @@ impl Severity {
     }
 }
 
-/// What several findings may come from: one of them is reported, with the others as its details.
+/// A cause that several findings may share. Only one is reported, with the others as its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindingCause {
-    /// The credential is missing, or is none.
+    /// The credential is missing or invalid.
     Credential,
     /// A settings file cannot be read.
     Settings,
@@ -40,16 +40,16 @@ pub enum FindingCause {
 pub struct Finding {
     /// The name of the check.
     pub check: String,
-    /// The severity.
+    /// The severity of the finding.
     pub status: Severity,
     pub what: String,
-    /// Further lines.
+    /// Additional lines.
     pub details: Vec<String>,
-    /// Why it matters; empty if nothing is wrong.
+    /// The effect on a run. Empty if nothing is wrong.
     pub why: String,
-    /// How to fix it; empty if nothing is wrong.
+    /// The remedy. Empty if nothing is wrong.
     pub fix: String,
-    /// What it comes from, if other findings may come from the same.
+    /// The cause, if other findings may share it.
     pub cause: Option<FindingCause>,
 }
 
@@ -76,7 +76,7 @@ impl Finding {
         Self::new(check, Severity::Problem, what.into(), why.as_ref(), fix.as_ref())
     }
 
-    /// Adds further lines.
+    /// Sets the additional lines.
     #[must_use]
     pub fn with(self, details: impl IntoIterator<Item = String>) -> Self {
         Self { details: details.into_iter().collect(), ..self }
@@ -110,7 +110,8 @@ impl DoctorReport {
     }
 }
 
-/// Leaves one finding of each cause: the gravest, and the first of those that are equally grave.
+/// Merges the findings of each cause into one: the most severe, and among equals the first. The
+/// others become its details.
 pub fn merge_causes(findings: Vec<Finding>) -> Vec<Finding> {
     let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
     for mut finding in findings {
@@ -139,13 +140,13 @@ pub(super) fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// A number with its noun, in singular or plural.
+/// Formats a number with its noun, in singular or plural.
 pub(super) fn counted(count: usize, what: &str) -> String {
     let many = if count == 1 { "" } else { "s" };
     format!("{count} {what}{many}")
 }
 
-/// The first of several names, and the number of the others.
+/// Formats a list of names: at most `most` of them, and the number of the others.
 pub(super) fn listed(names: &[String], most: usize) -> String {
     let (shown, rest) = names.split_at(names.len().min(most));
     match rest.len() {

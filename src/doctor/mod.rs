@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Facts are read in parallel, each within [`CHECK_MAX`]; the checks are pure functions of the
-//! facts. Nothing is changed except for a test file in the session folder, which is removed again.
-//! MCP servers that the user configured are started and shut down.
+//! facts. The only change is a test file in the session folder, which is removed again. MCP servers
+//! that the user configured are started and shut down.
 
 pub mod checks;
 pub mod facts;
@@ -44,9 +44,9 @@ pub struct DoctorContext {
     pub home: Option<PathBuf>,
     /// The folder of settings and sessions.
     pub config_dir: PathBuf,
-    /// The name that the program was called by.
+    /// The name by which the program was called.
     pub program_name: String,
-    /// Whether no network requests are made.
+    /// True if no network requests are made.
     pub offline: bool,
 }
 
@@ -63,49 +63,52 @@ pub struct ResolvedConfig {
     pub ignored: Vec<String>,
     /// Timers and limits in force: name, value, origin.
     pub limits: Vec<(String, String, String)>,
-    /// Every credential, the one in use first: kind, source.
+    /// Kind and source of each credential. The first one is in use.
     pub credentials: Vec<(String, String)>,
-    /// Whether the service certainly requires a credential.
+    /// True if the service certainly requires a credential, because it is the Anthropic API itself.
     pub needs_credential: bool,
-    /// The endpoints of the models, the preferred one's first.
+    /// The endpoints of the models. The first one is that of the preferred model.
     pub endpoints: Vec<ServicePlace>,
-    /// Files with a mistake, which were not read.
+    /// Settings files that were not read because of a mistake.
     pub broken: Vec<String>,
-    /// Whether no run can be set up, so that its servers and fallbacks are unknown.
+    /// True if no run can be set up, so that its servers and fallback models are unknown.
     pub run_unavailable: bool,
-    /// Whether the run would skip permission checks as root.
+    /// True if the run would skip permission checks as root.
     pub bypasses_as_root: bool,
-    /// The paths that a run denies to commands and they can reach, with the remedy.
+    /// Paths that a run denies to commands, but that they can reach, with the remedy.
     pub exposed: Option<String>,
-    /// Whether a run starts the key helper inside the sandbox of commands; the doctor does not.
+    /// True if a run starts the key helper inside the sandbox of commands. The doctor starts it
+    /// outside.
     pub helper_is_confined: bool,
-    /// The facts about `--profile untrusted`, or why no run with it can be set up. `None`: no run can.
+    /// The facts about `--profile untrusted`, or the reason why no run with it can be set up.
+    /// `None`: no run at all can be set up.
     pub profile: Option<Result<ProfileFacts, String>>,
-    /// How long a run waits for MCP servers that start.
+    /// Time that a run waits for the start of MCP servers.
     pub mcp_wait: Duration,
-    /// The longest silence while waiting.
+    /// Maximum time without output while a run waits.
     pub heartbeat: Duration,
-    /// Events with the number of their hooks; then problems of hooks.
+    /// Each event with the number of its hooks.
     pub hooks: Vec<(String, usize)>,
+    /// Problems of the configured hooks.
     pub bad_hooks: Vec<String>,
     /// Each hook with its command.
     pub hook_commands: Vec<HookLine>,
-    /// Whether all hooks are switched off.
+    /// True if all hooks are switched off.
     pub hooks_off: bool,
     pub servers: Vec<ConfiguredServer>,
-    /// Problems of servers that are left out.
+    /// Problems of MCP servers that a run leaves out.
     pub bad_servers: Vec<String>,
-    /// The same servers, ready to be started.
+    /// The servers in `servers`, ready to be started.
     pub mcp_servers: Arc<Servers>,
-    /// Unknown variables that look like ours, with the probably intended name.
+    /// Unknown variables whose names resemble those of outlast, with the probably intended name.
     pub unknown_variables: Vec<(String, Option<&'static str>)>,
-    /// Certificate files beside the system's.
+    /// Certificate files that are trusted in addition to the system's.
     pub ca_files: Vec<PathBuf>,
     /// The environment variables, including those from settings.
     pub variables: Variables,
 }
 
-/// The endpoint of some models of the chain, and its credential.
+/// An endpoint with its credential and the models of the chain that use it.
 #[derive(Clone, Debug)]
 pub struct ServicePlace {
     pub endpoint: model::ModelService,
@@ -113,9 +116,9 @@ pub struct ServicePlace {
     pub models: Vec<String>,
     /// Kind and source of the credential.
     pub credential: Option<(String, String)>,
-    /// Whether the credential is an expired login.
+    /// True if the credential is an expired login.
     pub login_expired: bool,
-    /// Whether it is used only as a fallback.
+    /// True if it is used only as a fallback.
     pub is_fallback: bool,
 }
 
@@ -125,7 +128,7 @@ pub struct HookLine {
     pub event: &'static str,
     pub command: HookCommand,
     pub timeout: Duration,
-    /// Whether its failure denies what it guards.
+    /// True if its failure denies the calls that it guards (`failClosed`).
     pub guard: bool,
     /// The file that configures it.
     pub source: String,
@@ -139,18 +142,18 @@ pub struct ConfiguredServer {
     pub source: String,
     pub how: ServerTransport,
     pub disabled: bool,
-    /// The advice where it requires a login.
+    /// The advice for a server that requires a login.
     pub login_advice: String,
 }
 
 /// The transport of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerTransport {
-    /// A program to start.
+    /// Standard input and output of this program.
     Program(String),
-    /// A URL, in a form that may be shown.
+    /// HTTP to this URL, in a form without secrets.
     Address(String),
-    /// Messages to the host that drives the run.
+    /// Messages to the host that controls the run.
     Host,
 }
 
@@ -200,13 +203,13 @@ pub async fn run_checks(
     DoctorReport { findings, took: began.elapsed().min(Duration::from_hours(1)) }
 }
 
-/// Unwraps a check's findings, or the finding that it took too long.
+/// Returns a check's findings, or else the finding that it took too long.
 fn unwrap_findings(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
     found.unwrap_or_else(|late| vec![late])
 }
 
-/// Runs the checks that depend on settings. Once these are read, services and servers are probed in
-/// parallel.
+/// Runs the checks that depend on settings. After the settings are read, services, servers and
+/// hooks are probed in parallel.
 async fn check_configuration(
     context: &DoctorContext,
     until: Instant,
@@ -239,7 +242,7 @@ async fn check_configuration(
         Vec::from_iter(sandbox::check_profile(&known)),
         credentials::check_credentials(&known),
         checks::service::trusted_certificates(&known),
-        // Before the services, which refuse what is wrong with a credential.
+        // Before the services: they refuse a malformed credential, and this finding explains it.
         checks::environment::check_environment(&known),
         check_services(services),
         unwrap_findings(
@@ -251,13 +254,14 @@ async fn check_configuration(
     findings.concat()
 }
 
-/// Checks all services, reporting common findings once, such as a helper that hangs.
+/// Checks all services. A finding that several of them share, such as a helper that hangs, is
+/// reported once.
 fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
     let first = seen.first().and_then(|first| first.as_ref().ok());
     let used = first.and_then(|first| first.credential.clone());
     let check_one = |service: service::ServiceFacts| {
         let mut findings = checks::service::check_service(&service);
-        // Another credential is refused for a reason of its own.
+        // The refusal of another credential has its own cause.
         if service.credential != used {
             let own = |finding: &&mut Finding| finding.cause == Some(FindingCause::Credential);
             findings.iter_mut().filter(own).for_each(|finding| finding.cause = None);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::finding::{DoctorReport, Finding, Severity};
 
-/// Renders JSON.
+/// Returns the JSON object of a report.
 pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
     let finding = |finding: &Finding| {
         let unless_empty = |text: &String| (!text.is_empty()).then(|| text.clone());

@@ -10,7 +10,7 @@ use crate::process::file_reads;
 /// The time limit of one check. At most two of them run in sequence.
 pub const CHECK_MAX: Duration = Duration::from_millis(9_500);
 
-/// The time limit of all checks together; the last requests get what is left.
+/// The time limit of all checks together. The last requests get the remaining time.
 pub(super) const TOTAL_MAX: Duration = Duration::from_secs(19);
 
 /// Waits for facts, up to [`CHECK_MAX`].
@@ -24,10 +24,10 @@ pub(super) async fn within_limit<T>(
     timeout(CHECK_MAX, facts).await.map_err(|_| late_finding(name))
 }
 
-/// The same for facts that block a thread; on a time-out the thread is abandoned.
+/// Waits for facts that block a thread, up to [`CHECK_MAX`]. On a timeout the thread is abandoned.
 ///
 /// # Errors
-/// The finding that they took too long.
+/// The finding that they took too long, or that the check panicked.
 pub(super) async fn blocking_within_limit<T: Send + 'static>(
     name: &str,
     facts: impl FnOnce() -> T + Send + 'static,
@@ -45,7 +45,7 @@ pub(super) async fn blocking_within_limit<T: Send + 'static>(
     }
 }
 
-/// Like [`late_finding`], naming the file that is being read.
+/// Returns [`late_finding`] with the name of the file that is being read, if one is.
 fn stuck_finding(name: &str) -> Finding {
     let finding = late_finding(name);
     let Some(path) = file_reads::oldest_pending_read() else { return finding };
@@ -59,7 +59,7 @@ fn stuck_finding(name: &str) -> Finding {
     }
 }
 
-/// The finding for a check that took too long.
+/// Returns the finding for a check that took too long.
 pub(super) fn late_finding(name: &str) -> Finding {
     Finding::problem(
         name,

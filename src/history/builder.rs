@@ -1,7 +1,7 @@
 //! Builds a history from the lines of a journal, in their order.
 //!
-//! A step of the state machine is recorded after what it did to the conversation, so what a step
-//! explains (costs, notices, a compaction) is among the items since the step before it:
+//! A step of the state machine is recorded after its changes to the conversation. The items that a
+//! step explains (costs, notices, a compaction) therefore lie between it and the step before it:
 //!
 //! ```text
 //! step (ask) ─► spend ─► reply ─► notice ─► step (keep, say) ─► intent ─► result …
@@ -33,36 +33,36 @@ use super::session::{
 };
 use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 
-/// Builds a history, a line at a time.
+/// Builds a history from journal lines, one at a time.
 #[derive(Debug, Default)]
 pub struct HistoryBuilder {
     history: SessionHistory,
-    /// Where each tool call is: the item of its turn, and its place there.
+    /// Position of each tool call by its id: the index of its turn's item, and its index there.
     calls: HashMap<String, (usize, usize)>,
-    /// The number of the process that started each call.
+    /// Number of the process that started each call, by the call's id.
     begun: HashMap<String, u64>,
     epoch: u64,
-    /// Whether the next message of the user is a prompt.
+    /// True if the next message of the user is a prompt.
     awaits_prompt: bool,
-    /// Costs that the next step explains.
+    /// Costs since the last step. The next step decides which turn they belong to.
     spent: Vec<SpendRecord>,
-    /// The first item since the last step.
+    /// Index of the first item after the last step.
     since_step: usize,
-    /// When the last request was sent.
+    /// Time at which the last request was sent.
     asked: Option<Timestamp>,
-    /// The current pause: its item, and when it began on the run's own clock.
+    /// The current pause: the index of its item, and its start on the run's own clock.
     pause: Option<(usize, Moment)>,
-    /// The item of the last reply, while further lines may continue it.
+    /// Index of the last reply's item, while further lines may continue the reply.
     reply: Option<usize>,
-    /// When the current process began.
+    /// Start of the current process.
     process_began: Option<Timestamp>,
     /// Unreadable lines after the last readable one.
     torn: Vec<UnreadableLine>,
     requests: CallLog,
     prompt: PromptFold,
-    /// How many prompts of the user there were.
+    /// Number of prompts of the user so far.
     prompts: u32,
-    /// The failed check that the next step is about.
+    /// A failed `--require` check, which the next step reports.
     failed_check: Option<Box<FailedCheck>>,
 }
 
@@ -105,13 +105,13 @@ impl HistoryBuilder {
         }
     }
 
-    /// Ends the history with what was read so far.
+    /// Completes the history, and returns it.
     pub fn finish(mut self) -> SessionHistory {
         self.flush_spending(None);
         self.end_process();
         self.history.calls = mem::take(&mut self.requests).finish();
         self.history.recorded = mem::take(&mut self.prompt).recorded();
-        // A process that is killed leaves one line that is not whole, and nothing after it.
+        // A killed process leaves one incomplete line, and nothing after it.
         if let [_cut_off] = &self.torn[..] {
             self.history.is_torn = true;
         } else {
@@ -151,7 +151,7 @@ impl HistoryBuilder {
 
     fn reply(&mut self, at: Option<Timestamp>, entry: MessageEntry, usage: Usage) {
         self.awaits_prompt = false;
-        // Other programs write a line for each block.
+        // Other programs write one line for each block.
         let continues = entry.continues_reply() || !entry.ours;
         let index = match self.reply.filter(|_| continues) {
             Some(index) => index,
@@ -241,7 +241,7 @@ impl HistoryBuilder {
         detail: Option<Value>,
     ) {
         let begun = self.begun.get(call).copied();
-        // A later process answers what an earlier one had started: its outcome is not known.
+        // The result is from a later process than the start, so the outcome is unknown.
         let is_lost = begun.is_some_and(|begun| begun < self.epoch);
         let Some(tool) = self.tool(call) else { return };
         tool.state = match (is_error, begun) {
@@ -326,7 +326,7 @@ impl HistoryBuilder {
         for ToolStarted { id, changed, .. } in calls {
             self.begun.insert(id.clone(), self.epoch);
             let Some(tool) = self.tool(&id) else { continue };
-            // Until its result comes, which a kill may prevent.
+            // Stays unknown if the process is killed before the result is recorded.
             (tool.started, tool.state) = (at, ToolRunState::Unknown);
             if let Some(input) = changed {
                 (tool.input, tool.is_changed) = (input, true);
@@ -351,8 +351,8 @@ impl HistoryBuilder {
             self.history.stop_hooks.push(decision);
         }
         if let Event::Checked { passed } = step.event {
-            // Since the step before there are at most notices about it: no item moves that is
-            // referred to.
+            // Only notices about the check can lie between the two steps, so the insertion does
+            // not shift an item whose index is stored.
             let failure = self.failed_check.take().filter(|_| !passed);
             let item = HistoryItem { at, event: HistoryEvent::Requirement { passed, failure } };
             let index = self.since_step.min(self.history.items.len());
@@ -371,7 +371,7 @@ impl HistoryBuilder {
         self.since_step = self.history.items.len();
     }
 
-    /// Completes the items since the last step by what this one says about them.
+    /// Completes the items since the last step with the information in this one.
     fn explain_items(&mut self, at: Option<Timestamp>, step: &Transition) {
         let mut nudges = [step.edit.say, step.edit.notice].into_iter().flatten();
         let is_summary = step.edit.reply == ReplyDisposition::Summary;
@@ -401,7 +401,7 @@ impl HistoryBuilder {
             }
         }
         if step.edit.reply == ReplyDisposition::Keep && !has_turn {
-            // A reply with thinking only has no message.
+            // A reply with thinking only has no message line.
             self.history.totals.count_turn(None);
             let number = self.history.totals.turns;
             let turn = TurnRecord { number, ..TurnRecord::default() };
@@ -409,7 +409,8 @@ impl HistoryBuilder {
         }
     }
 
-    /// Assigns the costs since the last step: to the turn that it keeps, or to none.
+    /// Assigns the last cost since the previous step to the turn that this step keeps, if it keeps
+    /// one. The other costs become items of their own.
     fn flush_spending(&mut self, step: Option<&Transition>) {
         let mut spent = mem::take(&mut self.spent);
         let keeps = step.is_some_and(|step| step.edit.reply == ReplyDisposition::Keep);
@@ -427,7 +428,7 @@ impl HistoryBuilder {
         }
     }
 
-    /// Begins or ends a pause. Its length is measured on the run's own clock.
+    /// Begins or ends a pause. Its duration is measured on the run's own clock.
     fn follow_pause(&mut self, at: Option<Timestamp>, step: &Transition) {
         let pause = if let Phase::Awaiting { until } = step.next.phase {
             Some((until, WaitCause::BackgroundWork))
@@ -462,7 +463,8 @@ impl HistoryBuilder {
     }
 }
 
-/// The setback that a step reports, if it planned more than to end without one.
+/// Returns the failure that a step reports. `None`: there was none, or the plan was only a probe,
+/// an early return, or a stop that no failed request caused.
 fn failure_of(step: &Transition) -> Option<FailureRecord> {
     let plan = step.plan?;
     let is_failure = matches!(step.event, Event::Failed(_));

@@ -1,4 +1,4 @@
-//! The requests of a session to the model, and how each of them ended.
+//! The requests of a session to the model, with the end of each.
 
 use std::time::Duration;
 
@@ -13,35 +13,35 @@ use crate::transcript::{Message, Usage, compaction};
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
     pub call: ModelCall,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub at: Option<Timestamp>,
-    /// The number of the prompt that it belongs to, from 1.
+    /// Number of its prompt in the session, counted from 1.
     pub prompt: u32,
-    /// `None`: the process ended first.
+    /// `None`: the process ended before the request did.
     pub end: Option<CallEnd>,
 }
 
-/// How a request ended.
+/// The end of a request: the event, the recovery plan and the use of the reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallEnd {
     pub event: Event,
-    /// What was done about it.
+    /// The recovery plan. `None`: the event needed none.
     pub plan: Option<RecoveryPlan>,
-    /// What became of the reply.
+    /// The decision whether the reply entered the conversation, became a summary, or was dropped.
     pub reply: ReplyDisposition,
-    /// How long it took on the run's own clock.
+    /// Duration of the request on the run's own clock.
     pub took: Duration,
-    /// The number of the turn that the reply became.
+    /// Number of the turn that the reply became. `None`: it became none.
     pub turn: Option<u32>,
-    /// What the service reported. `None`: nothing, or the request broke off.
+    /// Usage that the service reported. `None`: it reported none, or the request broke off.
     pub usage: Option<Usage>,
     /// The summary that replaced a part of the conversation.
     pub summary: Option<String>,
-    /// The context window that a refusal named, in tokens.
+    /// Context window that the service named in its refusal, in tokens.
     pub window: Option<u64>,
 }
 
-/// What the builder knows about the end of a request beside the step.
+/// State of the history at the end of a request, which the transition does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallContext {
     pub(super) at: Option<Timestamp>,
@@ -51,28 +51,28 @@ pub(super) struct CallContext {
     pub(super) usage: Option<Usage>,
 }
 
-/// Collects the requests of a session, a step at a time.
+/// Collects the requests of a session, one transition at a time.
 #[derive(Debug, Default)]
 pub(super) struct CallLog {
     calls: Vec<CallRecord>,
-    /// When the request was sent that is under way, on the run's own clock.
+    /// Start of the request in progress, on the run's own clock. `None`: there is none.
     sent: Option<Moment>,
     summary: Option<String>,
     window: Option<u64>,
 }
 
 impl CallLog {
-    /// Remembers the first message of a conversation that was replaced.
+    /// Stores the summary that the new conversation begins with, if it begins with one.
     pub(super) fn rewritten(&mut self, messages: &[Message]) {
         self.summary = messages.first().and_then(compaction::summary_of);
     }
 
-    /// Remembers the context window that a refusal named.
+    /// Stores the context window that the service named in its refusal.
     pub(super) fn window(&mut self, tokens: u64) {
         self.window = Some(tokens);
     }
 
-    /// The process ended: no request is under way.
+    /// Leaves the request in progress without an end, because the process ended.
     pub(super) fn interrupt(&mut self) {
         self.sent = None;
     }

@@ -1,11 +1,11 @@
-//! The history of a session as typed data, for reports: what was asked, answered, run, waited for,
-//! recovered from and spent, in the order in which it happened.
+//! The history of a session as typed data, for reports: prompts, replies, tool calls, waits,
+//! recoveries and costs, in chronological order.
 //!
 //! ```text
 //! journal lines ─► builder ─► SessionHistory ─► outlast sessions show
 //! ```
-//! The builder is a pure function of the lines. Unlike a resume, it needs no intact journal: what
-//! cannot be read is listed in [`SessionHistory::problems`], and the rest is read.
+//! The builder is a pure function of the lines. Unlike a resume, it does not need an intact
+//! journal: it lists unreadable lines in [`SessionHistory::problems`], and reads the others.
 
 mod builder;
 mod calls;

@@ -8,7 +8,8 @@ use crate::journal::{JournalLines, SessionFile, subagent_files};
 use super::builder::HistoryBuilder;
 use super::session::{AgentHistory, SessionHistory, UnreadableLine};
 
-/// Reads a session with its sub-agents, without locking it. Damage is part of the history.
+/// Reads a session with its sub-agents, without locking it. Damaged lines are listed in the
+/// history, not returned as errors.
 ///
 /// # Errors
 /// The session's file cannot be read.

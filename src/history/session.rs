@@ -17,48 +17,48 @@ use crate::transcript::Usage;
 use super::calls::CallRecord;
 use super::turn::{ToolRun, TurnRecord};
 
-/// Everything that is recorded of a session, or of one of its sub-agents.
+/// The recorded history of a session, or of one of its sub-agents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionHistory {
-    /// The id of the session; of a sub-agent, its own.
+    /// The id of the session or of the sub-agent.
     pub id: String,
     /// The working directory.
     pub project: Option<PathBuf>,
-    /// The name that the user gave it last.
+    /// The last name that the user gave it.
     pub title: Option<String>,
     pub started: Option<Timestamp>,
     /// The time of the last line.
     pub ended: Option<Timestamp>,
-    /// How long its processes worked on it: `ended - started` without the time between them.
+    /// Working time of all processes: `ended - started` without the gaps between processes.
     pub worked: Duration,
-    /// In the order in which they happened.
+    /// The events, in chronological order.
     pub items: Vec<HistoryItem>,
     /// Turns, usage and costs, without those of sub-agents.
     pub totals: SessionTotals,
-    /// The end of the last prompt. `None`: a process works on it, or was killed.
+    /// The end of the last prompt. `None`: a process is working on it, or was killed.
     pub end: Option<HistoryEnd>,
-    /// The sum of the records of the last prompt. Empty if another program wrote them.
+    /// The recorded state of the last prompt. Empty if another program recorded the session.
     pub recorded: RecordedPrompt,
-    /// The requests to the model, in the order in which they were sent.
+    /// The requests to the model, in the order of sending.
     pub calls: Vec<CallRecord>,
-    /// What the Stop hooks decided about the answers to the last prompt.
+    /// Decisions of the Stop hooks about the answers to the last prompt.
     pub stop_hooks: Vec<StopHookDecision>,
-    /// The limits, acceptance checks and rules in force last.
+    /// The last recorded limits, acceptance checks and rules.
     pub contract: Option<Contract>,
-    /// The limits of recovery in force last.
+    /// The last recorded limits of recovery.
     pub limits: Option<Limits>,
-    /// Its sub-agents and theirs, in the order in which they were started.
+    /// All sub-agents, nested ones included, in the order of their start.
     pub agents: Vec<AgentHistory>,
-    /// What could not be read.
+    /// Lines that could not be read.
     pub problems: Vec<UnreadableLine>,
-    /// Whether the last line was cut off, as by a kill. It is not among the problems.
+    /// True if the last line was cut off, as by a kill. It is not listed in `problems`.
     pub is_torn: bool,
 }
 
 /// An event of a history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryItem {
-    /// When it was recorded; for what takes time, when it began to be.
+    /// Time of the record; for an event with a duration, the time at which its recording began.
     pub at: Option<Timestamp>,
     pub event: HistoryEvent,
 }
@@ -69,37 +69,37 @@ impl HistoryItem {
     }
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistoryEvent {
     /// A process began to work on the session.
     Process(Box<ProcessStart>),
     Message(RecordedMessage),
     Turn(Box<TurnRecord>),
-    /// Something went wrong, and what was decided about it.
+    /// A failure, and the recovery plan for it.
     Failure(FailureRecord),
     Wait(WaitRecord),
-    /// A recovery is over.
+    /// The end of a recovery.
     Recovery(Box<RecoveryRecord>),
-    /// Another model answers from here on, by the API's names.
+    /// The change to another model, by API names.
     ModelSwitch {
         from: String,
         to: String,
     },
-    /// A summary replaced the older part of the conversation, which has this many messages now.
+    /// A summary replaced the older part of the conversation. `messages` remain.
     Compaction {
         messages: usize,
     },
-    /// Old content was removed or repaired, without a summary.
+    /// Old content was removed or repaired without a summary. `messages` remain.
     HistoryChange {
         messages: usize,
     },
-    /// What was paid for beside the turns: replies that were dropped or broke off, and summaries.
+    /// A cost outside the turns: a dropped or broken-off reply, or a summary.
     Spend(SpendRecord),
     /// The command of `--require` ended.
     Requirement {
         passed: bool,
-        /// The record of a failure, if there is one.
+        /// The record of the failure. `None`: it passed, or no record was written.
         failure: Option<Box<FailedCheck>>,
     },
     Background(BackgroundChanges),
@@ -109,7 +109,7 @@ pub enum HistoryEvent {
 /// A process that began to work on the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessStart {
-    /// Its number within the session, from 1.
+    /// Number of the process within the session, counted from 1.
     pub epoch: u64,
     pub pid: u32,
     pub host: String,
@@ -117,64 +117,64 @@ pub struct ProcessStart {
     pub version: String,
     pub model: String,
     pub permission_mode: String,
-    /// Whether it goes on with the prompt of the process before it.
+    /// True if it continues the prompt of the process before it.
     pub resumes_prompt: bool,
     pub forked_from: Option<String>,
-    /// The damage of the file, if the session continues before it.
+    /// Damage of the file, if the session continues from the lines before the damage.
     pub damage: Option<Damage>,
 }
 
-/// A message to the model, without the results of tools.
+/// A message to the model, without tool results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedMessage {
     pub author: MessageAuthor,
     pub text: String,
-    /// How many images and documents it has.
+    /// Number of images and documents.
     pub media: usize,
 }
 
-/// Who wrote a message to the model.
+/// The author of a message to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageAuthor {
     User,
-    /// A notice of outlast, of a hook, or about background work.
+    /// A notice by outlast or a hook, or about background work. `None`: its kind is not recorded.
     Outlast(Option<Nudge>),
 }
 
-/// A setback: a request or an answer that was no success.
+/// A failed request or an unusable reply, and the recovery plan for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureRecord {
-    /// An error class, or the name of another setback.
+    /// An error class, or the name of another kind of failure, such as `empty_response`.
     pub class: &'static str,
     pub plan: RecoveryPlan,
-    /// From the request to its failure. `None` if no request failed, or the time is not known.
+    /// Time from the request to its failure. `None`: no request failed, or the time is unknown.
     pub took: Option<Duration>,
 }
 
-/// A pause.
+/// A wait of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitRecord {
     pub cause: WaitCause,
-    /// How long it was to be.
+    /// Planned duration.
     pub planned: Duration,
-    /// How long it was. `None`: it is not over, or its process ended first.
+    /// Actual duration. `None`: it is not over, or its process ended first.
     pub waited: Option<Duration>,
 }
 
-/// Why a run waits.
+/// The reason for a wait of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitCause {
-    /// To retry a request after a failure of this class.
+    /// The pause before a retry, after a failure of this class.
     Retry {
         class: ErrorClass,
-        /// The number of the next retry, from 1.
+        /// Number of the next retry, counted from 1.
         retry: u8,
-        /// How many are allowed; `None` when they are not counted.
+        /// Maximum number of retries. `None`: they are not counted.
         of: Option<u8>,
     },
-    /// For a rate limit that was known on this host.
+    /// A rate limit that the runs on this host share.
     SharedLimit,
-    /// For commands and sub-agents in the background.
+    /// Commands and sub-agents that run in the background.
     BackgroundWork,
 }
 
@@ -187,14 +187,14 @@ impl From<Pause> for WaitCause {
     }
 }
 
-/// A cost that no turn accounts for.
+/// A cost that belongs to no turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpendRecord {
     /// `None` when no price is known.
     pub cost: Option<Money>,
     pub usage: Usage,
     pub model: String,
-    /// Whether it is an upper bound: the call broke off, or the API reported no usage.
+    /// True if it is an upper bound: the call broke off, or the API reported no usage.
     pub is_upper_bound: bool,
 }
 
@@ -206,7 +206,8 @@ pub struct HistoryEnd {
 }
 
 impl HistoryEnd {
-    /// The exit code of the process, unless it could not deliver its result afterwards.
+    /// Returns the exit code of the process. If the process could not deliver its result
+    /// afterwards, the actual exit code differs.
     pub fn exit_code(&self) -> u8 {
         self.reason.info().exit_code
     }
@@ -222,23 +223,24 @@ pub struct AgentHistory {
 /// A line of a journal that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableLine {
-    /// Counted from 1.
+    /// Number of the line, counted from 1; 0 if the whole file could not be read.
     pub line: usize,
+    /// The reason.
     pub what: String,
 }
 
 impl SessionHistory {
-    /// The turns, from first to last.
+    /// Returns the turns, in order.
     pub fn turns(&self) -> impl DoubleEndedIterator<Item = &TurnRecord> {
         self.items.iter().filter_map(HistoryItem::turn)
     }
 
-    /// The tool calls of all turns.
+    /// Returns the tool calls of all turns.
     pub fn tools(&self) -> impl Iterator<Item = &ToolRun> {
         self.turns().flat_map(|turn| &turn.tools)
     }
 
-    /// The prompts of the user.
+    /// Returns the prompts of the user.
     pub fn prompts(&self) -> impl Iterator<Item = &str> {
         self.messages().filter_map(|message| match message.author {
             MessageAuthor::User => Some(message.text.as_str()),
@@ -246,7 +248,7 @@ impl SessionHistory {
         })
     }
 
-    /// Whether a message has images or documents.
+    /// True if any message has images or documents.
     pub fn messages_with_media(&self) -> bool {
         self.messages().any(|message| message.media > 0)
     }
@@ -257,19 +259,20 @@ impl SessionHistory {
         })
     }
 
-    /// Whether another program recorded it.
+    /// True if another program recorded it.
     pub fn is_foreign(&self) -> bool {
         let is_ours = |item: &HistoryItem| matches!(item.event, HistoryEvent::Process(_));
         self.end.is_none() && !self.items.iter().any(is_ours)
     }
 
-    /// The cost with that of all sub-agents. Other programs record costs in ways of their own.
+    /// Returns the cost, sub-agents included. For a session of another program it is partial,
+    /// because such a program records costs in its own format.
     pub fn spending(&self) -> Spending {
         let spending = self.totals_with_agents().spending();
         Spending { is_partial: spending.is_partial || self.is_foreign(), ..spending }
     }
 
-    /// The totals with those of all sub-agents.
+    /// Returns the totals, sub-agents included.
     pub fn totals_with_agents(&self) -> SessionTotals {
         let mut totals = self.totals.clone();
         for agent in &self.agents {
@@ -278,8 +281,8 @@ impl SessionHistory {
         totals
     }
 
-    /// The sub-agents that a tool call started, where `parent` is the sub-agent that made the call,
-    /// or `None` for the run itself.
+    /// Returns the sub-agents that a tool call started. `parent` is the sub-agent that made the
+    /// call, or `None` for the run itself.
     pub fn agents_of<'a>(
         &'a self,
         parent: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! A turn of a session's history: a reply of the model, and the tools that it ran.
+//! A turn of a session's history: a reply of the model, and its tool calls.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::transcript::{Block, Usage};
 /// A reply of the model that entered the conversation, with its tool calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnRecord {
-    /// Counted from 1 within the session.
+    /// Number within the session, counted from 1.
     pub number: u32,
-    /// The model that answered, by the API's name. Empty for a reply with thinking only.
+    /// API name of the model that answered. Empty for a reply with thinking only.
     pub model: String,
     pub stop_reason: Option<String>,
     /// The content except the tool calls.
@@ -22,52 +22,52 @@ pub struct TurnRecord {
     pub usage: Usage,
     /// `None` when no price is known.
     pub cost: Option<Money>,
-    /// From the last request to the whole reply. `None` if the journal does not say.
+    /// Time from the last request to the complete reply. `None` if one of the times is missing.
     pub took: Option<Duration>,
 }
 
 impl TurnRecord {
-    /// The texts for the user, without thinking.
+    /// Returns the text blocks, which are for the user. Thinking is left out.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         texts_of(&self.content)
     }
 }
 
-/// A tool call: what was asked for, and what came of it.
+/// A tool call with its input, times and result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolRun {
     pub id: String,
     pub name: String,
-    /// The input that it ran with.
+    /// The input that it ran with, including changes by a hook or a permission callback.
     pub input: Value,
-    /// Whether a hook or a permission callback changed the input.
+    /// True if a hook or a permission callback changed the input.
     pub is_changed: bool,
-    /// When it was about to run. `None`: it did not run, or it only read.
+    /// Time of the record just before it ran. `None`: it did not run, or the record is missing.
     pub started: Option<Timestamp>,
-    /// When its result was recorded.
+    /// Time at which its result was recorded.
     pub ended: Option<Timestamp>,
     pub state: ToolRunState,
-    /// The result as the model got it.
+    /// The result as sent to the model.
     pub output: Vec<Block>,
     /// The structured result, for programs.
     pub detail: Option<Value>,
 }
 
-/// What came of a tool call.
+/// The outcome of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolRunState {
     Succeeded,
     Failed,
     /// It was denied, invalid or cancelled before it began.
     NotRun,
-    /// It was started, and its outcome is not recorded: its process ended first.
+    /// It was started, but the process ended before its outcome was recorded.
     Unknown,
-    /// It has neither begun nor a result.
+    /// It has not begun, and has no result.
     Pending,
 }
 
 impl ToolRun {
-    /// From its start to its recorded result.
+    /// Returns the time from its start to its recorded result, if both are known.
     pub fn took(&self) -> Option<Duration> {
         if self.state == ToolRunState::Unknown {
             return None;
@@ -75,18 +75,18 @@ impl ToolRun {
         elapsed(self.started?, self.ended?)
     }
 
-    /// The exit code of a command.
+    /// Returns the exit code of a command. `None`: it has none, or the call is not a command.
     pub fn exit_code(&self) -> Option<i64> {
         self.detail.as_ref()?.get("exit_code")?.as_i64()
     }
 
-    /// Whether a command was ended because its time was over.
+    /// True if a command was ended at its time limit.
     pub fn is_timed_out(&self) -> bool {
         let timed_out = self.detail.as_ref().and_then(|detail| detail.get("timed_out"));
         timed_out.and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// The text of the result.
+    /// Returns the text of the result, without images and documents.
     pub fn output_text(&self) -> String {
         texts_of(&self.output).collect::<Vec<_>>().join("\n")
     }
@@ -105,7 +105,7 @@ pub(super) fn texts_of(blocks: &[Block]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The time between two lines; `None` if a clock was set back in between.
+/// Returns the time between two lines. `None`: the clock was set back in between.
 pub(super) fn elapsed(from: Timestamp, to: Timestamp) -> Option<Duration> {
     Duration::try_from(to.duration_since(from)).ok()
 }

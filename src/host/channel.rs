@@ -1,4 +1,4 @@
-//! Requests to the host, each waiting for its reply.
+//! Requests to the host, and their replies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,21 +10,21 @@ use uuid::Uuid;
 
 use crate::types::{HostChannel, HostError, HostReply};
 
-/// The longest request, in bytes of JSON: the Python SDK ends on a longer line.
+/// Maximum length of a request, in bytes of JSON: the Python SDK fails on a longer line.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
 
-/// Writes a message to the host, as it is: a request holds what a hook or an MCP server would
-/// receive.
+/// Writes a message to the host without redaction: a request has the content that a hook or an MCP
+/// server would receive.
 pub type FrameWriter = Arc<dyn Fn(&Value) + Send + Sync>;
 
 /// Reports the state of the session.
 pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
 
-/// What the session is doing (PROTOCOL 4.9).
+/// The state of the session that is reported to the host (PROTOCOL 4.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     Running,
-    /// A permission is waited for.
+    /// The turn waits for a permission.
     RequiresAction,
     Idle,
 }
@@ -39,7 +39,7 @@ impl SessionState {
     }
 }
 
-/// The open requests. Clones share them.
+/// The requests without a reply. Clones share them.
 #[derive(Clone)]
 pub struct PendingRequests {
     write: FrameWriter,
@@ -50,9 +50,9 @@ pub struct PendingRequests {
 #[derive(Default)]
 struct OpenRequests {
     waiting: BTreeMap<String, oneshot::Sender<Result<Value, HostError>>>,
-    /// How many of them ask for a permission.
+    /// Number of open requests for a permission.
     questions: usize,
-    /// Whether no reply can come any more.
+    /// True if the host has closed its end, so that no reply can arrive.
     is_closed: bool,
 }
 
@@ -61,8 +61,8 @@ impl PendingRequests {
         Self { write, report, open: Arc::default() }
     }
 
-    /// Hands a reply to the request that waits for it. A reply to none is dropped: the request was
-    /// cancelled meanwhile.
+    /// Passes a reply to the request that waits for it. A reply without such a request is dropped,
+    /// because its request was cancelled.
     pub fn resolve(&self, id: &str, reply: Result<Value, String>) {
         let waiting = self.open().waiting.remove(id);
         if let Some(waiting) = waiting {
@@ -71,7 +71,7 @@ impl PendingRequests {
         }
     }
 
-    /// Fails all requests, now and from now on: the host has closed its end.
+    /// Fails all open and future requests, because the host has closed its end.
     pub fn close(&self) {
         let mut open = self.open();
         open.is_closed = true;
@@ -99,7 +99,7 @@ impl PendingRequests {
             let mut open = self.open();
             if open.is_closed {
                 drop(open);
-                // It may still read, and its hooks hear of what happens.
+                // The host may still read, so its hooks are informed of the event.
                 if is_hook {
                     (self.write)(&frame);
                 }
@@ -128,14 +128,14 @@ impl fmt::Debug for PendingRequests {
     }
 }
 
-/// A request that was sent. Dropped without a reply, it is cancelled.
+/// A request that was sent. It is cancelled if it is dropped before its reply.
 struct OpenRequest<'a> {
     requests: &'a PendingRequests,
     id: String,
     is_question: bool,
 }
 
-/// Whether a question is asked now, or no longer open.
+/// The start or the end of a permission request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum QuestionChange {
     Asked,
@@ -143,7 +143,8 @@ enum QuestionChange {
 }
 
 impl OpenRequest<'_> {
-    /// Counts the open questions about permissions, and reports the first and the end of the last.
+    /// Counts the open permission requests. Reports the session state when the first one opens and
+    /// when the last one closes.
     fn count_question(&self, change: QuestionChange) {
         if !self.is_question {
             return;

@@ -1,5 +1,5 @@
-//! The result as clients of the agent SDKs expect it, where that differs from ours (PROTOCOL,
-//! introduction and 4.4).
+//! Converts a result for clients of the agent SDKs, where these expect other fields or values than
+//! outlast's own (PROTOCOL, introduction and 4.4).
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -9,16 +9,16 @@ use crate::types::{StopReason, exit_code};
 /// The subtype of a result that ended normally.
 const SUCCESS: &str = "success";
 
-/// How a host is told of a stop reason, where that differs.
+/// The values that a host receives for a stop reason, where they differ from outlast's own.
 struct HostTerms {
-    /// `None`: as elsewhere.
+    /// The subtype of the result. `None`: unchanged.
     subtype: Option<&'static str>,
     terminal_reason: &'static str,
-    /// Whether the turn ended as its user asked, which is no error to a host.
+    /// True if the turn ended as the user requested, which is not an error to a host.
     ends_as_asked: bool,
 }
 
-/// The table of the differences.
+/// Returns the host's values for a stop reason. `None`: they do not differ.
 const fn terms(reason: StopReason) -> Option<HostTerms> {
     match reason {
         StopReason::ModelError(_) => Some(HostTerms {
@@ -61,18 +61,19 @@ const fn terms(reason: StopReason) -> Option<HostTerms> {
     }
 }
 
-/// Whether the turn ended as its user asked, so that it is no error to a host: its exit code is 0.
+/// True if the turn ended as the user requested. It is then not an error to a host: its exit code
+/// is 0.
 pub fn ends_as_asked(reason: StopReason) -> bool {
     terms(reason).is_some_and(|terms| terms.ends_as_asked)
 }
 
-/// The exit code towards a host. Its programs know success and failure, and read the cause in the
-/// result; a signal that ended the process stays what it is.
+/// Converts an exit code for a host: 0 for success, 1 for failures, whose cause is in the result.
+/// Codes for signals (129 and above) are unchanged.
 pub const fn exit_code_for_hosts(code: u8) -> u8 {
     if code == exit_code::SUCCESS || code >= exit_code::SIGHUP { code } else { exit_code::FAILED }
 }
 
-/// Sets the exit code of a result object to the one towards a host.
+/// Replaces the exit code of a result object by that of [`exit_code_for_hosts`].
 pub fn translate_exit_code(result: &mut Value) {
     let code = result["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
     if let Some(code) = code {
@@ -80,9 +81,9 @@ pub fn translate_exit_code(result: &mut Value) {
     }
 }
 
-/// Changes a result object to the terms of hosts. Except for turns that ended as asked, `is_error`
-/// stays. Results of the subtype `success` have the text of their errors in
-/// `result`: there the SDKs look for it.
+/// Converts a result object for a host. `is_error` is unchanged, except for turns that ended as the
+/// user requested. A result of the subtype `success` has the text of its errors in `result`, where
+/// the SDKs read it.
 pub fn translate_result(result: &mut Value, reason: StopReason) {
     translate_exit_code(result);
     let Some(terms) = terms(reason) else { return };
@@ -95,14 +96,14 @@ pub fn translate_result(result: &mut Value, reason: StopReason) {
     result["result"] = if terms.ends_as_asked {
         result["is_error"] = json!(false);
         result["exit_code"] = json!(0);
-        // The host has the replies; of a prompt that was not accepted it has nothing.
+        // The host already has the replies. A prompt that was not accepted has none.
         json!(if result["num_turns"] == 0 { errors } else { String::new() })
     } else {
         json!(format!("API Error: {errors}"))
     };
 }
 
-/// The fields of the assistant message by which a host is told of a failure of the API, before its
+/// Returns the fields of the assistant message that reports an API failure to a host, before the
 /// result (PROTOCOL 4.2). `None`: the turn ended for another reason.
 pub fn api_error_message(result: &Value, reason: StopReason) -> Option<Value> {
     let StopReason::ModelError(class) = reason else { return None };

@@ -1,4 +1,4 @@
-//! Parses what a host writes, one JSON object on each line.
+//! Parses the messages of a host, one JSON object on each line.
 
 use serde_json::{Map, Value, json};
 
@@ -7,19 +7,19 @@ use crate::json;
 use super::initialize::Initialize;
 use super::prompt::UserPrompt;
 
-/// How much of a line that is no message is quoted, in characters.
+/// Maximum length of the quotation of an invalid line, in characters.
 const QUOTE_CHARS_MAX: usize = 60;
 
 /// One message of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostFrame {
-    /// A prompt. It is a turn of its own.
+    /// A prompt, which begins a turn.
     User(Box<UserPrompt>),
-    /// A request that must be answered under its id.
+    /// A request, which must be answered under its id.
     Control { id: String, request: ControlRequest },
-    /// The reply to a request of ours: its value, or the host's error text.
+    /// The reply to a request from outlast: its value, or the host's error text.
     Reply { id: String, reply: Result<Value, String> },
-    /// A message that needs no action: of an unknown type, or a sign of life.
+    /// A message that needs no action: one of an unknown type, or a keep-alive.
     Ignored,
 }
 
@@ -30,40 +30,40 @@ pub enum ControlRequest {
     /// End the current turn.
     Interrupt,
     SetPermissionMode(String),
-    /// `None`: back to the model of the flags and settings.
+    /// Use this model. `None`: the model of the flags and settings.
     SetModel(Option<String>),
     /// Stop a background command or a sub-agent, by its task id.
     StopTask(String),
-    /// Report what fills the context window.
+    /// Report the usage of the context window.
     GetContextUsage,
-    /// `None`: as the flags and settings say.
+    /// Limit thinking to this many tokens. `None`: the limit of the flags and settings.
     SetMaxThinkingTokens(Option<u32>),
-    /// Restore the files that were changed since a prompt, by its id.
+    /// Restore the files that were changed since the prompt with this id.
     RewindFiles {
         prompt: String,
         is_dry_run: bool,
     },
     McpStatus,
-    /// Use these MCP servers, by name, in place of those of an earlier request.
+    /// Use these MCP servers, by name, instead of those of an earlier request.
     McpSetServers(Map<String, Value>),
-    /// Connect a server again.
+    /// Reconnect the MCP server with this name.
     McpReconnect(String),
     McpToggle {
         server: String,
         is_enabled: bool,
     },
-    /// A message of a server that runs in the host.
+    /// A message of an MCP server that runs in the host.
     McpMessage {
         server: String,
         message: Value,
     },
-    /// A subtype that is not supported, by its name.
+    /// A request with this unsupported subtype.
     Unsupported(String),
-    /// A request that cannot be read, and why.
+    /// A request that cannot be parsed, with the reason.
     Unreadable(String),
 }
 
-/// Why a line is no message.
+/// The reason why a line is not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("it is not JSON ({0:?})")]
@@ -79,7 +79,7 @@ pub enum FrameError {
 /// Parses one line.
 ///
 /// # Errors
-/// It is no message.
+/// It is not a valid message.
 pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
     let frame: Value = match json::read_str(line) {
         Ok(frame) => frame,
@@ -99,8 +99,8 @@ pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
     }
 }
 
-/// What is made of a line that is not JSON, but names its type and the identifier of a request: the request
-/// ends with the reason.
+/// Returns the frame for a line that is not valid JSON, but whose message type and request id can
+/// be found: the request fails with the parse error.
 fn unreadable(line: &str, why: &str) -> Option<HostFrame> {
     let why = format!("the host's line cannot be read: {why}");
     let id = text_after(line, "\"request_id\"")?.to_owned();
@@ -113,7 +113,7 @@ fn unreadable(line: &str, why: &str) -> Option<HostFrame> {
     }
 }
 
-/// The text that follows the first such key, if it is one without escapes.
+/// Returns the string value after the first occurrence of a key, if it has no escapes.
 fn text_after<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = line.split_once(key)?;
     let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -173,17 +173,17 @@ impl ControlRequest {
     }
 }
 
-/// The text in a field.
+/// Returns the string in a field.
 pub(super) fn text(value: &Value, field: &str) -> Option<String> {
     value[field].as_str().map(ToOwned::to_owned)
 }
 
-/// The reply to a control request that succeeded.
+/// Returns the reply to a control request that succeeded.
 pub fn control_success(id: &str, response: &Value) -> Value {
     envelope(&json!({ "subtype": "success", "request_id": id, "response": response }))
 }
 
-/// The reply to a control request that failed.
+/// Returns the reply to a control request that failed.
 pub fn control_error(id: &str, error: &str, code: Option<&str>) -> Value {
     let mut response = Map::new();
     response.insert("subtype".to_owned(), json!("error"));

@@ -4,15 +4,15 @@ use serde_json::Value;
 
 use super::frame::text;
 
-/// What a host sets before its first prompt. Every field is optional.
+/// The options that a host sets before its first prompt. Every field is optional.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Initialize {
-    /// Replaces the system prompt. An empty text leaves none.
+    /// Replaces the system prompt. An empty text removes it.
     pub system_prompt: Option<String>,
     pub append_system_prompt: Option<String>,
-    /// Kinds of sub-agents, by name.
+    /// Definitions of sub-agents, by name.
     pub agents: Option<Value>,
-    /// The JSON Schema of the answers.
+    /// The JSON Schema that answers must match.
     pub json_schema: Option<Value>,
     /// Hooks that run in the host, by event.
     pub hooks: Option<Value>,
@@ -39,7 +39,7 @@ impl Initialize {
     }
 }
 
-/// A system prompt is a text, or a list of them.
+/// Returns the text of a system prompt, which is a string or a list of strings.
 fn joined(prompt: &Value) -> Option<String> {
     match prompt {
         Value::String(prompt) => Some(prompt.clone()),

@@ -1,20 +1,20 @@
-//! Reads the lines of a host.
+//! Reads the lines that a host writes to standard input.
 
 use std::io::{self, BufRead, Read};
 
 use crate::json;
 
-/// The longest line, in bytes: a prompt with several images.
+/// Maximum length of a line, in bytes, chosen to hold a prompt with several images.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// What was read.
+/// A line of the host, an error, or the end of input.
 #[derive(Debug)]
 pub enum HostInput {
     Line {
         number: u64,
         text: String,
     },
-    /// A line that no message can be, and why.
+    /// A line that is too long or could not be read, with the reason.
     Unreadable {
         number: u64,
         why: String,
@@ -23,8 +23,8 @@ pub enum HostInput {
     End,
 }
 
-/// Reads lines until the end of input, and hands each to `take`, which returns whether to go on.
-/// Blocks.
+/// Reads lines until the end of input, and passes each to `take`, which returns false to stop.
+/// Blocks the thread.
 pub fn read_lines(mut input: impl BufRead, mut take: impl FnMut(HostInput) -> bool) {
     for number in 1.. {
         let (line, is_last) = match read_line(&mut input) {
@@ -38,7 +38,8 @@ pub fn read_lines(mut input: impl BufRead, mut take: impl FnMut(HostInput) -> bo
     }
 }
 
-/// The next line that is not empty. A last line without a line feed was cut off, and is dropped.
+/// Returns the next line that is not empty. A last line without a line feed was cut off, and is
+/// dropped. `None`: the input has ended.
 fn read_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     loop {
         let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! A prompt of a host.
+//! A prompt that a host sends.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -10,31 +10,32 @@ use super::frame::{FrameError, text};
 /// One prompt: text, and other content blocks such as images.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserPrompt {
-    /// Its text blocks but the last, each followed by the end of a line.
+    /// The text blocks except the last one, each followed by a line feed.
     pub before: String,
-    /// Its last text block, which may call a command.
+    /// The last text block, which may call a command.
     pub text: String,
-    /// Its other blocks.
+    /// The other blocks, such as images.
     pub attachments: Vec<Block>,
-    /// Whether it is taken as it is, without commands and mentions of files.
+    /// True if commands and file mentions in it are not expanded.
     pub is_verbatim: bool,
     /// The id that the host gave it.
     pub uuid: Option<String>,
-    /// Where it comes from, which the result repeats.
+    /// The origin of the prompt, such as `human`, which is repeated in the result.
     pub origin: Option<Value>,
-    /// As the host wrote it, for `--replay-user-messages`.
+    /// The message as received, for `--replay-user-messages`.
     pub message: Value,
 }
 
 /// The command that begins a new conversation.
 const CLEAR: &str = "/clear";
 
-/// The text of a turn about background commands, whose list precedes it.
+/// The text of a turn about ended background commands. A list of these precedes it.
 const COMMANDS_ENDED: &str = "Background commands have ended; see above. Go on with the work that \
                               they were for, or say in short what came of them.";
 
 impl UserPrompt {
-    /// The prompt of a turn that the host has not asked for: background commands have ended.
+    /// Returns the prompt of a turn that the host did not request, after the end of background
+    /// commands.
     pub fn about_background_commands() -> Self {
         Self {
             text: COMMANDS_ENDED.to_owned(),
@@ -44,22 +45,22 @@ impl UserPrompt {
         }
     }
 
-    /// Whether the host has sent it.
+    /// True if the host sent it.
     pub fn is_of_host(&self) -> bool {
         !self.message.is_null()
     }
 
-    /// Whether it asks for a new conversation.
+    /// True if it is the command that begins a new conversation.
     pub fn clears(&self) -> bool {
         !self.is_verbatim && self.before.is_empty() && self.text.trim() == CLEAR
     }
 
-    /// Whether its content is a text rather than blocks.
+    /// True if its content is a string rather than a list of blocks.
     pub fn is_text(&self) -> bool {
         !self.message["content"].is_array()
     }
 
-    /// Repeats in a result which prompt it answers.
+    /// Adds the id and the origin of this prompt to its result.
     pub fn stamp(&self, result: &mut Value) {
         if let Some(uuid) = &self.uuid {
             result["user_message_uuid"] = json!(uuid);
@@ -69,7 +70,7 @@ impl UserPrompt {
         }
     }
 
-    /// The echo of `--replay-user-messages`.
+    /// Returns the echo of the message for `--replay-user-messages`.
     pub fn replay(&self, session_id: &str) -> Value {
         json!({
             "type": "user",
@@ -81,7 +82,7 @@ impl UserPrompt {
         })
     }
 
-    /// Reads a `user` message.
+    /// Parses a `user` message.
     ///
     /// # Errors
     /// Its content is neither text nor blocks.
@@ -101,7 +102,7 @@ impl UserPrompt {
     }
 }
 
-/// The text blocks and the other blocks of a prompt.
+/// Returns the text blocks and the other blocks of a prompt.
 fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
     if let Some(text) = content.as_str() {
         return Ok((vec![text.to_owned()], Vec::new()));

@@ -1,5 +1,5 @@
-//! Reports on recorded sessions as typed data: how a session ended, what it recovered from and what
-//! that cost, where its time went, and the same for many sessions at once.
+//! Reports on recorded sessions as typed data: the outcome of a session, its recoveries with their
+//! cost, the time that it spent on each activity, and sums over many sessions.
 //!
 //! ```text
 //! SessionHistory ─► SessionReport ─► SessionsOverview ─► tables, Markdown, JSON, JUnit, HTML (cli)

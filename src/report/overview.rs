@@ -1,4 +1,4 @@
-//! Many sessions at once: which recoveries fire, which save runs, and what they cost.
+//! The overview of many sessions: recoveries by class, the runs that they saved, and their cost.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::session_report::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionsOverview {
     pub sessions: u32,
-    /// How many ended how, by the names of outcomes.
+    /// Number of sessions with each outcome, by the outcome's name.
     pub outcomes: BTreeMap<&'static str, u32>,
     pub succeeded: u32,
     pub failed: u32,
-    /// Sessions that succeeded although something went wrong in them.
+    /// Number of sessions that succeeded after at least one recovery reached its goal.
     pub saved: u32,
     pub turns: u32,
     pub time: TimeSpent,
@@ -24,17 +24,17 @@ pub struct SessionsOverview {
     pub recoveries: Vec<RecoveryImpact>,
     pub changes: ConversationChanges,
     pub agents: u32,
-    /// Sessions whose journals have lines that cannot be read.
+    /// Number of sessions whose journals have unreadable lines.
     pub damaged: u32,
 }
 
-/// The effect of the recoveries of a class on sessions.
+/// The effect that the recoveries of one class had on sessions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecoveryImpact {
     pub summary: RecoverySummary,
-    /// Sessions in which there was one.
+    /// Number of sessions with at least one recovery of this class.
     pub sessions: u32,
-    /// Sessions that succeeded after one had reached its goal.
+    /// Number of sessions that succeeded after a recovery of this class reached its goal.
     pub saved_sessions: u32,
 }
 
@@ -71,7 +71,7 @@ impl SessionsOverview {
         }
     }
 
-    /// Sorts the recoveries: the most frequent first.
+    /// Sorts the recoveries by frequency, the most frequent class first.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         self.recoveries.sort_unstable_by(|one, other| {
@@ -81,7 +81,7 @@ impl SessionsOverview {
         self
     }
 
-    /// The sum of all recoveries.
+    /// Returns the sum of all recoveries.
     pub fn all_recoveries(&self) -> RecoverySummary {
         let mut table = RecoveryTable::default();
         for impact in &self.recoveries {
@@ -90,7 +90,8 @@ impl SessionsOverview {
         table.sum()
     }
 
-    /// Sessions that neither succeeded nor failed: they are running, or another program's.
+    /// Returns the number of sessions that neither succeeded nor failed: they are running, or were
+    /// recorded by another program.
     pub fn others(&self) -> u32 {
         self.sessions - self.succeeded - self.failed
     }

@@ -1,30 +1,30 @@
-//! Recoveries, added up by what went wrong.
+//! Sums of recoveries by the class of the failure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::recovery::{RecoveryRecord, Spending};
 
-/// All recoveries of a class.
+/// The sum of all recoveries of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoverySummary {
-    /// What went wrong first: an error class, or the name of another setback.
+    /// The first failure: an error class, or the name of another kind of failure.
     pub class: String,
-    /// How many recoveries there were.
+    /// Number of recoveries.
     pub fired: u32,
-    /// How many reached their goal.
+    /// Number of recoveries that reached their goal.
     pub saved: u32,
-    /// How many were not over when the run ended.
+    /// Number of recoveries that had not reached their goal when the run ended.
     pub lost: u32,
-    /// Requests, the first ones included.
+    /// Number of attempts, the first ones included: requests, or checks of an answer or a command.
     pub attempts: u32,
-    /// Spent in pauses.
+    /// Total duration of the pauses.
     pub waited: Duration,
-    /// Tokens of what was paid for beside the wanted replies.
+    /// Input and output tokens that were paid for, without those of the wanted replies.
     pub tokens: u64,
-    /// What those cost.
+    /// Cost of these tokens.
     pub cost: Spending,
-    /// What was tried, and how often.
+    /// Number of uses of each recovery strategy, by its name.
     pub strategies: BTreeMap<String, u32>,
 }
 
@@ -64,7 +64,7 @@ impl From<&RecoveryRecord> for RecoverySummary {
     }
 }
 
-/// Recoveries by class, in the order in which the classes first came up.
+/// Recoveries by class, in the order of the first occurrence of each class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTable {
     classes: Vec<RecoverySummary>,
@@ -82,7 +82,7 @@ impl RecoveryTable {
         &self.classes
     }
 
-    /// The sum over all classes.
+    /// Returns the sum over all classes.
     pub fn sum(&self) -> RecoverySummary {
         let mut sum = RecoverySummary::default();
         for class in &self.classes {

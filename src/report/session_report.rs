@@ -13,22 +13,22 @@ use crate::transcript::Usage;
 use super::recovery_table::RecoveryTable;
 use super::work_done::WorkDone;
 
-/// How many characters of a prompt a report has.
+/// Maximum length of a prompt in a report, in characters.
 const PROMPT_CHARS: usize = 160;
 
-/// What a session came to.
+/// The report on a session: its outcome, times, costs, recoveries and results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionReport {
     pub subject: SessionSubject,
     pub outcome: SessionOutcome,
-    /// Replies that entered the conversation, without those of sub-agents.
+    /// Number of replies that entered the conversation, sub-agents excluded.
     pub turns: u32,
     pub time: TimeSpent,
-    /// With sub-agents.
+    /// Sub-agents included.
     pub spending: SpendSummary,
-    /// Without those of sub-agents.
+    /// Sub-agents excluded.
     pub tools: ToolCounts,
-    /// With those of sub-agents.
+    /// Sub-agents included.
     pub recoveries: RecoveryTable,
     pub changes: ConversationChanges,
     pub agents: Vec<AgentSummary>,
@@ -36,7 +36,7 @@ pub struct SessionReport {
     pub work: WorkDone,
 }
 
-/// Which session it is, and what it was about.
+/// The identity of a session: its id, name, project, prompt and times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSubject {
     pub id: String,
@@ -48,16 +48,16 @@ pub struct SessionSubject {
     pub prompt: Option<String>,
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
-    /// How many processes worked on it.
+    /// Number of processes that worked on it.
     pub processes: u32,
 }
 
-/// Where a session stands.
+/// The outcome or the current state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionOutcome {
     /// The last prompt ended.
     Ended(StopReason),
-    /// A process works on it.
+    /// A process is working on it.
     Running,
     /// The last process did not record its end: it was killed, or its journal was lost.
     Unfinished,
@@ -66,7 +66,7 @@ pub enum SessionOutcome {
 }
 
 impl SessionOutcome {
-    /// The name for programs, which the result calls `terminal_reason`.
+    /// Returns the name in JSON, which is the `terminal_reason` of the result if the prompt ended.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ended(reason) => reason.name(),
@@ -76,7 +76,7 @@ impl SessionOutcome {
         }
     }
 
-    /// The exit code of the last process, if it recorded its end.
+    /// Returns the exit code of the last process, if it recorded its end.
     pub fn exit_code(self) -> Option<u8> {
         match self {
             Self::Ended(reason) => Some(reason.info().exit_code),
@@ -88,7 +88,7 @@ impl SessionOutcome {
         self.exit_code() == Some(0)
     }
 
-    /// Whether it ended without success, or was cut off.
+    /// True if it ended without success, or was cut off.
     pub fn is_failure(self) -> bool {
         match self {
             Self::Ended(_) => !self.is_success(),
@@ -98,14 +98,14 @@ impl SessionOutcome {
     }
 }
 
-/// Where the time went.
+/// The working time of a session, and the waits in it by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpent {
-    /// How long processes worked on it, pauses included.
+    /// Working time of all processes, waits included.
     pub worked: Duration,
     /// Pauses before retries.
     pub retries: Duration,
-    /// Pauses for rate limits that were known on the host.
+    /// Pauses for rate limits that the runs on the host share.
     pub shared_limits: Duration,
     /// Waits for background work.
     pub background: Duration,
@@ -142,10 +142,10 @@ impl TimeSpent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendSummary {
     pub cost: Spending,
-    /// The part of it that is an upper bound.
+    /// The part of the cost that is an upper bound.
     pub upper_bounds: Money,
     pub usage: Usage,
-    /// In the order of first use.
+    /// Totals of each model, in the order of first use.
     pub by_model: Vec<ModelTotals>,
 }
 
@@ -163,7 +163,8 @@ impl SpendSummary {
         Self::new(totals.spent, totals.upper_bounds, totals.by_model)
     }
 
-    /// The part of the input tokens that was read from the cache. `None`: there was no input.
+    /// Returns the fraction of the input tokens that was read from the cache. `None`: there was no
+    /// input.
     pub fn cache_hits(&self) -> Option<f64> {
         let input = self.usage.input();
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
@@ -188,14 +189,14 @@ impl SpendSummary {
     }
 }
 
-/// Tool calls by what came of them.
+/// Numbers of tool calls by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolCounts {
     pub succeeded: u32,
     pub failed: u32,
-    /// Denied, invalid or cancelled.
+    /// Calls that were denied, invalid or cancelled.
     pub not_run: u32,
-    /// Their outcome was not recorded.
+    /// Calls whose outcome was not recorded.
     pub unknown: u32,
 }
 
@@ -225,12 +226,12 @@ impl ToolCounts {
     }
 }
 
-/// How often the conversation or its model was changed.
+/// Numbers of model switches and compactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConversationChanges {
-    /// Times that another model answered from then on.
+    /// Number of changes to another model.
     pub model_switches: u32,
-    /// Summaries that replaced older messages.
+    /// Number of summaries that replaced older messages.
     pub compactions: u32,
 }
 
@@ -263,11 +264,11 @@ impl ConversationChanges {
     }
 }
 
-/// A sub-agent.
+/// The summary of a sub-agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSummary {
     pub id: String,
-    /// The name of its kind.
+    /// The name of its definition.
     pub kind: String,
     pub description: String,
     pub outcome: SessionOutcome,
@@ -277,17 +278,17 @@ pub struct AgentSummary {
     pub worked: Duration,
 }
 
-/// What could not be read of the journals.
+/// The unreadable parts of the journals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalDamage {
-    /// Lines of the session and of its sub-agents.
+    /// Number of unreadable lines of the session and of its sub-agents.
     pub unreadable_lines: usize,
-    /// Whether the last line was cut off, as by a kill.
+    /// True if the last line was cut off, as by a kill.
     pub is_torn: bool,
 }
 
 impl SessionReport {
-    /// Reports on a session that no process works on.
+    /// Builds the report on a session that no process is working on.
     pub fn of(history: &SessionHistory) -> Self {
         let agents = history.agents.iter().map(|agent| &agent.history);
         let with_agents = || [history].into_iter().chain(agents.clone());
@@ -348,7 +349,7 @@ impl AgentSummary {
     }
 }
 
-/// The beginning of a prompt, in one line.
+/// Returns the beginning of a prompt as one line.
 pub fn shortened_prompt(prompt: &str) -> String {
     let mut words = String::new();
     for word in prompt.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The timeline of a session: what happened when, in lanes, and how the costs grew.
+//! The timeline of a session: its events as bars in lanes, and its costs over time.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use crate::recovery::{Money, StopReason};
 
 use super::work_clock::WorkClock;
 
-/// How many bars of a kind a lane has, about: neighbours are joined beyond that.
+/// Approximate maximum number of bars of one kind in a lane. Beyond it, neighbours are joined.
 const BARS_MAX: usize = 400;
-/// How many points the line of costs has, at most.
+/// Approximate maximum number of points in the curve of costs.
 const POINTS_MAX: usize = 500;
 
-/// What happened when. Times are worked time since the beginning: gaps between processes are left
-/// out.
+/// The timeline of a session. Times are working time since the start, without the gaps between
+/// processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionTimeline {
     pub length: Duration,
-    /// The run's own lane first, then those of sub-agents.
+    /// The lane of the run itself, then those of its sub-agents.
     pub rows: Vec<TimelineRow>,
     pub marks: Vec<TimelineMark>,
-    /// The costs so far, sub-agents included, in the order of time.
+    /// The cumulative costs, sub-agents included, in chronological order.
     pub spend: Vec<SpendPoint>,
 }
 
 /// The bars of the run, or of one of its sub-agents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimelineRow {
-    /// The place of the sub-agent among those of the session. `None`: the run itself.
+    /// Index of the sub-agent in [`SessionHistory::agents`]. `None`: the run itself.
     pub agent: Option<usize>,
     /// Replies of the model, and requests that failed.
     pub turns: Vec<TimelineBar>,
@@ -47,7 +47,7 @@ pub struct TimelineBar {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum BarContent {
-    /// A reply of the model, with the time of its request.
+    /// A reply of the model. The bar begins at its request.
     Turn {
         number: u32,
         cost: Option<Money>,
@@ -56,7 +56,7 @@ pub enum BarContent {
     FailedRequest {
         class: &'static str,
     },
-    /// The call at this place of the turn.
+    /// The tool call at the index `place` of the turn.
     Tool {
         turn: u32,
         place: usize,
@@ -67,7 +67,7 @@ pub enum BarContent {
         class: String,
         is_saved: bool,
     },
-    /// Neighbours that are too close to be told apart; whether any of them failed.
+    /// Joined neighbours, which are too close to be shown separately.
     Several {
         count: usize,
         has_failure: bool,
@@ -75,7 +75,7 @@ pub enum BarContent {
 }
 
 impl BarContent {
-    /// Whether something failed in it.
+    /// True if it has a failure, a call that was not run, or an unknown outcome.
     pub fn has_failure(&self) -> bool {
         match self {
             Self::Turn { .. } | Self::Wait(_) => false,
@@ -89,7 +89,7 @@ impl BarContent {
         }
     }
 
-    /// How many things it stands for.
+    /// Returns the number of bars that were joined, which is 1 for a single bar.
     pub fn count(&self) -> usize {
         match self {
             Self::Several { count, .. } => *count,
@@ -102,7 +102,7 @@ impl BarContent {
     }
 }
 
-/// An instant of note.
+/// An event without a duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimelineMark {
     pub at: Duration,
@@ -111,7 +111,7 @@ pub struct TimelineMark {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum MarkContent {
-    /// A further process went on with the session.
+    /// Another process resumed the session.
     Resumed,
     ModelSwitch {
         to: String,
@@ -120,7 +120,7 @@ pub enum MarkContent {
     End(StopReason),
 }
 
-/// The costs at a time.
+/// The cumulative costs at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpendPoint {
     pub at: Duration,
@@ -203,7 +203,7 @@ impl TimelineRow {
     }
 }
 
-/// Joins bars with almost no room between them, where there are too many.
+/// Joins bars that almost touch each other, if there are more than [`BARS_MAX`].
 fn join_neighbours(bars: &mut Vec<TimelineBar>, length: Duration) {
     bars.sort_by_key(|bar| bar.from);
     if bars.len() <= BARS_MAX {
@@ -245,7 +245,7 @@ fn mark(clock: &WorkClock, item: &HistoryItem) -> Option<TimelineMark> {
     Some(TimelineMark { at: clock.worked_until(item.at?), content })
 }
 
-/// The costs of a session and its sub-agents over time.
+/// Returns the cumulative costs of a session and its sub-agents over time.
 fn spend(clock: &WorkClock, history: &SessionHistory) -> Vec<SpendPoint> {
     let agents = history.agents.iter().map(|agent| &agent.history);
     let items = [history].into_iter().chain(agents).flat_map(|of| &of.items);

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 
 use crate::history::{HistoryEvent, HistoryItem, SessionHistory};
 
-/// Maps timestamps to the time that processes had worked by then.
+/// Maps timestamps to the working time of processes until then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkClock {
     spans: Vec<WorkSpan>,
 }
 
-/// The time in which a process worked.
+/// The time span of one process.
 #[derive(Clone, Copy, Debug)]
 struct WorkSpan {
     from: Timestamp,
@@ -42,7 +42,7 @@ impl WorkClock {
         clock
     }
 
-    /// How long processes had worked at a time.
+    /// Returns the total working time of all processes until a time.
     pub(super) fn worked_until(&self, at: Timestamp) -> Duration {
         let until = |span: &WorkSpan| WorkSpan { to: span.to.min(at), ..*span }.length();
         self.spans.iter().map(until).sum()
@@ -53,7 +53,7 @@ impl WorkClock {
     }
 }
 
-/// The last time that an item is known to have gone on.
+/// Returns the latest recorded time of an item: the end of its last tool call, or the item's own.
 fn last_time(item: &HistoryItem, at: Timestamp) -> Timestamp {
     if let HistoryEvent::Turn(turn) = &item.event {
         let ends = turn.tools.iter().filter_map(|tool| tool.ended);

@@ -1,4 +1,4 @@
-//! What came out of a session: the answer, the changed files, what was not run, and what failed.
+//! The results of a session: answer, changed files, refused calls and failed command.
 
 use serde_json::Value;
 
@@ -8,24 +8,25 @@ use crate::history::{
 use crate::tools::{DiffHunk, diff_lines, parse_patch, refusal_reason};
 use crate::transcript::summarize_call;
 
-/// The maximum number of lines of differences in a report, for each file.
+/// Maximum number of diff lines in a report, for each file.
 const DIFF_LINES_MAX: usize = 400;
 
-/// The maximum number of calls in a report that were not run.
+/// Maximum number of refused calls in a report.
 const REFUSED_MAX: usize = 50;
 
-/// The length of the reason of such a call, and of the output of a failed command.
+/// Maximum lengths of the reason of a refused call, and of the output of a failed command.
 const REASON_CHARS: usize = 300;
 const OUTPUT_LINES: usize = 20;
 const OUTPUT_CHARS: usize = 4000;
 
-/// The outcome of a session.
+/// The results of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     pub answer: Option<Answer>,
-    /// Files that the tools for files changed, sub-agents included, in the order of their first change.
+    /// Files that the file tools changed, sub-agents included, in the order of their first change.
     pub files: Vec<ChangedFile>,
-    /// Commands that ran and could change files, sub-agents included. `files` has none of their changes.
+    /// Number of commands that ran and may have changed files, sub-agents included. Their changes
+    /// are not in `files`.
     pub writing_commands: usize,
     /// Calls that were denied, invalid or cancelled.
     pub refused: Vec<RefusedCall>,
@@ -37,7 +38,7 @@ pub struct WorkDone {
 pub enum Answer {
     /// Markdown, as models write it.
     Text(String),
-    /// JSON that fits a schema.
+    /// JSON that matches the requested schema.
     Structured(String),
 }
 
@@ -52,14 +53,14 @@ impl Answer {
 /// A file that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedFile {
-    /// Relative to the working directory where it is below it.
+    /// Relative to the working directory if it is below that.
     pub path: String,
     pub is_new: bool,
     pub added: usize,
     pub removed: usize,
-    /// The changes one after another, as far as they are recorded.
+    /// The recorded changes, in chronological order.
     pub hunks: Vec<DiffHunk>,
-    /// Whether there are more changes than `hunks` has.
+    /// True if `hunks` was cut off at the maximum length.
     pub is_cut: bool,
 }
 
@@ -74,15 +75,15 @@ pub struct RefusedCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCommand {
     pub command: String,
-    /// How it ended, as a predicate whose subject is the command.
+    /// The end of the command as a predicate, such as "ended with exit code 2".
     pub end: String,
     pub output: String,
-    /// Whether it is the command of `--require`.
+    /// True if it is the command of `--require`.
     pub is_requirement: bool,
 }
 
 impl WorkDone {
-    /// Sums up a session. `is_failure`: the session ended without success.
+    /// Collects the results of a session. `is_failure`: the session ended without success.
     pub(super) fn of(history: &SessionHistory, is_failure: bool) -> Self {
         let agents = history.agents.iter().map(|agent| &agent.history);
         let tools = [history].into_iter().chain(agents).flat_map(SessionHistory::tools);
@@ -105,8 +106,8 @@ impl WorkDone {
     }
 }
 
-/// The answer to the last prompt, as the result of the run has it. Else the last text of the model:
-/// of a session of another program, and of a reply that a kill cut off.
+/// Returns the answer to the last prompt as the result of the run has it. If none is recorded, as
+/// in a session of another program or after a kill, returns the last text of the model.
 fn answer(history: &SessionHistory) -> Option<Answer> {
     if let Some((output, _)) = history.recorded.structured() {
         return Some(Answer::Structured(serde_json::to_string_pretty(output).unwrap_or_default()));
@@ -116,7 +117,7 @@ fn answer(history: &SessionHistory) -> Option<Answer> {
     Some(Answer::Text(text.trim().to_owned()))
 }
 
-/// The last text of the model since the last prompt.
+/// Returns the last text of the model since the last prompt.
 fn last_text(history: &SessionHistory) -> Option<String> {
     let is_prompt = |item: &HistoryItem| {
         let HistoryEvent::Message(message) = &item.event else { return false };
@@ -159,7 +160,7 @@ fn add_change(files: &mut Vec<ChangedFile>, history: &SessionHistory, tool: &Too
     }
 }
 
-/// The file that a call changed, whether it was new, and the changes.
+/// Returns the path of the file that a call changed, true if the file was new, and the changes.
 fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
     let detail = tool.detail.as_ref().unwrap_or(&Value::Null);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -191,8 +192,7 @@ fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
     }
 }
 
-/// Whether a call is a command that ran outside of what the kernel keeps from writing: of others no
-/// start is recorded.
+/// True if a call is a command that ran. A call without a recorded start is not counted.
 fn is_writing_command(tool: &ToolRun) -> bool {
     let ran = match tool.state {
         ToolRunState::Succeeded | ToolRunState::Failed | ToolRunState::Unknown => true,
@@ -211,7 +211,8 @@ fn refused(tool: &ToolRun) -> RefusedCall {
     }
 }
 
-/// The last check of `--require`, if it failed, or else the last command of a session that failed.
+/// Returns the last check of `--require` if it failed, and otherwise, if the session failed, its
+/// last failed command.
 fn failed(history: &SessionHistory, is_failure: bool) -> Option<FailedCommand> {
     let check = history.items.iter().rev().find_map(|item| {
         if let HistoryEvent::Requirement { failure, .. } = &item.event {
@@ -244,7 +245,7 @@ fn failed(history: &SessionHistory, is_failure: bool) -> Option<FailedCommand> {
     })
 }
 
-/// The last lines of an output.
+/// Returns the last lines of an output.
 fn tail(output: &str) -> String {
     let output = output.trim_end();
     let lines = output.rmatch_indices('\n').nth(OUTPUT_LINES - 1);

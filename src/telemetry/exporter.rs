@@ -1,4 +1,4 @@
-//! Sends spans and metrics to the collector while a run goes on, and the rest at its end.
+//! Sends spans to the collector during a run, and the remaining spans and the metrics at its end.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,25 +21,27 @@ use super::recorder::{RunEnd, SpanRecorder};
 use super::settings::{Collector, ExportSettings};
 use super::span::{Span, TraceId};
 
-/// How often ended spans are sent (OpenTelemetry SDK, `OTEL_BSP_SCHEDULE_DELAY`).
+/// Interval at which ended spans are sent (OpenTelemetry SDK, `OTEL_BSP_SCHEDULE_DELAY`).
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How many ended spans may wait (OpenTelemetry SDK, `OTEL_BSP_MAX_QUEUE_SIZE`). More are dropped.
+/// Capacity of the queue of ended spans (OpenTelemetry SDK, `OTEL_BSP_MAX_QUEUE_SIZE`). Further
+/// spans are dropped.
 const QUEUE: usize = 2048;
 
-/// How many spans one request has (OpenTelemetry SDK, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+/// Maximum number of spans in a request (OpenTelemetry SDK, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
 const BATCH: usize = 512;
 
-/// Statuses that ask for another attempt (OTLP over HTTP).
+/// HTTP statuses after which a request is retried (OTLP over HTTP).
 const RETRIED: [u16; 4] = [429, 502, 503, 504];
 
-/// The pause before the second attempt; it doubles. A `retry-after` is not shortened.
+/// Pause before the second attempt. It doubles for each further one, and is never shorter than
+/// `retry-after`.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The limit of all pauses of a request together, so that the end of a run has time for it.
+/// Maximum total of the pauses of a request, so that the request fits into the end of a run.
 const PAUSES_MAX: Duration = Duration::from_millis(1500);
 
-/// Why telemetry was not exported.
+/// The reason why telemetry was not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("{url} cannot be reached: {why}")]
@@ -52,7 +54,7 @@ pub enum ExportError {
     Dropped(u64),
 }
 
-/// Takes ended spans, without waiting.
+/// Queues ended spans without blocking.
 #[derive(Clone)]
 pub(super) struct SpanSender {
     queue: mpsc::Sender<Span>,
@@ -67,7 +69,7 @@ impl SpanSender {
     }
 }
 
-/// The way to the collector.
+/// The HTTP client for the collector, with the redaction of secrets.
 #[derive(Clone)]
 struct CollectorLink {
     client: Client,
@@ -75,7 +77,7 @@ struct CollectorLink {
 }
 
 impl CollectorLink {
-    /// Sends one request, and again while the collector is overloaded.
+    /// Sends one request, with retries while the collector is overloaded.
     async fn post(&self, collector: &Collector, mut body: Value) -> Result<(), ExportError> {
         self.mask.redact_json(&mut body);
         let url = || self.mask.redact(&collector.url);
@@ -118,8 +120,8 @@ pub struct TelemetryExporter {
 }
 
 impl TelemetryExporter {
-    /// Begins to export. `client` follows the rules of the run for proxies and certificates; `mask`
-    /// redacts secrets.
+    /// Starts the export. `client` uses the proxies and certificates of the run; `mask` redacts
+    /// secrets.
     pub fn start(
         settings: ExportSettings,
         client: Client,
@@ -139,10 +141,10 @@ impl TelemetryExporter {
         SpanRecorder::new(self.sender.clone(), parent, self.clock)
     }
 
-    /// Sends what is left, within `limit`.
+    /// Sends the remaining spans and the metrics, within `limit`.
     ///
     /// # Errors
-    /// Something was not exported.
+    /// Some telemetry was not exported.
     pub async fn finish(
         self,
         recorder: SpanRecorder,
@@ -152,14 +154,14 @@ impl TelemetryExporter {
         let Self { settings, link, clock, sender, sending } = self;
         let (metrics, begun) = recorder.finish(end);
         let SpanSender { queue, dropped } = sender;
-        // The end of the queue ends the sending.
+        // The sending task ends when the queue is closed.
         drop(queue);
         let abort = sending.abort_handle();
         let rest = async {
             let times = (begun, clock.date());
             let (spans, metrics) =
                 tokio::join!(sending, send_metrics(&settings, &link, &metrics, times));
-            // A panic is reported where all are.
+            // The panic hook has already reported a panic.
             spans.unwrap_or(Ok(())).and(metrics)
         };
         let sent = timeout(limit, rest).await.unwrap_or_else(|_| {
@@ -182,8 +184,8 @@ async fn send_metrics(
     link.post(collector, body).await
 }
 
-/// Sends ended spans until the queue ends. The first error is returned; later spans are tried all
-/// the same.
+/// Sends ended spans until the queue is closed. Later spans are sent even after an error. Returns
+/// the first error.
 async fn send_spans(
     settings: ExportSettings,
     link: CollectorLink,

@@ -1,10 +1,11 @@
-//! The metrics of a run: histograms and sums of the `GenAI` semantic conventions, and of recoveries.
+//! The metrics of a run: histograms of the `GenAI` semantic conventions, and sums of costs, runs
+//! and recoveries.
 
 use std::time::Duration;
 
 use super::span::{Attribute, text};
 
-/// Bounds of the buckets for tokens (semantic conventions, `gen_ai.client.token.usage`).
+/// Bucket bounds for tokens (semantic conventions, `gen_ai.client.token.usage`).
 const TOKEN_BOUNDS: [f64; 14] = [
     1.0,
     4.0,
@@ -22,11 +23,11 @@ const TOKEN_BOUNDS: [f64; 14] = [
     67_108_864.0,
 ];
 
-/// Bounds of the buckets for seconds (semantic conventions, `gen_ai.client.operation.duration`).
+/// Bucket bounds for seconds (semantic conventions, `gen_ai.client.operation.duration`).
 const SECOND_BOUNDS: [f64; 14] =
     [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-/// What a histogram measures.
+/// The quantity that a histogram measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measured {
     Tokens,
@@ -65,11 +66,11 @@ pub(super) struct Distribution {
     pub(super) attributes: Vec<Attribute>,
     pub(super) count: u64,
     pub(super) sum: f64,
-    /// How many values are in each bucket; the last one is above all bounds.
+    /// Number of values in each bucket. The last bucket is for values above all bounds.
     pub(super) buckets: [u64; 15],
 }
 
-/// A sum that only grows.
+/// A monotonic sum.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Counter {
     pub(super) name: &'static str,
@@ -95,14 +96,14 @@ impl RunMetrics {
         self.record(Measured::Tokens, attributes, tokens as f64);
     }
 
-    /// Records how long a request took, and the class of the failure that ended it.
+    /// Records the duration of a request, and the class of the failure that ended it.
     pub(super) fn request(&mut self, model: &str, took: Duration, error: Option<&str>) {
         let mut attributes = operation(model);
         attributes.extend(error.map(|error| text("error.type", error)));
         self.record(Measured::Seconds, attributes, took.as_secs_f64());
     }
 
-    /// Adds to a sum.
+    /// Adds to the counter with this name and these attributes.
     pub(super) fn add(
         &mut self,
         name: &'static str,
@@ -135,7 +136,7 @@ impl RunMetrics {
     }
 }
 
-/// The attributes of all metrics of requests.
+/// Returns the attributes that all metrics of requests have.
 fn operation(model: &str) -> Vec<Attribute> {
     vec![
         text("gen_ai.operation.name", "chat"),

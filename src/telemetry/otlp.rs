@@ -14,7 +14,7 @@ const CUMULATIVE: u8 = 2;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u8 = 2;
 
-/// The request that exports spans.
+/// Returns the body of the request that exports spans.
 pub(super) fn trace_request(
     resource: &[(String, String)],
     trace: TraceId,
@@ -29,7 +29,7 @@ pub(super) fn trace_request(
     })
 }
 
-/// The request that exports metrics.
+/// Returns the body of the request that exports metrics.
 pub(super) fn metrics_request(
     resource: &[(String, String)],
     metrics: &RunMetrics,
@@ -143,7 +143,7 @@ fn key_value(name: &str, value: Value) -> Value {
     Value::Object(Map::from_iter([("key".to_owned(), json!(name)), ("value".to_owned(), value)]))
 }
 
-/// `AnyValue`. 64-bit integers are strings in this form of the protocol.
+/// Returns the `AnyValue` of an attribute. 64-bit integers are strings in OTLP's JSON encoding.
 fn any_value(value: &AttributeValue) -> Value {
     let (name, value) = match value {
         AttributeValue::Text(text) => ("stringValue", json!(text)),
@@ -158,7 +158,7 @@ fn any_value(value: &AttributeValue) -> Value {
     Value::Object(Map::from_iter([(name.to_owned(), value)]))
 }
 
-/// Nanoseconds since the Unix epoch, as a string.
+/// Formats a time as nanoseconds since the Unix epoch.
 fn nanos(at: SystemTime) -> String {
     at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos()).to_string()
 }

@@ -1,4 +1,4 @@
-//! Turns the events of a run into spans and metrics.
+//! Converts the events of a run into spans and metrics.
 
 use std::collections::HashMap;
 use std::mem;
@@ -12,10 +12,10 @@ use super::exporter::SpanSender;
 use super::metrics::RunMetrics;
 use super::span::{Attribute, AttributeValue, Span, SpanEvent, SpanId, SpanKind, number, text};
 
-/// The name of the program among agents.
+/// The agent name of the run itself.
 const AGENT: &str = "outlast";
 
-/// How a run ended.
+/// The end of a run: stop reason, exit code, cost and usage.
 #[derive(Clone, Copy, Debug)]
 pub struct RunEnd<'a> {
     /// The name of its stop reason.
@@ -25,11 +25,11 @@ pub struct RunEnd<'a> {
     /// In US dollars. `None`: the price of a model is unknown.
     pub cost: Option<f64>,
     pub turns: u32,
-    /// The sum of all replies.
+    /// The usage of all replies.
     pub usage: Usage,
 }
 
-/// The spans of a run, or of one of its sub-agents.
+/// The open spans of a run, or of one of its sub-agents.
 struct AgentSpans {
     span: Span,
     model: String,
@@ -50,7 +50,7 @@ impl AgentSpans {
     }
 }
 
-/// Records the spans of a run while it goes on.
+/// Records the spans of a run while the run is in progress.
 pub struct SpanRecorder {
     run: AgentSpans,
     agents: HashMap<String, AgentSpans>,
@@ -66,7 +66,7 @@ impl SpanRecorder {
         Self { run, agents, metrics, clock, sender }
     }
 
-    /// Ends all spans. Returns the metrics, and since when they are counted.
+    /// Ends all spans. Returns the metrics, and the start of their time range.
     pub(super) fn finish(mut self, end: RunEnd<'_>) -> (RunMetrics, SystemTime) {
         let now = self.clock.date();
         for (_, agent) in mem::take(&mut self.agents) {
@@ -92,7 +92,7 @@ impl SpanRecorder {
         (self.metrics, begun)
     }
 
-    /// Ends the spans of an agent.
+    /// Ends the open spans of an agent.
     fn close(&self, mut agent: AgentSpans, now: SystemTime, error: Option<&str>) {
         for open in [agent.request.take(), agent.wait.take()].into_iter().flatten() {
             self.send(open, now, Some("aborted"));
@@ -123,7 +123,7 @@ impl SpanRecorder {
         })
     }
 
-    /// A step ends the request in progress, and may begin the next one.
+    /// Ends the span of the request in progress, and begins the next one if the step asks for it.
     fn step(&mut self, identity: Option<&AgentIdentity>, transition: &Transition) {
         let now = self.clock.date();
         let error = transition.event.failure().map(|failure| failure.class.name());
@@ -271,7 +271,7 @@ struct Reply<'a> {
     usage: Usage,
 }
 
-/// All input tokens, cached ones included, as the semantic conventions count them.
+/// Returns the number of input tokens, cached ones included, as the semantic conventions define it.
 fn input_tokens(usage: Usage) -> u64 {
     usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
 }

@@ -1,4 +1,4 @@
-//! Reads the standard variables of OpenTelemetry.
+//! Reads the standard environment variables of OpenTelemetry.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::secrets::Variables;
 
 use super::span::{SpanId, TraceId};
 
-/// How long the collector may take to accept one export.
+/// Default timeout of one export.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const DISABLED: &str = "OTEL_SDK_DISABLED";
@@ -20,9 +20,9 @@ const SERVICE: &str = "OTEL_SERVICE_NAME";
 const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
 const TRACE_PARENT: &str = "TRACEPARENT";
 
-/// One kind of telemetry, and what belongs to it.
+/// An OpenTelemetry signal: traces or metrics.
 struct Signal {
-    /// Names of variables contain it.
+    /// The part of variable names that stands for the signal.
     name: &'static str,
     path: &'static str,
 }
@@ -30,7 +30,7 @@ struct Signal {
 const TRACES: Signal = Signal { name: "TRACES", path: "v1/traces" };
 const METRICS: Signal = Signal { name: "METRICS", path: "v1/metrics" };
 
-/// Where one kind of telemetry goes.
+/// The endpoint that receives one signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Collector {
     pub(super) url: String,
@@ -38,48 +38,48 @@ pub(super) struct Collector {
     pub(super) timeout: Duration,
 }
 
-/// The span outside of outlast that the run is part of.
+/// The span of the calling program, which is the parent of the run's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ParentSpan {
     pub(super) trace: TraceId,
     pub(super) span: SpanId,
 }
 
-/// What is exported, and to where.
+/// The collectors of traces and metrics, and the data that every export has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSettings {
     pub(super) traces: Option<Collector>,
     pub(super) metrics: Option<Collector>,
-    /// Describes this process in every export.
+    /// Resource attributes, which describe this process in every export.
     pub(super) resource: Vec<(String, String)>,
     pub(super) parent: Option<ParentSpan>,
-    /// A file with further certificates to trust.
+    /// A file with additional certificates to trust.
     pub certificate: Option<PathBuf>,
 }
 
 impl ExportSettings {
-    /// The addresses of the collectors.
+    /// Returns the URLs of the collectors.
     pub fn urls(&self) -> impl Iterator<Item = &str> {
         self.traces.iter().chain(&self.metrics).map(|collector| collector.url.as_str())
     }
 
-    /// The values that headers add to requests, which may be secret.
+    /// Returns the values of the collectors' headers, which may be secret.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let collectors = self.traces.iter().chain(&self.metrics);
         collectors.flat_map(|collector| &collector.headers).map(|(_, value)| value.as_str())
     }
 }
 
-/// What the variables ask for.
+/// The export that the environment variables configure, and warnings about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportSetup {
     /// `None`: nothing is exported.
     pub settings: Option<ExportSettings>,
-    /// Variables without effect, and why.
+    /// Variables without effect, with the reasons.
     pub warnings: Vec<String>,
 }
 
-/// Reads what the variables of the environment ask for.
+/// Reads the export settings from the environment variables.
 pub fn read_settings(variables: &Variables) -> ExportSetup {
     let mut reader = VariableReader { variables, warnings: Vec::new() };
     let settings = reader.read();
@@ -92,13 +92,14 @@ struct VariableReader<'a> {
 }
 
 impl VariableReader<'_> {
-    /// The value of a variable that is set and not empty (the specification takes both for unset).
+    /// Returns the value of a variable. `None`: it is unset, or empty, which means the same in the
+    /// specification.
     fn value(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(OsStr::new(name))?.to_str()?.trim();
         (!value.is_empty()).then_some(value)
     }
 
-    /// The value for one signal, or else for all.
+    /// Returns the value for one signal, or else the common value for all signals.
     fn of_signal(&self, signal: &Signal, what: &str) -> Option<&str> {
         self.value(&format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name))
             .or_else(|| self.value(&format!("OTEL_EXPORTER_OTLP_{what}")))
@@ -136,8 +137,8 @@ impl VariableReader<'_> {
                 self.warn(&variable, &why);
                 return None;
             }
-            // Unlike an SDK in a service, a program that ends soon does not try an address that it
-            // was not given.
+            // Unlike an SDK, outlast uses the default endpoint only if the exporter is requested:
+            // without a collector, each short run would end with failed requests.
             None => own.map(ToOwned::to_owned).or_else(|| Some(below(common?, signal.path))),
         }?;
         let protocol = self.of_signal(signal, "PROTOCOL");
@@ -168,7 +169,7 @@ impl VariableReader<'_> {
         resource
     }
 
-    /// Whether the trace is sampled, and the span of the caller.
+    /// Returns true if the trace is sampled, and the span of the calling program.
     fn parent(&self) -> (bool, Option<ParentSpan>) {
         let sampler = self.value(SAMPLER).unwrap_or("parentbased_always_on");
         let parsed = self.value(TRACE_PARENT).and_then(parse_parent);
@@ -176,7 +177,7 @@ impl VariableReader<'_> {
         let is_sampled = match (sampler, parsed) {
             ("always_on", _) => true,
             ("always_off", _) | ("parentbased_always_off", None) => false,
-            // Ratios are meant for services with many traces; every run is worth one.
+            // Sampling ratios are for services with many traces; every run is traced.
             (_, Some((_, is_sampled))) => is_sampled,
             (_, None) => true,
         };
@@ -184,12 +185,12 @@ impl VariableReader<'_> {
     }
 }
 
-/// The address of a signal below the common one.
+/// Returns the URL of a signal below the common endpoint.
 fn below(base: &str, path: &str) -> String {
     format!("{}/{path}", base.trim_end_matches('/'))
 }
 
-/// Reads `name=value` pairs between commas; values are percent-encoded.
+/// Parses `name=value` pairs that are separated by commas. Values are percent-encoded.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let pair = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
@@ -199,7 +200,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     text.split(',').filter_map(pair).filter(|(name, _)| !name.is_empty()).collect()
 }
 
-/// Reads a W3C `traceparent` and whether it is sampled.
+/// Parses a W3C `traceparent`. Returns the parent span, and true if the trace is sampled.
 fn parse_parent(text: &str) -> Option<(ParentSpan, bool)> {
     let mut parts = text.trim().split('-');
     let (version, trace, span, flags) =

@@ -1,4 +1,4 @@
-//! Spans and their attributes, as OpenTelemetry defines them.
+//! OpenTelemetry spans and their attributes.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,8 @@ pub(super) enum AttributeValue {
     List(Vec<String>),
 }
 
-/// A name from the semantic conventions, or of our own below `outlast.`, and its value.
+/// An attribute: a name from the semantic conventions, or one that begins with `outlast.`, and its
+/// value.
 pub(super) type Attribute = (&'static str, AttributeValue);
 
 /// Builds an attribute with a text.
@@ -22,7 +23,7 @@ pub(super) fn text(name: &'static str, value: impl Into<String>) -> Attribute {
     (name, AttributeValue::Text(value.into()))
 }
 
-/// Builds an attribute with a number. One that is too large is exported as the largest.
+/// Builds an attribute with a number. A number that is too large becomes the largest `i64`.
 pub(super) fn number(name: &'static str, value: u64) -> Attribute {
     (name, AttributeValue::Number(i64::try_from(value).unwrap_or(i64::MAX)))
 }
@@ -67,16 +68,16 @@ impl TraceId {
     }
 }
 
-/// Where a span's work is done.
+/// The OpenTelemetry kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpanKind {
-    /// In this process.
+    /// Work in this process.
     Internal,
-    /// By a server that this process asks.
+    /// A request to a server.
     Client,
 }
 
-/// Something that happened within a span.
+/// An event within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SpanEvent {
     pub(super) name: &'static str,
@@ -84,7 +85,7 @@ pub(super) struct SpanEvent {
     pub(super) attributes: Vec<Attribute>,
 }
 
-/// A span. It is exported once it has ended.
+/// A span. It is exported after its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) id: SpanId,
@@ -95,7 +96,7 @@ pub(super) struct Span {
     pub(super) end: SystemTime,
     pub(super) attributes: Vec<Attribute>,
     pub(super) events: Vec<SpanEvent>,
-    /// The class of the error that ended it.
+    /// The class of the error that ended it. `None`: no error did.
     pub(super) error: Option<String>,
 }
 

@@ -7,23 +7,23 @@ use crate::types::exit_code;
 
 use super::RenderError;
 
-/// How many bytes a `ConfigMap` holds, less some for its frame.
+/// Maximum size of the plan in a `ConfigMap`, in bytes: the limit of 1 MiB, less some for metadata.
 pub(super) const CONFIG_MAP_MAX: usize = 1_000_000;
 
 /// The name of the container, which the policy on exit codes refers to.
 const CONTAINER: &str = "outlast";
 
-/// Where the plan and the volume are in the container.
+/// Mount points of the plan and of the volume in the container.
 const PLAN_FOLDER: &str = "/plan";
 const DATA_FOLDER: &str = "/data";
 
-/// How long a pod has between SIGTERM and SIGKILL. A run ends within four seconds.
+/// Time between SIGTERM and SIGKILL of a pod, in seconds. A run ends within four seconds.
 const GRACE_SECONDS: u32 = 60;
 
-/// The size that is asked for when a volume is made.
+/// Requested size of a new volume.
 const VOLUME_SIZE: &str = "10Gi";
 
-/// Exit codes that no further attempt would change.
+/// Exit codes of failures for which another attempt would not help.
 const FINAL_CODES: [u8; 10] = [
     exit_code::FAILED,
     exit_code::USAGE,
@@ -37,13 +37,14 @@ const FINAL_CODES: [u8; 10] = [
     exit_code::CREDENTIALS,
 ];
 
-/// What is particular to a cluster.
+/// Options of the cluster and of the Job.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     pub image: String,
-    /// A claim that exists. `None`: one is made, of the batch's name.
+    /// An existing volume claim. `None`: one is created with the name of the batch.
     pub claim: Option<String>,
-    /// The secret whose entries are variables of the workers, such as `ANTHROPIC_API_KEY`.
+    /// The Secret whose entries become the workers' environment variables, such as
+    /// `ANTHROPIC_API_KEY`.
     pub secret: String,
     pub program: String,
     pub jobs: Option<u32>,
@@ -54,7 +55,7 @@ pub struct ClusterOptions {
 /// Renders the documents of the manifest.
 ///
 /// # Errors
-/// The plan does not fit.
+/// The plan does not fit into a `ConfigMap`.
 pub fn job_manifest(plan: &BatchPlan, options: &ClusterOptions) -> Result<Vec<Value>, RenderError> {
     let text = serde_json::to_string(plan).expect("a plan is plain data");
     if text.len() > CONFIG_MAP_MAX {
@@ -98,7 +99,7 @@ fn job(plan: &BatchPlan, options: &ClusterOptions) -> Value {
         "parallelism": jobs,
         "completionMode": "Indexed",
         "backoffLimitPerIndex": options.attempts.saturating_sub(1),
-        // A replacement starts only when the old pod has ended.
+        // A replacement pod starts only after the old one has ended.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": { "rules": [
             // Eviction, preemption, drained nodes: not the task's failure.
@@ -134,7 +135,7 @@ fn template(plan: &BatchPlan, options: &ClusterOptions) -> Value {
     let container = json!({
         "name": CONTAINER,
         "image": options.image,
-        // Without a shell, so that signals reach it.
+        // No shell, so that outlast itself receives the signals.
         "command": command,
         "env": [{ "name": "OUTLAST_CONFIG_DIR", "value": format!("{DATA_FOLDER}/config") }],
         "envFrom": [{ "secretRef": { "name": options.secret } }],

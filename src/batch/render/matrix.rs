@@ -6,10 +6,10 @@ use crate::batch::plan::BatchPlan;
 
 use super::RenderError;
 
-/// How many jobs a matrix may have in GitHub Actions.
+/// Maximum number of jobs in a matrix of GitHub Actions.
 pub const MATRIX_MAX: usize = 256;
 
-/// Returns the matrix of these tasks, as `strategy.matrix` takes it.
+/// Returns the matrix of these tasks as a value of `strategy.matrix`.
 ///
 /// # Errors
 /// There are too many tasks.

@@ -1,4 +1,4 @@
-//! Renders a batch for engines that exist already.
+//! Renders the files of a batch for other engines: Slurm, Kubernetes, and CI systems with a matrix.
 
 mod kubernetes;
 mod matrix;
@@ -10,7 +10,7 @@ pub use matrix::{MATRIX_MAX, matrix};
 pub use slurm::array_script;
 pub use yaml::render_yaml;
 
-/// Why a batch cannot be rendered for an engine.
+/// The reason why a batch cannot be rendered for an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     #[error(

@@ -7,8 +7,8 @@ use crate::batch::folder::BatchFolder;
 use crate::batch::plan::BatchPlan;
 use crate::batch::shell_quote::quoted_word;
 
-/// Renders the script that `sbatch` takes: an element of the array for each open task. An element
-/// that ends with 75 is requeued up to `attempts` starts; another end is final.
+/// Renders the script for `sbatch`, with one array element for each open task. An element with exit
+/// code 75 is requeued until it has had `attempts` starts; any other exit code is final.
 pub fn array_script(
     plan: &BatchPlan,
     folder: &BatchFolder,
@@ -47,7 +47,7 @@ pub fn array_script(
     )
 }
 
-/// Writes indexes as Slurm does: `0-3,7`.
+/// Formats indexes as Slurm ranges: `0-3,7`.
 fn ranges(open: &[usize]) -> String {
     let mut text = String::new();
     let mut rest = open.iter().copied().peekable();
@@ -67,7 +67,7 @@ fn ranges(open: &[usize]) -> String {
     text
 }
 
-/// Quotes the value of a directive: sbatch takes quotes, and backslashes before them.
+/// Quotes the value of an `#SBATCH` directive: in double quotes, with backslash escapes.
 fn quoted_directive(path: &Path) -> String {
     let text = path.display().to_string();
     if text.contains([' ', '\'', '"', '\\']) {

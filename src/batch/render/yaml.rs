@@ -1,4 +1,4 @@
-//! Writes JSON values as YAML in block style, for people who edit it.
+//! Renders JSON values as YAML in block style, which users can edit.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ fn write_value(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// Writes what follows a key.
+/// Writes the value after a key.
 fn write_nested(value: &Value, indent: usize, text: &mut String) {
     let is_nested = match value {
         Value::Object(map) => !map.is_empty(),
@@ -60,7 +60,7 @@ fn write_nested(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// Writes a value in one line. JSON is YAML, so only texts that mean themselves have no quotes.
+/// Formats a value on one line, as JSON, which is valid YAML. Plain strings have no quotes.
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),
@@ -73,7 +73,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Escapes what JSON may hold as it is, but YAML may not, or takes for the end of a line.
+/// Escapes characters that are valid in JSON strings, but not in YAML, or are line breaks there.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for letter in json.chars() {
@@ -92,7 +92,7 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// Whether a text is read as this text without quotes.
+/// True if YAML reads the unquoted text as the same string.
 fn is_plain(text: &str) -> bool {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
     let words = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];

@@ -1,4 +1,4 @@
-//! Interprets the services' answers: credential, account, models.
+//! Checks the answers of services: whether they accept the credential, the account and the models.
 
 use super::super::facts::service::{ServiceAnswer, ServiceFacts};
 use super::super::finding::{Finding, FindingCause, Severity};
@@ -6,7 +6,7 @@ use super::clouds;
 use crate::model::ProbeRefusal;
 use crate::recovery::ErrorClass;
 
-/// Reports whether a run would be accepted, and whether its models exist.
+/// Reports whether the service accepts the credential, and which models it rejects.
 pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Finding> {
     let mut findings = vec![check_admission(service, answer)];
     findings.extend(answer.unknown.iter().map(|(model, words)| {
@@ -67,7 +67,7 @@ fn describe_credential(service: &ServiceFacts) -> String {
     if service.standby { format!("{used} at {}", service.origin) } else { used }
 }
 
-/// Converts a refusal to a finding, by its error class.
+/// Converts a refusal to a finding, according to its error class.
 fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) -> Finding {
     let quoted = match refusal.fault.detail().trim() {
         "" => format!("HTTP {status}"),

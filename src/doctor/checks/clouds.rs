@@ -1,11 +1,11 @@
-//! What is to be done at a cloud, in its own words, and who the run is there.
+//! Remedies for problems at a cloud, in the cloud's own terms, and the identity of the run there.
 
 use super::super::facts::service::ServiceFacts;
 use super::super::finding::Finding;
 use crate::model::ServiceKind;
 use crate::recovery::ErrorClass;
 
-/// Reports the identity at a cloud that can tell it.
+/// Reports the identity of the run at a cloud. `None`: it was not determined.
 pub(super) fn check_identity(service: &ServiceFacts) -> Option<Finding> {
     let name = service.service.name();
     Some(match service.identity.as_ref()? {
@@ -19,7 +19,7 @@ pub(super) fn check_identity(service: &ServiceFacts) -> Option<Finding> {
     })
 }
 
-/// The remedy for a missing or rejected credential.
+/// Returns the remedy for a missing or rejected credential.
 pub(super) fn credential_remedy(service: &ServiceKind) -> &'static str {
     match service {
         ServiceKind::Messages => "log in again, or put an API key in ANTHROPIC_API_KEY",
@@ -38,7 +38,7 @@ pub(super) fn credential_remedy(service: &ServiceKind) -> &'static str {
     }
 }
 
-/// The remedy for a refusal of a cloud. `None`: the usual one fits.
+/// Returns the remedy for a refusal by a cloud. `None`: the general remedy applies.
 pub(super) fn refusal_remedy(service: &ServiceKind, class: ErrorClass) -> Option<&'static str> {
     if matches!(class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked) {
         return service.is_cloud().then(|| credential_remedy(service));
@@ -63,7 +63,7 @@ pub(super) fn refusal_remedy(service: &ServiceKind, class: ErrorClass) -> Option
     }
 }
 
-/// The remedy for a model that a cloud does not know.
+/// Returns the remedy for a model that a service does not have.
 pub(super) fn model_remedy(service: &ServiceKind) -> &'static str {
     match service {
         ServiceKind::Messages => {

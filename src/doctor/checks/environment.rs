@@ -28,7 +28,7 @@ pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// The value of a variable without surrounding spaces, unless it is empty.
+/// Returns the value of a variable without surrounding spaces. `None`: it is unset or empty.
 fn get<'a>(known: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
     raw(known, name).map(str::trim).filter(|value| !value.is_empty())
 }
@@ -44,7 +44,7 @@ fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding 
 fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &str| get(known, name).is_some();
     let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
-    // Of several credentials, the service may have been asked with another one.
+    // With several credentials, the service may have received another one.
     let cause = (known.credentials.len() <= 1).then_some(FindingCause::Credential);
     let mut findings: Vec<Finding> = names
         .into_iter()
@@ -114,7 +114,7 @@ fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
             ));
         }
     }
-    // For a CGI program, HTTP_PROXY comes from a header of the client.
+    // In a CGI program, HTTP_PROXY can come from the client's header `Proxy`.
     let is_cgi = raw(known, "REQUEST_METHOD").is_some();
     if is_cgi && has(&"HTTP_PROXY") && !has(&"http_proxy") {
         findings.push(warning(
@@ -137,7 +137,7 @@ fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// Whether an entry of `NO_PROXY` covers this machine.
+/// True if an entry of `NO_PROXY` covers this machine.
 fn spares_this_machine(entry: &str) -> bool {
     let host = entry.trim().trim_start_matches('.').to_ascii_lowercase();
     host == "*" || ["localhost", "127.", "::1", "[::1]"].iter().any(|one| host.starts_with(one))
@@ -162,7 +162,7 @@ fn check_home_and_path(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// Reports unknown variables that look like ours.
+/// Reports unknown variables whose names resemble those of outlast.
 fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
     let describe = |(name, meant): &(String, Option<&'static str>)| {
         let guess = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));

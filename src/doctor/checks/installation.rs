@@ -5,10 +5,10 @@ use super::super::facts::install::{InstallKind, Installation};
 use super::super::facts::shell::ShadowingAlias;
 use super::super::finding::{Finding, listed};
 
-/// The most installations listed in one finding.
+/// Maximum number of installations that one finding lists.
 const NAMED_MAX: usize = 8;
 
-/// Reports version, path and kind of the installation, and others on PATH.
+/// Reports the version, path and kind of the installation, and other copies on PATH.
 pub fn check_installation(context: &DoctorContext, facts: &Installation) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok(
@@ -73,13 +73,13 @@ fn check_path(facts: &Installation) -> Finding {
     .with(links(facts))
 }
 
-/// The targets of those on PATH that are links.
+/// Returns a line for each copy on PATH that is a link, with its target.
 fn links(facts: &Installation) -> impl Iterator<Item = String> {
     let links = facts.on_path.iter().take(NAMED_MAX).filter(|it| it.path != it.target);
     links.map(|it| format!("{} leads to {}", it.path.display(), it.target.display()))
 }
 
-/// Reports how to update; outlast never updates itself.
+/// Reports how to update outlast, which does not update itself.
 fn check_updates(facts: &Installation) -> Finding {
     let folder = facts.binary.parent().unwrap_or(&facts.binary).display();
     let how = match facts.kind {
@@ -109,7 +109,7 @@ pub fn check_search(ripgrep: Option<&str>) -> Vec<Finding> {
     vec![Finding::ok("search", format!("search is built in; {beside}"))]
 }
 
-/// Reports shell files that redefine the name.
+/// Reports aliases and functions that shadow the program `outlast`.
 pub fn check_shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
     let describe = |shadow: &ShadowingAlias| {
         let (file, line) = (shadow.file.display(), shadow.line);

@@ -13,9 +13,9 @@ struct CiSystem {
     name: &'static str,
     /// The variable that identifies it.
     variable: &'static str,
-    /// The longest silence that it accepts; `None` for no limit.
+    /// Maximum time without output that it accepts. `None`: no limit.
     silence: Option<Duration>,
-    /// Its limits on silence and on time.
+    /// Its limits on the time without output and on the job's time, in words.
     policy: &'static str,
 }
 
@@ -77,19 +77,20 @@ const SYSTEMS: [CiSystem; 12] = [
     ),
 ];
 
-/// Fewer open files do not suffice for a few servers and commands.
+/// Minimum limit of open files: fewer are not enough for a few servers and commands.
 const OPEN_FILES_MIN: u64 = 256;
 
-/// A lower limit would truncate journals and logs, in bytes.
+/// Minimum limit of the file size, in bytes: a lower one would truncate journals and logs.
 const FILE_SIZE_MIN: u64 = 100 << 20;
 
-/// A smaller address space does not hold the threads and their buffers, in bytes.
+/// Minimum limit of the address space, in bytes: a lower one is not enough for the threads and
+/// their buffers.
 const ADDRESSES_MIN: u64 = 1 << 30;
 
-/// Fewer processes do not suffice for a build or a test.
+/// Minimum limit of processes: fewer are not enough for a build or a test.
 const PROCESSES_MIN: u64 = 64;
 
-/// Reports sandbox, limits, terminals and folders.
+/// Reports the sandbox, process limits, terminals and folders.
 pub fn check_machine(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = vec![check_sandbox(machine)];
     findings.extend(check_limits(machine));
@@ -149,7 +150,7 @@ fn check_folders(machine: &MachineFacts) -> Vec<Finding> {
     findings
 }
 
-/// Reports the CI system, and whether it tolerates a silence of `heartbeat`.
+/// Reports the CI system, and whether it accepts a time of `heartbeat` without output.
 pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Finding {
     let says_yes = |name: &str| {
         let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());

@@ -1,15 +1,17 @@
-//! Checks the sandbox of the run as configured, and each promise of `--profile untrusted`.
+//! Checks the sandbox of the configured run, and each protection of `--profile untrusted`.
 
 use super::super::finding::Finding;
 use super::super::{ProfileFacts, ResolvedConfig};
 
-/// Remedies for what the kernel lacks, and for what lies where commands write.
+/// Remedies for missing kernel features, and for protected paths in folders that commands may write
+/// to.
 const KERNEL_FIX: &str =
     "use Linux 6.2 or later, with Landlock and seccomp, and do not forbid them in the container";
 const EXPOSED_FIX: &str = "give the run a HOME and an OUTLAST_CONFIG_DIR that are not below a temporary folder, and see \
      outlast help security";
 
-/// Reports what the sandbox of a run would not keep from commands, though the kernel could.
+/// Reports paths that the sandbox of a run would not protect although the kernel could, and a key
+/// helper that a run starts inside the sandbox.
 pub fn check_run_sandbox(known: &ResolvedConfig) -> Vec<Finding> {
     let finding = known.exposed.as_ref().map(|exposed| {
         Finding::warning(
@@ -33,11 +35,11 @@ pub fn check_run_sandbox(known: &ResolvedConfig) -> Vec<Finding> {
     finding.into_iter().chain(confined).collect()
 }
 
-/// A promise of the profile.
+/// A protection that the profile promises.
 struct Promise {
-    /// What it is about.
+    /// The protected resource, such as `network`.
     name: &'static str,
-    /// How it holds, or why it does not.
+    /// The mechanism that enforces it, or the reason why it is not enforced.
     state: Result<String, String>,
 }
 
@@ -54,8 +56,8 @@ impl Promise {
     }
 }
 
-/// Reports each promise of `--profile untrusted` on this machine. `None`: no run can be set up at
-/// all, which is reported elsewhere.
+/// Reports each protection of `--profile untrusted` on this machine. `None`: no run at all can be
+/// set up, which another check reports.
 pub fn check_profile(known: &ResolvedConfig) -> Option<Finding> {
     let facts = match known.profile.as_ref()? {
         Ok(facts) => facts,

@@ -1,4 +1,4 @@
-//! Checks MCP servers: whether each can be connected.
+//! Checks whether each MCP server can be connected.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -15,8 +15,9 @@ use crate::process::find_program;
 
 const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 
-/// Reports each server by its test start, or by its configuration where none was made. `network` is
-/// why the model services are not reached: other servers may not be reached for the same reason.
+/// Reports each server by its test start, or by its configuration if it was not started. `network`
+/// is the cause for which the model services are unreachable. Other servers may be unreachable for
+/// the same reason.
 pub fn check_servers(
     known: &ResolvedConfig,
     context: &DoctorContext,
@@ -46,7 +47,7 @@ pub fn check_servers(
     findings
 }
 
-/// Whether a server at an address elsewhere was tried and not reached.
+/// True if a server on another machine was tried and not reached.
 fn is_unreached(server: &ConfiguredServer, tried: Option<&TriedServer>) -> bool {
     let is_elsewhere = match &server.how {
         ServerTransport::Address(at) => !is_on_this_machine(at),

@@ -1,5 +1,5 @@
-//! Checks whether the services of the model chain are reachable: address, name, proxy, certificate,
-//! clock.
+//! Checks whether the services of the model chain are reachable: address, host name, proxy,
+//! certificate and clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,10 +9,10 @@ use super::super::finding::{Finding, FindingCause};
 use super::{acceptance, clouds};
 use crate::config::format_duration;
 
-/// A larger clock difference breaks logins and certificates.
+/// Maximum clock difference: a larger one breaks logins and certificates.
 const SKEW_MAX: Duration = Duration::from_mins(1);
 
-/// Reports extra certificate files. Unusable ones are reported with the service.
+/// Reports additional certificate files. Unusable ones are reported with the service.
 pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
     let mut files: Vec<String> =
         known.ca_files.iter().map(|file| file.display().to_string()).collect();
@@ -24,7 +24,7 @@ pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
     vec![Finding::ok("certificates", format!("trusted beside the system's: {}", files.join(", ")))]
 }
 
-/// The consequence of an unreachable service for a run.
+/// Returns the effect of an unreachable service on a run.
 fn unreachable_effect(service: &ServiceFacts) -> &'static str {
     if service.standby {
         "a run that falls back to it ends there"
@@ -33,7 +33,7 @@ fn unreachable_effect(service: &ServiceFacts) -> &'static str {
     }
 }
 
-/// The address of a service, for messages.
+/// Returns the address of a service and its proxy, for messages.
 fn describe_route(service: &ServiceFacts) -> String {
     let at = if service.standby {
         format!("{} (fallback, for {})", service.origin, service.models.join(", "))
@@ -46,7 +46,7 @@ fn describe_route(service: &ServiceFacts) -> String {
     }
 }
 
-/// Reports whether a service is reachable, and what went wrong otherwise.
+/// Reports whether a service is reachable, and otherwise the problem.
 pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
     let way = describe_route(service);
     let cause = network_cause(service);
@@ -104,8 +104,8 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
     }
 }
 
-/// Why a service is not reached, where others may not be reached for the same reason: a server on
-/// this machine has its own.
+/// Returns the network problem for which a service is unreachable. `None`: there is none, or the
+/// service is on this machine, so that other services do not share the problem.
 pub fn network_cause(service: &ServiceFacts) -> Option<FindingCause> {
     let cause = match &service.seen {
         ServiceProbe::NoProxy { .. } => Some(FindingCause::Proxy),
@@ -122,13 +122,13 @@ pub fn network_cause(service: &ServiceFacts) -> Option<FindingCause> {
     cause.filter(|_| !is_on_this_machine(&service.origin))
 }
 
-/// Whether an address, `https://host:port`, is of this machine.
+/// True if an address, `https://host:port`, is on this machine.
 pub(super) fn is_on_this_machine(origin: &str) -> bool {
     let host = origin.split("//").nth(1).unwrap_or_default();
     ["localhost", "127.", "[::1]"].iter().any(|own| host.starts_with(own))
 }
 
-/// The remedy for an untrusted certificate, by its reason.
+/// Returns the remedy for an untrusted certificate, according to the reason.
 fn certificate_remedy(why: &str) -> String {
     let usual = "if a company inspects the traffic, name its certificate authority with --ca-file \
                  or NODE_EXTRA_CA_CERTS";
@@ -147,7 +147,7 @@ fn certificate_remedy(why: &str) -> String {
     }
 }
 
-/// Reports a failed API key helper; the service was not contacted.
+/// Reports a failed API key helper. The service was then not contacted.
 fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
     let source = service.credential.as_ref().map_or("", |(_, source)| source);
     Finding::problem(

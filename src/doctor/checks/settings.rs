@@ -3,9 +3,9 @@
 use super::super::ResolvedConfig;
 use super::super::finding::{Finding, FindingCause, listed};
 
-/// Reports files, mistakes, ignored settings, and the limits in force.
+/// Reports the settings files, mistakes, ignored settings, and the limits in force.
 pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
-    // Those that are broken are problems below.
+    // Files that could not be read are reported as problems below.
     let is_read = |file: &&(String, &str)| !known.broken.contains(&file.0);
     let read = known.files.iter().filter(is_read);
     let files = match read.clone().count() {
@@ -25,7 +25,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
             "correct it there; outlast help settings lists every setting, outlast help environment \
              every variable",
         );
-        // What could not be checked for the mistakes is told with the first of them.
+        // The first mistake also names the checks that the mistakes prevented.
         let is_first = index == 0;
         let unchecked = "until then, MCP servers and fallback models are not checked";
         let unchecked = (is_first && known.run_unavailable).then(|| unchecked.to_owned());
@@ -64,7 +64,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-/// A note about unreadable files, which may hold more of the same.
+/// Returns a note about settings files that could not be read and may have further entries.
 pub(super) fn unread_note(known: &ResolvedConfig) -> String {
     if known.broken.is_empty() {
         return String::new();
@@ -72,10 +72,10 @@ pub(super) fn unread_note(known: &ResolvedConfig) -> String {
     format!("; not checked, because it could not be read: {}", listed(&known.broken, NAMED_MAX))
 }
 
-/// The most files listed in one finding.
+/// Maximum number of files that one finding lists.
 const NAMED_MAX: usize = 5;
 
-/// The finding when the settings could not be read: what depends on them is not checked.
+/// Returns the finding for settings that could not be read, and the checks that this prevents.
 pub fn settings_unreadable() -> Finding {
     Finding::warning(
         "settings",

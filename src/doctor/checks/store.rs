@@ -3,16 +3,16 @@
 use super::super::facts::store::SessionStoreFacts;
 use super::super::finding::{Finding, counted, format_bytes};
 
-/// With less space a run may fill the disk, in bytes.
+/// Minimum free space without a warning, in bytes: with less, a run may fill the disk.
 const ROOM_MIN: u64 = 200 << 20;
 
-/// With less space there is hardly room for a journal.
+/// Minimum free space that is not a problem, in bytes: less hardly holds a journal.
 const ROOM_NONE: u64 = 10 << 20;
 
-/// A disk with fewer free inodes is as good as full.
+/// Minimum number of free inodes: a disk with fewer is practically full.
 const FILES_MIN: u64 = 100;
 
-/// The most unfinished sessions listed.
+/// Maximum number of unfinished sessions that are listed.
 const NAMED_MAX: usize = 3;
 
 /// Reports whether sessions can be stored, how many there are, and unfinished ones.
@@ -83,7 +83,7 @@ fn check_disk_space(kept: &SessionStoreFacts, free: u64) -> Finding {
     }
 }
 
-/// A disk may have free space and no free inodes.
+/// Reports a disk with too few free inodes, which may still have free space.
 fn check_inodes(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
     let folder = kept.tried.display();
     (free < FILES_MIN).then(|| {

@@ -1,39 +1,41 @@
-//! The first command of a shell script, as far as it is known without running a shell.
+//! Parses the first command of a shell script, as far as possible without running a shell.
 
 use std::iter::Peekable;
 use std::path::Path;
 use std::str::Chars;
 
-/// The variables and home folder of the shell that would run it.
+/// The variables and the home folder of the shell that would run a script.
 pub(super) struct ShellContext<'a> {
     pub(super) value: &'a dyn Fn(&str) -> Option<String>,
     pub(super) home: Option<&'a Path>,
 }
 
-/// Returns the words of the first command, without assignments before it. `None`: the word depends
-/// on the shell, and what follows it is left out. Empty: the command depends on the shell.
+/// Returns the words of the first command, without the assignments before it. `None`: the word
+/// depends on the shell. After a substitution, the other words are left out. Empty: the command
+/// itself depends on the shell.
 pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Option<String>> {
     let mut reader = ScriptReader { letters: script.chars().peekable(), known };
     reader.words().unwrap_or_default()
 }
 
-/// The command is not known: a subshell, a function, an unclosed quote, a `PATH` of its own.
+/// The error for a command that cannot be determined: a subshell, a function, an unclosed quote, or
+/// an assignment to `PATH`.
 struct UnknownCommand;
 
-/// What ends a word.
+/// The end of a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordEnd {
     Blank,
     /// The end of the command, or a redirection.
     Command,
-    /// A substitution, whose end is not looked for.
+    /// A substitution, whose end is not searched for.
     Substitution,
 }
 
 /// A word of a command.
 #[derive(Default)]
 struct ScriptWord {
-    /// The text that the program gets; `None` where it depends on the shell.
+    /// The text that the program receives. `None`: it depends on the shell.
     value: Option<String>,
     /// Its unquoted and unexpanded beginning.
     literal: String,
@@ -46,7 +48,7 @@ impl ScriptWord {
         Self { value: Some(String::new()), ..Self::default() }
     }
 
-    /// Adds a character that stands for itself.
+    /// Adds a literal character.
     fn push(&mut self, letter: char) {
         self.is_begun = true;
         if let Some(value) = &mut self.value {
@@ -54,14 +56,14 @@ impl ScriptWord {
         }
     }
 
-    /// Adds the value of an expansion, or of quotes.
+    /// Adds the value of an expansion or a quotation. `None`: the value depends on the shell.
     fn expand(&mut self, text: Option<String>) {
         self.is_begun = true;
         self.is_quoted = true;
         self.value = self.value.take().zip(text).map(|(value, text)| value + &text);
     }
 
-    /// The variable that the word assigns, if it does.
+    /// Returns the name of the variable that the word assigns. `None`: it is not an assignment.
     fn assigned(&self) -> Option<&str> {
         let (name, _) = self.literal.split_once('=')?;
         let is_name = !name.is_empty() && name.chars().all(is_name_letter);
@@ -82,7 +84,7 @@ impl ScriptReader<'_> {
             let (word, end) = self.word()?;
             let may_assign = words.iter().all(|word| word.as_deref() == Some("env"));
             match word.assigned().filter(|_| may_assign) {
-                // A new PATH changes which program is meant.
+                // A new PATH may lead to another program.
                 Some("PATH") => return Err(UnknownCommand),
                 Some(_) => is_begun = true,
                 None if word.is_begun => words.push(word.value),
@@ -110,7 +112,7 @@ impl ScriptReader<'_> {
             match letter {
                 ' ' | '\t' => return Ok((word, WordEnd::Blank)),
                 '<' | '>' => {
-                    // A number right before it is the descriptor's, not an argument.
+                    // A number directly before it is a file descriptor, not an argument.
                     let is_number = |it: &String| it.bytes().all(|byte| byte.is_ascii_digit());
                     word.is_begun &= word.is_quoted || !word.value.as_ref().is_some_and(is_number);
                     return Ok((word, WordEnd::Command));
@@ -144,7 +146,7 @@ impl ScriptReader<'_> {
         }
     }
 
-    /// Takes an unquoted character.
+    /// Adds an unquoted character.
     fn plain(&mut self, letter: char, word: &mut ScriptWord) {
         let is_program =
             !word.is_begun && self.letters.peek().is_none_or(|it| " \t\n".contains(*it));
@@ -157,7 +159,7 @@ impl ScriptReader<'_> {
         word.push(letter);
     }
 
-    /// The home folder, unless the tilde names another user's.
+    /// Returns the home folder. `None`: it is unknown, or the tilde is for another user's.
     fn home(&mut self) -> Option<String> {
         let is_own = self.letters.peek().is_none_or(|it| "/ \t\n;&|<>".contains(*it));
         self.known.home.filter(|_| is_own).map(|home| home.display().to_string())
@@ -173,7 +175,7 @@ impl ScriptReader<'_> {
         }
     }
 
-    /// Returns whether they are read to their end.
+    /// Reads a double-quoted string. Returns false if it has a substitution, where reading stops.
     fn double_quotes(&mut self, word: &mut ScriptWord) -> Result<bool, UnknownCommand> {
         word.expand(Some(String::new()));
         loop {
@@ -201,7 +203,7 @@ impl ScriptReader<'_> {
         }
     }
 
-    /// Takes what follows a `$`: `NAME`, `{NAME}`, or nothing. Returns whether it was one of these.
+    /// Reads the text after a `$`: `NAME`, `{NAME}` or nothing. Returns false for other expansions.
     fn dollar(&mut self, word: &mut ScriptWord, is_quoted: bool) -> bool {
         let has_brace = self.letters.next_if_eq(&'{').is_some();
         let mut name = String::new();

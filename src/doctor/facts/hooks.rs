@@ -1,4 +1,4 @@
-//! Determines whether the programs of hooks exist and can be run.
+//! Finds hooks whose programs do not exist or cannot be run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -34,10 +34,10 @@ const FLAGS: [&str; 8] = ["-u", "-B", "-E", "-I", "-S", "-s", "-O", "-x"];
 /// Extensions of scripts, for names without a folder.
 const ENDINGS: [&str; 8] = ["cjs", "js", "mjs", "pl", "py", "rb", "sh", "ts"];
 
-/// The most bytes read for the `#!` line of a script.
+/// Maximum number of bytes that are read for the `#!` line of a script.
 const SHEBANG_MAX: u64 = 256;
 
-/// Why a program cannot be run.
+/// The reason why a program cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookObstacle {
     Missing,
@@ -45,7 +45,7 @@ pub enum HookObstacle {
     NotExecutable,
     /// The interpreter of its `#!` line does not exist.
     NoInterpreter(String),
-    /// Its lines end in CR LF, so its `#!` line is not valid.
+    /// Its lines end in CR LF, so that its `#!` line is not valid.
     CarriageReturn,
 }
 
@@ -56,11 +56,12 @@ pub struct BrokenHook {
     pub program: String,
     pub obstacle: HookObstacle,
     pub source: String,
-    /// Whether its failure denies what it guards.
+    /// True if its failure denies the calls that it guards (`failClosed`).
     pub guard: bool,
 }
 
-/// Finds hooks whose programs certainly do not exist or cannot be run.
+/// Finds hooks whose programs do not exist or cannot be run. Hooks whose program depends on the
+/// shell are left out.
 pub fn find_broken_hooks(
     hooks: &[HookLine],
     cwd: &Path,
@@ -80,8 +81,9 @@ pub fn find_broken_hooks(
 /// A file that a hook needs.
 #[derive(Debug, PartialEq, Eq)]
 enum NeededFile {
+    /// A program.
     ToRun(String),
-    /// A script, read by a shell or another interpreter.
+    /// A script for a shell or another interpreter.
     ToRead(String),
 }
 
@@ -93,7 +95,8 @@ struct HookContext<'a> {
 }
 
 impl HookContext<'_> {
-    /// The program of a hook and its script argument, as far as they are known without a shell.
+    /// Returns the program of a hook and its script argument, as far as they can be determined
+    /// without a shell.
     fn files(&self, command: &HookCommand) -> Vec<NeededFile> {
         let words: Vec<Option<String>> = match command {
             HookCommand::Program { path, arguments } => {

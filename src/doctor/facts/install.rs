@@ -1,4 +1,5 @@
-//! Determines where this outlast is, how it was installed, and which others exist.
+//! Determines the path and the installation method of this binary, and finds other copies of
+//! outlast.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,10 +11,10 @@ use nix::unistd::{AccessFlags, access};
 
 use super::super::DoctorContext;
 
-/// The most bytes read of a package database.
+/// Maximum number of bytes that are read of a package database.
 const DATABASE_MAX: u64 = 64 << 20;
 
-/// How a binary was installed.
+/// The installation method of a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallKind {
     Development,
@@ -38,15 +39,15 @@ impl InstallKind {
     }
 }
 
-/// The location of the binary, and others on PATH.
+/// The location of the running binary, and the copies of outlast on PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
     /// The running binary, with links resolved.
     pub binary: PathBuf,
     pub kind: InstallKind,
-    /// Every outlast on PATH in PATH order.
+    /// Every outlast on PATH, in PATH order.
     pub on_path: Vec<InstalledCopy>,
-    /// Whether its folder can be written to.
+    /// True if this user may write to the binary's folder.
     pub writable: bool,
 }
 
@@ -56,11 +57,11 @@ pub struct InstalledCopy {
     pub path: PathBuf,
     /// The path with links resolved.
     pub target: PathBuf,
-    /// Whether its content is that of the running binary.
+    /// True if its content is that of the running binary.
     pub is_equal: bool,
 }
 
-/// Finds this binary and others.
+/// Finds the running binary, and the copies of outlast on PATH.
 pub fn find_installations(context: &DoctorContext) -> Installation {
     let exe = std::env::current_exe().unwrap_or_default();
     let binary = fs::canonicalize(&exe).unwrap_or(exe);
@@ -95,7 +96,7 @@ fn has_same_content(one: &Path, other: &Path) -> io::Result<bool> {
     }
 }
 
-/// Every distinct outlast on a PATH.
+/// Returns every distinct outlast on a PATH: its path, and the path with links resolved.
 pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
     let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
@@ -110,7 +111,8 @@ pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// Determines how `binary` was installed, from its surroundings and package lists below `root`.
+/// Determines the installation method of `binary` from its path, the files around it, and the
+/// package lists below `root`.
 pub fn installation_kind(binary: &Path, root: &Path) -> InstallKind {
     by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(InstallKind::Native)
 }
@@ -128,7 +130,7 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
         .collect();
     let has = |name: &str| names.iter().any(|known| known == name);
     let pair = |one: &str, two: &str| names.windows(2).any(|pair| pair[0] == one && pair[1] == two);
-    // A user's folder can have any name, so the next component is checked too.
+    // A folder of the user can have any name, so the next component is checked, too.
     let ours = |one: &str| pair(one, "outlast");
     let in_store = names
         .windows(3)
@@ -164,8 +166,8 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
     installed.then_some(InstallKind::Cargo)
 }
 
-/// Whether it is a cargo build: in the target folder of a package, or in another target folder,
-/// where cargo keeps `.rustc_info.json`.
+/// True if it is a cargo build: it is in the target folder of a package, or in another target
+/// folder, which cargo marks with `.rustc_info.json`.
 fn is_cargo_build(binary: &Path) -> bool {
     let target = binary.ancestors().find(|folder| folder.ends_with("target"));
     let beside = target.and_then(Path::parent).is_some_and(|at| at.join("Cargo.toml").is_file());
@@ -198,7 +200,7 @@ fn npm(binary: &Path) -> InstallKind {
 fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     let shown = binary.strip_prefix(root).unwrap_or(binary);
     let name = shown.to_str()?;
-    // Where /bin is a link to /usr/bin, a list may have either.
+    // If /bin is a link to /usr/bin, a list may have either path.
     let names = [Some(name), name.strip_prefix("usr/")];
     let is_it = |line: &str| names.contains(&Some(line.trim_start_matches('/')));
     let lists = |folder: &str, file: fn(&Path) -> Option<PathBuf>| {
@@ -240,7 +242,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     (system && rpm && about(binary)).then_some(InstallKind::Package("rpm"))
 }
 
-/// Parses apk's list: `F:` is a folder, `R:` a file in the folder before it.
+/// True if apk's list has the binary: `F:` is a folder, `R:` a file in the last folder before it.
 fn apk_owns(list: &str, binary: &Path) -> bool {
     let mut folder = Path::new("");
     list.lines().any(|line| match line.split_once(':') {

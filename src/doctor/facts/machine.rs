@@ -19,24 +19,26 @@ use crate::tools::Egress;
 pub struct MachineFacts {
     /// The usable Landlock ABI version; 0 without Landlock.
     pub landlock: u32,
+    /// True if Landlock can restrict every kind of write to files, truncation included.
     pub holds_files: bool,
-    /// Whether system calls can be filtered.
+    /// True if system calls can be filtered (seccomp).
     pub filters_calls: bool,
-    /// Why commands cannot be held to a list of domains.
+    /// The reason why commands cannot be restricted to a list of domains. `None`: they can, or
+    /// Landlock or seccomp is missing.
     pub no_egress: Option<String>,
-    /// Soft limits; `None` for unlimited. In bytes, except for the number of open files.
+    /// Soft limit of the file size, in bytes. For this and the next limits, `None` is unlimited.
     pub file_size: Option<u64>,
     pub open_files: Option<u64>,
     pub address_space: Option<u64>,
     pub processor: Option<Duration>,
-    /// Which of standard input, output and error are terminals.
+    /// True for each of standard input, output and error that is a terminal.
     pub terminals: [bool; 3],
-    /// The process limit of this user; `None` for root.
+    /// The process limit of this user. `None`: unlimited, or the user is root.
     pub processes: Option<u64>,
-    /// Whether this is the init process of a container.
+    /// True if this process is process 1 of a container.
     pub is_first: bool,
     pub temporary: TempFolder,
-    /// The home folder, if it is set but does not exist.
+    /// The home folder, if one is set and does not exist.
     pub missing_home: Option<PathBuf>,
 }
 
@@ -104,7 +106,7 @@ fn temporary(variables: &Variables) -> TempFolder {
     TempFolder { path, trouble }
 }
 
-/// Starts a trivial command in the way of a run. Returns why it failed, if it did.
+/// Starts a trivial command in the same way as a run. Returns the reason if it failed.
 pub async fn start_test_command(context: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::with_own_binary();
     let job = Job {

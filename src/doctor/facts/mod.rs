@@ -1,4 +1,4 @@
-//! Facts: reads the state of the machine, without changing or judging it.
+//! Facts: functions that read the state of the machine and do not interpret it.
 
 mod command;
 pub mod hooks;

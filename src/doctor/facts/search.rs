@@ -1,4 +1,4 @@
-//! Finds an installed ripgrep, for information: search is built in.
+//! Finds an installed ripgrep. The result is only shown: outlast has its own search.
 
 use std::ffi::OsStr;
 
@@ -8,10 +8,10 @@ use tokio::net::unix::pipe::Receiver;
 use super::super::DoctorContext;
 use crate::process::{Job, ProgramTerms, Supervisor, find_program};
 
-/// The most bytes read of its version output.
+/// Maximum number of bytes that are read of its version output.
 const VERSION_MAX: u64 = 4096;
 
-/// Returns path and version of a ripgrep outside the working folder.
+/// Returns the path and version of a ripgrep on PATH, outside the working folder.
 pub async fn find_ripgrep(context: &DoctorContext) -> Option<String> {
     let path = context.variables.get(OsStr::new("PATH"))?;
     let program = find_program(&["rg"], path, &context.cwd)?;

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use crate::mcp::{ServerReport, Servers};
 
-/// The most that their start may take, whatever a run waits.
+/// Time limit of their start, even if a run waits longer.
 pub const START_MAX: Duration = Duration::from_secs(8);
 
-/// The time limit for their shutdown. What is left ends with the process.
+/// Time limit of their shutdown. Servers that are still running end with the process.
 const END_MAX: Duration = Duration::from_millis(1_200);
 
 /// A server after its test start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedServer {
     pub report: ServerReport,
-    /// How many tools it offers.
+    /// Number of tools that it offers.
     pub tools: usize,
 }
 

@@ -13,16 +13,16 @@ use super::super::{ResolvedConfig, ServicePlace};
 use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal, ServiceKind};
 use crate::recovery::{ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
 
-/// The connect timeout.
+/// Timeout of a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// The answer timeout: a second less than the check's, so that it is reported first.
+/// Timeout of an answer: one second less than that of the check, so that it is reported first.
 const ANSWER_MAX: Duration = CHECK_MAX.saturating_sub(Duration::from_secs(1));
 
-/// The timeout of an API key helper, which runs before the service is contacted.
+/// Timeout of an API key helper, which runs before the service is contacted.
 const HELPER_MAX: Duration = Duration::from_secs(7);
 
-/// The extra time before a probe is abandoned because something else hangs.
+/// Additional time before a probe is abandoned, for the case that its own timeouts do not end it.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The outcome of probing a service.
@@ -61,7 +61,7 @@ pub enum ServiceProbe {
 pub struct ServiceAnswer {
     /// The most informative answer about the credential.
     pub probe: ProbeAnswer,
-    /// The models that it rejects, with its messages.
+    /// The models that it rejects, with its error messages.
     pub unknown: Vec<(String, String)>,
 }
 
@@ -72,11 +72,12 @@ pub struct ServiceFacts {
     pub origin: String,
     pub proxy: Option<String>,
     pub service: ServiceKind,
-    /// Who the credential is of, if the cloud can tell, or why it cannot.
+    /// The identity that the credential belongs to, or the reason why the cloud did not return it.
+    /// `None`: it was not asked, has no such request, or did not answer in time.
     pub identity: Option<Result<String, String>>,
-    /// The models that are requested there.
+    /// The models that a run requests from it.
     pub models: Vec<String>,
-    /// Whether it is used only as a fallback.
+    /// True if it is used only as a fallback.
     pub standby: bool,
     /// Kind and source of its credential.
     pub credential: Option<(String, String)>,
@@ -174,7 +175,7 @@ async fn probe_service(
 /// A service that is being probed.
 struct ServiceRequest {
     client: Arc<ModelClient>,
-    /// How long a connection may take.
+    /// Timeout of a connection.
     connect: Duration,
     /// The API key helper's timeout in a run.
     helper: Duration,
@@ -211,7 +212,8 @@ impl ServiceRequest {
         }
     }
 
-    /// Who the credential is of. `None`: that cannot be told, or not in time.
+    /// Returns the identity that the credential belongs to, or the reason why the cloud did not
+    /// return it. `None`: the service has no such request, or did not answer in time.
     async fn identity(&self) -> Option<Result<String, String>> {
         match timeout_at(self.until, self.client.caller()).await {
             Ok(Ok(who)) => who.map(Ok),
@@ -298,8 +300,8 @@ impl ServiceRequest {
     }
 }
 
-/// The service's message against a model, if it names the model. Errors about an unknown path or
-/// request do not.
+/// Returns the service's error message about a model, if it names the model. Errors about an
+/// unknown path or request do not name it.
 fn model_rejection(model: &str, count: &ProbeAnswer) -> Option<String> {
     let refusal = count.refusal.as_ref()?;
     let detail = refusal.fault.detail();
@@ -307,7 +309,7 @@ fn model_rejection(model: &str, count: &ProbeAnswer) -> Option<String> {
     is_about_it.then(|| detail.to_owned())
 }
 
-/// Returns the proxy if no connection to it is possible, with the reason.
+/// Returns the proxy and the reason if no connection to it is possible.
 async fn unreachable_proxy(proxy: Option<&str>) -> Option<(String, String)> {
     let proxy = proxy?;
     let why = match timeout(CONNECT_MAX, TcpStream::connect(proxy)).await {

@@ -19,14 +19,14 @@ const FILES: [&str; 11] = [
     ".kshrc",
 ];
 
-/// The most bytes read of each file.
+/// Maximum number of bytes that are read of each file.
 const FILE_MAX: u64 = 1 << 20;
 
-/// A redefinition of the name in a shell file.
+/// A definition in a shell startup file that shadows the program `outlast`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShadowingAlias {
     pub file: PathBuf,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
     /// `alias` or `function`.
     pub what: &'static str,
@@ -56,7 +56,7 @@ pub fn find_shadowing_aliases(
     found
 }
 
-/// Returns the lines that define the name, by number.
+/// Returns the number and kind of each line that defines the name.
 pub fn shadows(text: &str) -> Vec<(usize, &'static str)> {
     let kind = |line: &str| {
         let line = line.trim_start();

@@ -1,4 +1,4 @@
-//! Facts about the session store: whether it is writable, its content, and free disk space.
+//! Facts about the session store: write access, content, and free disk space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::hooks::CrashLog;
 use crate::journal;
 
-/// The size of the test file, in bytes: a whole page, so that a full disk is noticed.
+/// Size of the test file, in bytes: a whole page, so that writing it fails on a full disk.
 const PROBE: usize = 4096;
 
 /// Facts about the session store.
@@ -19,11 +19,11 @@ const PROBE: usize = 4096;
 pub struct SessionStoreFacts {
     /// The folder of sessions.
     pub folder: PathBuf,
-    /// Where the test file was written: the folder itself, or its nearest existing parent.
+    /// The folder in which the test file was written: `folder`, or its nearest existing parent.
     pub tried: PathBuf,
-    /// Whether `tried` is a folder.
+    /// True if `tried` is a folder.
     pub is_folder: bool,
-    /// Why the test file could not be written.
+    /// The reason why the test file could not be written. `None`: it was written.
     pub unwritable: Option<String>,
     pub store: journal::SessionStore,
     /// Free space on its disk, in bytes.
@@ -74,24 +74,24 @@ pub struct HookLog {
     pub failures: usize,
     /// Lines that cannot be parsed.
     pub unreadable_lines: usize,
-    /// Whether only the end of a long log was read.
+    /// True if only the end of a long log was read.
     pub partial: bool,
-    /// Why it could not be read, if it exists.
+    /// The reason why an existing log could not be read.
     pub unreadable: Option<String>,
     /// The last few failures, one line each.
     pub last: Vec<String>,
 }
 
-/// The most failures shown.
+/// Maximum number of failures that are shown.
 const SHOWN_MAX: usize = 3;
 
-/// The most characters shown of each text.
+/// Maximum length of each text that is shown, in characters.
 const SHOWN_CHARS: usize = 120;
 
-/// The most bytes read from the end of the log.
+/// Maximum number of bytes that are read from the end of the log.
 const LOG_MAX: u64 = 2 << 20;
 
-/// Counts the failures in the log, and returns the last few.
+/// Reads the log: the number of failures, and the last few of them.
 pub fn hook_log(config_dir: &Path) -> HookLog {
     let path = CrashLog::in_folder(config_dir).path().to_path_buf();
     let (bytes, partial) = match end_of(&path) {
@@ -113,7 +113,8 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
     HookLog { path, failures, unreadable_lines: rubbish, partial, unreadable: None, last }
 }
 
-/// Reads the end of a regular file without blocking. Returns whether there is more before it.
+/// Reads the end of a regular file without blocking. Also returns true if the file has more before
+/// it.
 fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -126,7 +127,7 @@ fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     Ok((bytes, before > 0))
 }
 
-/// Formats a line of the log; `None` if it cannot be parsed.
+/// Formats a line of the log. `None`: the line cannot be parsed.
 fn format_failure(line: &str) -> Option<String> {
     let failure: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| failure[key].as_str().map(shortened);
@@ -135,7 +136,7 @@ fn format_failure(line: &str) -> Option<String> {
     Some(format!("{time} {event}: {command} ({kind}: {detail})"))
 }
 
-/// Cuts a text between words: half a secret could not be recognised and masked.
+/// Cuts a text between words, because part of a secret would not be recognised and redacted.
 fn shortened(text: &str) -> String {
     let fits = |end: &usize| text[..*end].chars().count() <= SHOWN_CHARS;
     let ends = text.char_indices().filter(|(_, letter)| letter.is_whitespace());
