@@ -8,11 +8,9 @@ use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
-const FOREIGN: [&str; 39] = [
-    "$schema", "attribution", "autoMemoryEnabled",
-    "autoScrollEnabled", "autoUpdates", "autoUpdatesChannel", "awsAuthRefresh",
-    "awsCredentialExport", "claudeMdExcludes", "companyAnnouncements", 
-    "editorMode",
+const FOREIGN: [&str; 37] = [
+    "$schema", "attribution", "autoMemoryEnabled", "autoScrollEnabled", "autoUpdates",
+    "autoUpdatesChannel", "claudeMdExcludes", "companyAnnouncements", "editorMode",
     "feedbackSurveyRate", "fileSuggestion",
     "forceLoginMethod", "gcpAuthRefresh", "includeCoAuthoredBy", "includeGitInstructions",
     "language", "plansDirectory", "pluginConfigs", "preferredNotifChannel",
@@ -26,10 +24,9 @@ const FOREIGN: [&str; 39] = [
 /// Ignored keys that would change what a run does: ignoring them silently would suggest that they
 /// apply.
 #[rustfmt::skip]
-const UNSUPPORTED: [&str; 8] = [
-    "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
-    "forceLoginMethod", "gcpAuthRefresh", "language",
-    "respectGitignore", "skillOverrides",
+const UNSUPPORTED: [&str; 6] = [
+    "claudeMdExcludes", "forceLoginMethod", "gcpAuthRefresh", "language", "respectGitignore",
+    "skillOverrides",
 ];
 
 /// Returns true if the value of an unsupported key matches the behaviour of outlast.

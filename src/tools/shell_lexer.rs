@@ -51,7 +51,7 @@ pub(super) struct SimpleCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotPlain {
     #[error(
-        "it is longer than {LETTERS_MAX} characters or {COMMANDS_MAX} commands: split it up, or \
+        "it is longer than {BYTES_MAX} bytes or {COMMANDS_MAX} commands: split it up, or \
          run a script"
     )]
     TooLong,
@@ -76,7 +76,7 @@ pub(super) enum NotPlain {
 }
 
 /// The maximum length of a command that is parsed, in bytes.
-const LETTERS_MAX: usize = 10_000;
+const BYTES_MAX: usize = 10_000;
 
 /// The maximum number of simple commands: each takes time to check.
 const COMMANDS_MAX: usize = 100;
@@ -92,7 +92,7 @@ const KEYWORDS: &[&str] = &[
 /// # Errors
 /// It contains more than simple commands.
 pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
-    if command.len() > LETTERS_MAX {
+    if command.len() > BYTES_MAX {
         return Err(NotPlain::TooLong);
     }
     let is_odd = |letter: char| letter.is_control() && !matches!(letter, '\t' | '\n');

@@ -55,10 +55,10 @@ pub struct OutputArgs {
     /// Print the answer as text unless another format is asked for
     #[arg(short = 'p', long)]
     pub print: bool,
-    /// What standard output carries; text with -p and on a terminal, json elsewhere
+    /// Format of standard output; text with -p and on a terminal, json elsewhere
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub output_format: Option<OutputFormat>,
-    /// How the prompt is given
+    /// Format of the prompt
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub input_format: Option<InputFormat>,
     /// With text: as --log-detail. With json: an array of all messages, the result last
@@ -147,7 +147,7 @@ pub struct ToolArgs {
     /// The only tools there are; "" for none, default for all
     #[arg(long, value_name = "NAMES")]
     pub tools: Option<Vec<String>>,
-    /// What is asked about calls that the rules leave open: an MCP tool, or stdio for the host
+    /// Decides on calls that the rules leave open: an MCP tool, or stdio for the host
     #[arg(long, value_name = "TOOL")]
     pub permission_prompt_tool: Option<String>,
     /// With untrusted: only what is safe in a checkout of strangers
@@ -260,7 +260,7 @@ pub struct SessionArgs {
     /// Settings that outrank all others but the machine's managed ones: JSON, or a file of it
     #[arg(long, value_name = "JSON|PATH", hide = true)]
     pub managed_settings: Option<String>,
-    /// Which settings files are read: user, project, local
+    /// Settings files to read: user, project, local
     #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,
     /// Read no CLAUDE.md and AGENTS.md

@@ -68,7 +68,7 @@ struct Cli {
     /// Print help, which is a summary with -h
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
-    /// When messages have colours; also by a variable, `OUTLAST_COLOR`
+    /// Colours of messages; also by a variable, `OUTLAST_COLOR`
     #[arg(
         long,
         global = true,
