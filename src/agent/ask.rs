@@ -85,10 +85,8 @@ impl RunWorld<'_> {
         let endpoint = self.caller.endpoint_at(ask.model_index).clone();
         let summary =
             (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
-        let (reasoning, model) = (
-            self.caller.reasoning_for(&endpoint, &self.conversation),
-            endpoint.facts.name.as_str(),
-        );
+        let reasoning = self.caller.reasoning_for(&endpoint, &self.conversation);
+        let model = endpoint.facts.name.as_str();
         // Not every model of the chain has fast mode.
         let fast = ask.fast && endpoint.facts.fast.is_some();
         let prompt = if let Some(messages) = &summary {

@@ -150,11 +150,8 @@ pub(super) fn restore(
         (chain.last().map(|entry| entry.uuid.clone()), story.records_last_prompt(&chain));
     let answered_by = chain.iter().rev().find_map(|entry| entry.model.clone());
     let cwd = chain.last().and_then(|entry| entry.cwd.clone());
-    let ours: HashSet<&str> = chain
-        .iter()
-        .filter(|entry| entry.ours)
-        .flat_map(|entry| call_ids(&entry.message))
-        .collect();
+    let own = chain.iter().filter(|entry| entry.ours);
+    let ours: HashSet<&str> = own.flat_map(|entry| call_ids(&entry.message)).collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
     let unknown = |id: &str| {
         // Its intent may be among the lines that were left out.

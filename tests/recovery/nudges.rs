@@ -60,7 +60,14 @@ const MUST: [(Nudge, &[&str]); 21] = [
     (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "stays in the result"]),
     (
         Nudge::StillRunning,
-        &["below are not", "the run waits", "KillShell", "server", "end again", "told when it has"],
+        &[
+            "below are not",
+            "the run waits",
+            "KillShell",
+            "server",
+            "end again",
+            "notified when it has",
+        ],
     ),
     (
         Nudge::Continue(CutKind::Text),

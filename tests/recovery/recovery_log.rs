@@ -404,7 +404,7 @@ fn records_serialize_milliseconds_and_tolerate_unknown_fields() {
     let millis = u64::try_from(episode.waited.as_millis()).expect("short");
     let expected = json!({
         "class": "server_overload",
-        "setbacks": { "server_overload": 2 },
+        "failures": { "server_overload": 2 },
         "strategy": "retry",
         "strategies": { "retry": 2 },
         "turn": 1,

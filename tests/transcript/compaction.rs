@@ -153,7 +153,7 @@ fn work_facts_survive_compaction_and_merge_with_earlier_ones() {
     assert!(facts.contains(files), "{facts}");
     let open = r#""open_todos": [ { "content": "write the docs", "status": "pending" } ]"#;
     assert!(facts.contains(open), "{facts}");
-    let failed = r#"{ "call": "Write `/w/denied.rs`", "said": "not allowed" }"#;
+    let failed = r#"{ "call": "Write `/w/denied.rs`", "error": "not allowed" }"#;
     assert!(facts.contains(failed), "{facts}");
 
     messages.extend(round("8", "Write", file("/w/b.rs"), "done"));

@@ -296,9 +296,9 @@ async fn implausible_shared_limits_are_ignored() {
         ("from before the clock was set", with("/began", json!(began - 3_600_000))),
         ("from after the clock was set", with("/began", json!(began + 3_600_000))),
         ("of another version", with("/v", json!(1))),
-        ("from the future", with("/pace/touched", json!(u64::MAX))),
-        ("for ever", with("/pace/blocked_until", json!(u64::MAX))),
-        ("of another shape", with("/pace", json!([1, 2, 3]))),
+        ("from the future", with("/rate_limit/touched", json!(u64::MAX))),
+        ("for ever", with("/rate_limit/blocked_until", json!(u64::MAX))),
+        ("of another shape", with("/rate_limit", json!([1, 2, 3]))),
     ] {
         fs::write(&path, text).expect("it can be written");
         let ended = trial(&server, shared.path()).run().await;
@@ -307,7 +307,8 @@ async fn implausible_shared_limits_are_ignored() {
     // Such a block is believed if nothing is wrong with the file, however long the rows above took.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     let now = u64::try_from(since.as_millis()).expect("it is not that late") - began;
-    fs::write(&path, with("/pace/blocked_until", json!(now + 40_000))).expect("it can be written");
+    fs::write(&path, with("/rate_limit/blocked_until", json!(now + 40_000)))
+        .expect("it can be written");
     let mut run = trial(&server, shared.path()).start();
     run.wait_for_stderr("rate limit known on this host").await;
     run.signal(Signal::SIGTERM);

@@ -231,11 +231,10 @@ impl Run {
                 let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
                 run.compacting(context).retry_changed_request(failure, call, context)
             }
-            RecoveryPlan::SkipCompaction => run.skip_compaction().retry_changed_request(
-                failure,
-                Call::Ask(CallPurpose::Reply),
-                context,
-            ),
+            RecoveryPlan::SkipCompaction => {
+                let call = Call::Ask(CallPurpose::Reply);
+                run.skip_compaction().retry_changed_request(failure, call, context)
+            }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), context),
             RecoveryPlan::DisableFastMode => {
                 run.slow_down(Fast::Off, self, call.purpose(), context)

@@ -61,16 +61,10 @@ impl Run {
         let context = StepContext { at, limits };
         let outcome = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(InvalidEvent { phase: self.phase, event }),
-            (phase, Event::Interrupted(by)) if phase.is_at_work() => {
-                self.stop(StopReason::AbortedTools(by))
-            }
-            (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
+            (phase, Event::Interrupted(by)) => self.stop(phase.interruption(by)),
             (_, Event::InternalError) => self.stop(StopReason::InternalError),
             (_, Event::Denied) => self.stop(StopReason::Denied),
-            (Phase::Awaiting { .. }, Event::DeadlinePassed) => {
-                self.stop(StopReason::BackgroundPending)
-            }
-            (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
+            (phase, Event::DeadlinePassed) => self.stop(phase.deadline_reason()),
             (Phase::Ready, Event::Begin) => self.begin_in_new_process(context).next_turn(context),
             (Phase::Ready, Event::Resumed(left)) => {
                 self.begin_in_new_process(context).on_resumed(left, context)

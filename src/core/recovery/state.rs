@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::{CallPurpose, ConnectionChoice};
-use super::{Budgets, ErrorClass, Moment, StopReason};
+use super::{Budgets, ErrorClass, Interrupt, Moment, StopReason};
 
 /// The complete state of a run: cheap to copy, and stored in the journal.
 ///
@@ -139,6 +139,31 @@ impl Phase {
             | Self::Pausing { .. }
             | Self::Probing { .. }
             | Self::Stopped(_) => false,
+        }
+    }
+
+    /// The reason of the end if the run is interrupted now.
+    pub(super) fn interruption(self, by: Interrupt) -> StopReason {
+        if self.is_at_work() {
+            StopReason::AbortedTools(by)
+        } else {
+            StopReason::AbortedStreaming(by)
+        }
+    }
+
+    /// The reason of the end if the deadline passes now.
+    pub(super) fn deadline_reason(self) -> StopReason {
+        match self {
+            Self::Awaiting { .. } => StopReason::BackgroundPending,
+            Self::Ready
+            | Self::Estimating(_)
+            | Self::Calling(_)
+            | Self::Working
+            | Self::RunningStopHooks
+            | Self::RunningRequirement
+            | Self::Pausing { .. }
+            | Self::Probing { .. }
+            | Self::Stopped(_) => StopReason::Deadline,
         }
     }
 
