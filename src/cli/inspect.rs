@@ -148,7 +148,7 @@ fn mistyped(subject: InspectSubject, word: &str) -> Option<UsageError> {
     (is_near && !names.contains(&word)).then(|| {
         let word: String = word.chars().take(60).collect();
         UsageError::new(format!(
-            "{word:?} is no command of outlast {outer}; did you mean outlast {outer} {near}?"
+            "{word:?} is not a command of outlast {outer}; did you mean outlast {outer} {near}?"
         ))
     })
 }

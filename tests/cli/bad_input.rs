@@ -153,7 +153,7 @@ fn mistakes_in_words_of_other_commands_lead_to_their_help() {
         ),
         (
             &["auth", "statsu"],
-            "\"statsu\" is no command of outlast auth; did you mean outlast auth status?",
+            "\"statsu\" is not a command of outlast auth; did you mean outlast auth status?",
         ),
         (&["completions"], "<SHELL> is missing; see outlast completions --help"),
     ] {

@@ -17,42 +17,23 @@ const SECRETS: [&str; 5] = [
 ];
 
 #[tokio::test]
-async fn every_builtin_scenario_ends_as_its_file_expects() {
+async fn every_builtin_scenario_ends_as_its_file_expects_and_its_debug_log_has_no_secret() {
     all(list().into_iter().map(|listing| async move {
         // It brings a server of its own.
         let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
-        let ended = trial.run().await;
+        let log = trial.work().join("debug.log").display().to_string();
+        let debug = ["--", "--debug=outlast=trace,hyper_util=trace,reqwest=trace,rustls=trace"];
+        let ended = trial.args(debug).args(["--debug-file", &log]).run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
         let exit = ended.code.unwrap_or_default();
         let line = format!("outlast: rehearsed {}: exit {exit}, as expected\n", listing.name);
         assert!(ended.stderr.ends_with(&line), "{}: {ended:?}", listing.name);
-    }))
-    .await;
-}
 
-/// The scenarios of all kinds of services and logins.
-const WITH_SECRETS: [&str; 7] = [
-    "bad-key",
-    "cloud-outage",
-    "cloud-token",
-    "gateway-throttle",
-    "key-rotation",
-    "login-renewal",
-    "outage",
-];
-
-#[tokio::test]
-async fn what_libraries_log_has_no_secret_of_any_login() {
-    all(WITH_SECRETS.into_iter().map(|name| async move {
-        let debug = ["--", "--debug=outlast=trace,hyper_util=trace,reqwest=trace,rustls=trace"];
-        let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", name]).args(debug);
-        let trace = trial.work().join("trace").display().to_string();
-        let ended = trial.args(["--debug-file", &trace]).run().await;
-        let text = fs::read_to_string(&trace).expect("the file");
-        assert!(text.contains(" hyper_util::client::legacy::"), "{name}: {text}");
+        let text = fs::read_to_string(&log).expect("the file");
+        assert!(text.contains(" hyper_util::client::legacy::"), "{}: {text}", listing.name);
         for secret in SECRETS {
-            assert!(!text.contains(secret), "{name}: {secret} in {text}");
-            assert!(!ended.stderr.contains(secret), "{name}: {secret} in {ended:?}");
+            assert!(!text.contains(secret), "{}: {secret} in {text}", listing.name);
+            assert!(!ended.stderr.contains(secret), "{}: {secret} in {ended:?}", listing.name);
         }
     }))
     .await;

@@ -102,7 +102,7 @@ async fn the_sandbox_state_is_reported_at_start_and_end() {
             reported["exposed"] = json!(others.collect::<Vec<_>>());
             assert_eq!(reported, state, "{flags:?}");
         }
-        let warned = ended.stderr.matches("the sandbox does not hold").count();
+        let warned = ended.stderr.matches("the sandbox is not enforced").count();
         let wanted = usize::from(mode != "off" && !holds);
         assert_eq!(warned, wanted, "{flags:?}: {}", ended.stderr);
         let lifted = ended.stderr.matches("commands run without a sandbox").count();
@@ -138,7 +138,7 @@ async fn required_sandbox_mode_starts_only_with_full_enforcement() {
         .args(["Do it.", "--settings", r#"{"sandbox": {"failIfUnavailable": true}}"#])
         .run()
         .await;
-    refused(&ended, &server, "the sandbox is required and does not hold");
+    refused(&ended, &server, "the sandbox is required and is not enforced");
     refused(&ended, &server, if LandlockSupport::probe().abi > 0 { ".ssh" } else { "Landlock" });
 }
 

@@ -69,7 +69,7 @@ pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageEr
     );
     let word = shortened(word);
     Err(UsageError::new(format!(
-        "{word:?} is no command of outlast; {hint} Give a prompt of several words in quotes, and \
+        "{word:?} is not a command of outlast; {hint} Give a prompt of several words in quotes, and \
          this one as: outlast run {word}"
     )))
 }
@@ -151,7 +151,7 @@ fn unknown_command(word: &str, words: &[String]) -> UsageError {
         |meant| format!("did you mean {meant}?"),
     );
     UsageError::new(format!(
-        "{:?} is no command of outlast {outer}; {hint} (see outlast {outer} --help)",
+        "{:?} is not a command of outlast {outer}; {hint} (see outlast {outer} --help)",
         shortened(named)
     ))
 }
@@ -164,7 +164,7 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
     let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first, &cli));
     let hint = if let (Some(meant), Some(first)) = (meant, words.first()) {
         format!(
-            "{:?} is no command of outlast: did you mean {meant}? A prompt of several words stands in \
+            "{:?} is not a command of outlast: did you mean {meant}? A prompt of several words stands in \
              quotes",
             shortened(first)
         )

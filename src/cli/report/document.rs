@@ -282,7 +282,7 @@ impl ReportDocument {
         let (succeeded, failed) = (overview.succeeded, overview.failed);
         let mut text = format!("{succeeded} succeeded, {failed} failed");
         if overview.others() > 0 {
-            let _ = write!(text, ", {} open or of other programs", overview.others());
+            let _ = write!(text, ", {} open or owned by other programs", overview.others());
         }
         Self {
             title: count(number, "session"),

@@ -51,7 +51,7 @@ impl Promise {
     fn line(&self) -> String {
         match &self.state {
             Ok(how) => format!("{}: holds: {how}", self.name),
-            Err(gap) => format!("{}: does not hold: {gap}", self.name),
+            Err(gap) => format!("{}: not enforced: {gap}", self.name),
         }
     }
 }
@@ -73,7 +73,7 @@ pub fn check_profile(known: &ResolvedConfig) -> Option<Finding> {
         let is_exposed = facts.gaps.kernel.is_none() && facts.no_egress.is_none();
         Finding::warning(
             "profile",
-            format!("--profile untrusted does not hold on this machine: {}", broken.join(", ")),
+            format!("--profile untrusted is not enforced on this machine: {}", broken.join(", ")),
             "a run with it ends with exit code 2 before anything is sent",
             if is_exposed { EXPOSED_FIX } else { KERNEL_FIX },
         )

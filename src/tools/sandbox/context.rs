@@ -49,7 +49,7 @@ pub enum SandboxError {
     NoHome(String),
     #[error("commands cannot be held to sandbox.network.allowedDomains and deniedDomains: {gap}")]
     NoEgress { gap: String },
-    #[error("the sandbox is required and does not hold: {gap}")]
+    #[error("the sandbox is required and is not enforced: {gap}")]
     NotEnforced { gap: String },
 }
 

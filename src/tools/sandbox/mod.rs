@@ -199,7 +199,7 @@ impl Sandbox {
             network,
             capabilities: settings.capabilities,
             gaps,
-            warning: warning.map(|gap| format!("the sandbox does not hold: {gap}")),
+            warning: warning.map(|gap| format!("the sandbox is not enforced: {gap}")),
             caches: Once::new(),
         })
     }
