@@ -54,7 +54,7 @@ pub(super) fn shrink_until_fits(
 }
 
 /// The words of `text` on one line of at most `limit` bytes.
-pub(super) fn one_line(text: &str, limit: usize) -> String {
+pub fn one_line(text: &str, limit: usize) -> String {
     // Avoids scanning many megabytes for one line.
     let near = beginning(text, limit.saturating_mul(4));
     let line = near.split_whitespace().collect::<Vec<_>>().join(" ");

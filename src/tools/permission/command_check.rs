@@ -9,6 +9,7 @@ use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
 use super::plain_commands::{PlainCommand, PlainEffect, recognize};
+use super::rule::PermissionRule;
 use crate::types::PermissionMode;
 
 /// The confinement of a command by the kernel.
@@ -266,10 +267,7 @@ impl LineCheck<'_> {
 impl Permissions {
     /// True if an allow rule covers a simple command.
     fn has_rule_for(&self, part: &SimpleCommand) -> bool {
-        let forms =
-            [shell_lexer::raw_text(&part.words), shell_lexer::raw_text(inner_command(&part.words))];
-        let fits = |form: &String| self.allow.iter().any(|rule| rule.covers_command(form));
-        self.mode != PermissionMode::Plan && forms.iter().any(fits)
+        self.mode != PermissionMode::Plan && self.allow.iter().any(|rule| covers(rule, part))
     }
 
     /// Returns the denial of a command without a rule. `beside` is a command of the line with a
@@ -287,6 +285,12 @@ impl Permissions {
             None => Denial::Command { command, rule },
         }
     }
+}
+
+/// True if a rule covers a simple command, with the words that rules look through or without.
+pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
+    let mut forms = [&part.words[..], inner_command(&part.words)].into_iter();
+    forms.any(|words| rule.covers_command(&shell_lexer::raw_text(words)))
 }
 
 /// A rule that would allow a command: `Bash(cargo test *)`.

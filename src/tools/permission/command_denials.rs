@@ -13,6 +13,7 @@ use super::call_check::{CriticalPaths, Permissions};
 use super::command_check::Resolve;
 use super::denial::Denial;
 use super::rule::PermissionRule;
+use crate::transcript::one_line;
 
 /// Maximum number of possible working directories that are tracked.
 const FOLDERS_MAX: usize = 8;
@@ -182,7 +183,11 @@ impl Permissions {
             forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts))
         };
         if let Some(rule) = self.deny.iter().find(covers) {
-            return Err(Denial::by_deny_rule(truncated(command), None, rule));
+            return Err(Denial::by_deny_rule(
+                format!("`{}`", one_line(command, SHOWN_MAX)),
+                None,
+                rule,
+            ));
         }
         match self.ask.iter().find(covers) {
             Some(rule) => Err(Denial::by_ask_rule(BuiltinTool::Bash.name(), rule)),
@@ -255,15 +260,4 @@ fn ends(word: &str) -> impl Iterator<Item = &str> {
     let marks = word.match_indices(['=', '@', ':']).take(4).map(|(at, _)| at + 1);
     let ends = marks.chain(short.map(|(at, _)| at)).map(|at| &word[at..]);
     ends.filter(|end| !end.is_empty())
-}
-
-/// A command, truncated to fit in one line.
-fn truncated(command: &str) -> String {
-    let mut lines = command.trim().lines();
-    let line = lines.next().unwrap_or_default();
-    let mut shown: String = line.chars().take(SHOWN_MAX).collect();
-    if shown.len() < line.len() || lines.next().is_some() {
-        shown.push_str("...");
-    }
-    format!("`{shown}`")
 }

@@ -4,7 +4,8 @@ use super::super::credentials::{CredentialSet, used_by};
 use super::super::shell_lexer::{self, SimpleCommand};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
-use super::command_check::goes_along;
+use super::command_check::{covers, goes_along};
+use super::rule::PermissionRule;
 use crate::types::PermissionMode;
 
 impl Permissions {
@@ -39,11 +40,7 @@ impl Permissions {
             PermissionMode::Plan => return false,
             PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
         }
-        let forms =
-            [shell_lexer::raw_text(&part.words), shell_lexer::raw_text(inner_command(&part.words))];
-        self.allow.iter().any(|rule| {
-            set.programs.iter().any(|program| rule.begins_with(program))
-                && forms.iter().any(|form| rule.covers_command(form))
-        })
+        let names = |rule: &PermissionRule| set.programs.iter().any(|it| rule.begins_with(it));
+        self.allow.iter().any(|rule| names(rule) && covers(rule, part))
     }
 }

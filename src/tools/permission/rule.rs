@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use serde_json::Value;
+use wildmatch::WildMatchPattern;
 
 use super::super::catalog::{BuiltinTool, is_agent_tool};
 use super::super::credentials::program_name;
 use super::super::domain::Domain;
+use super::super::outcome::Effect;
 use super::super::sandbox::RuleDenial;
 use super::paths::PathPattern;
 use super::rule_error::{RuleError, RuleList};
@@ -145,7 +147,7 @@ impl PermissionRule {
             return false;
         }
         match self.list {
-            RuleList::Allow => self.tool == tool.name() || self.tools_covered().contains(&tool),
+            RuleList::Allow => self.names(tool),
             RuleList::Ask | RuleList::Deny => {
                 let is_edit = self.tool == BuiltinTool::Edit.name();
                 wildcard(&self.tool, tool.name()) || is_edit && tool == BuiltinTool::NotebookEdit
@@ -220,8 +222,15 @@ impl PermissionRule {
         })
     }
 
+    /// True if this rule is for a tool: `Read` covers every tool that reads files, and `Edit` every
+    /// one that changes them.
     fn names(&self, tool: BuiltinTool) -> bool {
-        self.tool == tool.name() || self.tools_covered().contains(&tool)
+        let is_covered = match self.tool.as_str() {
+            "Read" => tool.effect() == Effect::ReadOnly,
+            "Edit" => tool.effect() == Effect::Changes && tool.path_field().is_some(),
+            _ => false,
+        };
+        is_covered || self.tool == tool.name()
     }
 
     pub(super) fn covers_command(&self, command: &str) -> bool {
@@ -259,29 +268,6 @@ impl PermissionRule {
         let given = input.get(field).map(text);
         self.tool == tool.name() && given.is_some_and(|given| wildcard(value, &given))
     }
-
-    fn tools_covered(&self) -> &'static [BuiltinTool] {
-        match BuiltinTool::named(&self.tool) {
-            Some(BuiltinTool::Edit) => {
-                &[BuiltinTool::Edit, BuiltinTool::Write, BuiltinTool::NotebookEdit]
-            }
-            Some(BuiltinTool::Read) => &[BuiltinTool::Read, BuiltinTool::Glob, BuiltinTool::Grep],
-            Some(
-                BuiltinTool::Bash
-                | BuiltinTool::BashOutput
-                | BuiltinTool::KillShell
-                | BuiltinTool::Write
-                | BuiltinTool::NotebookEdit
-                | BuiltinTool::Glob
-                | BuiltinTool::Grep
-                | BuiltinTool::WebFetch
-                | BuiltinTool::WebSearch
-                | BuiltinTool::ToolSearch
-                | BuiltinTool::TodoWrite,
-            )
-            | None => &[],
-        }
-    }
 }
 
 /// Parses `run_in_background:true` as an input field and its value. Commands and paths have their
@@ -317,25 +303,7 @@ fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
     }
 }
 
-/// True if `text` matches `pattern`, in which `*` matches anything.
+/// True if `text` matches `pattern`, in which `*` matches anything and nothing else is special.
 pub(in super::super) fn wildcard(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut seen) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while seen < text.len() {
-        if pattern.get(at) == Some(&b'*') {
-            star = Some((at, seen));
-            at += 1;
-        } else if pattern.get(at) == Some(&text[seen]) {
-            at += 1;
-            seen += 1;
-        } else if let Some((back, from)) = star {
-            at = back + 1;
-            seen = from + 1;
-            star = Some((back, from + 1));
-        } else {
-            return false;
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+    WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
 }
