@@ -313,7 +313,7 @@ impl ToolSet {
             return Ok(checked);
         }
         let again = self.check_by_source(built_in, call, source)?;
-        let is_wider = again.confinement != checked.confinement && is_same_host;
+        let is_wider = again.confinement != checked.confinement && !is_same_disk;
         if is_wider || again.place != checked.place {
             return Err(ToolRefusal::invalid(
                 "the call was not run, because a path in it has led elsewhere since the call was \

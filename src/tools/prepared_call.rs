@@ -148,10 +148,7 @@ impl Toolbox {
             return Ok(ParsedCall::Answer(answers));
         }
         if self.is_agent_tool_name(&call.name) {
-            let parsed = AgentCall::parse(&call.input);
-            return parsed
-                .map(ParsedCall::Agent)
-                .map_err(|error| ToolRefusal::invalid(error.to_string()));
+            return Ok(ParsedCall::Agent(AgentCall::parse(&call.input)?));
         }
         if let Some(source) = self.source_of(&call.name) {
             if let Some(schema) = source.input_schema(&call.name) {
