@@ -24,7 +24,7 @@ use super::toolbox::{ToolSet, Toolbox};
 /// A call that may run. [`Toolbox::authorize`] is the only source of permits, and [`Toolbox::run`]
 /// takes nothing else.
 ///
-/// ```
+/// ```no_run
 /// use outlast::tools::{GrantSource, Toolbox, ToolOutcome};
 /// use outlast::transcript::ToolCall;
 /// use tokio_util::sync::CancellationToken;
