@@ -531,13 +531,13 @@ async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<
         input["limit"] = json!(limit);
     }
     let call = ToolCall { id: "read_back".to_owned(), name: "Read".to_owned(), input };
-    toolbox.admit(&call).ok()?;
+    let permit = toolbox.admit(&call).ok()?;
     let cancel = CancellationToken::new();
     let _cancelled_with_us = cancel.clone().drop_guard();
     // The text beside an image is not part of the file.
     let is_text = |block: &Block| matches!(block, Block::Text { .. });
     let is_whole = |outcome: &ToolOutcome| !outcome.is_error && outcome.content.iter().all(is_text);
-    let outcome = Some(toolbox.run(&call, cancel).await).filter(is_whole)?;
+    let outcome = Some(toolbox.run(permit, cancel).await).filter(is_whole)?;
     let mut content = text_of(&outcome.content);
     content.truncate(content.floor_char_boundary(most));
     (!content.is_empty()).then_some(RestoredFile { path: reading.path, content })

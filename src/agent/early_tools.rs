@@ -29,20 +29,20 @@ impl EarlyTools {
     /// Starts the call in a completed block, if it may start early.
     pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input } = block else { return };
-        let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
-        let call = toolbox.with_exact_name(call);
-        let effect = toolbox.effect(&call);
+        let effect = toolbox.effect(name);
         self.held |= effect == Effect::Changes;
-        if self.held || effect != Effect::ReadOnly || toolbox.admit(&call).is_err() {
+        if self.held || effect != Effect::ReadOnly {
             return;
         }
+        let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
+        let Ok(permit) = toolbox.admit(&call) else { return };
         let cancel = CancellationToken::new();
         let task = {
             let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
             let places = Arc::clone(&self.places);
             tokio::spawn(async move {
                 let _place = places.acquire().await;
-                toolbox.run(&call, cancel).await
+                toolbox.run(permit, cancel).await
             })
         };
         self.running.insert(id.clone(), (cancel, task));

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::transcript::{Block, ToolCall};
+use crate::tools::PreparedCall;
+use crate::transcript::Block;
 
 use super::delegate::FolderNote;
 use super::run_event::RunEvent;
@@ -17,7 +18,7 @@ const READ_LIMIT: Duration = Duration::from_secs(5);
 impl RunWorld<'_> {
     /// Adds the instructions of the folders of the files that were worked on, except those that the
     /// conversation holds already.
-    pub(super) async fn add_folder_notes(&mut self, done: &[&ToolCall]) {
+    pub(super) async fn add_folder_notes(&mut self, done: &[Arc<PreparedCall>]) {
         let files: BTreeSet<PathBuf> =
             done.iter().filter_map(|call| self.tools.toolbox.file_path_of(call)).collect();
         if files.is_empty() {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, HookDecision, HookEvent, HookProgress, Hooks};
 use crate::recovery::{CompactionTrigger, StopHookDecision};
-use crate::tools::Toolbox;
+use crate::tools::{PreparedCall, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::Conversation;
@@ -83,7 +83,7 @@ pub(super) struct HookPeers<'a, 'm> {
 /// The input of a hook: an event, and the tool call that it is about.
 pub(super) struct HookInput {
     pub(super) context: hooks::HookContext,
-    call: Option<ToolCall>,
+    call: Option<Arc<PreparedCall>>,
 }
 
 impl HookRunner {
@@ -163,15 +163,16 @@ impl HookInput {
     }
 
     /// Returns the input for an event about a tool call. `more` holds additional fields.
-    pub(super) fn about(event: HookEvent, call: &ToolCall, more: Map<String, Value>) -> Self {
-        let fields = json!({
-            "tool_name": call.name,
-            "tool_input": call.input,
-            "tool_use_id": call.id,
-        });
-        let mut input = Self::of(event, &call.name, fields);
+    pub(super) fn about(
+        event: HookEvent,
+        prepared: &Arc<PreparedCall>,
+        more: Map<String, Value>,
+    ) -> Self {
+        let ToolCall { id, name, input } = prepared.call();
+        let fields = json!({ "tool_name": name, "tool_input": input, "tool_use_id": id });
+        let mut input = Self::of(event, name, fields);
         input.context.fields.extend(more);
-        input.call = Some(call.clone());
+        input.call = Some(Arc::clone(prepared));
         input
     }
 }

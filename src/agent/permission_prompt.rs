@@ -11,7 +11,7 @@ use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::json;
 use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
-use crate::tools::{GrantSource, PermissionUpdate, ToolRefusal};
+use crate::tools::{GrantSource, PermissionUpdate, Permit, PreparedCall, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 use crate::types::{HostError, PermissionMode, PermissionPrompt};
 
@@ -46,10 +46,10 @@ impl RunWorld<'_> {
     /// The run was cut meanwhile, or the host ends it.
     pub(super) async fn prompt_for_permission(
         &mut self,
-        call: &mut ToolCall,
+        prepared: &Arc<PreparedCall>,
         verdict: &HookDecision,
         refusal: ToolRefusal,
-    ) -> Result<Result<GrantSource, ToolRefusal>, CancelReason> {
+    ) -> Result<Result<Permit, ToolRefusal>, CancelReason> {
         let by_hook = verdict.halt.is_some()
             || verdict.denial().is_some()
             || matches!(verdict.permission, Some((HookPermission::Deny, _)));
@@ -57,11 +57,12 @@ impl RunWorld<'_> {
             ToolRefusal::Denied { reason, .. } if !by_hook => reason.clone(),
             ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Ok(Err(refusal)),
         };
-        if self.tools.toolbox.admit_with_source(call, GrantSource::Prompt).is_err() {
+        if self.tools.toolbox.authorize(prepared, GrantSource::Prompt).is_err() {
             return Ok(Err(refusal));
         }
+        let call = prepared.call();
         let prompt = self.tools.toolbox.prompt_tool().cloned();
-        let (name, answer) = match (self.ask_hooks(call).await?, prompt) {
+        let (name, answer) = match (self.ask_hooks(prepared).await?, prompt) {
             (Some(answer), _) => (HOOK.to_owned(), answer),
             (None, None) => return Ok(Err(refusal)),
             (None, Some(PermissionPrompt::Tool(tool))) => {
@@ -77,13 +78,12 @@ impl RunWorld<'_> {
             PermissionAnswer::Deny(why) => why,
             PermissionAnswer::End => return Err(CancelReason::Interrupt(Interrupt::HostRequest)),
             PermissionAnswer::Allow(input) => {
-                let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
-                let asked = self.tools.toolbox.normalized(&asked);
-                match self.tools.toolbox.admit_with_source(&asked, GrantSource::Prompt) {
-                    Ok(()) => {
-                        *call = asked;
-                        return Ok(Ok(GrantSource::Prompt));
-                    }
+                let toolbox = &self.tools.toolbox;
+                let changed = input.map(|input| ToolCall { input, ..call.clone() });
+                let changed = changed.map(|call| toolbox.prepare(call));
+                let prepared = changed.as_ref().unwrap_or(prepared);
+                match toolbox.authorize(prepared, GrantSource::Prompt) {
+                    Ok(permit) => return Ok(Ok(permit)),
                     Err(ToolRefusal::Denied { reason, .. }) => reason,
                     Err(ToolRefusal::Invalid(_)) => {
                         format!("{name} allowed this with an input that does not fit the tool")
@@ -97,14 +97,14 @@ impl RunWorld<'_> {
     /// Asks the hooks of `PermissionRequest`. `None`: they leave it open.
     async fn ask_hooks(
         &mut self,
-        call: &ToolCall,
+        prepared: &Arc<PreparedCall>,
     ) -> Result<Option<PermissionAnswer>, CancelReason> {
         let event = HookEvent::PermissionRequest;
         if !self.hooks.listen_to(event) {
             return Ok(None);
         }
-        let fields = [("permission_suggestions".to_owned(), suggestions(call))];
-        let input = HookInput::about(event, call, Map::from_iter(fields));
+        let fields = [("permission_suggestions".to_owned(), suggestions(prepared.call()))];
+        let input = HookInput::about(event, prepared, Map::from_iter(fields));
         let verdict = self.run_hooks(input).await?;
         if let Some(why) = &verdict.halt {
             self.hooks.halt(event, why, &self.conversation);

@@ -76,7 +76,7 @@ pub async fn run(
     } else {
         let toolbox = Arc::clone(&world.tools.toolbox);
         // In parallel with the first request, which takes longer.
-        drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
+        drop(tokio::task::spawn_blocking(move || toolbox.start_supervisor()));
         let begun = (prompt, left_off);
         catch_async_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
     };

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::tools::{
-    AgentCall, OnDenied, OnFailure, TOOL_SEARCH, ToolOutcome, ToolRefusal, Toolbox, WEB_SEARCH,
-    end_tasks, is_agent_tool,
+    DelegatedCall, OnDenied, OnFailure, PreparedCall, ToolOutcome, ToolRefusal, Toolbox, end_tasks,
+    is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
@@ -23,7 +23,7 @@ use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::setup::{DeferredCall, ModelStats};
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
-use super::tool_runner::{Admitted, CompletedCall};
+use super::tool_runner::{Admitted, CompletedCall, groups};
 use super::world::RunWorld;
 
 /// Number of the last lines of a call's output that observers receive.
@@ -34,9 +34,12 @@ pub(super) const SIDE_BY_SIDE: usize = 10;
 
 /// The slot for one result.
 struct ResultSlot {
-    call: ToolCall,
-    /// The call as the model wrote it, and its input repaired and with an absolute path.
-    asked: (ToolCall, Value),
+    /// The call as the model wrote it.
+    asked: ToolCall,
+    /// That call, prepared.
+    first: Arc<PreparedCall>,
+    /// The call as hooks and the permission prompt have changed it.
+    prepared: Arc<PreparedCall>,
     result: Option<(Block, Value)>,
     /// True if it was started.
     began: bool,
@@ -46,71 +49,67 @@ struct ResultSlot {
 
 impl ResultSlot {
     fn of(asked: ToolCall, toolbox: &Toolbox) -> Self {
-        let call = toolbox.with_exact_name(asked.clone());
-        let asked = (asked, call.input.clone());
-        Self { call, asked, result: None, began: false, took: None }
+        let first = toolbox.prepare(asked.clone());
+        let prepared = Arc::clone(&first);
+        Self { asked, first, prepared, result: None, began: false, took: None }
     }
 
-    /// Repairs the input of the call, and makes its path absolute, so that hooks, rules and the tool
-    /// see the same file, even if a command changes the directory.
-    fn resolve(&mut self, toolbox: &Toolbox) {
-        self.call = toolbox.normalized(&self.call);
-        self.asked.1 = self.call.input.clone();
+    fn call(&self) -> &ToolCall {
+        self.prepared.call()
     }
 
     /// Returns true if a hook or the permission prompt has changed the call.
     fn is_changed(&self) -> bool {
-        self.call.input != self.asked.1
+        self.call().input != self.first.call().input
     }
 
     /// Returns the call for lists: in the model's own form, unless it was changed.
     fn listed(&self) -> &ToolCall {
-        if self.is_changed() { &self.call } else { &self.asked.0 }
+        if self.is_changed() { self.call() } else { &self.asked }
     }
 
     fn done(&self) -> Option<CompletedCall<'_>> {
         let (result, detail) = self.result.as_ref()?;
-        Some(CompletedCall { call: &self.call, result, detail })
+        Some(CompletedCall { call: self.call(), result, detail })
     }
 
     fn is_agent_at_work(&self) -> bool {
-        self.result.is_none() && is_agent_tool(&self.call.name)
+        self.result.is_none() && is_agent_tool(&self.call().name)
     }
 
     /// Returns true if the other sub-agents of its reply are stopped when this one fails.
     fn cancels_siblings(&self) -> bool {
-        let policy = AgentCall::parse(&self.call.input).map(|call| call.on_failure);
-        is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
+        let policy = self.prepared.agent_call().map(|call| call.on_failure);
+        policy == Some(OnFailure::CancelSiblings)
     }
 
     /// Returns the call, if it succeeded.
-    fn succeeded(&self) -> Option<&ToolCall> {
+    fn succeeded(&self) -> Option<Arc<PreparedCall>> {
         let (Block::ToolResult { is_error: false, .. }, _) = self.result.as_ref()? else {
             return None;
         };
-        Some(&self.call)
+        Some(Arc::clone(&self.prepared))
     }
 
     fn ran(&self) -> Option<ExecutedTool<'_>> {
         let (result, detail) = self.result.as_ref()?;
-        Some(ExecutedTool { call: &self.call, result, detail, took: self.took? })
+        Some(ExecutedTool { call: &self.prepared, result, detail, took: self.took? })
     }
 }
 
 impl RunWorld<'_> {
     /// Runs the tool calls of the last reply and answers every one.
     pub(super) async fn run_tools(&mut self) -> Event {
-        let calls = open_calls(self.conversation.history.messages());
-        let slot = |call: ToolCall| ResultSlot::of(call, &self.tools.toolbox);
-        let mut slots: Vec<ResultSlot> = calls.into_iter().map(slot).collect();
+        let mut calls = open_calls(self.conversation.history.messages()).into_iter();
+        let mut slots = Vec::new();
         let mut cut = None;
         let mut next = 0;
-        self.tools.calls_in_reply = slots.len();
+        self.tools.calls_in_reply = calls.len();
         let goes_on = |it: &Self| {
             it.hooks.halt.is_none() && !it.fails_for_denial() && it.tools.deferred.is_none()
         };
-        while next < slots.len() && cut.is_none() && goes_on(self) {
-            let end = self.batch_end(&slots, next);
+        while next < self.tools.calls_in_reply && cut.is_none() && goes_on(self) {
+            let end = self.prepare_batch(&mut slots, next, &mut calls);
             cut = self.run_batch(&mut slots[next..end]).await;
             next = end;
         }
@@ -128,12 +127,13 @@ impl RunWorld<'_> {
             }
         };
         if cut.is_none() {
-            let done: Vec<&ToolCall> = slots.iter().filter_map(ResultSlot::succeeded).collect();
+            let done: Vec<_> = slots.iter().filter_map(ResultSlot::succeeded).collect();
             self.add_folder_notes(&done).await;
         }
         // News goes along where a turn follows, and is kept for later where none does.
         let work_update =
             if matches!(event, Event::ToolsDone(_)) { self.tools.ended_work() } else { None };
+        slots.extend(calls.map(|call| ResultSlot::of(call, &self.tools.toolbox)));
         self.answer_all(slots, cut, work_update);
         event
     }
@@ -152,20 +152,35 @@ impl RunWorld<'_> {
         self.tools.calls_in_reply == 1 && self.context.mark.is_none()
     }
 
-    /// Returns the end of the batch that starts at `start`: read-only calls run in parallel, and so
-    /// do sub-agents; all others run alone and in order.
-    fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
-        let beside = |slot: &&ResultSlot| self.tools.runs_beside_others(&slot.call);
-        start + slots[start..].iter().take_while(beside).count().max(1)
+    /// Prepares the batch that starts at `start`, and returns its end: read-only calls run in
+    /// parallel, and so do sub-agents; all others run alone and in order.
+    fn prepare_batch(
+        &self,
+        slots: &mut Vec<ResultSlot>,
+        start: usize,
+        calls: &mut impl Iterator<Item = ToolCall>,
+    ) -> usize {
+        let toolbox = &self.tools.toolbox;
+        let mut end = start;
+        loop {
+            // The call that ended the batch before is prepared already.
+            if end == slots.len() {
+                let Some(call) = calls.next() else { break };
+                slots.push(ResultSlot::of(call, toolbox));
+            }
+            if !slots[end].prepared.may_run_in_parallel() {
+                break;
+            }
+            end += 1;
+        }
+        end.max(start + 1)
     }
 
     /// Runs a batch, with its hooks before and after. Returns early, with nothing left running,
     /// when the run was cut.
     async fn run_batch(&mut self, batch: &mut [ResultSlot]) -> Option<CancelReason> {
-        for slot in batch.iter_mut() {
-            slot.resolve(&self.tools.toolbox);
-        }
-        let calls: Vec<&ToolCall> = batch.iter().map(|slot| &slot.call).collect();
+        let calls: Vec<Arc<PreparedCall>> =
+            batch.iter().map(|slot| Arc::clone(&slot.prepared)).collect();
         let verdicts = match self.before_tools(&calls).await {
             Ok(verdicts) => verdicts,
             Err(cut) => return Some(cut),
@@ -175,21 +190,24 @@ impl RunWorld<'_> {
             && let Some(reason) = verdict.deferral()
         {
             let reason = self.conversation.hook_words(reason);
-            self.tools.deferred = Some(DeferredCall { call: slot.call.clone(), reason });
+            self.tools.deferred = Some(DeferredCall { call: slot.call().clone(), reason });
             return None;
         }
         let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
         for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
-            let decided = match self.admit(&mut slot.call, &verdict) {
-                Err(refusal) => self.prompt_for_permission(&mut slot.call, &verdict, refusal).await,
-                Ok(grant) => Ok(Ok(grant)),
+            let decided = match self.admit(&mut slot.prepared, &verdict) {
+                Err(refusal) => self.prompt_for_permission(&slot.prepared, &verdict, refusal).await,
+                Ok(permit) => Ok(Ok(permit)),
             };
             let decided = match decided {
                 Ok(decided) => decided,
                 Err(cut) => return Some(cut),
             };
             match decided {
-                Ok(grant) => admitted.push((index, slot.call.clone(), grant)),
+                Ok(permit) => {
+                    slot.prepared = Arc::clone(permit.prepared());
+                    admitted.push((index, permit));
+                }
                 Err(refusal) => {
                     if let (ToolRefusal::Denied { reason, .. }, true) = (&refusal, verdict.allows())
                     {
@@ -208,11 +226,11 @@ impl RunWorld<'_> {
         if self.fails_for_denial() {
             return None;
         }
-        let waits = admitted.iter().any(|(_, call, _)| self.waits_for(call));
+        let waits = admitted.iter().any(|(_, permit)| self.waits_for(permit.prepared()));
         if waits {
             self.release_permit();
         }
-        for group in self.tools.groups(admitted) {
+        for group in groups(admitted) {
             if let Some(cut) = self.run_admitted(batch, group).await {
                 return Some(cut);
             }
@@ -224,7 +242,7 @@ impl RunWorld<'_> {
         match self.after_tools(&ran).await {
             Ok(replaced) => {
                 for ReplacedResult { id, result, detail } in replaced {
-                    if let Some(slot) = batch.iter_mut().find(|slot| slot.call.id == id) {
+                    if let Some(slot) = batch.iter_mut().find(|slot| slot.asked.id == id) {
                         slot.result = Some((result, detail));
                     }
                 }
@@ -237,8 +255,8 @@ impl RunWorld<'_> {
     /// Writes the calls that are about to run to the journal, and reports inputs that a hook or the
     /// permission prompt has changed.
     fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
-        let calls: Vec<(ToolCall, bool)> =
-            admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
+        let intent = |(at, permit): &Admitted| (permit.call().clone(), batch[*at].is_changed());
+        let calls: Vec<(ToolCall, bool)> = admitted.iter().map(intent).collect();
         self.conversation.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let note = format!("{} runs with a changed input: {}", call.name, call.input);
@@ -262,10 +280,10 @@ impl RunWorld<'_> {
         let mut tasks = JoinSet::new();
         // Cancels the remaining sub-agents of a batch, and nothing else of it.
         let siblings = cancel.child_token();
-        for (index, call, grant) in admitted {
+        for (index, permit) in admitted {
             batch[index].began = true;
-            let stops = if is_agent_tool(&call.name) { &siblings } else { &cancel };
-            tasks.spawn(self.start((index, call, grant), stops, finish.clone()));
+            let stops = if is_agent_tool(&permit.call().name) { &siblings } else { &cancel };
+            tasks.spawn(self.start((index, permit), stops, finish.clone()));
         }
         drop(finish);
         let mut timer = self.monitor.begin();
@@ -279,7 +297,7 @@ impl RunWorld<'_> {
                         siblings.cancel();
                     }
                     self.record_searches();
-                    let ended = self.ended_call(&slot.call, took, &outcome);
+                    let ended = self.ended_call(slot.call(), took, &outcome);
                     self.monitor.emit(&RunEvent::ToolEnds(Box::new(ended)));
                     let finished = self.finish(slot, outcome);
                     slot.result = Some(finished);
@@ -314,7 +332,7 @@ impl RunWorld<'_> {
                 let running = context.activities(monitor.clock.now());
                 monitor.emit_heartbeat(timer, WaitingFor::Agents { running }, progress, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
-                let ToolCall { name, id, .. } = slot.call.clone();
+                let ToolCall { name, id, .. } = slot.call().clone();
                 let waiting_for = WaitingFor::Tool { name, id };
                 monitor.emit_heartbeat(timer, waiting_for, progress, None);
             }
@@ -325,24 +343,30 @@ impl RunWorld<'_> {
     /// Returns the work of one call, to be spawned.
     fn start(
         &mut self,
-        (index, call, grant): Admitted,
+        (index, permit): Admitted,
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let early = self.tools.early.take(&call.id);
-        let delegated = if is_agent_tool(&call.name) {
-            Some(self.as_parent().perform(&call, cancel.clone()))
-        } else if call.name == WEB_SEARCH {
-            let costs = self.tools.search_costs.clone();
-            Some(self.as_parent().search(&call, cancel.clone(), costs))
-        } else if call.name == TOOL_SEARCH {
-            let outcome = self.tools.deferred_tools.search(&call.input);
-            Some(Box::pin(std::future::ready(outcome)) as PendingSubagent)
-        } else {
-            self.tools.deferred_tools.record_call(&call.name);
-            None
+        let ToolCall { id, name, .. } = permit.call();
+        let early = self.tools.early.take(id);
+        let delegated = match permit.delegated() {
+            Some(DelegatedCall::Agent(call)) => {
+                Some(self.as_parent().perform(id, call, cancel.clone()))
+            }
+            Some(DelegatedCall::WebSearch(input)) => {
+                let costs = self.tools.search_costs.clone();
+                Some(self.as_parent().search(input.clone(), cancel.clone(), costs))
+            }
+            Some(DelegatedCall::ToolSearch(input)) => {
+                let outcome = self.tools.deferred_tools.search(input);
+                Some(Box::pin(std::future::ready(outcome)) as PendingSubagent)
+            }
+            None => {
+                self.tools.deferred_tools.record_call(name);
+                None
+            }
         };
-        let is_search = call.name == WEB_SEARCH;
+        let is_search = matches!(permit.delegated(), Some(DelegatedCall::WebSearch(_)));
         let toolbox = Arc::clone(&self.tools.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(&self.tools.places));
         async move {
@@ -357,7 +381,7 @@ impl RunWorld<'_> {
                 }
             } else {
                 let _place = places.acquire().await;
-                Some(toolbox.run_with_source(&call, grant, cancel).await)
+                Some(toolbox.run(permit, cancel).await)
             };
             if let Some(outcome) = outcome {
                 // The receiver is gone once the batch was cut.
@@ -382,7 +406,7 @@ impl RunWorld<'_> {
             self.note_denial(slot, reason);
         }
         let block = Block::ToolResult {
-            tool_use_id: slot.call.id.clone(),
+            tool_use_id: slot.asked.id.clone(),
             content: outcome.content,
             is_error: outcome.is_error,
         };
@@ -412,7 +436,7 @@ impl RunWorld<'_> {
             }
         };
         let block = Block::ToolResult {
-            tool_use_id: slot.call.id.clone(),
+            tool_use_id: slot.asked.id.clone(),
             content: outcome.content,
             is_error: true,
         };
@@ -453,7 +477,7 @@ impl RunWorld<'_> {
             None => "The tool broke down without a result",
         };
         let without_result = slots.iter().filter(|slot| slot.result.is_none());
-        let abandoned = without_result.map(|slot| slot.call.id.clone()).collect();
+        let abandoned = without_result.map(|slot| slot.asked.id.clone()).collect();
         self.conversation.journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
         self.record_agents_denials();
         let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
@@ -464,8 +488,8 @@ impl RunWorld<'_> {
                         .accounting
                         .stats
                         .cut
-                        .extend(slot.began.then(|| describe_unknown_outcome(&slot.call)));
-                    (synthetic(slot.call.id, missing), Value::String(format!("Error: {missing}")))
+                        .extend(slot.began.then(|| describe_unknown_outcome(slot.prepared.call())));
+                    (synthetic(slot.asked.id, missing), Value::String(format!("Error: {missing}")))
                 })
             })
             .unzip();

@@ -1,5 +1,6 @@
 //! Tool hooks: denials, changes and additions by hooks before and after tool calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::model::MalformedCall;
 use crate::secrets::Redactor;
-use crate::tools::{GrantSource, ToolRefusal};
+use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 
 use super::hook_runner::HookInput;
@@ -21,7 +22,7 @@ const OUTPUT_MAX: usize = 30_000;
 
 /// A tool that ran, for the hooks that run afterwards.
 pub(super) struct ExecutedTool<'a> {
-    pub(super) call: &'a ToolCall,
+    pub(super) call: &'a Arc<PreparedCall>,
     pub(super) result: &'a Block,
     pub(super) detail: &'a Value,
     pub(super) took: Duration,
@@ -44,7 +45,7 @@ impl RunWorld<'_> {
     /// Runs the hooks before tools. Returns a verdict for each call, in their order.
     pub(super) async fn before_tools(
         &mut self,
-        calls: &[&ToolCall],
+        calls: &[Arc<PreparedCall>],
     ) -> Result<Vec<HookDecision>, CancelReason> {
         let event = HookEvent::PreToolUse;
         let mut verdicts = vec![HookDecision::default(); calls.len()];
@@ -52,19 +53,18 @@ impl RunWorld<'_> {
             return Ok(verdicts);
         }
         // Hooks do not see malformed calls.
-        let (malformed, toolbox) = (&self.tools.malformed, &self.tools.toolbox);
-        let fits = |call: &ToolCall| {
-            refusal_of_malformed(malformed, call).is_none()
-                && !matches!(toolbox.admit(call), Err(ToolRefusal::Invalid(_)))
+        let malformed = &self.tools.malformed;
+        let fits = |call: &PreparedCall| {
+            refusal_of_malformed(malformed, call.call()).is_none() && !call.is_invalid()
         };
-        let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(calls[index])).collect();
+        let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(&calls[index])).collect();
         // A hook that guards a file guards it under each of its names, as permission rules do.
-        let linked: Vec<(usize, ToolCall)> = fitting
+        let linked: Vec<(usize, Arc<PreparedCall>)> = fitting
             .iter()
-            .filter_map(|&index| Some((index, self.tools.toolbox.with_real_path(calls[index])?)))
+            .filter_map(|&index| Some((index, self.tools.toolbox.with_real_path(&calls[index])?)))
             .collect();
-        let input = |call: &ToolCall| HookInput::about(event, call, Map::new());
-        let named = fitting.iter().map(|&index| input(calls[index]));
+        let input = |call: &Arc<PreparedCall>| HookInput::about(event, call, Map::new());
+        let named = fitting.iter().map(|&index| input(&calls[index]));
         let inputs = named.chain(linked.iter().map(|(_, call)| input(call))).collect();
         let mut decisions = self.run_hooks_for_all(event, inputs).await?.into_iter();
         for (index, verdict) in fitting.into_iter().zip(decisions.by_ref()) {
@@ -81,10 +81,10 @@ impl RunWorld<'_> {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn admit(
         &mut self,
-        call: &mut ToolCall,
+        prepared: &mut Arc<PreparedCall>,
         verdict: &HookDecision,
-    ) -> Result<GrantSource, ToolRefusal> {
-        if let Some(refusal) = refusal_of_malformed(&self.tools.malformed, call) {
+    ) -> Result<Permit, ToolRefusal> {
+        if let Some(refusal) = refusal_of_malformed(&self.tools.malformed, prepared.call()) {
             return Err(refusal);
         }
         for text in &verdict.context {
@@ -103,8 +103,8 @@ impl RunWorld<'_> {
             return Err(ToolRefusal::by_hook(&format!("A hook does not allow this: {why}")));
         }
         if let Some(input) = &verdict.input {
-            call.input = input.clone();
-            *call = self.tools.toolbox.normalized(call);
+            let call = ToolCall { input: input.clone(), ..prepared.call().clone() };
+            *prepared = self.tools.toolbox.prepare(call);
         }
         let grant = match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
@@ -112,7 +112,7 @@ impl RunWorld<'_> {
                 let warning = format!(
                     "a hook defers a call of {}, which has no effect: it is not the only call of its \
                      reply",
-                    call.name
+                    prepared.call().name
                 );
                 self.monitor.emit(&RunEvent::Warning(warning));
                 GrantSource::Rules
@@ -125,7 +125,7 @@ impl RunWorld<'_> {
             }
             None => GrantSource::Rules,
         };
-        self.tools.toolbox.admit_with_source(call, grant).map(|()| grant)
+        self.tools.toolbox.authorize(prepared, grant)
     }
 
     /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
@@ -164,11 +164,10 @@ impl RunWorld<'_> {
 
     /// Replaces the result of a tool by the output of a hook, if it has the same shape.
     fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
-        let id = ran.call.id.clone();
+        let ToolCall { id, name, .. } = ran.call.call().clone();
         let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
             let warning = format!(
-                "ignored the updatedToolOutput of a hook: its structure is not that of a {} result",
-                ran.call.name
+                "ignored the updatedToolOutput of a hook: its structure is not that of a {name} result"
             );
             self.monitor.emit(&RunEvent::Warning(warning));
             return None;

@@ -13,7 +13,7 @@ use crate::model::MalformedCall;
 use crate::recovery::{
     CallEffect, Event, Interrupt, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait,
 };
-use crate::tools::{DeferredTools, GrantSource, TOOL_SEARCH, Toolbox, is_agent_tool};
+use crate::tools::{DeferredTools, Permit, TOOL_SEARCH, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 use super::delegate::SearchCosts;
@@ -32,7 +32,23 @@ pub(super) struct CompletedCall<'a> {
 }
 
 /// A call that may run, with its index in its batch.
-pub(super) type Admitted = (usize, ToolCall, GrantSource);
+pub(super) type Admitted = (usize, Permit);
+
+/// Splits admitted calls into groups that run in parallel: a hook may have changed a call into one
+/// that has to run alone, and its permit may confine a command less than its batch assumed.
+pub(super) fn groups(admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
+    let mut groups: Vec<Vec<Admitted>> = Vec::new();
+    let mut joins = false;
+    for one in admitted {
+        let beside = one.1.runs_in_parallel();
+        match groups.last_mut().filter(|_| joins && beside) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+        joins = beside;
+    }
+    groups
+}
 
 /// The tools, with the state of their calls.
 pub(super) struct ToolRunner {
@@ -75,7 +91,7 @@ impl ToolRunner {
             CallEffect::Waited
         } else if is_error(done.result) {
             CallEffect::Failed
-        } else if self.toolbox.effect(done.call).changes_nothing()
+        } else if self.toolbox.effect(name).changes_nothing()
             || name == "TodoWrite"
             || name == TOOL_SEARCH
         {
@@ -96,26 +112,6 @@ impl ToolRunner {
                 monitor.emit(&RunEvent::Warning(line));
             }
         }
-    }
-
-    pub(super) fn runs_beside_others(&self, call: &ToolCall) -> bool {
-        is_agent_tool(&call.name) || self.toolbox.can_run_in_parallel(call)
-    }
-
-    /// Splits admitted calls into groups that run in parallel: a hook may have changed a call into
-    /// one that has to run alone.
-    pub(super) fn groups(&self, admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
-        let mut groups: Vec<Vec<Admitted>> = Vec::new();
-        let mut joins = false;
-        for one in admitted {
-            let beside = self.runs_beside_others(&one.1);
-            match groups.last_mut().filter(|_| joins && beside) {
-                Some(group) => group.push(one),
-                None => groups.push(vec![one]),
-            }
-            joins = beside;
-        }
-        groups
     }
 
     /// Adjusts the event for a finished model to background work that is running or unreported.

@@ -4,13 +4,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::transcript::{Block, ToolCall, ToolDefinition};
+use crate::transcript::{Block, ToolDefinition};
 
 use super::background::TaskStops;
 use super::catalog::{AGENT, is_agent_tool};
 use super::coercion::coerce;
 use super::external::{ExternalResult, into_outcome_within};
-use super::outcome::{ToolOutcome, ToolRefusal};
+use super::outcome::{ToolError, ToolOutcome};
 use super::permission::Denial;
 use super::settings::BadSettings;
 use super::structured::STRUCTURED_OUTPUT;
@@ -98,17 +98,6 @@ pub struct AgentCall {
     pub on_failure: OnFailure,
 }
 
-/// An error in the input of a call, worded for the model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AgentCallError {
-    #[error("InputValidationError: {AGENT}: {0}")]
-    InvalidField(String),
-    #[error(
-        "InputValidationError: {AGENT}: the field `prompt` is empty: say what the agent is to do"
-    )]
-    EmptyPrompt,
-}
-
 fn general_purpose() -> String {
     GENERAL_PURPOSE.to_owned()
 }
@@ -118,7 +107,7 @@ impl AgentCall {
     ///
     /// # Errors
     /// The input is not valid; the error says why, for the model.
-    pub fn parse(input: &Value) -> Result<Self, AgentCallError> {
+    pub(super) fn parse(input: &Value) -> Result<Self, ToolError> {
         let mut input = input.clone();
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
@@ -126,9 +115,10 @@ impl AgentCall {
         let flag = json!({ "run_in_background": { "type": "boolean" } });
         coerce(&mut input, &json!({ "type": "object", "properties": flag }));
         let call: Self = serde_json::from_value(input)
-            .map_err(|error| AgentCallError::InvalidField(error.to_string()))?;
+            .map_err(|error| format!("InputValidationError: {AGENT}: {error}"))?;
         if call.prompt.trim().is_empty() {
-            return Err(AgentCallError::EmptyPrompt);
+            let why = "the field `prompt` is empty: say what the agent is to do";
+            return Err(format!("InputValidationError: {AGENT}: {why}").into());
         }
         Ok(call)
     }
@@ -231,10 +221,11 @@ impl Toolbox {
         is_agent_tool(name) && (self.offers_agents() || too_deep)
     }
 
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub(super) fn admit_agent(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
-        let wanted = AgentCall::parse(&call.input)
-            .map_err(|error| ToolRefusal::invalid(error.to_string()))?;
+    /// Checks the permission to start a sub-agent.
+    ///
+    /// # Errors
+    /// A rule forbids it.
+    pub(super) fn check_agent(&self, wanted: &AgentCall) -> Result<(), Denial> {
         let permissions = &self.tools.permissions;
         let denied = permissions
             .forbids_agents(None)
@@ -242,7 +233,7 @@ impl Toolbox {
         match denied {
             Some(rule) => {
                 let rule = rule.to_owned();
-                Err(Denial::Agent { kind: wanted.subagent_type, rule }.into())
+                Err(Denial::Agent { kind: wanted.subagent_type.clone(), rule })
             }
             None => Ok(()),
         }

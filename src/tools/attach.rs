@@ -2,17 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::transcript::{Block, ToolCall};
+use crate::transcript::Block;
 
 use super::Toolbox;
 use super::catalog::BuiltinTool;
 use super::file_names;
-use super::input::{self, ReadInput, ToolRequest};
+use super::input::ReadInput;
 use super::outcome::{GrantSource, ToolError, ToolOutcome};
 use super::paths::ResolvedPath;
 use super::permission::Access;
@@ -96,26 +96,5 @@ impl Toolbox {
         names.truncate(NAMES_MAX);
         names.extend((left > 0).then(|| format!("(and {left} more)")));
         Ok(ToolOutcome::text(names.join("\n"), json!({})))
-    }
-
-    /// The file that a call reads or changes, with links resolved.
-    pub fn file_path_of(&self, call: &ToolCall) -> Option<PathBuf> {
-        let request = input::parse(BuiltinTool::named(&call.name)?, &call.input).ok()?.request;
-        let path = match request {
-            ToolRequest::Read(read) => read.file_path,
-            ToolRequest::Write(write) => write.file_path,
-            ToolRequest::Edit(edit) => edit.file_path,
-            ToolRequest::NotebookEdit(edit) => edit.notebook_path,
-            ToolRequest::Bash(_)
-            | ToolRequest::BashOutput(_)
-            | ToolRequest::KillShell(_)
-            | ToolRequest::Glob(_)
-            | ToolRequest::Grep(_)
-            | ToolRequest::WebFetch(_)
-            | ToolRequest::WebSearch(_)
-            | ToolRequest::ToolSearch(_)
-            | ToolRequest::TodoWrite(_) => return None,
-        };
-        Some(self.tools.places.resolve(&path, &self.tools.shell.cwd()).real)
     }
 }

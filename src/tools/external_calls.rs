@@ -1,5 +1,4 @@
-//! Integration of external tools with the built-in ones: definitions, validation, permission,
-//! execution.
+//! Integration of external tools with the built-in ones: definitions, permission, execution.
 
 use std::sync::Arc;
 
@@ -9,9 +8,9 @@ use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::catalog::BuiltinTool;
 use super::external::{ExternalTools, Permission, into_outcome_within};
-use super::outcome::{GrantSource, ToolOutcome, ToolRefusal};
-use super::panic_guard::run_guarded;
-use super::toolbox::Toolbox;
+use super::outcome::{GrantSource, ToolOutcome};
+use super::permission::Denial;
+use super::toolbox::{ToolSet, Toolbox};
 
 impl Toolbox {
     /// Adds a source of external tools.
@@ -68,38 +67,37 @@ impl Toolbox {
             && self.tools.permissions.external_denial(name).is_none()
     }
 
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub(super) fn admit_external(
+    /// Checks the permission for a call of an external tool.
+    ///
+    /// # Errors
+    /// The call is not allowed; the denial says why, and how to allow it.
+    pub(super) fn check_external(
         &self,
         foreign: &dyn ExternalTools,
         call: &ToolCall,
         source: GrantSource,
-    ) -> Result<(), ToolRefusal> {
+    ) -> Result<(), Denial> {
         let permissions = &self.tools.permissions;
         if let Some(why) = permissions.external_denial(&call.name) {
-            return Err(why.into());
+            return Err(why);
         }
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
             Permission::Needed { name, reads_only } => {
-                Ok(permissions.check_external(&name, reads_only, source)?)
+                permissions.check_external(&name, reads_only, source)
             }
         }
     }
+}
 
-    /// Runs an admitted call of an external tool.
+impl ToolSet {
     pub(super) async fn run_external(
         &self,
-        foreign: Arc<dyn ExternalTools>,
+        foreign: &dyn ExternalTools,
         call: &ToolCall,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        let (tool_set, name, call) = (Arc::clone(&self.tools), call.name.clone(), call.clone());
-        let performed = async move {
-            let brought = foreign.perform(&call, cancel).await;
-            into_outcome_within(brought, tool_set.foreign_output_limit, tool_set.shell.scratch())
-                .await
-        };
-        run_guarded(&name, performed).await
+        let brought = foreign.perform(call, cancel).await;
+        into_outcome_within(brought, self.foreign_output_limit, self.shell.scratch()).await
     }
 }

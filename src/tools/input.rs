@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use jsonschema::{Draft, Validator};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
-use super::outcome::{ToolError, ToolOutcome};
+use super::outcome::ToolError;
 use super::text::truncated;
 
 /// The maximum length of the name of an unknown field that is shown, in characters.
@@ -33,6 +33,27 @@ pub(super) enum ToolRequest {
     WebSearch(WebSearchInput),
     ToolSearch(ToolSearchInput),
     TodoWrite(TodoInput),
+}
+
+impl ToolRequest {
+    /// Sets the path that the tool works on, if it takes one.
+    pub(super) fn set_path(&mut self, path: String) {
+        match self {
+            Self::Read(read) => read.file_path = path,
+            Self::Write(write) => write.file_path = path,
+            Self::Edit(edit) => edit.file_path = path,
+            Self::NotebookEdit(edit) => edit.notebook_path = path,
+            Self::Glob(glob) => glob.path = Some(path),
+            Self::Grep(grep) => grep.path = Some(path),
+            Self::Bash(_)
+            | Self::BashOutput(_)
+            | Self::KillShell(_)
+            | Self::WebFetch(_)
+            | Self::WebSearch(_)
+            | Self::ToolSearch(_)
+            | Self::TodoWrite(_) => {}
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,31 +190,13 @@ pub(super) struct WebFetchInput {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct WebSearchInput {
     pub query: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "domains")]
     pub allowed_domains: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "domains")]
     pub blocked_domains: Vec<String>,
 }
 
 impl WebSearchInput {
-    /// Parses the input of a call. Schemes are removed from domains.
-    ///
-    /// # Errors
-    /// The input is not valid; the error says why, for the model.
-    #[expect(clippy::result_large_err, reason = "the outcome of the call, made once a call")]
-    pub fn parse(input: &Value) -> Result<Self, ToolOutcome> {
-        let ToolRequest::WebSearch(mut search) = parse(BuiltinTool::WebSearch, input)?.request
-        else {
-            return Err(ToolOutcome::failure("the call is not a search"));
-        };
-        search.check()?;
-        for domain in search.allowed_domains.iter_mut().chain(&mut search.blocked_domains) {
-            let name = domain.split_once("://").map_or(domain.as_str(), |(_, name)| name);
-            *domain = name.trim().trim_end_matches('/').to_owned();
-        }
-        Ok(search)
-    }
-
     /// Checks a constraint that the schema cannot express: only one list of domains may be given.
     ///
     /// # Errors
@@ -206,8 +209,18 @@ impl WebSearchInput {
     }
 }
 
+/// Parses names of domains, of which models write some as URLs.
+fn domains<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+    let bare = |domain: &String| {
+        let name = domain.split_once("://").map_or(domain.as_str(), |(_, name)| name);
+        name.trim().trim_end_matches('/').to_owned()
+    };
+    Ok(Vec::<String>::deserialize(input)?.iter().map(bare).collect())
+}
+
+/// The input of the `ToolSearch` tool.
 #[derive(Debug, Deserialize)]
-pub(super) struct ToolSearchInput {
+pub struct ToolSearchInput {
     pub(super) query: String,
     pub(super) max_results: Option<usize>,
 }
@@ -224,14 +237,15 @@ pub(super) struct ParsedInput {
 }
 
 /// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
-/// fields of the wrong type, `null` for an omitted field, unknown fields, numbers above the
-/// maximum.
+/// fields of the wrong type and `null` for an omitted field in `input` itself, unknown fields and
+/// numbers above the maximum in the request only.
 ///
 /// # Errors
 /// The text for the model names the wrong fields and what was expected.
-pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ParsedInput, ToolError> {
-    let (schema, mut input) = (tool.schema(), input.clone());
-    coerce(&mut input, &schema);
+pub(super) fn parse(tool: BuiltinTool, input: &mut Value) -> Result<ParsedInput, ToolError> {
+    let schema = tool.schema();
+    coerce(input, &schema);
+    let mut input = input.clone();
     let mut unknown = BTreeSet::new();
     remove_unknown(&mut input, &schema, &mut unknown);
     let mut notes = lower_to_maximum(&mut input, &schema);

@@ -1,13 +1,14 @@
 //! The tools that the model can call, and their permissions.
 //!
-//! A call goes through [`Toolbox::admit`], which checks that the tool exists, that the input is
-//! valid and that the call is allowed. Then [`Toolbox::run`] always returns a [`ToolOutcome`], even
-//! if the tool fails, hangs or panics.
+//! A call is parsed by [`Toolbox::prepare`] and checked by [`Toolbox::authorize`], which returns a
+//! [`Permit`]. With it, [`Toolbox::run`] always returns a [`ToolOutcome`], even if the tool fails,
+//! hangs or panics.
 
 mod acceptance;
 mod agents;
 mod attach;
 mod background;
+mod built_in_calls;
 mod call_paths;
 mod capture;
 mod catalog;
@@ -35,7 +36,6 @@ mod input_fields;
 mod line_diff;
 mod line_end_reader;
 mod media;
-mod normalized_calls;
 mod notebook;
 mod notebook_edit;
 mod outcome;
@@ -43,6 +43,8 @@ mod output_redactor;
 mod panic_guard;
 mod paths;
 mod permission;
+mod permit;
+mod prepared_call;
 mod protected_paths;
 mod read;
 mod references;
@@ -71,8 +73,7 @@ mod write;
 pub use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use acceptance::Acceptance;
 pub use agents::{
-    AgentCall, AgentCallError, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure,
-    SubagentToolsError,
+    AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, SubagentToolsError,
 };
 pub use attach::{LineRange, NotAttached};
 pub use background::{
@@ -85,13 +86,15 @@ pub use environment::hook_environment;
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
-pub use input::WebSearchInput;
+pub use input::{ToolSearchInput, WebSearchInput};
 pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason};
 pub use panic_guard::end_tasks;
 pub use permission::{
     LivePermissions, PermissionUpdate, RuleError, RuleList, UpdateError, anchor_rule, check_rule,
 };
+pub use permit::{DelegatedCall, Permit};
+pub use prepared_call::PreparedCall;
 pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{

@@ -85,8 +85,8 @@ impl Toolbox {
         &self.settings.live
     }
 
-    /// Prepares the sandbox and the supervisor for the first command. Blocks briefly.
-    pub fn prepare(&self) {
+    /// Starts the supervisor of commands. Blocks briefly.
+    pub fn start_supervisor(&self) {
         self.tools.shell.supervisor().start_supervisor();
     }
 

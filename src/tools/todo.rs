@@ -21,7 +21,7 @@ impl TodoList {
         open.filter_map(|item| Some(item["content"].as_str()?.to_owned())).collect()
     }
 
-    pub(super) fn replace(&self, input: TodoInput) -> ToolOutcome {
+    pub(super) fn replace(&self, input: &TodoInput) -> ToolOutcome {
         let count = |status: &str| {
             let items = input.todos.as_array().map_or(&[][..], Vec::as_slice);
             items.iter().filter(|item| item["status"] == status).count()
@@ -33,7 +33,7 @@ impl TodoList {
             count("pending"),
         );
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *list, input.todos);
+        let old = std::mem::replace(&mut *list, input.todos.clone());
         let old = if old.is_null() { json!([]) } else { old };
         ToolOutcome::text(text, json!({ "oldTodos": old, "newTodos": *list }))
     }

@@ -14,8 +14,8 @@ use crate::transcript::{Block, Message, ToolDefinition, fixed_bytes};
 use crate::types::ToolSearchMode;
 
 use super::catalog::{BuiltinTool, TOOL_SEARCH};
-use super::input::{self, ToolRequest};
-use super::outcome::{ToolError, ToolOutcome};
+use super::input::{self, ToolRequest, ToolSearchInput};
+use super::outcome::ToolOutcome;
 
 /// The prefix of the names of all tools of MCP servers.
 const MCP_PREFIX: &str = "mcp__";
@@ -104,8 +104,9 @@ impl DeferredTools {
         });
         for (name, input) in calls {
             if name == TOOL_SEARCH {
-                let names = self.matches(input).unwrap_or_default();
-                self.add(names);
+                if let Some(input) = parse(input) {
+                    self.add(self.matches(&input));
+                }
             } else if self.definition(name).is_some() {
                 self.add(vec![name.to_owned()]);
             }
@@ -120,11 +121,8 @@ impl DeferredTools {
     }
 
     /// Performs a search. The tools that it finds are offered from now on.
-    pub fn search(&mut self, input: &Value) -> ToolOutcome {
-        let names = match self.matches(input) {
-            Ok(names) => names,
-            Err(why) => return why.into(),
-        };
+    pub fn search(&mut self, input: &ToolSearchInput) -> ToolOutcome {
+        let names = self.matches(input);
         if names.is_empty() {
             let servers = self.servers();
             return ToolOutcome::text(format!("No tool matches. {servers}"), Value::Null);
@@ -153,25 +151,18 @@ impl DeferredTools {
     }
 
     /// Returns the names of the tools that a search finds, the best first.
-    ///
-    /// # Errors
-    /// The input is not valid.
-    fn matches(&self, input: &Value) -> Result<Vec<String>, ToolError> {
-        let ToolRequest::ToolSearch(input) = input::parse(BuiltinTool::ToolSearch, input)?.request
-        else {
-            return Err("the call is not a search for tools".into());
-        };
+    fn matches(&self, input: &ToolSearchInput) -> Vec<String> {
         let most = input.max_results.unwrap_or(RESULTS_DEFAULT).clamp(1, RESULTS_MAX);
         if let Some(names) = input.query.trim().strip_prefix("select:") {
             let wanted = names.split(',').map(str::trim);
             let known = wanted.filter(|name| self.definition(name).is_some());
-            return Ok(known.map(str::to_owned).collect());
+            return known.map(str::to_owned).collect();
         }
         let words: Vec<String> = input.query.split_whitespace().map(str::to_lowercase).collect();
         let scored = self.known.iter().map(|tool| (score(tool, &words), &tool.name));
         let mut scored: Vec<(u32, &String)> = scored.filter(|(score, _)| *score > 0).collect();
         scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-        Ok(scored.into_iter().take(most).map(|(_, name)| name.clone()).collect())
+        scored.into_iter().take(most).map(|(_, name)| name.clone()).collect()
     }
 
     fn define(&self) -> ToolDefinition {
@@ -229,6 +220,13 @@ fn score(tool: &ToolDefinition, words: &[String]) -> u32 {
     total
 }
 
+/// Parses the input of a recorded search.
+fn parse(input: &Value) -> Option<ToolSearchInput> {
+    let parsed = input::parse(BuiltinTool::ToolSearch, &mut input.clone()).ok()?;
+    let ToolRequest::ToolSearch(search) = parsed.request else { return None };
+    Some(search)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,6 +258,10 @@ mod tests {
         tools
     }
 
+    fn query(input: Value) -> ToolSearchInput {
+        parse(&input).expect("a query")
+    }
+
     #[test]
     fn definitions_are_deferred_as_the_setting_says() {
         let tokens = fixed_bytes("", &all()[1..]) / BYTES_PER_TOKEN;
@@ -287,7 +289,7 @@ mod tests {
     fn found_tools_are_added_at_the_end_and_stay() {
         let mut tools = deferring();
         let before = tools.select(all(), &[1_000_000], &[]);
-        assert!(!tools.search(&json!({ "query": "mail" })).is_error);
+        assert!(!tools.search(&query(json!({ "query": "mail" }))).is_error);
         tools.record_call("mcp__git_hub__list_issues");
         tools.record_call("mcp__git_hub__no_such_tool");
         let after = tools.select(all(), &[1_000_000], &[]);
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn queries_name_tools_or_describe_them() {
-        for (query, found) in [
+        for (words, found) in [
             (
                 "issue",
                 &["mcp__git_hub__create_issue", "mcp__git_hub__list_issues", "mcp__mail__send"][..],
@@ -314,13 +316,12 @@ mod tests {
             ),
             ("+", &[]),
         ] {
-            let matches = deferring().matches(&json!({ "query": query })).expect("a query");
-            assert_eq!(matches, found, "{query}");
+            assert_eq!(deferring().matches(&query(json!({ "query": words }))), found, "{words}");
         }
-        let one = json!({ "query": "issue", "max_results": 1 });
-        assert_eq!(deferring().matches(&one).expect("a query").len(), 1);
-        assert!(deferring().search(&json!({})).is_error);
-        let none = deferring().search(&json!({ "query": "weather" })).visible_text();
+        let one = query(json!({ "query": "issue", "max_results": 1 }));
+        assert_eq!(deferring().matches(&one).len(), 1);
+        assert!(parse(&json!({})).is_none());
+        let none = deferring().search(&query(json!({ "query": "weather" }))).visible_text();
         assert!(none.contains("mcp__git_hub (2 tools), mcp__mail (1 tools)"), "{none}");
     }
 

@@ -75,7 +75,7 @@ impl Bench {
         cancel: CancellationToken,
     ) -> ToolOutcome {
         let call = call(name, input);
-        let running = self.toolbox.run(&call, cancel);
+        let running = run_call(&self.toolbox, &call, cancel);
         tokio::time::timeout(PATIENCE, running).await.expect("every call comes back")
     }
 
@@ -85,6 +85,18 @@ impl Bench {
 
     pub(crate) async fn read(&self, path: &str) -> ToolOutcome {
         self.run("Read", json!({ "file_path": path })).await
+    }
+}
+
+/// Runs a call if the rules allow it.
+pub(crate) async fn run_call(
+    toolbox: &Toolbox,
+    call: &ToolCall,
+    cancel: CancellationToken,
+) -> ToolOutcome {
+    match toolbox.admit(call) {
+        Ok(permit) => toolbox.run(permit, cancel).await,
+        Err(refusal) => refusal.into_outcome(),
     }
 }
 

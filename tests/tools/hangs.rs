@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::bench::{Bench, appears, assert_fails_with, assert_gone, is_alive, text};
+use super::bench::{Bench, appears, assert_fails_with, assert_gone, is_alive, run_call, text};
 
 use crate::support::stopwatch::Stopwatch;
 
@@ -201,7 +201,7 @@ async fn dropping_a_call_ends_its_processes() {
     let call = super::bench::call("Bash", command);
     let leader = bench.cwd.join("leader");
     tokio::select! {
-        _ = bench.toolbox.run(&call, CancellationToken::new()) => panic!("it cannot end"),
+        _ = run_call(&bench.toolbox, &call, CancellationToken::new()) => panic!("it cannot end"),
         _ = appears(&leader) => {}
     }
     assert_gone(&bench.content("leader")).await;

@@ -8,6 +8,7 @@ use outlast::process::LandlockSupport;
 use outlast::tools::{
     BadSettings, Effect, Offered, PermissionMode, SandboxMode, ToolRefusal, ToolSettings, Toolbox,
 };
+use outlast::transcript::ToolCall;
 use serde_json::{Value, json};
 
 use super::bench::{Bench, call, text};
@@ -32,7 +33,7 @@ fn told(bench: &Bench, name: &str, input: &Value) -> String {
 async fn an_unknown_tool_is_named() {
     let bench = Bench::open();
     assert_eq!(told(&bench, "Teleport", &json!({})), "No such tool available: Teleport");
-    assert_eq!(bench.toolbox.effect(&call("Teleport", json!({}))), Effect::Changes);
+    assert_eq!(bench.toolbox.effect("Teleport"), Effect::Changes);
     let outcome = bench.run("Teleport", json!({})).await;
     assert!(outcome.is_error && text(&outcome).contains("No such tool available: Teleport"));
 }
@@ -186,8 +187,9 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
             json!({ "file_path": bench.cwd.join("a"), "limit": 5, "more": "1" }),
         ),
     ] {
-        let call = bench.toolbox.normalized(&call(name, input));
-        assert_eq!((call.name.as_str(), call.input), (wanted_name, wanted));
+        let prepared = bench.toolbox.prepare(call(name, input));
+        let ToolCall { name, input, .. } = prepared.call();
+        assert_eq!((name.as_str(), input), (wanted_name, &wanted));
     }
 }
 
@@ -230,7 +232,7 @@ fn calls_are_classified_by_effect() {
         ("NotebookEdit", Effect::Changes),
         ("TodoWrite", Effect::Changes),
     ] {
-        assert_eq!(bench.toolbox.effect(&call(name, json!({}))), effect, "{name}");
+        assert_eq!(bench.toolbox.effect(name), effect, "{name}");
     }
 }
 
@@ -261,14 +263,18 @@ fn read_only_commands_run_concurrently_where_the_sandbox_enforces_it() {
         ("ls \"", false),
         ("X=1", false),
     ] {
-        let call = call("Bash", json!({ "command": command }));
-        assert_eq!(bench.toolbox.can_run_in_parallel(&call), only_reads && holds, "{command}");
+        let permit = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+        let permit = permit.expect("everything is allowed");
+        assert_eq!(permit.runs_in_parallel(), only_reads && holds, "{command}");
+        assert!(permit.prepared().may_run_in_parallel() || !permit.runs_in_parallel());
     }
-    let later = call("Bash", json!({ "command": "ls", "run_in_background": true }));
-    assert!(!bench.toolbox.can_run_in_parallel(&later), "it outlives its call");
-    assert!(bench.toolbox.can_run_in_parallel(&call("Read", json!({}))));
-    assert!(!bench.toolbox.can_run_in_parallel(&call("Write", json!({}))));
-    assert!(!bench.toolbox.can_run_in_parallel(&call("Teleport", json!({}))));
+    let may = |name: &str, input| bench.toolbox.prepare(call(name, input)).may_run_in_parallel();
+    let later = json!({ "command": "ls", "run_in_background": true });
+    assert!(!may("Bash", later), "it outlives its call");
+    assert_eq!(may("Bash", json!({ "command": "git status" })), holds, "its permit decides");
+    assert!(may("Read", json!({})));
+    assert!(!may("Write", json!({})));
+    assert!(!may("Teleport", json!({})));
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod paths;
 mod pdfs;
 mod permission;
 mod permission_table;
+mod permits;
 mod reading;
 mod require;
 pub(crate) mod sandbox;

@@ -20,7 +20,7 @@ fn tools() -> [(&'static str, &'static str, Value); 5] {
 }
 
 fn resolved(bench: &Bench, tool: &str, input: Value) -> Value {
-    bench.toolbox.normalized(&call(tool, input)).input
+    bench.toolbox.prepare(call(tool, input)).call().input.clone()
 }
 
 #[test]
@@ -114,9 +114,10 @@ fn a_symbolic_link_also_has_its_resolved_path() {
             ("secrets/new.txt", None),
         ] {
             input[field] = json!(written);
-            let call = bench.toolbox.normalized(&call(tool, input.clone()));
-            let real = bench.toolbox.with_real_path(&call);
-            let real = real.map(|real| real.input[field].as_str().unwrap_or_default().to_owned());
+            let prepared = bench.toolbox.prepare(call(tool, input.clone()));
+            let real = bench.toolbox.with_real_path(&prepared);
+            let real =
+                real.map(|real| real.call().input[field].as_str().unwrap_or_default().to_owned());
             assert_eq!(real, wanted, "{tool} {written}");
         }
     }

@@ -55,7 +55,7 @@ fn bench(mode: PermissionMode, rules: Rules) -> Bench {
 
 fn answer(bench: &Bench, name: &str, input: Value) -> Result<Answer, String> {
     match bench.toolbox.admit(&call(name, input)) {
-        Ok(()) => Ok(Yes),
+        Ok(_) => Ok(Yes),
         Err(ToolRefusal::Denied { outcome, reason }) => {
             assert!(outcome.is_error);
             assert!(!reason.is_empty());

@@ -53,7 +53,7 @@ fn is_allowed(bench: &Bench, row: &[&str]) -> bool {
         other => (other, json!({ "pattern": "x", "path": argument })),
     };
     match bench.toolbox.admit(&call(name, input)) {
-        Ok(()) => true,
+        Ok(_) => true,
         Err(ToolRefusal::Denied { reason, .. }) => {
             assert!(!reason.is_empty(), "{row:?}");
             false

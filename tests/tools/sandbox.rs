@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::bench::{PATIENCE, call, text};
+use super::bench::{PATIENCE, call, run_call, text};
 use crate::support::{non_temporary_folder, supervisor};
 
 /// A home, a working tree and an unrelated folder, none of them in a temporary folder: there
@@ -93,7 +93,7 @@ impl SandboxFixture {
     }
 
     pub(crate) async fn call(&self, call: ToolCall) -> ToolOutcome {
-        let running = self.toolbox.run(&call, CancellationToken::new());
+        let running = run_call(&self.toolbox, &call, CancellationToken::new());
         tokio::time::timeout(2 * PATIENCE, running).await.expect("every call comes back")
     }
 

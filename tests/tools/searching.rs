@@ -355,8 +355,8 @@ async fn a_name_that_is_not_utf_8_can_be_addressed() {
     assert!(!bench.run("Write", write).await.is_error);
     assert_eq!(fs::read_to_string(path).unwrap(), "new\n");
     let call = super::bench::call("Read", json!({ "file_path": found }));
-    let seen = bench.toolbox.normalized(&call);
-    assert_eq!(seen.input["file_path"], format!("{}/{found}", bench.cwd.display()));
+    let seen = bench.toolbox.prepare(call);
+    assert_eq!(seen.call().input["file_path"], format!("{}/{found}", bench.cwd.display()));
 }
 
 #[tokio::test]

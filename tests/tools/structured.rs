@@ -290,7 +290,7 @@ async fn no_setting_removes_the_structured_output_tool() {
     bench.toolbox.admit(&call).expect("it needs no leave");
     assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(0));
     // It is never started before its reply is whole.
-    assert_eq!(bench.toolbox.effect(&call), Effect::Changes);
+    assert_eq!(bench.toolbox.effect(&call.name), Effect::Changes);
 }
 
 #[tokio::test]

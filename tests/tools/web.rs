@@ -335,7 +335,7 @@ fn admitted(url: &str, arrange: impl FnOnce(&mut ToolSettings)) -> Result<(), St
         arrange(settings);
     });
     match bench.toolbox.admit(&call("WebFetch", json!({ "url": url }))) {
-        Ok(()) => Ok(()),
+        Ok(_) => Ok(()),
         Err(ToolRefusal::Denied { reason, .. }) => Err(reason),
         Err(ToolRefusal::Invalid(outcome)) => panic!("{outcome:?}"),
     }
@@ -404,5 +404,5 @@ fn without_network_access_fetch_is_not_offered() {
     assert!(
         matches!(&refused, ToolRefusal::Denied { reason, .. } if reason.contains("no network"))
     );
-    assert_eq!(closed.toolbox.effect(&fetch), Effect::Network);
+    assert_eq!(closed.toolbox.effect(&fetch.name), Effect::Network);
 }

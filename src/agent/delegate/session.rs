@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::tools::{AgentCall, is_agent_tool};
-use crate::transcript::ToolCall;
+use crate::tools::PreparedCall;
 
 use super::super::run_monitor::CancelReason;
 use super::super::world::RunWorld;
@@ -28,10 +27,9 @@ impl RunWorld<'_> {
     }
 
     /// Returns true if a call starts a sub-agent that is waited for.
-    pub(in super::super) fn waits_for(&self, call: &ToolCall) -> bool {
-        let tree = &self.context.deps.registry;
-        is_agent_tool(&call.name)
-            && AgentCall::parse(&call.input).is_ok_and(|call| tree.waits_for(&call))
+    pub(in super::super) fn waits_for(&self, prepared: &PreparedCall) -> bool {
+        let registry = &self.context.deps.registry;
+        prepared.agent_call().is_some_and(|call| registry.waits_for(call))
     }
 
     /// Gives up this sub-agent's permit while it waits for its own sub-agents.

@@ -2,13 +2,11 @@
 
 use thiserror::Error;
 
-use crate::tools::{AgentCallError, SubagentToolsError};
+use crate::tools::SubagentToolsError;
 
 /// The reason that a sub-agent was not started, worded for the model that called it.
 #[derive(Debug, Error)]
 pub(super) enum SpawnError {
-    #[error(transparent)]
-    Call(#[from] AgentCallError),
     #[error("there is no agent {name:?}; there are: {}", .known.join(", "))]
     UnknownAgent { name: String, known: Vec<String> },
     #[error(

@@ -12,7 +12,6 @@ use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
 };
-use crate::transcript::ToolCall;
 
 use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
@@ -43,14 +42,15 @@ struct SubagentOutcome {
 }
 
 impl ParentRun {
-    /// Performs a call. Never fails: an error is an outcome, too. The sub-agent has its id when
+    /// Performs the call with this id. Never fails: an error is an outcome, too. The sub-agent has its id when
     /// this returns, so that ids follow the order of the calls.
     pub(in super::super) fn perform(
         self,
-        call: &ToolCall,
+        id: &str,
+        call: &AgentCall,
         cancel: CancellationToken,
     ) -> PendingSubagent {
-        let begun = self.plan(call).and_then(|plan| {
+        let begun = self.plan(id, call).and_then(|plan| {
             let child = self.child(&plan, None)?;
             Ok((plan, child))
         });
@@ -73,20 +73,19 @@ impl ParentRun {
     }
 
     /// Resolves a call into the specification of a sub-agent.
-    fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, SpawnError> {
-        let wanted = AgentCall::parse(&call.input)?;
+    fn plan(&self, id: &str, wanted: &AgentCall) -> Result<SubagentPlan, SpawnError> {
         let definition = self.deps.registry.kind(&wanted.subagent_type)?.clone();
         self.deps.registry.admit(self.depth)?;
-        let rungs = self.select_endpoints(&wanted, &definition)?;
-        let background = !self.deps.registry.waits_for(&wanted);
+        let rungs = self.select_endpoints(wanted, &definition)?;
+        let background = !self.deps.registry.waits_for(wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
             return Err(SpawnError::CancelsFromBackground);
         }
         Ok(SubagentPlan {
-            call: wanted,
+            call: wanted.clone(),
             definition,
             endpoints: rungs,
-            id: call.id.clone(),
+            id: id.to_owned(),
             background,
         })
     }

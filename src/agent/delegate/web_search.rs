@@ -16,7 +16,7 @@ use crate::model::{Reasoning, WebSearch};
 use crate::process::catch_async_panic;
 use crate::recovery::{Interrupt, Run, StopReason};
 use crate::tools::{AgentDefinition, AgentTools, WebSearchInput};
-use crate::transcript::{Block, Message, Role, ToolCall};
+use crate::transcript::{Block, Message, Role};
 
 use super::super::context_gauge::ContextGauge;
 use super::super::run::{open, run_subagent};
@@ -72,16 +72,11 @@ impl ParentRun {
     /// Searches the web. Never fails: an error is an outcome, too.
     pub(in super::super) fn search(
         self,
-        call: &ToolCall,
+        input: WebSearchInput,
         cancel: CancellationToken,
         costs: SearchCosts,
     ) -> PendingSubagent {
-        let input = WebSearchInput::parse(&call.input);
         Box::pin(async move {
-            let input = match input {
-                Ok(input) => input,
-                Err(refused) => return refused,
-            };
             let (toolbox, clock) = (Arc::clone(&self.toolbox), self.deps.clock);
             let began = clock.now();
             let (interrupter, stop) = watch::channel(None);

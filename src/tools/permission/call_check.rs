@@ -10,6 +10,7 @@ use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
 use super::super::protected_paths::is_protected;
 use super::super::sandbox::{DeniedPlaces, RuleDenial};
+use super::super::shell_lexer::{NotPlain, SimpleCommand};
 use super::command_check::{Confinement, Resolve};
 use super::denial::Denial;
 use super::live::LivePermissions;
@@ -29,6 +30,8 @@ pub(in super::super) enum Access<'a> {
     Search,
     Command {
         command: &'a str,
+        /// Its simple commands, if it consists of nothing else.
+        parts: Result<&'a [SimpleCommand], &'a NotPlain>,
         cwd: &'a Path,
         resolve: Resolve<'a>,
     },
@@ -112,6 +115,11 @@ impl Permissions {
     /// Adds the changes that a host makes during the run.
     pub(in super::super) fn with_live(self, live: LivePermissions) -> Self {
         Self { live, ..self }
+    }
+
+    /// The number of changes that the host has made.
+    pub(in super::super) fn live_changes(&self) -> u64 {
+        self.live.count()
     }
 
     /// Returns the current permissions, with the changes of the host.
@@ -307,8 +315,8 @@ impl Permissions {
             Access::Change(place) => self.check_change(tool, place),
             Access::Host(host) => self.check_host(host),
             Access::Search => self.check_search(tool),
-            Access::Command { command, cwd, resolve } => {
-                return self.check_command(command, cwd, resolve);
+            Access::Command { command, parts, cwd, resolve } => {
+                return self.check_command(command, *parts, cwd, resolve);
             }
         }?;
         Ok(Confinement::Sandbox)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
 use super::super::paths::ResolvedPath;
-use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
+use super::super::shell_lexer::{self, NotPlain, ShellWord, SimpleCommand, base_name};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
@@ -13,9 +13,10 @@ use super::rule::PermissionRule;
 use crate::types::PermissionMode;
 
 /// The confinement of a command by the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Confinement {
     /// The sandbox of the run, if it is on.
+    #[default]
     Sandbox,
     /// Like `Sandbox`, but read-only.
     SandboxReading,
@@ -47,22 +48,23 @@ impl Permissions {
     pub(super) fn check_command(
         &self,
         command: &str,
+        parts: Result<&[SimpleCommand], &NotPlain>,
         cwd: &Path,
         resolve: Resolve<'_>,
     ) -> Result<Confinement, Denial> {
-        let parts = shell_lexer::split(command);
-        self.check_command_denials(command, parts.as_deref().ok(), cwd, resolve)?;
+        self.check_command_denials(command, parts.ok(), cwd, resolve)?;
         let is_granted = self.mode != PermissionMode::Plan
             && self.allow.iter().any(|rule| {
                 rule.covers_whole_tool(BuiltinTool::Bash)
                     || rule.is_exact() && rule.covers_command(command)
             });
         if is_granted || self.mode == PermissionMode::BypassPermissions {
-            return Ok(parts.map_or(Confinement::Sandbox, |parts| sandbox_for(&parts)));
+            return Ok(parts.map_or(Confinement::Sandbox, sandbox_for));
         }
         let folder = Some(cwd.to_path_buf());
         let (named, changed) = (Vec::new(), Vec::new());
-        LineCheck { permissions: self, resolve, folder, named, changed }.check(&parts?)
+        LineCheck { permissions: self, resolve, folder, named, changed }
+            .check(parts.map_err(|why| *why)?)
     }
 }
 
@@ -73,6 +75,16 @@ fn sandbox_for(parts: &[SimpleCommand]) -> Confinement {
             && written(part).next().is_none()
     };
     if parts.iter().all(only_reads) { Confinement::SandboxReading } else { Confinement::Sandbox }
+}
+
+/// True if a permission check may find that a line only reads: with a rule, git may write.
+pub(in super::super) fn may_only_read(parts: &[SimpleCommand]) -> bool {
+    use PlainEffect::{Prints, Reads, ReadsRepository, ReadsVersions};
+    let only_reads = |part: &SimpleCommand| {
+        matches!(effect(part), Some(Prints | Reads | ReadsRepository | ReadsVersions))
+            && written(part).next().is_none()
+    };
+    parts.iter().all(only_reads)
 }
 
 /// The effect of a plain command. `None` if it is not plain.

@@ -21,6 +21,8 @@ pub struct LivePermissions {
 
 #[derive(Clone, Debug, Default)]
 struct LiveChanges {
+    /// The number of changes.
+    count: u64,
     mode: Option<PermissionMode>,
     rules: Vec<(RuleList, String)>,
 }
@@ -128,7 +130,14 @@ impl LivePermissions {
     }
 
     fn change(&self, change: impl FnOnce(&mut LiveChanges)) {
-        change(&mut self.changes.write().unwrap_or_else(PoisonError::into_inner));
+        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        changes.count += 1;
+        change(&mut changes);
+    }
+
+    /// The number of changes that were made.
+    pub(super) fn count(&self) -> u64 {
+        self.changes.read().unwrap_or_else(PoisonError::into_inner).count
     }
 
     /// The mode, if it was changed.

@@ -16,7 +16,7 @@ mod rule;
 mod rule_error;
 
 pub(super) use call_check::{Access, Permissions};
-pub(super) use command_check::Confinement;
+pub(super) use command_check::{Confinement, may_only_read};
 pub(super) use denial::Denial;
 pub use live::{LivePermissions, PermissionUpdate, UpdateError};
 pub(super) use rule::wildcard;

@@ -14,12 +14,11 @@ impl Permissions {
     /// rule.
     pub(in super::super) fn granted_credentials(
         &self,
-        command: &str,
+        parts: &[SimpleCommand],
     ) -> Vec<&'static CredentialSet> {
-        let Ok(parts) = shell_lexer::split(command) else { return Vec::new() };
         let current = self.current();
         let mut granted: Vec<&'static CredentialSet> = Vec::new();
-        for part in &parts {
+        for part in parts {
             let words = inner_command(&part.words);
             let own: Vec<&'static CredentialSet> =
                 used_by(words).filter(|set| current.names_program(set, part)).collect();

@@ -13,4 +13,4 @@ mod web_fetch;
 pub(super) use address::private_network;
 pub(super) use address_guard::SystemResolver;
 pub use settings::{MakeClient, WebClient, WebClientError, WebSettings};
-pub(super) use web_fetch::{WebFetcher, fetch, requested_access};
+pub(super) use web_fetch::{WebFetcher, fetch, requested_host};

@@ -16,7 +16,7 @@ use super::super::domain::{Domain, host_of};
 use super::super::input::WebFetchInput;
 use super::super::outcome::{ToolError, ToolOutcome, ToolRefusal};
 use super::super::output_redactor::OutputStream;
-use super::super::permission::{Access, Denial};
+use super::super::permission::Denial;
 use super::super::sandbox::DomainLists;
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
@@ -56,20 +56,19 @@ struct PageText {
     notes: Vec<String>,
 }
 
-/// The access that a `WebFetch` call requests.
+/// The host of a `WebFetch` call, in the form of [`host_of`].
 ///
 /// # Errors
 /// There is no network, or the URL is not valid.
 #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-pub(in crate::tools) fn requested_access<'a>(
+pub(in crate::tools) fn requested_host(
     web: Option<&WebFetcher>,
     input: &WebFetchInput,
-) -> Result<Access<'a>, ToolRefusal> {
+) -> Result<String, ToolRefusal> {
     if web.is_none() {
         return Err(Denial::NoNetwork.into());
     }
-    let url = parse_url(&input.url)?;
-    Ok(Access::Host(host_of(&url)))
+    Ok(host_of(&parse_url(&input.url)?))
 }
 
 /// Fetches a page. Cancellation ends it at once.

@@ -1,0 +1,161 @@
+//! Runs the built-in tools, for calls that have a permit.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::ToolCall;
+
+use super::background;
+use super::catalog::BuiltinTool;
+use super::edit;
+use super::glob;
+use super::grep;
+use super::input::ToolRequest;
+use super::notebook_edit;
+use super::outcome::{Effect, ToolError, ToolOutcome};
+use super::panic_guard::{run_change, run_read};
+use super::paths::{PathScope, ResolvedPath, resolve};
+use super::permission::Confinement;
+use super::prepared_call::BuiltinCall;
+use super::read;
+use super::sandbox::{CommandScope, Hides, PlainScope};
+use super::toolbox::ToolSet;
+use super::walk::SearchBounds;
+use super::web;
+use super::write;
+
+impl ToolSet {
+    pub(super) async fn run_without_path(
+        self: Arc<Self>,
+        call: &ToolCall,
+        built_in: &BuiltinCall,
+        confinement: Confinement,
+        cancel: CancellationToken,
+    ) -> ToolOutcome {
+        match &built_in.request {
+            ToolRequest::Bash(bash) => {
+                let scope = self.command_scope(confinement, built_in);
+                if bash.run_in_background {
+                    self.shell.start_in_background(&call.id, bash, scope, &self.places).await
+                } else {
+                    self.shell.run(bash, scope, &self.places, &cancel).await
+                }
+            }
+            ToolRequest::BashOutput(look) => {
+                background::read_output(&self.shell.background, look, &cancel).await
+            }
+            ToolRequest::KillShell(which) => background::kill(&self.shell.background, which).await,
+            ToolRequest::TodoWrite(todo) => self.todos.replace(todo),
+            ToolRequest::WebFetch(fetch) => web::fetch(self.web.as_ref(), fetch, &cancel).await,
+            // The run performs these.
+            ToolRequest::WebSearch(_) | ToolRequest::ToolSearch(_) => {
+                ToolOutcome::failure("nothing can be searched here")
+            }
+            ToolRequest::Read(_)
+            | ToolRequest::Write(_)
+            | ToolRequest::Edit(_)
+            | ToolRequest::NotebookEdit(_)
+            | ToolRequest::Glob(_)
+            | ToolRequest::Grep(_) => ToolOutcome::failure("the call names no path"),
+        }
+    }
+
+    pub(super) async fn run_with_path(
+        self: Arc<Self>,
+        built_in: Arc<BuiltinCall>,
+        place: ResolvedPath,
+        cancel: CancellationToken,
+    ) -> ToolOutcome {
+        let effect = built_in.tool.effect();
+        let work = move |stop: &CancellationToken| {
+            let outcome = self.run_file_tool(&built_in.request, &place, stop);
+            outcome.unwrap_or_else(ToolOutcome::from)
+        };
+        match effect {
+            Effect::ReadOnly | Effect::Network => run_read(cancel, work).await,
+            Effect::Changes => run_change(cancel, work).await,
+        }
+    }
+
+    fn command_scope(
+        self: &Arc<Self>,
+        confinement: Confinement,
+        built_in: &BuiltinCall,
+    ) -> CommandScope {
+        let (named, changed, may_move) = match confinement {
+            Confinement::Sandbox => {
+                let commands = built_in.commands.as_deref().unwrap_or_default();
+                return CommandScope::Sandbox(self.permissions.granted_credentials(commands));
+            }
+            Confinement::SandboxReading => return CommandScope::Reading,
+            Confinement::Plain { named, changed, may_move } => (named, changed, may_move),
+        };
+        let tool_set = Arc::clone(self);
+        let folders = self.places.readable_folders();
+        let hides_some = folders.iter().chain(&named).any(|folder| {
+            let place = ResolvedPath {
+                written: folder.clone(),
+                real: folder.clone(),
+                scope: PathScope::Inside,
+            };
+            self.permissions.hides_below(&place)
+        });
+        // A program in a folder of the run could be one that a command has put there.
+        let path = self.shell.path_variable();
+        let writable = self.shell.sandbox().writable();
+        let is_safe = |folder: &PathBuf| {
+            let real = resolve(folder);
+            !writable.iter().chain(&folders).any(|root| real.starts_with(root))
+        };
+        let safe = std::env::join_paths(std::env::split_paths(&path).filter(is_safe));
+        let path = safe.unwrap_or(path);
+        CommandScope::Plain(PlainScope {
+            folders,
+            named,
+            outputs: Vec::new(),
+            changed,
+            may_move,
+            hides: hides_some.then(|| -> Hides {
+                Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path))
+            }),
+            path,
+        })
+    }
+
+    /// Runs the part of a call that accesses files. Blocks.
+    fn run_file_tool(
+        self: Arc<Self>,
+        request: &ToolRequest,
+        place: &ResolvedPath,
+        stop: &CancellationToken,
+    ) -> Result<ToolOutcome, ToolError> {
+        let base = self.shell.cwd();
+        let known = (&self.seen, self.history.as_ref());
+        match request {
+            ToolRequest::Read(read) => read::run(read, place, &base, &self.seen, stop),
+            ToolRequest::Write(write) => write::run(write, place, known, stop),
+            ToolRequest::Edit(edit) => edit::run(edit, place, &base, known, stop),
+            ToolRequest::NotebookEdit(edit) => notebook_edit::run(edit, place, &base, known, stop),
+            ToolRequest::Glob(input) => {
+                let matcher = glob::compile(input)?;
+                let scope = self.glob_scope(input, place)?;
+                glob::run(&matcher, &scope, &base, &SearchBounds::new(stop))
+            }
+            ToolRequest::Grep(input) => {
+                let matcher = grep::compile(input)?;
+                let scope = self.grep_scope(input, place)?;
+                let bounds = SearchBounds::new(stop);
+                grep::run(input, &matcher, &scope, &base, self.output_limit, &bounds)
+            }
+            ToolRequest::Bash(_)
+            | ToolRequest::BashOutput(_)
+            | ToolRequest::KillShell(_)
+            | ToolRequest::WebFetch(_)
+            | ToolRequest::WebSearch(_)
+            | ToolRequest::ToolSearch(_)
+            | ToolRequest::TodoWrite(_) => Err("the call touches no files".into()),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Prepares calls for hooks, rules and the tools, which all see the same: the exact name of the
+//! tool, an input of the types that it takes, an absolute path.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::transcript::ToolCall;
+
+use super::agents::AgentCall;
+use super::background;
+use super::call_paths::path;
+use super::catalog::{BuiltinTool, is_agent_tool};
+use super::coercion::coerce;
+use super::edit;
+use super::external::{ExternalTools, Permission};
+use super::file_names;
+use super::glob;
+use super::grep;
+use super::input::{self, ParsedInput, ToolRequest};
+use super::notebook_edit;
+use super::outcome::{ToolError, ToolRefusal};
+use super::panic_guard::catch_panic;
+use super::paths::{PATH_BYTES_MAX, resolve};
+use super::permission::{Denial, may_only_read};
+use super::shell::check_command;
+use super::shell_lexer::{self, NotPlain, SimpleCommand};
+use super::structured::StructuredAnswers;
+use super::toolbox::{ToolSet, Toolbox};
+use super::walk;
+use super::web;
+
+/// A call with its input parsed and its path made absolute. It has no permission yet.
+pub struct PreparedCall {
+    call: ToolCall,
+    may_run_in_parallel: bool,
+    /// The parsed input, or the refusal that no permission changes.
+    pub(super) work: Result<ParsedCall, ToolRefusal>,
+}
+
+/// A parsed call.
+pub(super) enum ParsedCall {
+    BuiltIn(Arc<BuiltinCall>),
+    External(Arc<dyn ExternalTools>),
+    Agent(AgentCall),
+    /// An answer is validated when it is stored.
+    Answer(Arc<StructuredAnswers>),
+}
+
+/// A parsed call of a built-in tool.
+pub(super) struct BuiltinCall {
+    pub(super) tool: BuiltinTool,
+    pub(super) request: ToolRequest,
+    /// The changes of the input, for the model.
+    pub(super) notes: Vec<String>,
+    /// The host of a request.
+    pub(super) host: String,
+    /// The simple commands of a command.
+    pub(super) commands: Result<Vec<SimpleCommand>, NotPlain>,
+}
+
+impl BuiltinCall {
+    /// True if it is a command in the foreground that may be one that only reads.
+    fn may_only_read(&self) -> bool {
+        matches!(&self.request, ToolRequest::Bash(bash) if !bash.run_in_background)
+            && self.commands.as_deref().is_ok_and(may_only_read)
+    }
+}
+
+impl PreparedCall {
+    /// The call as hooks and the journal see it. Invalid parts of the input are left as they were.
+    pub fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
+    /// The input of a call that starts a sub-agent.
+    pub fn agent_call(&self) -> Option<&AgentCall> {
+        let Ok(ParsedCall::Agent(call)) = &self.work else { return None };
+        Some(call)
+    }
+
+    /// True if the tool does not exist or the input is not valid.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.work, Err(ToolRefusal::Invalid(_)))
+    }
+
+    /// True if this call can run in parallel with others of its reply: it starts a sub-agent, or
+    /// changes nothing, because of the kind of tool, because the kernel enforces it, or because a
+    /// trusted MCP server declares it. For a command, its permit decides.
+    pub fn may_run_in_parallel(&self) -> bool {
+        self.may_run_in_parallel
+    }
+}
+
+impl Toolbox {
+    /// Prepares a call: gives it the exact name of its tool, repairs the types of its input, and
+    /// makes its path, explicit or implied, independent of later changes of the working directory.
+    /// Has no effect.
+    pub fn prepare(&self, call: ToolCall) -> Arc<PreparedCall> {
+        Arc::new(self.prepared(call))
+    }
+
+    fn prepared(&self, mut call: ToolCall) -> PreparedCall {
+        call.name = self.exact_name(&call.name).to_owned();
+        let work = self.parse(&mut call);
+        let may_run_in_parallel = is_agent_tool(&call.name)
+            || match &work {
+                Ok(ParsedCall::External(source)) => match source.permission_for(&call) {
+                    Permission::NotNeeded => true,
+                    Permission::Needed { reads_only, .. } => reads_only,
+                },
+                Ok(ParsedCall::BuiltIn(built_in)) => {
+                    built_in.tool.effect().changes_nothing()
+                        || self.tools.shell.sandbox().can_hold_readers() && built_in.may_only_read()
+                }
+                Ok(ParsedCall::Agent(_) | ParsedCall::Answer(_)) | Err(_) => {
+                    self.effect(&call.name).changes_nothing()
+                }
+            };
+        PreparedCall { call, may_run_in_parallel, work }
+    }
+
+    /// Prepares the call with symbolic links in its path resolved, if there are any.
+    pub fn with_real_path(&self, prepared: &PreparedCall) -> Option<Arc<PreparedCall>> {
+        let Ok(ParsedCall::BuiltIn(built_in)) = &prepared.work else { return None };
+        let (field, path) = (built_in.tool.path_field()?, path(&built_in.request)?);
+        let path = file_names::find(Path::new(&path));
+        let real = resolve(&path);
+        if real == path {
+            return None;
+        }
+        let mut call = prepared.call.clone();
+        call.input.as_object_mut()?.insert(field.to_owned(), file_names::shown(&real).into());
+        // The path that a pattern of Glob begins with would replace the resolved one.
+        Some(Arc::new(PreparedCall { call: call.clone(), ..self.prepared(call) }))
+    }
+
+    /// The file that a call reads or changes, with links resolved.
+    pub fn file_path_of(&self, prepared: &PreparedCall) -> Option<PathBuf> {
+        let Ok(ParsedCall::BuiltIn(built_in)) = &prepared.work else { return None };
+        let is_search = matches!(built_in.tool, BuiltinTool::Glob | BuiltinTool::Grep);
+        let path = path(&built_in.request).filter(|_| !is_search)?;
+        Some(self.tools.places.resolve(&path, Path::new("/")).real)
+    }
+
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    fn parse(&self, call: &mut ToolCall) -> Result<ParsedCall, ToolRefusal> {
+        if let Some(answers) = self.tools.acceptance.answers_of(&call.name) {
+            return Ok(ParsedCall::Answer(answers));
+        }
+        if self.is_agent_tool_name(&call.name) {
+            return Ok(ParsedCall::Agent(AgentCall::parse(&call.input)?));
+        }
+        if let Some(source) = self.source_of(&call.name) {
+            if let Some(schema) = source.input_schema(&call.name) {
+                coerce(&mut call.input, &schema);
+            }
+            return Ok(ParsedCall::External(Arc::clone(source)));
+        }
+        if let Some(why) = self.unavailable_message(&call.name) {
+            return Err(ToolRefusal::invalid(why));
+        }
+        self.tools.parse(call).map(|built_in| ParsedCall::BuiltIn(Arc::new(built_in)))
+    }
+}
+
+impl ToolSet {
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    fn parse(&self, call: &mut ToolCall) -> Result<BuiltinCall, ToolRefusal> {
+        let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool))
+        else {
+            return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
+        };
+        let ParsedInput { mut request, mut notes } = input::parse(tool, &mut call.input)?;
+        let (mut host, mut commands) = (String::new(), Ok(Vec::new()));
+        check(tool, &request)?;
+        if let ToolRequest::Bash(bash) = &mut request {
+            notes.extend(self.shell.lower_timeout(bash));
+            commands = shell_lexer::split(&bash.command);
+        } else if let ToolRequest::WebFetch(fetch) = &request {
+            host = web::requested_host(self.web.as_ref(), fetch)?;
+        } else if tool == BuiltinTool::WebSearch && !self.searches_web {
+            return Err(Denial::NoSearch.into());
+        }
+        if let (Some(field), Some(path)) = (tool.path_field(), path(&request)) {
+            let absolute = file_names::shown(&self.places.absolute(&path, &self.shell.cwd()));
+            check_path(&absolute)?;
+            if let Some(fields) = call.input.as_object_mut() {
+                fields.insert(field.to_owned(), absolute.clone().into());
+            }
+            request.set_path(absolute);
+        }
+        Ok(BuiltinCall { tool, request, notes, host, commands })
+    }
+}
+
+/// Performs the checks that are specific to the tool. They compile patterns of the model with
+/// third-party parsers, so a panic refuses the call.
+fn check(tool: BuiltinTool, request: &ToolRequest) -> Result<(), ToolError> {
+    path(request).map_or(Ok(()), |path| check_path(&path))?;
+    catch_panic(tool.name(), || check_input(request))
+        .unwrap_or_else(|panicked| Err(panicked.to_string().into()))
+}
+
+fn check_path(path: &str) -> Result<(), ToolError> {
+    if path.contains('\0') {
+        return Err("the path contains a NUL character".into());
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes").into());
+    }
+    Ok(())
+}
+
+fn check_input(request: &ToolRequest) -> Result<(), ToolError> {
+    match request {
+        ToolRequest::Bash(bash) => {
+            check_command(&bash.command).map_err(|why| why.to_string().into())
+        }
+        ToolRequest::Edit(edit) => edit::check_input(edit),
+        ToolRequest::NotebookEdit(edit) => notebook_edit::check_input(edit),
+        ToolRequest::Glob(glob) => glob::compile(glob).map(drop),
+        ToolRequest::Grep(grep) => {
+            grep.kind.as_deref().map_or(Ok(()), |kind| walk::find_types(kind).map(drop))?;
+            if let Some(glob) = &grep.glob {
+                walk::compile_globs(Path::new("/"), Some(glob))?;
+            }
+            grep::compile(grep).map(drop)
+        }
+        ToolRequest::BashOutput(look) => background::compile_filter(look).map(drop),
+        ToolRequest::WebSearch(search) => search.check(),
+        ToolRequest::Read(_)
+        | ToolRequest::Write(_)
+        | ToolRequest::WebFetch(_)
+        | ToolRequest::ToolSearch(_)
+        | ToolRequest::TodoWrite(_)
+        | ToolRequest::KillShell(_) => Ok(()),
+    }
+}
