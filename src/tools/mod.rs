@@ -45,6 +45,7 @@ mod paths;
 mod permission;
 mod protected_paths;
 mod read;
+mod real_paths;
 mod references;
 mod requirement;
 mod run_interface;

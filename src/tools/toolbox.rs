@@ -28,6 +28,7 @@ use super::panic_guard::{catch_panic, run_change, run_guarded, run_read};
 use super::paths::{PATH_BYTES_MAX, PathScope, ResolvedPath, WorkFolders, resolve};
 use super::permission::{Access, Confinement, Denial, Permissions};
 use super::read;
+use super::real_paths::RealPaths;
 use super::sandbox::{CommandScope, Hides, PlainScope};
 use super::settings::{BadSettings, ToolSettings};
 use super::shell::{ShellParts, ShellSession, check_command};
@@ -343,7 +344,11 @@ impl ToolSet {
         Self::check(tool, &request)?;
         let cwd = self.shell.cwd();
         let place = self.place(&request, &cwd);
-        let find = |path: &str, base: &Path| self.places.resolve(path, base);
+        // The words of a command have most of their folders in common.
+        let seen = RealPaths::default();
+        let find = |path: &str, base: &Path| {
+            self.places.resolve_by(path, base, |path| seen.resolve(path, &[]))
+        };
         let access = match (&request, &place) {
             (ToolRequest::Bash(bash), _) => {
                 Access::Command { command: &bash.command, cwd: &cwd, resolve: &find }
