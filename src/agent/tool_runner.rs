@@ -51,6 +51,8 @@ pub(super) struct ToolRunner {
     pub(super) denied: bool,
     /// Number of calls in the last reply.
     pub(super) calls_in_reply: usize,
+    /// True if the preparation for the first command was started.
+    pub(super) is_prepared: bool,
     /// The call that a hook has deferred.
     pub(super) deferred: Option<DeferredCall>,
     pub(super) loop_detector: LoopDetector,
@@ -67,6 +69,14 @@ pub(super) struct ToolRunner {
 }
 
 impl ToolRunner {
+    /// Starts the preparation for commands, unless it was started.
+    pub(super) fn prepare(&mut self) {
+        if !std::mem::replace(&mut self.is_prepared, true) {
+            let toolbox = Arc::clone(&self.toolbox);
+            drop(tokio::task::spawn_blocking(move || toolbox.prepare()));
+        }
+    }
+
     /// Classifies the effect of a call, as far as possible without reading the file it has written.
     pub(super) fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
         let ToolCall { name, input, .. } = done.call;
