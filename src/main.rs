@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     if let Some(code) = process::run_supervisor_if_requested() {
         return code;
     }
+    process::share_heap();
     process::reset_inherited_signals();
     process::inherit_orphans();
     outlast::cli::main()

@@ -18,9 +18,12 @@ use crate::transcript::{History, Message};
 
 use super::accounting::Accounting;
 use super::emitted_blocks::EmittedBlocks;
+use super::hook_runner::HookRunner;
+use super::housekeeping::Housekeeping;
 use super::model_caller::{ClassifiedFault, accepted};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::tool_runner::ToolRunner;
 use super::world::RunWorld;
 
 /// The outcome of a call.
@@ -105,8 +108,6 @@ impl RunWorld<'_> {
         tokio::pin!(call);
         let mut timer = self.monitor.begin();
         let mut last_byte: Option<Moment> = None;
-        // No tool starts before its PreToolUse hooks have run.
-        let guarded = self.hooks.listen_to(HookEvent::PreToolUse);
         // A summary is not part of the conversation, so it is not streamed to the observer.
         let streams = self.caller.stream_events && ask.purpose == CallPurpose::Reply;
         let end = loop {
@@ -119,9 +120,8 @@ impl RunWorld<'_> {
             match self.monitor.wait_for(&mut timer, show, next).await {
                 Ok(AfterAttempt::Step(step)) => {
                     last_byte = Some(self.monitor.clock.now());
-                    if let (StreamProgress::Block { block, .. }, false) = (&step, guarded) {
-                        self.tools.early.consider(block, &self.tools.toolbox);
-                    }
+                    let housekeeping = &self.context.deps.housekeeping;
+                    start_early_work(&step, &mut self.tools, &self.hooks, housekeeping);
                     forward_progress(
                         step,
                         streams,
@@ -274,6 +274,31 @@ fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
 
 /// The maximum length of a stop reason in a message, in characters.
 const LONGEST_REASON: usize = 60;
+
+/// Starts work while a reply arrives: read-only calls, the preparation for commands, and the
+/// housekeeping.
+fn start_early_work(
+    step: &StreamProgress,
+    tools: &mut ToolRunner,
+    hooks: &HookRunner,
+    housekeeping: &Housekeeping,
+) {
+    match step {
+        // Not before: nothing should delay the first request.
+        StreamProgress::Accepted(_) => {
+            tools.start_supervisor();
+            housekeeping.begin();
+        }
+        // No tool starts before its PreToolUse hooks have run.
+        StreamProgress::Block { block, .. } if !hooks.listen_to(HookEvent::PreToolUse) => {
+            tools.early.consider(block, &tools.toolbox);
+        }
+        StreamProgress::Block { .. }
+        | StreamProgress::Bytes(_)
+        | StreamProgress::Event(_)
+        | StreamProgress::Received(_) => {}
+    }
+}
 
 /// Counts the received data, and forwards the progress of a reply: a completed block before the
 /// event that ends it.

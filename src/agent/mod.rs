@@ -23,6 +23,7 @@ mod failed_checks;
 mod final_reply;
 mod folder_instructions;
 mod hook_runner;
+mod housekeeping;
 mod lifecycle_hooks;
 mod messages;
 mod model_caller;
@@ -52,6 +53,7 @@ pub use delegate::{
     UnusableModel, agent_kinds,
 };
 pub use drive::{World, drive};
+pub use housekeeping::Housekeeping;
 pub use run::run;
 pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use servers::with_mcp_tools;

@@ -74,9 +74,6 @@ pub async fn run(
         world.monitor.emit(&RunEvent::Init(Box::new(init)));
         Ok(Ok(reason))
     } else {
-        let toolbox = Arc::clone(&world.tools.toolbox);
-        // In parallel with the first request, which takes longer.
-        drop(tokio::task::spawn_blocking(move || toolbox.start_supervisor()));
         let begun = (prompt, left_off);
         catch_async_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
     };
@@ -104,6 +101,7 @@ async fn settle_shared_work(world: &mut RunWorld<'_>) {
         for endpoint in &world.caller.endpoints {
             endpoint.client.finish_renewal(limit).await;
         }
+        world.context.deps.housekeeping.finish().await;
     };
     let _ = tokio::time::timeout(limit, settling).await;
 }
@@ -276,6 +274,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             folder_notes_known: HashSet::new(),
             denied: false,
             calls_in_reply: 0,
+            is_prepared: false,
             deferred: None,
             loop_detector: resumed.loop_detector,
             past_background: resumed.background,

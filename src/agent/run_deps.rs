@@ -15,6 +15,7 @@ use crate::types::HostChannel;
 use super::clock::Clock;
 use super::context_gauge::ContextGauge;
 use super::delegate::{AgentContext, AgentRegistry};
+use super::housekeeping::Housekeeping;
 use super::servers::with_mcp_tools;
 use super::setup::{ModelEndpoint, ResumedState, Setup};
 use super::shared_ledger::SharedLedger;
@@ -37,6 +38,7 @@ pub(super) struct RunDeps {
     pub(super) stop_after: Option<Money>,
     /// The rate limits that are known on this host. Each agent has its own state.
     pub(super) shared_limits: Option<SharedLimits>,
+    pub(super) housekeeping: Housekeeping,
 }
 
 /// The setup of one agent: the run itself, or a sub-agent.
@@ -86,6 +88,7 @@ impl AgentSetup {
             clock: setup.clock,
             stop_after: setup.stop_after,
             shared_limits: setup.shared.as_ref().map(|shared| shared.for_another_run(0)),
+            housekeeping: setup.housekeeping,
         };
         Self {
             context: AgentContext::of_run(Arc::new(deps)),

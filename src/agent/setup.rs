@@ -26,6 +26,7 @@ use crate::types::HostChannel;
 use super::clock::Clock;
 use super::context_gauge::ContextGauge;
 use super::delegate::{AgentTask, Delegation};
+use super::housekeeping::Housekeeping;
 use super::transport::Transport;
 
 /// The prompt of the user.
@@ -96,6 +97,8 @@ pub struct Setup {
     pub agents: Vec<AgentDefinition>,
     /// The configuration of sub-agents.
     pub delegation: Delegation,
+    /// Work that begins once the first request was accepted.
+    pub housekeeping: Housekeeping,
 }
 
 /// One model of the chain, with the client of its endpoint.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::agent::{
-    Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Prompt, Setup, Transport,
-    agent_kinds, with_mcp_tools,
+    Clock, Delegation, FolderNote, FolderNotes, Housekeeping, ModelEndpoint, Prompt, Setup,
+    Transport, agent_kinds, with_mcp_tools,
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::{ContentForm, Damage};
@@ -90,7 +90,6 @@ pub(super) fn assemble(
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
-    remove_copies_of_programs(settings);
     let setup = Setup {
         session_id,
         prompt: user_prompt(prompt, host),
@@ -120,6 +119,7 @@ pub(super) fn assemble(
         gauge: host.map(|host| host.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
         delegation,
+        housekeeping: Housekeeping::of(remove_copies_of_programs(settings)),
     };
     Ok((setup, resumption))
 }

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use nix::unistd::geteuid;
 
@@ -14,23 +13,21 @@ use crate::config::environment;
 /// The prefix of the names of folders of copies.
 const PREFIX: &str = ".outlast-pinned-";
 
-/// Removes the copies of earlier versions while the run works: there may be many. The next run
+/// Returns the work that removes the copies of earlier versions: there may be many. The next run
 /// continues an unfinished removal.
-pub(super) fn remove_copies_of_programs(settings: &Settings) {
+pub(super) fn remove_copies_of_programs(settings: &Settings) -> impl FnOnce() + use<> {
     let own = settings.state_dir.join("pinned");
     let runtime = settings.variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
     let home = environment::home(&settings.variables);
     let others = home.into_iter().chain(runtime).chain([PathBuf::from("/var/lib")]);
     let places: Vec<PathBuf> = [own.clone()].into_iter().chain(others).collect();
-    let work = move || {
+    move || {
         for place in &places {
             remove_copies_in(place);
         }
         // The folder exists only if an earlier version made it, and is empty now.
         let _ = fs::remove_dir(own);
-    };
-    // Without a thread, another run does it.
-    let _ = thread::Builder::new().name("old copies".to_owned()).spawn(work);
+    }
 }
 
 /// Removes copies from a folder of the user or of root.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use tokio::time::Instant;
 
-use crate::agent::{self, Clock, Observer, RunEvent, RunOutcome, Setup};
+use crate::agent::{self, Clock, Housekeeping, Observer, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
 use crate::process::{catch_async_panic, die_with_parent, is_shared_with_shell, last_panic};
 use crate::recovery::{Interrupt, LeftOff, StopReason};
@@ -325,7 +325,7 @@ impl RunJob {
         }
         let sandbox = setup.toolbox.sandbox().clone();
         let subject = ResultSubject { session_id: setup.session_id.clone(), sandbox, resumption };
-        self.clear_old_sessions();
+        self.clear_old_sessions(&setup.housekeeping);
         let framing = framing(&settings.output);
         let (out, drain) = self.stdout(framing);
         let programs = self.stream_observer(&out, framing, &subject);
@@ -435,12 +435,12 @@ impl RunJob {
     }
 
     /// Deletes old sessions in the background.
-    fn clear_old_sessions(&self) {
+    fn clear_old_sessions(&self, housekeeping: &Housekeeping) {
         let (settings, now) = (&self.settings, SystemTime::now());
         let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
         let Some(before) = before.filter(|_| settings.persist) else { return };
         let folder = settings.session_dir.clone();
-        drop(tokio::task::spawn_blocking(move || delete_old_sessions(&folder, before)));
+        housekeeping.add(move || _ = delete_old_sessions(&folder, before));
     }
 
     /// Builds the run. May block.

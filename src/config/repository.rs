@@ -59,9 +59,11 @@ pub enum RepositoryFile {
 /// Reads a file of the repository. Links out of it are followed only if it is trusted.
 pub fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     let is_trusted = *trust == Trust::Full;
-    let owners = TrustedOwners::new(cwd, is_trusted);
-    let read = find(cwd, file, is_trusted);
-    match read.and_then(|path| file_reads::read_owned(&path, FILE_BYTES_MAX, &owners)) {
+    let read = find(cwd, file, is_trusted).and_then(|path| {
+        let owners = TrustedOwners::new(cwd, is_trusted);
+        file_reads::read_owned(&path, FILE_BYTES_MAX, &owners)
+    });
+    match read {
         Ok(content) => RepositoryFile::Content(content),
         Err(error) if is_absent(&error) => RepositoryFile::Nothing,
         Err(error) if error.kind() == io::ErrorKind::Other => {
@@ -76,7 +78,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {
-    let path = fs::canonicalize(cwd.join(file))?;
+    let path = file_reads::canonicalize(&cwd.join(file))?;
     if anywhere || path.starts_with(root(&fs::canonicalize(cwd)?)) {
         Ok(path)
     } else {

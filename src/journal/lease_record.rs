@@ -122,7 +122,8 @@ pub(super) fn lease_path(journal: &Path) -> PathBuf {
 
 /// Reads a lease. `None`: there is none.
 pub(super) fn read_lease(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut content = Vec::new();
+    // With space for all of it, so that it is read at once.
+    let mut content = Vec::with_capacity(1_024);
     match open_without_links(path) {
         Ok(file) => file.take(RECORD_BYTES_MAX).read_to_end(&mut content)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -460,16 +460,26 @@ impl Journal {
             forked_from,
             required_servers: opening.required_servers.clone(),
         };
-        self.record(&JournalRecord::Open(Box::new(open)), Sync::Now);
         let contract = opening.contract.as_ref();
         let contract = contract.map(|own| own.recorded_in(&self.cwd, &self.redaction));
         let latest = known.contract.as_ref().map(|kept| &kept.latest);
-        if let Some(contract) = contract.filter(|own| Some(own) != latest) {
-            self.record(&JournalRecord::Contract(Box::new(contract)), Sync::Now);
+        let contract = contract.filter(|own| Some(own) != latest);
+        let prompt = opening.prompt.as_ref().filter(|_| known.prompt.is_none());
+        let records = [
+            Some(JournalRecord::Open(Box::new(open))),
+            contract.map(|contract| JournalRecord::Contract(Box::new(contract))),
+            prompt.map(|prompt| JournalRecord::Prompt(prompt.clone())),
+        ];
+        // Nothing happens between these lines, so they are written and synced at once.
+        let mut objects = Vec::new();
+        for record in records.iter().flatten() {
+            match self.record_json(record) {
+                Ok(json) => objects.push(self.redaction.mask(json)),
+                Err(error) => self.fail(&error.into()),
+            }
+            self.seq += 1;
         }
-        if let Some(prompt) = opening.prompt.as_ref().filter(|_| known.prompt.is_none()) {
-            self.record(&JournalRecord::Prompt(prompt.clone()), Sync::Now);
-        }
+        self.append_lines(objects, Sync::Now);
         if let Some(title) = &opening.title {
             let (session_id, seq) = (self.session.as_str(), self.seq + 1);
             let line = TitleLine { kind: TITLE_TYPE, custom_title: title, session_id, seq };
@@ -526,10 +536,13 @@ impl Journal {
     }
 
     pub(super) fn record(&mut self, record: &JournalRecord, sync: Sync) {
+        self.write_json(self.record_json(record), sync);
+    }
+
+    fn record_json(&self, record: &JournalRecord) -> serde_json::Result<Vec<u8>> {
         let timestamp = timestamp();
         let (seq, timestamp) = (self.seq + 1, timestamp.as_str());
-        let line = RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record };
-        self.write_json(serde_json::to_vec(&line), sync);
+        serde_json::to_vec(&RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record })
     }
 
     fn write_json(&mut self, json: serde_json::Result<Vec<u8>>, sync: Sync) {

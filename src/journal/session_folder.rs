@@ -6,9 +6,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
+
+use crate::process::{boot_id, read_kernel_text};
 
 use super::error::JournalError;
 use super::mirror::JournalMirror;
@@ -62,11 +65,9 @@ pub struct MachineId {
 impl MachineId {
     /// This machine.
     pub fn this() -> Self {
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let boot_id = boot_id.trim();
         let host = host_name();
         // Without boot ids, hosts are distinguished by their names.
-        Self { boot_id: if boot_id.is_empty() { &host } else { boot_id }.to_owned(), host }
+        Self { boot_id: boot_id().unwrap_or(&host).to_owned(), host }
     }
 
     /// This machine with a given name instead of its boot id, for hosts that have the same one.
@@ -282,11 +283,15 @@ pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
 }
 
-/// Returns the host name.
+/// Returns the host name, as it was at first.
 pub(super) fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+    static KNOWN: OnceLock<String> = OnceLock::new();
+    let read = || {
+        let name = read_kernel_text("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = name.trim();
+        if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+    };
+    KNOWN.get_or_init(read).clone()
 }
 
 #[cfg(test)]

@@ -46,6 +46,16 @@ impl Drop for PendingRead<'_> {
     }
 }
 
+/// Resolves all links of a path, like [`fs::canonicalize`], which looks at every folder on the way
+/// even if the path leads nowhere.
+///
+/// # Errors
+/// Those of [`fs::canonicalize`].
+pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    fs::metadata(path)?;
+    fs::canonicalize(path)
+}
+
 /// Reads a whole file.
 ///
 /// # Errors

@@ -108,7 +108,7 @@ fn prepare_exec(
     control: &UnixStream,
 ) -> io::Result<()> {
     setsid()?;
-    signals::reset_all_signals()?;
+    signals::reset_for_exec()?;
     #[cfg(target_os = "linux")]
     {
         // Some systems do not let a process raise its own score.

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use super::egress::{JobEgress, SocketFilter};
-use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
+use super::syscall_filter::{self, CallFilter, NetworkAccess, SyscallFilter};
 
 /// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,9 +104,13 @@ impl LandlockSupport {
         *KNOWN.get_or_init(|| {
             let abi = kernel::abi();
             // Only the trial thread is restricted, and it ends right away.
-            let tried = || {
-                std::thread::Builder::new().spawn(|| verify_enforcement().is_ok_and(|holds| holds))
+            let trial = || {
+                let holds = verify_enforcement().is_ok_and(|holds| holds);
+                // Restricts this thread, too.
+                syscall_filter::try_in_this_thread();
+                holds
             };
+            let tried = || std::thread::Builder::new().spawn(trial);
             let works = abi > 0 && tried().is_ok_and(|trial| trial.join().unwrap_or(false));
             Self { abi: if works { abi } else { 0 } }
         })
@@ -130,7 +134,8 @@ impl LandlockSupport {
 
 /// Returns true if a thread without any grant is really denied access.
 fn verify_enforcement() -> io::Result<bool> {
-    LandlockPolicy::default().build()?.restrict_self()?;
+    // Without dropping capabilities, of which Landlock is independent.
+    kernel::enter(&LandlockPolicy::default().open_ruleset()?)?;
     let looked = std::fs::read_dir("/");
     Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
 }
@@ -210,6 +215,7 @@ mod kernel {
         ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath,
         Ruleset as Plan, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
     };
+    use nix::errno::Errno;
     use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
     use nix::libc;
 
@@ -323,13 +329,14 @@ mod kernel {
         (0..CAPABILITIES_END).filter(is_dropped).collect()
     }
 
-    /// Removes capabilities from the programs that the calling thread executes.
+    /// Removes capabilities, in ascending order, from the programs that the calling thread executes.
     pub(super) fn drop_capabilities(capabilities: &[libc::c_ulong]) {
         for capability in capabilities {
-            // SAFETY: the call takes two numbers. Without root there is nothing to drop, and a
-            // failure changes nothing.
+            // SAFETY: the call takes two numbers. A failure changes nothing.
             let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) };
-            if dropped != 0 && nix::errno::Errno::last() == nix::errno::Errno::EPERM {
+            // Without root there is nothing to drop, and above the kernel's last capability no
+            // other one.
+            if dropped != 0 && matches!(Errno::last(), Errno::EPERM | Errno::EINVAL) {
                 break;
             }
         }

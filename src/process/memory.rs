@@ -1,7 +1,8 @@
 //! The memory that is available, and how often it ran out.
 
-use std::fs;
 use std::path::Path;
+
+use super::kernel_files::read_kernel_text;
 
 /// The file that reports the memory of the machine.
 pub(super) const MACHINE: &str = "/proc/meminfo";
@@ -17,8 +18,8 @@ const CGROUPS: [(&str, &str, &str); 3] = [
 /// The memory that this process and its children can have, in bytes: that of the machine, or the
 /// limit of its control group if that is less. `None` if neither is known.
 pub fn usable_memory() -> Option<u64> {
-    let machine = fs::read_to_string(MACHINE).ok().and_then(|text| bytes(&text, "MemTotal"));
-    let limits = fs::read_to_string("/proc/self/cgroup")
+    let machine = read_kernel_text(MACHINE).ok().and_then(|text| bytes(&text, "MemTotal"));
+    let limits = read_kernel_text("/proc/self/cgroup")
         .map_or(Vec::new(), |groups| groups.lines().flat_map(cgroup_limits).collect());
     limits.into_iter().chain(machine).min()
 }
@@ -32,7 +33,7 @@ fn cgroup_limits(line: &str) -> Vec<u64> {
     let mut limits = Vec::new();
     for (_, mount, file) in mounts {
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            let limit = fs::read_to_string(Path::new(mount).join(group).join(file));
+            let limit = read_kernel_text(Path::new(mount).join(group).join(file));
             // Without a limit the file contains `max`.
             limits.extend(limit.ok().and_then(|limit| limit.trim().parse::<u64>().ok()));
         }
@@ -42,7 +43,7 @@ fn cgroup_limits(line: &str) -> Vec<u64> {
 
 /// The number of processes that the kernel has killed since boot because memory ran out.
 pub fn out_of_memory_kills() -> u64 {
-    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let text = read_kernel_text("/proc/vmstat").unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }

@@ -34,6 +34,7 @@ mod held_folder;
 mod incoming_signals;
 mod job;
 mod job_init;
+mod kernel_files;
 mod landlock_policy;
 mod memory;
 mod memory_taken;
@@ -71,6 +72,7 @@ pub use file_lock::{FileLock, LockError};
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
+pub use kernel_files::{boot_id, read_kernel_file, read_kernel_text};
 pub use landlock_policy::{
     LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, RootCapabilities,
     looks_denied,
@@ -78,7 +80,7 @@ pub use landlock_policy::{
 pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
 pub use own_process::{
-    die_with_parent, end_with, exit_without_cleanup, forbid_dumps, hide_argument_texts,
+    die_with_parent, end_with, exit_without_cleanup, forbid_dumps, hide_argument_texts, share_heap,
 };
 pub use panics::{Panic, catch_async_panic, catch_panic, last_panic, record_panics};
 pub use pipes::{

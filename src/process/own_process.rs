@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use nix::libc;
 
+use super::kernel_files::read_kernel_file;
 use super::stat;
 
 /// Makes this process undumpable, so that other processes of the same user cannot read its memory
@@ -17,6 +18,14 @@ pub fn forbid_dumps() {
     // If this is refused, the rest of the protection still holds.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
+}
+
+/// Lets all threads allocate from one heap: one of its own for each thread grows page by page, with
+/// a system call for each. Must be called before the first thread starts.
+pub fn share_heap() {
+    // SAFETY: the call takes two numbers. If it is refused, each thread has a heap of its own.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
 /// The replacement of a text in the process list.
@@ -33,7 +42,7 @@ pub fn hide_argument_texts() {
 }
 
 fn overwrite_argument_texts() -> io::Result<()> {
-    let Some(range) = stat::argument_range(&std::fs::read("/proc/self/stat")?) else {
+    let Some(range) = stat::argument_range(&read_kernel_file("/proc/self/stat")?) else {
         return Ok(());
     };
     let memory = File::options().read(true).write(true).open("/proc/self/mem")?;

@@ -20,11 +20,22 @@ pub fn absolute_path(path: Option<&OsStr>) -> OsString {
 /// Finds the first of these programs on a `PATH`, ignoring folders inside `tree`.
 pub fn find_program(names: &[&str], path: &OsStr, tree: &Path) -> Option<PathBuf> {
     let tree = fs::canonicalize(tree).ok();
-    let outside = |folder: &PathBuf| {
-        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.clone());
+    let outside = |folder: &Path| {
+        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         tree.as_ref().is_none_or(|tree| !real.starts_with(tree))
     };
     let path = absolute_path(Some(path));
-    let path = env::join_paths(env::split_paths(&path).filter(outside)).ok()?;
-    names.iter().find_map(|name| which::which_in(name, Some(&path), "/").ok())
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in env::split_paths(&path) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    // Only a folder with the program is resolved.
+    names.iter().find_map(|name| {
+        folders.iter().find_map(|folder| {
+            let found = which::which_in(name, Some(folder), "/").ok()?;
+            outside(folder).then_some(found)
+        })
+    })
 }

@@ -61,14 +61,17 @@ pub(super) fn report_memory_exceeded(job_init: Pid, taken: u64) {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn report_memory_exceeded(_: Pid, _: u64) {}
 
-/// Resets every signal to its default and unblocks it. Runs between fork and exec: neither
-/// allocates nor locks.
+/// Resets every signal to its default, for all commands of a supervisor process. `SIGPIPE` stays
+/// ignored: the end of outlast must not end it.
 pub(super) fn reset_all_signals() -> nix::Result<()> {
-    for signal in Signal::iterator() {
-        if !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
-            restore_default(signal)?;
-        }
-    }
+    let fixed = [Signal::SIGKILL, Signal::SIGSTOP, Signal::SIGPIPE];
+    Signal::iterator().filter(|signal| !fixed.contains(signal)).try_for_each(restore_default)
+}
+
+/// Resets the signals of a command whose supervisor has called [`reset_all_signals`], and unblocks
+/// all of them. Runs between fork and exec: neither allocates nor locks.
+pub(super) fn reset_for_exec() -> nix::Result<()> {
+    restore_default(Signal::SIGPIPE)?;
     SigSet::empty().thread_set_mask()
 }
 

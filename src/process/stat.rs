@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use nix::unistd::Pid;
 
+use super::kernel_files::read_kernel_file;
+
 /// The fields of a living process that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
@@ -57,7 +59,7 @@ pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
 /// The start time of a living process, in clock ticks since the boot: with the pid, this identifies
 /// it. `None` if there is no such process, or no `/proc`.
 pub fn process_start(pid: u32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read_kernel_file(format!("/proc/{pid}/stat")).ok()?;
     Some(parse(&stat)?.start)
 }
 

@@ -112,7 +112,7 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
     // The process may already lead a group, if a shell started it; then it stays there.
     let _ = setsid();
     env::set_current_dir("/")?;
-    signals::restore_default(Signal::SIGCHLD)?;
+    signals::reset_all_signals()?;
     #[cfg(target_os = "linux")]
     {
         use nix::sys::prctl;

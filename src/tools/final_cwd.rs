@@ -6,13 +6,11 @@
 //! began.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use tokio::fs::File;
-use tokio::io::AsyncReadExt;
 
 use super::capture::OutputFolder;
 use super::paths::{PATH_BYTES_MAX, resolve};
@@ -24,7 +22,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct FinalCwd {
     path: PathBuf,
-    file: File,
+    file: tokio::fs::File,
 }
 
 /// The content of that file.
@@ -64,18 +62,26 @@ impl FinalCwd {
     pub(super) async fn read(self) -> CwdReport {
         let Self { path, file } = self;
         let looking = async {
-            let _ = tokio::fs::remove_file(&path).await;
-            let mut bytes = Vec::new();
-            // A path and its line end, and one more byte to detect a longer content.
-            let most = PATH_BYTES_MAX as u64 + 2;
-            if file.take(most).read_to_end(&mut bytes).await.is_err() {
-                return CwdReport::Invalid;
-            }
-            tokio::task::spawn_blocking(move || parse_folder(bytes))
-                .await
-                .unwrap_or(CwdReport::Invalid)
+            let file = file.into_std().await;
+            tokio::task::spawn_blocking(move || {
+                let _ = fs::remove_file(&path);
+                read_folder(&file)
+            })
+            .await
+            .unwrap_or(CwdReport::Invalid)
         };
         tokio::time::timeout(CHECK_TIMEOUT, looking).await.unwrap_or(CwdReport::Invalid)
+    }
+}
+
+/// Reads the file, and checks its content.
+fn read_folder(file: &File) -> CwdReport {
+    let mut bytes = Vec::with_capacity(256);
+    // A path and its line end, and one more byte to detect a longer content.
+    let most = PATH_BYTES_MAX as u64 + 2;
+    match file.take(most).read_to_end(&mut bytes) {
+        Ok(_) => parse_folder(bytes),
+        Err(_) => CwdReport::Invalid,
     }
 }
 

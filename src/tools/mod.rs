@@ -47,6 +47,7 @@ mod permit;
 mod prepared_call;
 mod protected_paths;
 mod read;
+mod real_paths;
 mod references;
 mod requirement;
 mod run_interface;

@@ -1,7 +1,6 @@
 //! Resolves paths, and safely opens files whose path may change meanwhile.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -76,8 +75,18 @@ impl WorkFolders {
 
     /// Resolves `path` against `base`.
     pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
+        self.resolve_by(path, base, resolve)
+    }
+
+    /// Resolves `path` against `base`, and its links by `find_real`.
+    pub(super) fn resolve_by(
+        &self,
+        path: &str,
+        base: &Path,
+        find_real: impl Fn(&Path) -> PathBuf,
+    ) -> ResolvedPath {
         let joined = file_names::find(&base.join(self.expand(path)));
-        let real = resolve(&joined);
+        let real = find_real(&joined);
         let scope = if self.contains(&real) {
             PathScope::Inside
         } else if self.is_free_to_read(&real) {
@@ -167,52 +176,6 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     }
     real
 }
-
-/// A cache of real paths, for one view of the file system: each folder on the way is looked up
-/// once, and nothing below a missing one.
-#[derive(Debug, Default)]
-pub(super) struct RealPaths {
-    seen: RefCell<BTreeMap<OsString, SeenPath>>,
-}
-
-#[derive(Clone, Debug)]
-struct SeenPath {
-    real: PathBuf,
-    /// True if something may exist below it.
-    may_hold: bool,
-}
-
-impl RealPaths {
-    /// Like [`resolve`], with the file system as it was when the path, or one below it, was first
-    /// looked up.
-    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
-        let goes_up = path.components().any(|part| part == Component::ParentDir);
-        if goes_up || !path.is_absolute() || path.as_os_str().len() > PATH_BYTES_MAX {
-            return resolve(path);
-        }
-        self.look(path).real
-    }
-
-    fn look(&self, path: &Path) -> SeenPath {
-        if let Some(seen) = self.seen.borrow().get(path.as_os_str()) {
-            return seen.clone();
-        }
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return SeenPath { real: PathBuf::from("/"), may_hold: true };
-        };
-        let above = self.look(parent);
-        let joined = above.real.join(name);
-        let target = if above.may_hold { fs::read_link(&joined) } else { Err(MISSING.into()) };
-        let found = match target {
-            Ok(_) => SeenPath { real: resolve(&joined), may_hold: true },
-            Err(why) => SeenPath { real: joined, may_hold: why.kind() != MISSING },
-        };
-        self.seen.borrow_mut().insert(path.as_os_str().to_owned(), found.clone());
-        found
-    }
-}
-
-const MISSING: io::ErrorKind = io::ErrorKind::NotFound;
 
 /// True if a real path is a folder or is below it. Much faster than comparing path components.
 pub(super) fn is_within(path: &Path, folder: &Path) -> bool {
@@ -394,52 +357,6 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || sender.send(open_regular(&folder.join("pipe")).is_err()));
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true));
-    }
-
-    #[test]
-    fn paths_that_are_looked_up_together_resolve_as_each_does_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let top = folder.path();
-        fs::create_dir_all(top.join("a/b/c")).unwrap();
-        fs::write(top.join("a/file"), "").unwrap();
-        for (target, link) in [
-            ("b", "a/to_b"),
-            ("../a", "a/b/up"),
-            ("missing/deep", "a/dangling"),
-            ("loop_2", "loop_1"),
-            ("loop_1", "loop_2"),
-            ("to_b/c", "a/twice"),
-        ] {
-            symlink(target, top.join(link)).unwrap();
-        }
-        symlink(top.join("a/to_b"), top.join("absolute")).unwrap();
-        let together = RealPaths::default();
-        for name in [
-            "a/missing/x/y",
-            "a/missing/x",
-            "a/to_b/c",
-            "a/to_b/up/to_b/missing",
-            "a/b/up/file",
-            "a/file/below",
-            "a/dangling",
-            "a/dangling/below/it",
-            "loop_1/x",
-            "a/twice/../c",
-            "a/twice/d",
-            "absolute/c/",
-            "./absolute/./c",
-            "",
-        ] {
-            let by_link = format!("/proc/self/root{}/{name}", top.display());
-            for path in [top.join(name), PathBuf::from(by_link)] {
-                let alone = resolve(&path);
-                assert_eq!(together.resolve(&path), alone, "{name}");
-                assert_eq!(together.resolve(&path), alone, "{name}, again");
-            }
-        }
-        for path in ["/", "relative/x", "/../tmp", "/proc/self/fd/0"] {
-            assert_eq!(together.resolve(Path::new(path)), resolve(Path::new(path)), "{path}");
-        }
     }
 
     #[test]

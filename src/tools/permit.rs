@@ -19,6 +19,7 @@ use super::panic_guard::{run_guarded, run_read};
 use super::paths::{ResolvedPath, WorkFolders};
 use super::permission::{Access, Confinement, Denial};
 use super::prepared_call::{BuiltinCall, ParsedCall, PreparedCall};
+use super::real_paths::RealPaths;
 use super::toolbox::{ToolSet, Toolbox};
 
 /// A call that may run. [`Toolbox::authorize`] is the only source of permits, and [`Toolbox::run`]
@@ -98,8 +99,10 @@ struct PathLookup {
 }
 
 impl PathLookup {
-    fn of(places: &WorkFolders, path: &str, base: &Path) -> Self {
-        let place = places.resolve(path, base);
+    /// Looks up a path. `seen` is shared by the words of a command, which have most of their folders
+    /// in common.
+    fn of(places: &WorkFolders, path: &str, base: &Path, seen: &RealPaths) -> Self {
+        let place = places.resolve_by(path, base, |path| seen.resolve(path, &[]));
         let kind = fs::symlink_metadata(&place.real).ok().map(|metadata| metadata.file_type());
         Self { place, kind }
     }
@@ -251,12 +254,12 @@ impl ToolSet {
     ) -> Result<CheckedCall, Denial> {
         let (live_changes, cwd) = (self.permissions.live_changes(), self.shell.cwd());
         let place = self.place(&built_in.request, &cwd);
-        let lookups = RefCell::new(HashMap::new());
+        let (lookups, seen) = (RefCell::new(HashMap::new()), RealPaths::default());
         let resolve = |path: &str, base: &Path| {
             let mut lookups = lookups.borrow_mut();
             let lookup = lookups
                 .entry((path.to_owned(), base.to_owned()))
-                .or_insert_with(|| PathLookup::of(&self.places, path, base));
+                .or_insert_with(|| PathLookup::of(&self.places, path, base, &seen));
             lookup.place.clone()
         };
         let access = match (&built_in.request, &place) {
@@ -301,14 +304,14 @@ impl ToolSet {
         source: GrantSource,
         checked: CheckedCall,
     ) -> Result<CheckedCall, ToolRefusal> {
-        let is_command = matches!(built_in.request, ToolRequest::Bash(_));
+        let (is_command, seen) =
+            (matches!(built_in.request, ToolRequest::Bash(_)), RealPaths::default());
         let is_same_host = checked.live_changes == self.permissions.live_changes();
         let is_same_disk = self.place(&built_in.request, &checked.cwd) == checked.place
             && (!is_command || self.shell.cwd() == checked.cwd)
-            && checked
-                .lookups
-                .iter()
-                .all(|((path, base), lookup)| PathLookup::of(&self.places, path, base) == *lookup);
+            && checked.lookups.iter().all(|((path, base), lookup)| {
+                PathLookup::of(&self.places, path, base, &seen) == *lookup
+            });
         if is_same_host && is_same_disk {
             return Ok(checked);
         }

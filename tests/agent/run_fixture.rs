@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, Prompt,
-    ResumedState, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
+    self, Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
+    Prompt, ResumedState, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
@@ -305,6 +305,7 @@ pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
         gauge: ContextGauge::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),
+        housekeeping: Housekeeping::default(),
     }
 }
 

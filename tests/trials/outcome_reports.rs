@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Clock, ContextGauge, Delegation, InterruptSender, ModelEndpoint, Observer, Prompt,
-    ResumedState, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
+    Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
+    Prompt, ResumedState, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
 };
 use outlast::journal::Journal;
 use outlast::model::{Credential, ModelClient, ModelService, Reasoning, model_facts};
@@ -292,6 +292,7 @@ async fn within_this_process(
         gauge: ContextGauge::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),
+        housekeeping: Housekeeping::default(),
     };
     let interrupter = InterruptSender::new(None);
     let mut observer = Nervous { seen: 0, bears };

@@ -175,7 +175,11 @@ impl MemorySearch<'_> {
 
 /// The files of a folder's rules, by name.
 fn rules(folder: &Path) -> Vec<PathBuf> {
-    let walk = ignore::WalkBuilder::new(folder.join(RULES))
+    let folder = folder.join(RULES);
+    if !folder.exists() {
+        return Vec::new();
+    }
+    let walk = ignore::WalkBuilder::new(folder)
         .standard_filters(false)
         .max_depth(Some(8))
         .sort_by_file_name(Ord::cmp)
@@ -191,7 +195,7 @@ fn is_rule(path: &Path) -> bool {
 impl MemoryReader<'_> {
     /// Reads a file and what it imports. `None` if there is none, or it was read before.
     fn read(&mut self, path: &Path, scope: FileScope<'_>, depth: usize) -> Option<String> {
-        let real = path.canonicalize().ok()?;
+        let real = file_reads::canonicalize(path).ok()?;
         let outside =
             |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
         if scope.bound.is_some_and(outside) {

@@ -1,5 +1,6 @@
 //! Finds files of agents, commands and skills, within limits of size and trust.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -126,7 +127,7 @@ impl<'a> PromptFinder<'a> {
         let candidates = std::mem::take(&mut self.candidates);
         for candidate in &candidates {
             let root = candidate.folder.join(kind);
-            let Ok(real) = root.canonicalize() else { continue };
+            let Ok(real) = file_reads::canonicalize(&root) else { continue };
             let shown = format!("{}{kind}/", candidate.shown);
             if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
                 self.warn(&shown, "it leads out of the project, which is not trusted");
@@ -214,11 +215,11 @@ const UNTRUSTED_RANK: usize = 1 << 17;
 /// Returns the folders to search, highest precedence first.
 fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
     let mut candidates: Vec<PromptFolder> = Vec::new();
+    let mut known = HashSet::new();
     let mut add = |candidate: PromptFolder| {
         // The home folder may be the project as well: the user's own folders keep their rank.
-        let real = |candidate: &PromptFolder| candidate.folder.canonicalize().ok();
-        if let Some(place) = real(&candidate)
-            && !candidates.iter().any(|known| real(known).as_ref() == Some(&place))
+        if let Ok(place) = file_reads::canonicalize(&candidate.folder)
+            && known.insert(place)
         {
             candidates.push(candidate);
         }

@@ -27,6 +27,7 @@ use crate::config::repository::{
 };
 use crate::config::rule_names;
 use crate::config::trust::{Trust, TrustedProjects};
+use crate::process::file_reads;
 
 /// Files of a repository, lowest first.
 const OF_THE_REPOSITORY: [(&str, &str); 4] = [
@@ -244,7 +245,7 @@ impl SourceReader {
         is_wanted: bool,
     ) -> Option<ParsedSettings> {
         let path = home?.join(SHARED_FILE);
-        let real = path.canonicalize().ok()?;
+        let real = file_reads::canonicalize(&path).ok()?;
         if Some(&real) == config_dir.join("settings.json").canonicalize().ok().as_ref() {
             return None;
         }

@@ -12,6 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
+use crate::process::{boot_id, read_kernel_text};
+
 use super::super::headers::wall_clock;
 use super::rate_limit::SharedRateLimit;
 
@@ -19,6 +21,8 @@ use super::rate_limit::SharedRateLimit;
 const VERSION: u32 = 2;
 /// Polling interval for a lock held by another process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The usual size of a state file, in bytes, at most.
+const STATE_BYTES: usize = 1_024;
 /// Maximum size of a state file, in bytes.
 const FILE_SIZE_MAX: u64 = 16 * 1024;
 /// Tolerated drift of the wall clock against the uptime, in milliseconds.
@@ -26,7 +30,12 @@ const CLOCK_DRIFT_MAX: u64 = 5_000;
 /// A file that was not written for this long is removed.
 const FILE_AGE_MAX: Duration = Duration::from_hours(24);
 /// Maximum number of files that are checked for removal.
-const CLEANUP_FILES_MAX: usize = 200;
+const CLEANUP_FILES_MAX: usize = 2_000;
+/// The time between two searches for old files on a host.
+const CLEANUP_INTERVAL: Duration = Duration::from_hours(1);
+/// The extension of an empty file beside the folder. Its time is that of the last search for old
+/// files.
+const CLEANUP_STAMP: &str = "cleaned";
 
 /// The reason why the rate-limit state cannot be shared.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +113,7 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
     found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
 }
 
-/// Creates the first usable folder of `folders` and removes old files from it.
+/// Creates the first usable folder of `folders`. Once an hour, removes old files from it.
 ///
 /// # Errors
 /// The reason why the first folder cannot be used, if none can.
@@ -113,7 +122,9 @@ pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFilePr
     for folder in folders {
         match create_folder(folder) {
             Ok(()) => {
-                remove_old_files(folder);
+                if is_cleanup_due(folder) {
+                    remove_old_files(folder);
+                }
                 return Ok(folder.clone());
             }
             Err(trouble) => drop(first.get_or_insert(trouble)),
@@ -162,13 +173,35 @@ fn list_state_files(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(path).filter(is_ours).collect()
 }
 
+/// Returns true if the last search for old files was long ago, and records that one begins now.
+fn is_cleanup_due(folder: &Path) -> bool {
+    let stamp = folder.with_extension(CLEANUP_STAMP);
+    let is_recent = age(&stamp).is_some_and(|age| age < CLEANUP_INTERVAL);
+    if !is_recent {
+        // Without a stamp, the next run searches again.
+        let stamp = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+            .open(stamp);
+        let _ = stamp.and_then(|stamp| stamp.set_modified(wall_clock()));
+    }
+    !is_recent
+}
+
+/// The time since a file was written. `None` if it is unknown, or in the future.
+fn age(path: &Path) -> Option<Duration> {
+    let written = fs::symlink_metadata(path).and_then(|facts| facts.modified()).ok()?;
+    wall_clock().duration_since(written).ok()
+}
+
 /// Removes files that no run has used for a long time. A run that has one open loses only its
 /// latest write.
 fn remove_old_files(folder: &Path) {
     for path in list_state_files(folder) {
-        let age = fs::symlink_metadata(&path).and_then(|facts| facts.modified());
-        let age = age.ok().and_then(|then| wall_clock().duration_since(then).ok());
-        if age.is_some_and(|age| age > FILE_AGE_MAX) {
+        if age(&path).is_some_and(|age| age > FILE_AGE_MAX) {
             let _ = fs::remove_file(&path);
         }
     }
@@ -201,7 +234,7 @@ pub(super) fn update<T>(
     // Taken after the lock, since the previous holder may have written later times than an earlier
     // reading.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(STATE_BYTES);
     (&file).take(FILE_SIZE_MAX).read_to_end(&mut text)?;
     let mut rate_limit = instant.parse_record(&text).unwrap_or_default();
     let outcome = act(instant.now, &mut rate_limit);
@@ -241,8 +274,8 @@ struct HostInstant {
 
 impl HostInstant {
     fn now() -> Option<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
-        let uptime = fs::read_to_string("/proc/uptime").ok()?;
+        let boot = boot_id()?.to_owned();
+        let uptime = read_kernel_text("/proc/uptime").ok()?;
         let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
         let now = millis(Duration::try_from_secs_f64(seconds).ok()?);
         let began = millis(wall_clock().duration_since(UNIX_EPOCH).ok()?).saturating_sub(now);
@@ -263,4 +296,31 @@ impl HostInstant {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_state_files_are_removed_at_most_once_an_hour() {
+        let shared = tempfile::tempdir().expect("a folder");
+        let folder = shared.path().join("outlast/limits");
+        let prepare = || prepare_folder(std::slice::from_ref(&folder)).expect("it is usable");
+        prepare();
+        let set_age = |path: &Path, age: Duration| {
+            let file = OpenOptions::new().create(true).append(true).open(path).expect("a file");
+            file.set_modified(wall_clock() - age).expect("a time");
+        };
+        let [old, new] = ["old.json", "new.json"].map(|name| folder.join(name));
+        set_age(&old, FILE_AGE_MAX + Duration::from_mins(1));
+        set_age(&new, Duration::from_mins(1));
+        prepare();
+        assert!(old.exists(), "the last search was just now");
+        let stamp = folder.with_extension(CLEANUP_STAMP);
+        set_age(&stamp, CLEANUP_INTERVAL);
+        prepare();
+        assert!(!old.exists() && new.exists());
+        assert!(age(&stamp).is_some_and(|age| age < CLEANUP_INTERVAL));
+    }
 }

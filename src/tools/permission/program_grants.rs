@@ -1,7 +1,7 @@
 //! Decides which programs get their own credentials in a command.
 
 use super::super::credentials::{CredentialSet, used_by};
-use super::super::shell_lexer::{self, SimpleCommand};
+use super::super::shell_lexer::SimpleCommand;
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::command_check::{covers, goes_along};

@@ -3,12 +3,14 @@
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, Uid, User, access};
 
 use super::super::credentials::CREDENTIALS;
-use super::super::paths::RealPaths;
+use super::super::real_paths::RealPaths;
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
     CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, TEMPORARY,
@@ -38,6 +40,8 @@ pub(in super::super) struct SandboxContext<'a> {
 pub(in super::super) struct LookedUp {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
+    has_home: OnceCell<bool>,
+    has_go: OnceCell<bool>,
 }
 
 /// The reason that the sandbox cannot be set up as the settings require.
@@ -61,7 +65,7 @@ impl SandboxContext<'_> {
 
     /// Resolves the links of a path, as they were when it was first looked up.
     pub(super) fn real(&self, path: &Path) -> PathBuf {
-        self.looked_up.paths.resolve(path)
+        self.looked_up.paths.resolve(path, self.homes())
     }
 
     /// The folder that a variable names, unless it is close to the root.
@@ -167,9 +171,12 @@ impl SandboxContext<'_> {
     /// users see, only if Go is installed.
     pub(super) fn may_make(&self, folder: &Path) -> bool {
         let home = self.home.filter(|home| folder.starts_with(self.real(home)));
-        let has_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
+        let LookedUp { has_home, has_go, .. } = &self.looked_up;
+        let find_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
         home.is_none_or(|home| {
-            home.is_dir() && (!folder.starts_with(self.real(&home.join("go"))) || has_go())
+            *has_home.get_or_init(|| home.is_dir())
+                && (!folder.starts_with(self.real(&home.join("go")))
+                    || *has_go.get_or_init(find_go))
         })
     }
 
@@ -212,7 +219,7 @@ impl SandboxContext<'_> {
     /// The home folders: that of `HOME`, and that of the user database, which some programs prefer.
     fn homes(&self) -> &[PathBuf] {
         self.looked_up.homes.get_or_init(|| {
-            let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+            let system = user_home(Uid::current());
             let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
             homes.filter(|home| home.is_absolute()).collect()
         })
@@ -242,6 +249,23 @@ impl SandboxContext<'_> {
     }
 }
 
+/// The home folder of a user in the user database.
+fn user_home(uid: Uid) -> Option<PathBuf> {
+    // The file is usually the first source of the database, which asks a cache service before it.
+    let listed = fs::read("/etc/passwd").ok().and_then(|passwd| listed_home(&passwd, uid));
+    listed.or_else(|| User::from_uid(uid).ok().flatten().map(|user| user.dir))
+}
+
+/// The home folder of a user in the text of `/etc/passwd`.
+fn listed_home(passwd: &[u8], uid: Uid) -> Option<PathBuf> {
+    passwd.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let [_, _, number, _, _, home, _] = fields[..] else { return None };
+        let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
+        (number == uid.as_raw()).then(|| PathBuf::from(OsStr::from_bytes(home)))
+    })
+}
+
 /// True if a path of the settings is accepted by the sandbox, and is not a pattern.
 pub fn is_sandbox_path(text: &str) -> bool {
     let bare = without_wildcard_end(text);
@@ -251,4 +275,21 @@ pub fn is_sandbox_path(text: &str) -> bool {
 /// Strips `/**` and similar endings, which mean the whole folder.
 fn without_wildcard_end(text: &str) -> &str {
     text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_of_a_user_is_found_in_the_user_database() {
+        let passwd =
+            b"root:x:0:0:root:/root:/bin/sh\nbroken:x:7\nme:x:1000:1000::/home/me:/bin/sh\n";
+        let home = |uid| listed_home(passwd, Uid::from_raw(uid));
+        assert_eq!(home(0), Some(PathBuf::from("/root")));
+        assert_eq!(home(1000), Some(PathBuf::from("/home/me")));
+        assert_eq!([home(7), home(1)], [None, None]);
+        let own = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+        assert_eq!(user_home(Uid::current()), own);
+    }
 }

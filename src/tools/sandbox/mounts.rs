@@ -2,9 +2,10 @@
 //! container, `/sysroot` of an image-based system, a bind mount of a home folder.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+
+use crate::process::read_kernel_file;
 
 use super::super::paths::is_within;
 
@@ -21,7 +22,7 @@ struct Mount {
 
 /// The other paths by which these places are reached, and mounts of folders within them.
 pub(super) fn aliases(places: &[PathBuf]) -> Vec<PathBuf> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let text = read_kernel_file("/proc/self/mountinfo").unwrap_or_default();
     aliases_among(&parse(&text), places)
 }
 

@@ -1,0 +1,79 @@
+//! Work that serves other runs only. It begins once the first request was accepted, so that it does
+//! not delay the start of the run.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// The housekeeping of a run. Clones share it.
+#[derive(Clone, Default)]
+pub struct Housekeeping(Arc<Mutex<HousekeepingState>>);
+
+#[derive(Default)]
+struct HousekeepingState {
+    pending: Vec<Box<dyn FnOnce() + Send>>,
+    begun: Option<JoinHandle<()>>,
+}
+
+impl Housekeeping {
+    /// The housekeeping that begins with this work, which may block.
+    pub fn of(work: impl FnOnce() + Send + 'static) -> Self {
+        let housekeeping = Self::default();
+        housekeeping.add(work);
+        housekeeping
+    }
+
+    /// Adds work that may block.
+    pub fn add(&self, work: impl FnOnce() + Send + 'static) {
+        self.state().pending.push(Box::new(work));
+    }
+
+    /// Begins the pending work on another thread.
+    pub(super) fn begin(&self) {
+        let mut state = self.state();
+        let pending = std::mem::take(&mut state.pending);
+        if !pending.is_empty() {
+            state.begun = Some(spawn_blocking(|| pending.into_iter().for_each(|work| work())));
+        }
+    }
+
+    /// Waits for the work that has begun.
+    pub(super) async fn finish(&self) {
+        let begun = self.state().begun.take();
+        if let Some(begun) = begun {
+            // If it panicked, another run does it.
+            let _ = begun.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, HousekeepingState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Housekeeping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Housekeeping")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_begins_when_it_is_triggered_and_once() {
+        let (housekeeping, done) = (Housekeeping::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&done);
+        housekeeping.add(move || _ = counted.fetch_add(1, Ordering::Relaxed));
+        housekeeping.finish().await;
+        assert_eq!(done.load(Ordering::Relaxed), 0);
+        housekeeping.begin();
+        housekeeping.begin();
+        housekeeping.finish().await;
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+}

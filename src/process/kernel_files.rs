@@ -1,0 +1,54 @@
+//! Values that the kernel reports in small files.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The space for a file that the kernel makes when it is read. Its reported size is 0, with which
+/// [`std::fs::read`] begins with pieces of 32 bytes.
+const EXPECTED_BYTES: usize = 4_096;
+/// Maximum size of a file.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Reads a file of `/proc` or `/sys`.
+///
+/// # Errors
+/// Those of [`std::fs::read`].
+pub fn read_kernel_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(EXPECTED_BYTES);
+    File::open(path)?.take(BYTES_MAX).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Reads a text file of `/proc` or `/sys`.
+///
+/// # Errors
+/// Those of [`std::fs::read_to_string`].
+pub fn read_kernel_text(path: impl AsRef<Path>) -> io::Result<String> {
+    String::from_utf8(read_kernel_file(path)?).map_err(io::Error::other)
+}
+
+/// The id of the current boot of this machine. `None` if the kernel reports none.
+pub fn boot_id() -> Option<&'static str> {
+    static KNOWN: OnceLock<Option<String>> = OnceLock::new();
+    let read = || {
+        let text = read_kernel_text("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+    };
+    KNOWN.get_or_init(read).as_deref()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_files_are_read_whole() {
+        let maps = std::fs::read_to_string("/proc/self/mountinfo").expect("it is readable");
+        assert_eq!(read_kernel_text("/proc/self/mountinfo").expect("it is readable"), maps);
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there");
+        assert_eq!(boot_id(), Some(id.trim()));
+        assert!(read_kernel_file("/proc/missing").is_err());
+    }
+}
