@@ -11,7 +11,7 @@ use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::json;
 use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
-use crate::tools::{GrantSource, PermissionUpdate, Permit, PreparedCall, ToolRefusal};
+use crate::tools::{GrantSource, PermissionUpdate, ToolRefusal, UpdateError};
 use crate::transcript::{Block, ToolCall};
 use crate::types::{HostError, PermissionMode, PermissionPrompt};
 
@@ -35,6 +35,15 @@ enum PermissionAnswer {
     Deny(String),
     /// Denied, and the run ends.
     End,
+}
+
+/// The reason that a change of permissions is not made.
+#[derive(Debug, thiserror::Error)]
+enum RefusedUpdate {
+    #[error(transparent)]
+    Unreadable(#[from] serde_json::Error),
+    #[error(transparent)]
+    Invalid(#[from] UpdateError),
 }
 
 impl RunWorld<'_> {
@@ -175,9 +184,9 @@ impl RunWorld<'_> {
         }
     }
 
-    fn update_permissions(&self, update: &Value) -> Result<(), String> {
-        let update = PermissionUpdate::deserialize(update).map_err(|error| error.to_string())?;
-        self.tools.toolbox.live_permissions().apply(&update).map_err(|error| error.to_string())
+    fn update_permissions(&self, update: &Value) -> Result<(), RefusedUpdate> {
+        let update = PermissionUpdate::deserialize(update)?;
+        Ok(self.tools.toolbox.live_permissions().apply(&update)?)
     }
 
     /// Calls the prompt tool, with the time limit of a tool call.

@@ -106,23 +106,30 @@ async fn settle_shared_work(world: &mut RunWorld<'_>) {
     let _ = tokio::time::timeout(limit, settling).await;
 }
 
-/// Flattens a panic or an invalid event into the text of an internal error.
+/// A defect of this program that ended the run.
+#[derive(Debug, thiserror::Error)]
+enum InternalError {
+    #[error(transparent)]
+    Panic(#[from] Panic),
+    #[error(transparent)]
+    InvalidEvent(#[from] InvalidEvent),
+}
+
+/// Flattens a panic or an invalid event into an internal error.
 fn flatten_result(
     driven: Result<Result<StopReason, InvalidEvent>, Panic>,
-) -> Result<StopReason, String> {
-    driven.map_err(|panic| panic.to_string())?.map_err(|breach| breach.to_string())
+) -> Result<StopReason, InternalError> {
+    Ok(driven??)
 }
 
 /// Closes a session even after an internal error. A session that panicked does not run again.
-fn close(world: &mut RunWorld<'_>, broken: Result<StopReason, String>) -> StopReason {
-    let closed = match broken {
-        Ok(reason) => {
-            catch_panic(|| world.close(reason)).map(|()| reason).map_err(|it| it.to_string())
-        }
-        Err(what) => Err(what),
-    };
-    closed.unwrap_or_else(|what| {
-        world.broken = Some(what);
+fn close(world: &mut RunWorld<'_>, driven: Result<StopReason, InternalError>) -> StopReason {
+    let closed = driven.and_then(|reason| {
+        catch_panic(|| world.close(reason))?;
+        Ok(reason)
+    });
+    closed.unwrap_or_else(|error| {
+        world.broken = Some(error.to_string());
         world.close(StopReason::InternalError);
         StopReason::InternalError
     })

@@ -162,6 +162,10 @@ pub enum WaitingFor {
         tool: String,
         id: String,
     },
+    /// The host's answer to a question of this MCP server, whose tool is running.
+    Elicitation {
+        server: String,
+    },
     /// The hooks of an event.
     Hook {
         event: HookEvent,

@@ -327,13 +327,17 @@ impl RunWorld<'_> {
         timer: &mut WaitTimer,
     ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
         let (progress, context) = (self.caller.turn_progress(), &self.context);
+        let servers = &self.tools.servers;
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             if batch.iter().any(ResultSlot::is_agent_at_work) {
                 let running = context.activities(monitor.clock.now());
                 monitor.emit_heartbeat(timer, WaitingFor::Agents { running }, progress, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
-                let ToolCall { name, id, .. } = slot.call().clone();
-                let waiting_for = WaitingFor::Tool { name, id };
+                let ToolCall { name, id, .. } = slot.call.clone();
+                let waiting_for = match servers.asking_host(&name) {
+                    Some(server) => WaitingFor::Elicitation { server },
+                    None => WaitingFor::Tool { name, id },
+                };
                 monitor.emit_heartbeat(timer, waiting_for, progress, None);
             }
         };

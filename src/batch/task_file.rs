@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use strsim::osa_distance;
 
 use crate::config::spans::JsonPaths;
-use crate::config::{values, without_position};
+use crate::config::values::{self, InvalidValue};
+use crate::config::without_position;
 use crate::json;
 use crate::recovery::Money;
 
@@ -201,16 +202,16 @@ fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
     fields.check_keys(&LIMIT_KEYS);
     let turns = fields.map.get("max_turns").map(|value| {
         let turns = value.as_u64().and_then(|turns| u32::try_from(turns).ok());
-        turns.filter(|turns| *turns > 0).ok_or("must be a whole number above 0".to_owned())
+        turns.filter(|turns| *turns > 0).ok_or("must be a whole number above 0".into())
     });
     let budget = fields.map.get("max_budget_usd").map(|value| {
         let dollars = value.as_f64().and_then(Money::from_dollars);
         let wrong = "must be a number of US dollars above 0, such as 0.5";
-        dollars.filter(|dollars| *dollars > Money::ZERO).ok_or(wrong.to_owned())
+        dollars.filter(|dollars| *dollars > Money::ZERO).ok_or(wrong.into())
     });
     let duration = fields.map.get("max_duration").map(|value| {
-        let text = value.as_str().ok_or("must be a text such as \"45m\"".to_owned())?;
-        values::duration(text).map_err(|error| error.to_string())?;
+        let text = value.as_str().ok_or("must be a text such as \"45m\"")?;
+        values::duration(text)?;
         Ok(text.to_owned())
     });
     TaskLimits {
@@ -291,7 +292,7 @@ impl TaskFields<'_> {
         read(&mut TaskFields { place, map, mistakes: self.mistakes })
     }
 
-    fn checked<T>(&mut self, key: &str, value: Option<Result<T, String>>) -> Option<T> {
+    fn checked<T>(&mut self, key: &str, value: Option<Result<T, InvalidValue>>) -> Option<T> {
         match value? {
             Ok(value) => Some(value),
             Err(why) => {

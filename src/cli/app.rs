@@ -215,6 +215,10 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             let world = around.process_context()?;
             with_runtime(sessions::sessions(args, world))
         }
+        CliRequest::Mcp(args) => {
+            let world = around.process_context()?;
+            with_runtime(inspect::servers(args, world))
+        }
         CliRequest::Inspect(args) => {
             let world = around.process_context()?;
             with_runtime(inspect::inspect(args, world))

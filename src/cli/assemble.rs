@@ -437,6 +437,7 @@ pub(super) fn servers(
         secrets: toolbox.secrets().clone(),
         http: Arc::new(http),
         config_dir: settings.config_dir.clone(),
+        elicitation: host.clone().filter(|_| settings.mcp.may_ask),
         host,
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)

@@ -4,6 +4,9 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use clap::{Arg, Command, ValueEnum, ValueHint};
 use clap_complete::engine::{
@@ -19,12 +22,15 @@ use crate::rehearsal;
 use super::args::{self, CompletionShell};
 use super::manual;
 use super::result_fields::RESULT_FIELDS;
+use super::settings;
 
 /// The variable that names the shell that requests completions. The scripts set it, not the user.
 const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";
 /// The program, as users call it.
 const PROGRAM: &str = "outlast";
-/// Maximum number of sessions that are offered, the last used first.
+/// The time limit of reading the settings for the names of servers.
+const SURVEY_MAX: Duration = Duration::from_secs(2);
+/// How many sessions are offered, the last used first.
 const SESSIONS_MAX: usize = 50;
 
 /// The variable in which bash and zsh give the position of the word that is completed.
@@ -141,6 +147,7 @@ fn with_values(command: Command) -> Command {
             "resume" | "from" | "sessions" => arg.add(ArgValueCandidates::new(sessions)),
             "id" if arg.is_positional() => arg.add(ArgValueCandidates::new(sessions)),
             "model" | "fallback-model" => arg.add(ArgValueCandidates::new(models)),
+            "server" if arg.is_positional() => arg.add(ArgValueCandidates::new(servers)),
             "key" => arg.add(ArgValueCandidates::new(setting_names)),
             "scenario" => arg.add(ArgValueCompleter::new(scenarios)),
             "topic" => arg.add(ArgValueCandidates::new(help_topics)),
@@ -178,6 +185,21 @@ fn sessions() -> Vec<CompletionCandidate> {
     ids.enumerate()
         .map(|(order, file)| CompletionCandidate::new(file.id.as_str()).display_order(Some(order)))
         .collect()
+}
+
+/// The MCP servers that a run would have.
+fn servers() -> Vec<CompletionCandidate> {
+    let (send, surveyed) = mpsc::channel();
+    // A file that does not come to its end must not hold the shell.
+    thread::spawn(move || {
+        let (Ok(args), Ok(cwd)) = (args::run_flags(&[]), env::current_dir()) else { return };
+        let survey = settings::survey(&args, &env::vars_os().collect(), &cwd);
+        let names = survey.servers.into_iter().map(|server| server.name);
+        // The shell may not wait any more.
+        let _ = send.send(names.collect::<Vec<_>>());
+    });
+    let names = surveyed.recv_timeout(SURVEY_MAX).unwrap_or_default();
+    names.into_iter().map(CompletionCandidate::new).collect()
 }
 
 fn fields() -> Vec<CompletionCandidate> {

@@ -6,26 +6,20 @@ use serde_json::{Value, json};
 use strsim::osa_distance;
 
 use crate::config::fold::EffectiveValue;
-use crate::mcp::LoginWay;
 use crate::secrets::{KnownSecrets, Redactor};
 
-use super::args::{InspectArgs, InspectSubject};
+use super::args::{InspectArgs, InspectSubject, ServersAction, ServersArgs};
 use super::config::read_survey;
 use super::output::one_line;
 use super::plugins::Plugin;
 use super::run::ProcessContext;
-use super::server_login::{self, LoginTerms};
+use super::server_login;
 use super::settings::SettingsSurvey;
-use super::signals::SignalState;
 use super::stdout;
 use super::usage::UsageError;
 
-/// The requested information, login or logout.
-enum Question<'a> {
-    Servers,
-    Server(&'a str),
-    Login { name: &'a str, terms: LoginTerms },
-    Logout(&'a str),
+/// What is asked for.
+enum Question {
     Plugins { is_json: bool },
     Agents { is_json: bool },
     Credential { is_text: bool },
@@ -41,36 +35,68 @@ pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Resul
     let (own, flags) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let own: Vec<&str> = own.iter().map(String::as_str).collect();
     let question = question(args.subject, &own)?;
-    let signals = process.signals.clone();
-    let survey = read_survey(flags, process).await?;
-    if let Some(mistakes) = UsageError::all(&survey.mistakes) {
-        return Err(mistakes);
-    }
+    let survey = survey(flags, process).await?;
     let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
-    if args.subject == InspectSubject::Mcp {
-        // The reasons why servers that files describe are missing.
-        for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
-            server_login::say(&mask.redact(&format!("warning: {warning}")));
-        }
-    }
-    let (text, code) = answer(&question, &survey, &signals).await?;
+    let (text, code) = answer(&question, &survey);
     stdout::print(&mask.redact(&text))?;
     Ok(code)
 }
 
-impl Question<'_> {
+/// Lists or shows the MCP servers of a run, or logs the user in or out at one. The exit code is 1 where
+/// there is no such server or no login.
+///
+/// # Errors
+/// The command is one that outlast does not have, or the settings cannot be read.
+pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Result<u8, UsageError> {
+    let action = args.action.as_ref();
+    let signals = process.signals.clone();
+    let survey = survey(args.run_flags(), process).await?;
+    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
+    // Why a server that a file describes is missing.
+    for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
+        server_login::say(&mask.redact(&format!("warning: {warning}")));
+    }
+    let (text, code) = match action {
+        None | Some(ServersAction::List(_)) => {
+            let line = |(name, it)| line(name, it, &survey);
+            let lines: Vec<String> = configured(&survey).map(line).collect();
+            (or_none(&lines, "no MCP servers are set; see outlast-mcp(7)"), 0)
+        }
+        Some(ServersAction::Get(args)) => {
+            match configured(&survey).find(|(name, _)| *name == args.server) {
+                Some((name, it)) => (format!("{}\n{}", one_line(name), details(it)), 0),
+                None => (format!("no MCP server is named {:?}\n", args.server), 1),
+            }
+        }
+        Some(ServersAction::Login(args)) => {
+            (String::new(), server_login::login(args, &survey, &signals).await?)
+        }
+        Some(ServersAction::Logout(args)) => server_login::logout(&args.server, &survey)?,
+    };
+    stdout::print(&mask.redact(&text))?;
+    Ok(code)
+}
+
+/// Reads the settings that a run with these flags would have.
+async fn survey(flags: &[String], process: ProcessContext) -> Result<SettingsSurvey, UsageError> {
+    let survey = read_survey(flags, process).await?;
+    match UsageError::all(&survey.mistakes) {
+        Some(mistakes) => Err(mistakes),
+        None => Ok(survey),
+    }
+}
+
+impl Question {
     /// The options that it takes.
     fn options(&self) -> &'static [&'static str] {
         match self {
-            Self::Servers | Self::Server(_) | Self::Logout(_) => &[],
-            Self::Login { .. } => &["--device", "--wait"],
             Self::Plugins { .. } | Self::Agents { .. } => &["--json"],
             Self::Credential { .. } => &["--json", "--text"],
         }
     }
 }
 
-fn question<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'a>, UsageError> {
+fn question(subject: InspectSubject, words: &[&str]) -> Result<Question, UsageError> {
     let question = of_words(subject, words)?;
     let options = question.options();
     match words.iter().find(|word| word.starts_with("--") && !options.contains(word)) {
@@ -82,34 +108,17 @@ fn question<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'
     }
 }
 
-fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'a>, UsageError> {
+fn of_words(subject: InspectSubject, words: &[&str]) -> Result<Question, UsageError> {
     let has = |flag: &str| words.contains(&flag);
     let (is_json, is_text) = (has("--json"), has("--text"));
-    let plain: Vec<&'a str> =
-        words.iter().copied().filter(|word| !word.starts_with("--")).collect();
-    if let Some(mistake) = plain.first().and_then(|word| mistyped(subject, word)) {
+    let plain: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with("--")).collect();
+    let known = names(subject);
+    let mistake =
+        known.zip(plain.first()).and_then(|((outer, names), word)| mistyped(outer, names, word));
+    if let Some(mistake) = mistake {
         return Err(mistake);
     }
     match (subject, plain.as_slice()) {
-        (InspectSubject::Mcp, [] | ["list"]) => Ok(Question::Servers),
-        (InspectSubject::Mcp, ["get", name]) => Ok(Question::Server(name)),
-        (InspectSubject::Mcp, ["login", name, wait @ ..])
-            if wait.len() == usize::from(has("--wait")) =>
-        {
-            let way = if has("--device") { LoginWay::Device } else { LoginWay::Browser };
-            let wait = wait.first().map(|wait| {
-                humantime::parse_duration(wait).map_err(|error| {
-                    UsageError::new(format!("--wait {wait}: {error}; write 15m, for example"))
-                })
-            });
-            let terms = LoginTerms { way, wait: wait.transpose()? };
-            Ok(Question::Login { name, terms })
-        }
-        (InspectSubject::Mcp, ["logout", name]) => Ok(Question::Logout(name)),
-        (InspectSubject::Mcp, _) => Err(hint(
-            "outlast has mcp list, get NAME, login NAME and logout NAME; add a server to .mcp.json, to \"mcpServers\" of a \
-             settings file or with --mcp-config, see outlast-mcp(7)",
-        )),
         (InspectSubject::Plugin, [] | ["list"]) => Ok(Question::Plugins { is_json }),
         (InspectSubject::Plugin, _) => Err(hint(
             "outlast has plugin list, and fetches no plugins; unpack one and name its folder with \
@@ -131,17 +140,18 @@ fn of_words<'a>(subject: InspectSubject, words: &[&'a str]) -> Result<Question<'
     }
 }
 
-/// The error for a word that is nearly one of the commands about a subject.
-fn mistyped(subject: InspectSubject, word: &str) -> Option<UsageError> {
-    let (outer, names): (&str, &[&str]) = match subject {
-        InspectSubject::Mcp => ("mcp", &["list", "get", "login", "logout"]),
-        InspectSubject::Plugin => ("plugin", &["list"]),
-        InspectSubject::Agents => ("agents", &["list"]),
-        InspectSubject::Auth => ("auth", &["status"]),
-        InspectSubject::Install | InspectSubject::Update | InspectSubject::SetupToken => {
-            return None;
-        }
-    };
+/// The commands about a subject, and how it is called.
+fn names(subject: InspectSubject) -> Option<(&'static str, &'static [&'static str])> {
+    match subject {
+        InspectSubject::Plugin => Some(("plugin", &["list"])),
+        InspectSubject::Agents => Some(("agents", &["list"])),
+        InspectSubject::Auth => Some(("auth", &["status"])),
+        InspectSubject::Install | InspectSubject::Update | InspectSubject::SetupToken => None,
+    }
+}
+
+/// The error for a word that is nearly one of these commands.
+fn mistyped(outer: &str, names: &[&str], word: &str) -> Option<UsageError> {
     let distance = |name: &&&str| osa_distance(&word.to_ascii_lowercase(), name);
     let near = names.iter().min_by_key(distance)?;
     let is_near = (1..=near.len().div_ceil(3)).contains(&distance(&near));
@@ -158,25 +168,8 @@ fn hint(text: &str) -> UsageError {
 }
 
 /// The answer, and the exit code.
-async fn answer(
-    question: &Question<'_>,
-    survey: &SettingsSurvey,
-    signals: &SignalState,
-) -> Result<(String, u8), UsageError> {
-    Ok(match question {
-        Question::Login { name, terms } => {
-            (String::new(), server_login::login(name, *terms, survey, signals).await?)
-        }
-        Question::Logout(name) => return server_login::logout(name, survey),
-        Question::Servers => {
-            let line = |(name, it)| line(name, it, survey);
-            let lines: Vec<String> = servers(survey).map(line).collect();
-            (or_none(&lines, "no MCP servers are set; see outlast-mcp(7)"), 0)
-        }
-        Question::Server(wanted) => match servers(survey).find(|(name, _)| name == wanted) {
-            Some((name, it)) => (format!("{}\n{}", one_line(name), details(it)), 0),
-            None => (format!("no MCP server is named {wanted:?}\n"), 1),
-        },
+fn answer(question: &Question, survey: &SettingsSurvey) -> (String, u8) {
+    match question {
         Question::Plugins { is_json: true } => {
             let list: Vec<Value> = survey.plugins.iter().map(Plugin::as_json).collect();
             (format!("{}\n", json!(list)), 0)
@@ -206,11 +199,11 @@ async fn answer(
             )
         }
         Question::Credential { is_text } => credential(survey, *is_text),
-    })
+    }
 }
 
-/// Returns the servers of a run, each with the value that is shown.
-fn servers(survey: &SettingsSurvey) -> impl Iterator<Item = (&str, &EffectiveValue)> {
+/// The servers of a run, with what is shown of each.
+fn configured(survey: &SettingsSurvey) -> impl Iterator<Item = (&str, &EffectiveValue)> {
     let shown = survey.effective.iter();
     shown.filter_map(|one| Some((one.name.strip_prefix("mcpServers.")?, one)))
 }

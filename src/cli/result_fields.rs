@@ -54,17 +54,27 @@ pub const RESULT_FIELDS: [&str; 48] = [
     "stdin",
 ];
 
+/// No result has a field of a name. The text continues a sentence that began with the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "is not a field of the result; {}outlast help result lists them",
+    .nearest.map_or(String::new(), |near| format!("did you mean {near}? "))
+)]
+pub(super) struct UnknownField {
+    /// The field that was meant.
+    nearest: Option<&'static str>,
+}
+
 /// Returns the name of a field, without blanks around it.
 ///
 /// # Errors
-/// No result has the field. The text continues a sentence that began with the name.
-pub(super) fn parse(name: &str) -> Result<String, String> {
+/// No result has the field.
+pub(super) fn parse(name: &str) -> Result<String, UnknownField> {
     let name = name.trim();
     if RESULT_FIELDS.contains(&name) {
         return Ok(name.to_owned());
     }
-    let hint = nearest(name).map_or(String::new(), |near| format!("did you mean {near}? "));
-    Err(format!("is not a field of the result; {hint}outlast help result lists them"))
+    Err(UnknownField { nearest: nearest(name) })
 }
 
 fn nearest(name: &str) -> Option<&'static str> {
@@ -89,11 +99,11 @@ mod tests {
             ("usage.input_tokens", "usage"),
             ("permission_denials[0]", "permission_denials"),
         ] {
-            let error = parse(name).expect_err(name);
+            let error = parse(name).expect_err(name).to_string();
             assert!(error.contains(&format!("did you mean {meant}?")), "{name}: {error}");
         }
         for name in ["", "nonesuch"] {
-            let error = parse(name).expect_err(name);
+            let error = parse(name).expect_err(name).to_string();
             assert!(!error.contains("did you mean"), "{name:?}: {error}");
         }
     }

@@ -408,7 +408,7 @@ impl RunJob {
         let heartbeat = self.settings.limits.heartbeat;
         match ServiceNotifier::begin(&self.settings.variables, heartbeat) {
             Ok(service) => (service, None),
-            Err(why) => (None, Some(why)),
+            Err(error) => (None, Some(error.to_string())),
         }
     }
 

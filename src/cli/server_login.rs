@@ -15,6 +15,7 @@ use crate::mcp::{
 use crate::model::{self, RequestTimers};
 use crate::secrets::{KnownSecrets, Redactor};
 
+use super::args::ServerLoginArgs;
 use super::output::{TerminalFilter, one_line};
 use super::settings::SettingsSurvey;
 use super::signals::SignalState;
@@ -30,24 +31,16 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// The variable with the secret of a client whose entry has only its identifier.
 const CLIENT_SECRET: &str = "MCP_CLIENT_SECRET";
 
-/// The terms of a login.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LoginTerms {
-    pub(super) way: LoginWay,
-    /// The time limit of `--wait`.
-    pub(super) wait: Option<Duration>,
-}
-
 /// Logs the user in at a server. The exit code is 1 if there is no login in the end.
 ///
 /// # Errors
 /// There is no such server or no terminal, or a signal came.
 pub(super) async fn login(
-    name: &str,
-    LoginTerms { way, wait }: LoginTerms,
+    args: &ServerLoginArgs,
     survey: &SettingsSurvey,
     signals: &SignalState,
 ) -> Result<u8, UsageError> {
+    let name = args.server.as_str();
     let mut address = address_of(name, survey)?.clone();
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(UsageError::new(
@@ -64,7 +57,8 @@ pub(super) async fn login(
         secrets,
         mask: mask.clone(),
     };
-    let working = log_in(name, &address, &around, way, wait.unwrap_or(WAIT_MAX));
+    let way = if args.device { LoginWay::Device } else { LoginWay::Browser };
+    let working = log_in(name, &address, &around, way, args.wait.unwrap_or(WAIT_MAX));
     let ended = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),

@@ -27,22 +27,28 @@ const NOT_RUN: [&str; 7] = ["headers", "if", "matcher", "prompt", "statusMessage
 /// The maximum number of paths that are tried for the commands of one file.
 const TRIES_MAX: usize = 200_000;
 
-/// Returns the files below `root` that the commands in a settings file name, with links resolved.
-/// Each name is looked up in the working folder and in each folder that is named, since commands
-/// change their folder. Programs that these files start in turn are not searched for.
+/// A command, or a part of one, that may name files that are not found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} may name files that are not found")]
+pub(super) struct UnclearCommand(pub(super) String);
+
+/// The files below `root` that the commands in a settings file name, without links. Each name is looked
+/// for in the working folder and in each folder that is named, since commands change their folder.
+/// Programs that such a file starts in turn are not looked for.
 ///
 /// # Errors
-/// A command, or a part of it, that may name files which this search does not find.
+/// A command may name files that are not found so.
 pub(super) fn named_scripts(
     settings: &Value,
     cwd: &Path,
     root: &Path,
-) -> Result<Vec<PathBuf>, String> {
+) -> Result<Vec<PathBuf>, UnclearCommand> {
     let above = cwd.strip_prefix(root).map_or(0, |below| below.iter().count());
     let way_to_root = format!(".{}", "/..".repeat(above));
     let mut names = BTreeSet::new();
     for text in texts(settings) {
-        names.extend(file_names(text, &way_to_root).ok_or_else(|| text.to_owned())?);
+        names
+            .extend(file_names(text, &way_to_root).ok_or_else(|| UnclearCommand(text.to_owned()))?);
     }
     let (mut folders, mut scripts) = (vec![cwd.to_path_buf()], Vec::new());
     let mut next = 0;
@@ -50,7 +56,7 @@ pub(super) fn named_scripts(
         next += 1;
         for name in &names {
             if next * names.len() > TRIES_MAX {
-                return Err(name.clone());
+                return Err(UnclearCommand(name.clone()));
             }
             let Ok(path) = fs::canonicalize(folder.join(name)) else { continue };
             let is_within = path.starts_with(root);
@@ -128,7 +134,7 @@ mod tests {
             self.0.path().canonicalize().expect("it exists")
         }
 
-        fn named_scripts(&self, settings: &Value) -> Result<Vec<String>, String> {
+        fn named_scripts(&self, settings: &Value) -> Result<Vec<String>, UnclearCommand> {
             let root = self.root();
             let scripts = named_scripts(settings, &root.join("app"), &root)?;
             let name = |file: &PathBuf| {
@@ -205,13 +211,17 @@ mod tests {
             json!({ "mcpServers": { "a": { "args": ["x", text] } } }),
             json!({ "mcpServers": { "a": { "env": { "url": text } } } }),
         ] {
-            assert_eq!(repository.named_scripts(&settings), Err(text.to_owned()), "{settings}");
+            assert_eq!(
+                repository.named_scripts(&settings),
+                Err(UnclearCommand(text.to_owned())),
+                "{settings}"
+            );
         }
         let line = |n| (0..150).map(|word| format!("{n}/{word}")).collect::<Vec<_>>().join(" ");
         let many = json!({ "require": (0..18).map(line).collect::<Vec<_>>() });
         assert_eq!(
             repository.named_scripts(&many),
-            Err("0/0".to_owned()),
+            Err(UnclearCommand("0/0".to_owned())),
             "its names are too many"
         );
     }

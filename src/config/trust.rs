@@ -131,7 +131,8 @@ impl Trust {
             read.is_ok_and(|script| self.covers(&script))
         };
         let scripts = named_scripts(settings, &cwd, &root(&cwd));
-        let mut scripts = scripts.map_err(UntrustedScript::Unclear)?.into_iter();
+        let mut scripts =
+            scripts.map_err(|unclear| UntrustedScript::Unclear(unclear.0))?.into_iter();
         let unlisted = scripts.find(|script| !is_known(script));
         unlisted.map_or(Ok(true), |script| Err(UntrustedScript::Unlisted(script)))
     }

@@ -17,6 +17,9 @@ const REQUEST_BYTES_MAX: usize = 1_000_000;
 /// server would receive.
 pub type FrameWriter = Arc<dyn Fn(&Value) + Send + Sync>;
 
+/// Writes a message of the type `system` to the host, with the session that it is about.
+pub type SystemWriter = Arc<dyn Fn(Value) + Send + Sync>;
+
 /// Reports the state of the session.
 pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
 
@@ -24,7 +27,7 @@ pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     Running,
-    /// The turn waits for a permission.
+    /// A permission is waited for, or the answer to a question of an MCP server.
     RequiresAction,
     Idle,
 }
@@ -43,6 +46,7 @@ impl SessionState {
 #[derive(Clone)]
 pub struct PendingRequests {
     write: FrameWriter,
+    announce: SystemWriter,
     report: StateReporter,
     open: Arc<Mutex<OpenRequests>>,
 }
@@ -50,15 +54,15 @@ pub struct PendingRequests {
 #[derive(Default)]
 struct OpenRequests {
     waiting: BTreeMap<String, oneshot::Sender<Result<Value, HostError>>>,
-    /// Number of open requests for a permission.
+    /// How many of them wait for a decision of the user.
     questions: usize,
     /// True if the host has closed its end, so that no reply can arrive.
     is_closed: bool,
 }
 
 impl PendingRequests {
-    pub fn new(write: FrameWriter, report: StateReporter) -> Self {
-        Self { write, report, open: Arc::default() }
+    pub fn new(write: FrameWriter, announce: SystemWriter, report: StateReporter) -> Self {
+        Self { write, announce, report, open: Arc::default() }
     }
 
     /// Passes a reply to the request that waits for it. A reply without such a request is dropped,
@@ -86,8 +90,9 @@ impl PendingRequests {
 
     async fn ask(&self, request: Value) -> Result<Value, HostError> {
         let id = Uuid::new_v4().to_string();
-        let (is_question, is_hook) =
-            (request["subtype"] == "can_use_tool", request["subtype"] == "hook_callback");
+        let subtype = request["subtype"].as_str().unwrap_or_default();
+        let is_question = matches!(subtype, "can_use_tool" | "elicitation");
+        let is_hook = subtype == "hook_callback";
         let frame = json!({ "type": "control_request", "request_id": id, "request": request });
         let bytes = frame.to_string().len();
         if bytes > REQUEST_BYTES_MAX {
@@ -120,6 +125,10 @@ impl HostChannel for PendingRequests {
     fn request(&self, request: Value) -> HostReply<'_> {
         Box::pin(self.ask(request))
     }
+
+    fn announce(&self, message: Value) {
+        (self.announce)(message);
+    }
 }
 
 impl fmt::Debug for PendingRequests {
@@ -143,8 +152,7 @@ enum QuestionChange {
 }
 
 impl OpenRequest<'_> {
-    /// Counts the open permission requests. Reports the session state when the first one opens and
-    /// when the last one closes.
+    /// Counts the open questions, and reports the first and the end of the last.
     fn count_question(&self, change: QuestionChange) {
         if !self.is_question {
             return;

@@ -8,7 +8,7 @@ mod initialize;
 mod input;
 mod prompt;
 
-pub use channel::{FrameWriter, PendingRequests, SessionState, StateReporter};
+pub use channel::{FrameWriter, PendingRequests, SessionState, StateReporter, SystemWriter};
 pub use dialect::{
     api_error_message, ends_as_asked, exit_code_for_hosts, translate_exit_code, translate_result,
 };

@@ -47,6 +47,8 @@ pub(super) enum CallError {
     Expired(String),
     /// The server requires a login, or a different one.
     NeedsAuth(String),
+    /// The server demands a scope for this call that the token does not have.
+    MissingScope(String),
     /// The server answered with a JSON-RPC error.
     Refused(String),
 }
@@ -67,7 +69,9 @@ pub(super) enum RequestFault {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExchangeFault {
     NeedsAuth(String),
-    /// The server does not have the session any more, and has not begun with the request.
+    /// The server demands a scope for this request that the token does not have.
+    MissingScope(String),
+    /// The server does not know the session any more, and has not begun with the request.
     Expired(String),
     Status(StatusCode, String),
     /// The answer is not an MCP message.
@@ -79,6 +83,7 @@ impl ExchangeFault {
     pub(super) fn into_text(self) -> String {
         match self {
             Self::NeedsAuth(why)
+            | Self::MissingScope(why)
             | Self::Expired(why)
             | Self::Status(_, why)
             | Self::InvalidAnswer(why)
@@ -90,9 +95,9 @@ impl ExchangeFault {
 /// Classifies why a connection over HTTP could not be made.
 pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> ConnectionLoss {
     match fault {
-        RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => {
-            ConnectionLoss::NeedsAuth(why.clone())
-        }
+        RequestFault::Exchange(
+            ExchangeFault::NeedsAuth(why) | ExchangeFault::MissingScope(why),
+        ) => ConnectionLoss::NeedsAuth(why.clone()),
         RequestFault::Exchange(ExchangeFault::Status(
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
             why,
@@ -126,6 +131,7 @@ pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) ->
         }
         RequestFault::Exchange(
             ExchangeFault::NeedsAuth(why)
+            | ExchangeFault::MissingScope(why)
             | ExchangeFault::Status(_, why)
             | ExchangeFault::InvalidAnswer(why)
             | ExchangeFault::ConnectionLost(why),
@@ -173,6 +179,7 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
             CallError::Lost("it ended, or hung up, before it answered".to_owned())
         }
         RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => CallError::NeedsAuth(why),
+        RequestFault::Exchange(ExchangeFault::MissingScope(why)) => CallError::MissingScope(why),
         RequestFault::Exchange(ExchangeFault::Expired(why)) => CallError::Expired(why),
         RequestFault::Exchange(ExchangeFault::Status(code, why))
             if is_permanent(code) || code == StatusCode::TOO_MANY_REQUESTS =>
@@ -214,14 +221,21 @@ pub(super) fn classify_status(
 /// Describes the required login, from the `WWW-Authenticate` challenge.
 pub(super) fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     let lower = challenge.to_lowercase();
-    let what = if lower.contains("insufficient_scope") {
-        "the token has no permission for this"
-    } else if lower.contains("resource_metadata") {
+    let what = if lower.contains("resource_metadata") {
         "it requires an OAuth login"
     } else if lower.contains("invalid_token") {
         "it rejects the token"
     } else {
         "it requires a login"
+    };
+    format!("{what} (HTTP {})", code.as_u16())
+}
+
+/// Describes a refusal for want of a scope, which the challenge may name.
+pub(super) fn describe_missing_scope(code: StatusCode, scope: Option<&str>) -> String {
+    let what = match scope {
+        Some(scope) => format!("the token lacks the scope {scope:?}"),
+        None => "the token has no permission for this".to_owned(),
     };
     format!("{what} (HTTP {})", code.as_u16())
 }
@@ -260,7 +274,8 @@ mod tests {
         let words = |fault: ExchangeFault| match fault {
             ExchangeFault::Status(_, why)
             | ExchangeFault::InvalidAnswer(why)
-            | ExchangeFault::NeedsAuth(why) => why,
+            | ExchangeFault::NeedsAuth(why)
+            | ExchangeFault::MissingScope(why) => why,
             ExchangeFault::Expired(why) => format!("expired: {why}"),
             ExchangeFault::ConnectionLost(why) => format!("gone: {why}"),
         };
@@ -311,11 +326,12 @@ mod tests {
             ("Bearer", "it requires a login (HTTP 401)"),
             ("Bearer resource_metadata=\"https://x\"", "it requires an OAuth login (HTTP 401)"),
             ("Bearer error=\"invalid_token\"", "it rejects the token"),
-            ("Bearer error=\"insufficient_scope\", resource_metadata=\"x\"", "no permission"),
         ];
         for (challenge, wanted) in table {
             let description = describe_challenge(StatusCode::UNAUTHORIZED, challenge);
             assert!(description.contains(wanted), "{challenge}: {description}");
         }
+        let description = describe_missing_scope(StatusCode::FORBIDDEN, Some("write"));
+        assert_eq!(description, "the token lacks the scope \"write\" (HTTP 403)");
     }
 }

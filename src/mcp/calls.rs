@@ -16,6 +16,9 @@ use super::state::{ConnectionLoss, ServerStatus};
 /// The time for which a call waits for a server that is reconnecting.
 const RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
+/// How often a call is sent again because the server demands more input.
+const INPUT_ROUNDS_MAX: usize = 16;
+
 /// A request to a server.
 pub(super) struct ServerRequest {
     pub(super) method: &'static str,
@@ -72,10 +75,10 @@ impl ServerTask {
         timers: McpTimers,
         cancel: &CancellationToken,
     ) -> Result<Value, RequestError> {
-        let limit = self.config.timeout.unwrap_or(timers.call);
+        let limit = self.call_limit(timers);
         for renewed in [false, true] {
             let (line, epoch) = self.wait_for_connection(cancel).await?;
-            match send_request(&line, request, limit, timers.call_max, cancel).await {
+            match exchange(&line, request, (limit, timers.call_max), cancel).await {
                 Ok(result) => return Ok(result),
                 // The server has not processed the call, so it can be repeated.
                 Err(CallFailure::Failed(CallError::Expired(_))) if !renewed => {
@@ -105,6 +108,14 @@ impl ServerTask {
                 return RequestError(format!(
                     "MCP server {name:?} cannot be used: {why}, and an unattended run cannot log \
                      in. The call was not made; go on without it."
+                ));
+            }
+            CallFailure::Failed(CallError::MissingScope(why)) => {
+                let advice = self.config.place.login_advice(name);
+                self.warn(&format!("the call of {what:?} was refused: {why}; {advice}"));
+                return RequestError(format!(
+                    "MCP server {name:?} refused the call: {why}, and an unattended run cannot \
+                     log in. The call was not made; other calls of the server can be."
                 ));
             }
             CallFailure::Failed(CallError::Ambiguous(why)) => {
@@ -167,15 +178,42 @@ impl ServerTask {
     }
 }
 
-/// Sends a request. Progress extends the timeout, up to `max` in all.
-async fn send_request(
+/// Sends a request, again with the responses to what the server demands to know in place of a result.
+async fn exchange(
     line: &ConnectionHandle,
     request: &ServerRequest,
-    limit: Duration,
-    max: Duration,
+    limits: (Duration, Duration),
     cancel: &CancellationToken,
 ) -> Result<Value, CallFailure> {
-    let mut sent = line.send(request.method, request.params.clone());
+    let mut params = request.params.clone();
+    for _ in 0..INPUT_ROUNDS_MAX {
+        let mut result = send_request(line, request.method, params, limits, cancel).await?;
+        let responses = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(CallFailure::Cancelled),
+            responses = line.input_responses(&result) => responses,
+        };
+        let Some(responses) = responses else { return Ok(result) };
+        params = request.params.clone();
+        params["inputResponses"] = responses;
+        // It is the server's own, and goes back as it came.
+        if let Some(state) = result.get_mut("requestState") {
+            params["requestState"] = state.take();
+        }
+    }
+    let why = format!("it has demanded more input {INPUT_ROUNDS_MAX} times for one call");
+    Err(CallFailure::Failed(CallError::Refused(why)))
+}
+
+/// Sends a request. Progress extends the timeout, up to `max` in all, and so does a question to the host.
+async fn send_request(
+    line: &ConnectionHandle,
+    method: &str,
+    params: Value,
+    (limit, max): (Duration, Duration),
+    cancel: &CancellationToken,
+) -> Result<Value, CallFailure> {
+    let mut sent = line.send(method, params);
     let progress = sent.progress();
     let start = Instant::now();
     let latest = start + max.max(limit);
@@ -192,6 +230,10 @@ async fn send_request(
             }
             // Checked before progress, which may never end.
             () = sleep_until(end) => {
+                if end < latest && line.is_asking_host() {
+                    end = (Instant::now() + limit).min(latest);
+                    continue;
+                }
                 sent.cancel("out of time");
                 return Err(CallFailure::TimedOut(end - start));
             }

@@ -18,6 +18,7 @@ use super::call_error::{
     describe_handshake_fault,
 };
 use super::config::{HttpAddress, HttpKind, ServerAddress, ServerConfig};
+use super::elicitation::Elicitor;
 use super::environment::ServerEnvironment;
 use super::headers_helper::HeadersHelper;
 use super::host::{self, HostInbox, HostTransport};
@@ -25,7 +26,8 @@ use super::http::{self, HttpTransport};
 use super::oauth::AccessTokens;
 use super::peer::{Peer, PendingRequest};
 use super::rpc::{
-    HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
+    HEADER_MISMATCH, INPUT_REQUIRED, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError,
+    UNSUPPORTED_PROTOCOL_VERSION,
 };
 use super::sanitize::sanitize_start;
 use super::server_client::{HeaderRenewal, ServerClient};
@@ -100,9 +102,9 @@ enum ConnectError {
     LifecycleRejected(ConnectionLoss),
 }
 
-/// Connects to a server. Over HTTP, where a failed request costs little, the protocol without a
-/// handshake is tried first. Programs may end at an unknown request, so they get a handshake first.
-/// If the server rejects one lifecycle, the other one is tried.
+/// Connects to a server. Over HTTP, where a question costs little, the protocol without a handshake is
+/// tried first; programs may end at a request that they do not know. If the server rejects one way to
+/// begin, the other one is tried. A question of the server to the user has `answer_max` for its answer.
 ///
 /// # Errors
 /// No connection can be made, with the reason.
@@ -110,6 +112,7 @@ pub(super) async fn connect(
     config: &ServerConfig,
     around: &Arc<ServerEnvironment>,
     patience: Duration,
+    answer_max: Duration,
 ) -> Result<Connection, ConnectionLoss> {
     let first = match &config.place {
         ServerAddress::Http(HttpAddress { kind: HttpKind::Streamable, .. }) => Lifecycle::Stateless,
@@ -118,16 +121,18 @@ pub(super) async fn connect(
         }
     };
     let renewal = header_renewal(config, around)?;
+    let elicitor = Arc::new(Elicitor::new(around.elicitation.clone(), &config.name, answer_max));
+    let open = |terms| open_connection(config, around, &renewal, &elicitor, terms);
     let (second, limit) = match first {
         Lifecycle::Stateless => (Lifecycle::Handshake, patience.min(DISCOVERY_TIMEOUT)),
         Lifecycle::Handshake => (Lifecycle::Stateless, patience),
     };
-    let of_first = match open_connection(config, around, &renewal, (limit, first)).await {
+    let of_first = match open((limit, first)).await {
         Ok(link) => return Ok(link),
         Err(ConnectError::Lost(loss)) => return Err(loss),
         Err(ConnectError::LifecycleRejected(loss)) => loss,
     };
-    match open_connection(config, around, &renewal, (patience, second)).await {
+    match open((patience, second)).await {
         Ok(link) => Ok(link),
         Err(ConnectError::Lost(loss) | ConnectError::LifecycleRejected(loss)) => {
             Err(match second {
@@ -143,6 +148,7 @@ async fn open_connection(
     config: &ServerConfig,
     around: &Arc<ServerEnvironment>,
     renewal: &Arc<HeaderRenewal>,
+    elicitor: &Arc<Elicitor>,
     (patience, lifecycle): (Duration, Lifecycle),
 ) -> Result<Connection, ConnectError> {
     let waiting_max = match config.place {
@@ -162,7 +168,7 @@ async fn open_connection(
     }
     .map_err(ConnectError::Lost)?;
     let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
-    let peer = Peer::start(transport, inbox, received, roots(around));
+    let peer = Peer::start(transport, inbox, received, roots(around), Arc::clone(elicitor));
     let begun = timeout(patience, handshake(&peer, lifecycle, &around.mask)).await;
     let mask = around.mask.clone();
     let fault = match begun {
@@ -232,7 +238,9 @@ fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
         (
             Lifecycle::Stateless,
             RequestFault::Exchange(
-                ExchangeFault::NeedsAuth(_) | ExchangeFault::ConnectionLost(_),
+                ExchangeFault::NeedsAuth(_)
+                | ExchangeFault::MissingScope(_)
+                | ExchangeFault::ConnectionLost(_),
             ),
         ) => false,
         (
@@ -252,8 +260,11 @@ async fn handshake(
     mask: &Redactor,
 ) -> Result<ServerInfo, RequestFault> {
     let client = json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") });
-    // An unattended run has no user to ask and no model to offer: no elicitation, no sampling.
-    let abilities = json!({ "roots": {} });
+    // Only a host has a user to ask, and none has a model to offer: no sampling.
+    let mut abilities = json!({ "roots": {} });
+    if let Some(elicitation) = peer.elicitor().capability() {
+        abilities["elicitation"] = elicitation;
+    }
     let answer = match lifecycle {
         Lifecycle::Handshake => {
             let params = json!({
@@ -500,6 +511,34 @@ impl ConnectionHandle {
     /// The number of notifications that the tools have changed.
     pub(super) fn tool_changes(&self) -> u64 {
         self.peer.tool_changes()
+    }
+
+    /// Whether the host is being asked for an answer to the server's question.
+    pub(super) fn is_asking_host(&self) -> bool {
+        self.peer.elicitor().is_asking()
+    }
+
+    /// Answers the requests of a result that demands more input, in the order of their names. `None`: it
+    /// demands none, or one that this client did not offer.
+    pub(super) async fn input_responses(&self, result: &Value) -> Option<Value> {
+        if result["resultType"] != INPUT_REQUIRED {
+            return None;
+        }
+        let elicitor = self.peer.elicitor();
+        elicitor.capability()?;
+        let mut responses = Map::new();
+        for (name, request) in result["inputRequests"].as_object().into_iter().flatten() {
+            let response = match request["method"].as_str()? {
+                "elicitation/create" => {
+                    let request = elicitor.host_request(&request["params"]).ok()?;
+                    elicitor.open(None, request)?.answer().await?
+                }
+                "roots/list" => self.peer.roots(),
+                _ => return None,
+            };
+            responses.insert(name.clone(), response);
+        }
+        Some(Value::Object(responses))
     }
 
     /// Sends a request; `params` is an object.

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use crate::transcript::Block;
 
+use super::rpc::INPUT_REQUIRED;
+
 /// Accepts base64 with and without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
@@ -80,9 +82,9 @@ fn is_error_flag(flag: &Value) -> bool {
 
 /// Describes an answer that is not a result of a call.
 fn describe_invalid_result(result: &Value) -> String {
-    if result["resultType"] == "input_required" {
-        return "the tool asks for more input in the middle of the call, which an unattended \
-                run cannot give: the call was not done"
+    if result["resultType"] == INPUT_REQUIRED {
+        return "the tool asks for more input in the middle of the call, which this run cannot \
+                give: the call was not done"
             .to_owned();
     }
     let shown: String = result.to_string().chars().take(LONGEST_EXCERPT).collect();

@@ -46,6 +46,8 @@ pub struct ServerEnvironment {
     pub config_dir: PathBuf,
     /// The host that drives the run, if there is one: it may run servers.
     pub host: Option<Arc<dyn HostChannel>>,
+    /// The host, if servers may ask it questions to the user.
+    pub elicitation: Option<Arc<dyn HostChannel>>,
 }
 
 impl ServerEnvironment {
@@ -77,7 +79,8 @@ pub struct McpTimers {
     /// The start of a program, including its tool list. Long, since a package may be downloading;
     /// the run continues meanwhile.
     pub start: Duration,
-    /// A call without progress, where the server has no timeout of its own.
+    /// A call without progress, where the server has no timeout of its own; also the host's answer to a
+    /// question of the server.
     pub call: Duration,
     /// A call with any amount of progress.
     pub call_max: Duration,

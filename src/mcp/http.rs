@@ -336,27 +336,27 @@ impl HttpSession {
     /// Receives messages that the server sends on its own, as long as it offers a stream for them.
     async fn listen(&self) {
         let mut parser = SseParser::with_limit(ANSWER_BYTES_MAX);
-        let (mut failures, mut empty) = (0, 0);
-        while failures <= FAILED_CONTINUATIONS_MAX {
+        let mut backoff = ListeningBackoff::default();
+        while backoff.failures <= FAILED_CONTINUATIONS_MAX {
             match self.open_stream(parser.last_id()).await {
                 Ok(Some(response)) => {
-                    failures = 0;
                     parser.restart();
                     let begun = Instant::now();
-                    empty = match self.read_events(response, &mut parser, None).await {
+                    match self.read_events(response, &mut parser, None).await {
                         Err(_) => return,
-                        Ok(StreamEnd::Broken { messages: 0 }) if begun.elapsed() < HELD_STREAM => {
-                            EMPTY_STREAMS_MAX.min(empty + 1)
+                        Ok(StreamEnd::Broken { messages: 0 }) => {
+                            backoff.ended_empty(begun.elapsed());
                         }
-                        Ok(StreamEnd::Broken { .. } | StreamEnd::Answered) => 0,
-                    };
+                        Ok(StreamEnd::Broken { .. } | StreamEnd::Answered) => {
+                            backoff = ListeningBackoff::default();
+                        }
+                    }
                 }
-                Err(ExchangeFault::ConnectionLost(_)) => failures += 1,
+                Err(ExchangeFault::ConnectionLost(_)) => backoff.failures += 1,
                 // It has no such stream; it may need a login for it, and then for calls, too.
                 Ok(None) | Err(_) => return,
             }
-            let shortest = FIRST_WAIT * 2_u32.pow(empty.max(1) - 1);
-            sleep(continuation_wait(&parser, failures).max(shortest)).await;
+            sleep(backoff.wait(&parser)).await;
         }
     }
 
@@ -421,9 +421,61 @@ impl HttpSession {
     }
 }
 
-/// The wait before a stream is continued, after this many consecutive failures: the one that the
-/// server states, or one that doubles.
+/// How often in a row a listening stream could not be opened, and how often it was empty.
+#[derive(Debug, Default)]
+struct ListeningBackoff {
+    failures: u32,
+    empty: u32,
+}
+
+impl ListeningBackoff {
+    /// A stream without a message ended after that time.
+    fn ended_empty(&mut self, lasted: Duration) {
+        self.failures = 0;
+        self.empty = if lasted < HELD_STREAM { EMPTY_STREAMS_MAX.min(self.empty + 1) } else { 0 };
+    }
+
+    /// The wait before the next one. What the server says can only make it longer.
+    fn wait(&self, parser: &SseParser) -> Duration {
+        let shortest = FIRST_WAIT * 2_u32.pow(self.empty.max(1) - 1);
+        continuation_wait(parser, self.failures).max(shortest)
+    }
+}
+
+/// The wait before a stream is continued, after so many failures in a row: what the server says, or
+/// an own one.
 fn continuation_wait(parser: &SseParser, failures: u32) -> Duration {
     let own = FIRST_WAIT * 2_u32.pow(failures.min(FAILED_CONTINUATIONS_MAX));
     parser.retry().unwrap_or(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_listening_streams_are_opened_less_and_less_often_up_to_a_minute() {
+        let (mut backoff, mut parser) = (ListeningBackoff::default(), SseParser::with_limit(100));
+        let waits = |backoff: &mut ListeningBackoff, parser: &SseParser, count: usize| {
+            let next = |_| {
+                backoff.ended_empty(Duration::ZERO);
+                backoff.wait(parser).as_secs()
+            };
+            (0..count).map(next).collect::<Vec<u64>>()
+        };
+        assert_eq!(waits(&mut backoff, &parser, 9), [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        // Some servers hold the stream for a while, and are not to blame.
+        backoff.ended_empty(HELD_STREAM);
+        assert_eq!(backoff.wait(&parser).as_secs(), 1);
+        // A server may ask to wait longer, and not to come back at once.
+        for (asked, wanted) in [("0", [1, 2, 4]), ("3000", [3, 3, 4])] {
+            let line = format!("retry: {asked}\n\n");
+            parser.push(line.as_bytes(), &mut Vec::new()).expect("it is short");
+            let waits = waits(&mut ListeningBackoff::default(), &parser, 3);
+            assert_eq!(waits, wanted, "{asked}");
+        }
+        let failing = ListeningBackoff { failures: 2, empty: 0 };
+        let silent = SseParser::with_limit(100);
+        assert_eq!(failing.wait(&silent).as_secs(), 4);
+    }
 }

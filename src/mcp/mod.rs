@@ -15,6 +15,7 @@ mod calls;
 mod config;
 mod connection;
 mod content;
+mod elicitation;
 mod environment;
 mod headers_helper;
 mod host;

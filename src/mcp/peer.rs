@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::call_error::RequestFault;
+use super::elicitation::{self, Elicitor};
 use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::transport::{Inbox, ReceivedMessage, Transport};
 
@@ -45,6 +46,7 @@ struct PeerState {
     inbox: Inbox,
     /// The folders that the run works in, for servers that request them.
     roots: Value,
+    elicitor: Arc<Elicitor>,
     unanswered: Mutex<HashMap<u64, AnswerSlot>>,
     /// The information about the client that each request contains: none before the handshake.
     context: OnceLock<Map<String, Value>>,
@@ -80,12 +82,14 @@ impl Peer {
         inbox: Inbox,
         received: mpsc::Receiver<ReceivedMessage>,
         roots: Value,
+        elicitor: Arc<Elicitor>,
     ) -> Self {
         let (responses, queued) = mpsc::channel(RESPONSES_MAX);
         let peer = Self(Arc::new(PeerState {
             transport,
             inbox,
             roots,
+            elicitor,
             unanswered: Mutex::default(),
             context: OnceLock::new(),
             is_connected: AtomicBool::new(false),
@@ -114,6 +118,7 @@ impl Peer {
         for (_, slot) in self.unanswered().drain() {
             let _ = slot.answer.send(Err(RequestFault::Closed));
         }
+        self.0.elicitor.withdraw_without_call();
     }
 
     /// Sends the responses to requests of the server: a server that is slow to take them delays
@@ -155,18 +160,54 @@ impl Peer {
                     self.0.tool_changes.fetch_add(1, Ordering::Relaxed);
                     self.0.tools_changed.notify_one();
                 }
+                "notifications/cancelled" => self.0.elicitor.withdraw(&params["requestId"]),
+                "notifications/elicitation/complete" => {
+                    if let Some(id) = params["elicitationId"].as_str() {
+                        self.0.elicitor.complete(id);
+                    }
+                }
                 _ => {}
             },
-            ServerMessage::Request { id, method } => {
-                let response = ClientMessage::response(&id, self.answer(&method));
-                // A server that does not read its responses gets no more of them.
-                let _ = self.0.responses.try_send(response);
-            }
+            ServerMessage::Request { id, method, params } => match method.as_str() {
+                "elicitation/create" => self.elicit(id, &params),
+                _ => self.respond_with(&id, self.answer(&method)),
+            },
         }
     }
 
-    /// Handles an answer that belongs to no request. Before the connection is established, it fails
-    /// the first request, as the server did not understand it well enough to repeat its identifier.
+    fn respond_with(&self, id: &Value, outcome: Result<Value, RpcError>) {
+        // A server that does not take its responses gets no more of them.
+        let _ = self.0.responses.try_send(ClientMessage::response(id, outcome));
+    }
+
+    /// Has the host asked what the server asks the user. A question belongs to a request that is under
+    /// way: without one it is cancelled. Its end counts as progress of the open requests.
+    fn elicit(&self, id: Value, params: &Value) {
+        let request = match self.0.elicitor.host_request(params) {
+            Ok(request) => request,
+            Err(error) => return self.respond_with(&id, Err(error)),
+        };
+        let question = if self.unanswered().is_empty() {
+            None
+        } else {
+            self.0.elicitor.open(Some(id.clone()), request)
+        };
+        let Some(question) = question else {
+            return self.respond_with(&id, Ok(elicitation::cancel()));
+        };
+        let peer = self.clone();
+        tokio::spawn(async move {
+            if let Some(answer) = question.answer().await {
+                peer.respond_with(&id, Ok(answer));
+            }
+            for slot in peer.unanswered().values() {
+                slot.progress.notify_one();
+            }
+        });
+    }
+
+    /// Handles an answer that belongs to no request. A server that cannot even say which request it
+    /// answers does not understand the first one.
     fn handle_unmatched(&self, answer: Result<Value, RequestFault>) {
         if self.0.is_connected.load(Ordering::Relaxed) {
             return;
@@ -177,11 +218,11 @@ impl Peer {
         }
     }
 
-    /// Answers a request of the server. An unattended run has no user to ask and no model to offer.
+    /// Answers a request of the server. A run has no model to offer: no sampling.
     fn answer(&self, method: &str) -> Result<Value, RpcError> {
         match method {
             "ping" => Ok(json!({})),
-            "roots/list" => Ok(json!({ "roots": self.0.roots })),
+            "roots/list" => Ok(self.roots()),
             _ => {
                 let message = format!("the client does not support {method}");
                 Err(RpcError { code: METHOD_NOT_FOUND, message })
@@ -202,6 +243,15 @@ impl Peer {
     /// Records that the server has answered the first request.
     pub(super) fn set_connected(&self) {
         self.0.is_connected.store(true, Ordering::Relaxed);
+    }
+
+    /// The folders that the run works in, as the server may ask for them.
+    pub(super) fn roots(&self) -> Value {
+        json!({ "roots": self.0.roots })
+    }
+
+    pub(super) fn elicitor(&self) -> &Arc<Elicitor> {
+        &self.0.elicitor
     }
 
     pub(super) fn transport(&self) -> &dyn Transport {
@@ -312,7 +362,12 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.peer.unanswered().remove(&self.id);
+        let mut unanswered = self.peer.unanswered();
+        unanswered.remove(&self.id);
+        if unanswered.is_empty() {
+            drop(unanswered);
+            self.peer.0.elicitor.withdraw_without_call();
+        }
     }
 }
 
@@ -353,7 +408,8 @@ mod tests {
         let (inbox, received) = Inbox::new(8);
         let transport = StuckTransport::default();
         let given_up = Arc::clone(&transport.0);
-        let peer = Peer::start(Box::new(transport), inbox.clone(), received, json!([]));
+        let elicitor = Arc::new(Elicitor::new(None, "test", Duration::MAX));
+        let peer = Peer::start(Box::new(transport), inbox.clone(), received, json!([]), elicitor);
         (peer, inbox, given_up)
     }
 
@@ -376,7 +432,8 @@ mod tests {
         let (peer, inbox, _) = stuck();
         let mut request = peer.request("tools/list", json!({}));
         for _ in 0..2 * RESPONSES_MAX {
-            let ping = ServerMessage::Request { id: json!("x"), method: "ping".to_owned() };
+            let (id, method, params) = (json!("x"), "ping".to_owned(), Value::Null);
+            let ping = ServerMessage::Request { id, method, params };
             let permit = inbox.reserve(10).await;
             assert!(inbox.put(ping, permit).await);
         }

@@ -11,6 +11,9 @@ pub(super) const INVALID_REQUEST: i64 = -32600;
 /// The server does not have the method.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
+/// The parameters of a request are invalid.
+pub(super) const INVALID_PARAMS: i64 = -32602;
+
 /// An error within the server.
 pub(super) const INTERNAL_ERROR: i64 = -32603;
 
@@ -25,8 +28,14 @@ pub(super) const HEADER_MISMATCH: i64 = -32020;
 /// The server does not support the version of the protocol.
 pub(super) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// The number of the client's request that an identifier refers to. Some servers repeat it as text,
-/// or with a fraction of zero.
+/// The type of a result that demands more input of the client.
+pub(super) const INPUT_REQUIRED: &str = "input_required";
+
+/// The server needs a page to be opened by the user before it can answer.
+const URL_ELICITATION_REQUIRED: i64 = -32042;
+
+/// The number of our request that an identifier names. Some servers repeat it as text, or with a
+/// fraction of zero.
 pub(super) fn request_number(id: &Value) -> Option<u64> {
     let text = match id {
         Value::Number(number) => number.to_string(),
@@ -39,7 +48,7 @@ pub(super) fn request_number(id: &Value) -> Option<u64> {
 /// A message from a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ServerMessage {
-    Request { id: Value, method: String },
+    Request { id: Value, method: String, params: Value },
     Notification { method: String, params: Value },
     Response { id: Value, outcome: Result<Value, RpcError> },
 }
@@ -78,11 +87,11 @@ impl ServerMessage {
         let mut take = |name: &str| fields.remove(name);
         if let Some(method) = take("method") {
             let Value::String(method) = method else { return None };
-            return Some(match take("id") {
-                Some(id) if !id.is_null() => Self::Request { id, method },
-                Some(_) | None => {
-                    Self::Notification { method, params: take("params").unwrap_or_default() }
-                }
+            let id = take("id").filter(|id| !id.is_null());
+            let params = take("params").unwrap_or_default();
+            return Some(match id {
+                Some(id) => Self::Request { id, method, params },
+                None => Self::Notification { method, params },
             });
         }
         let id = take("id").unwrap_or_default();
@@ -128,10 +137,16 @@ fn answered_request(text: &str) -> Option<u64> {
 impl RpcError {
     fn from_fields(error: &Map<String, Value>) -> Self {
         let field = |name: &str| error.get(name);
-        Self {
-            code: field("code").and_then(Value::as_i64).unwrap_or(INTERNAL_ERROR),
-            message: field("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        let code = field("code").and_then(Value::as_i64).unwrap_or(INTERNAL_ERROR);
+        let mut message = field("message").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if code == URL_ELICITATION_REQUIRED {
+            let pages = field("data").and_then(|data| data["elicitations"].as_array());
+            let pages = pages.into_iter().flatten().filter_map(|page| page["url"].as_str());
+            for page in pages {
+                message.extend(["; the user must open ", page, " first"]);
+            }
         }
+        Self { code, message }
     }
 }
 
@@ -186,8 +201,10 @@ mod tests {
     fn a_server_message_is_distinguished_by_its_fields() {
         let parse = |text: &str| ServerMessage::parse(text.as_bytes());
         let method = "ping".to_owned();
-        let request = ServerMessage::Request { id: json!("a"), method: method.clone() };
-        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#), Some(request));
+        let params = json!({ "a": 1 });
+        let request = ServerMessage::Request { id: json!("a"), method: method.clone(), params };
+        let text = r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":{"a":1}}"#;
+        assert_eq!(parse(text), Some(request));
         let notice = ServerMessage::Notification { method, params: json!([1]) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"ping","params":[1]}"#), Some(notice));
         let result = ServerMessage::Response { id: json!(1), outcome: Ok(Value::Null) };
@@ -196,6 +213,11 @@ mod tests {
         let error = ServerMessage::Response { id: Value::Null, outcome: Err(error) };
         let text = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no"}}"#;
         assert_eq!(parse(text), Some(error));
+        let page = r#"{"code":-32042,"message":"Sign in","data":{"elicitations":[{"url":"x:y"}]}}"#;
+        let message = "Sign in; the user must open x:y first".to_owned();
+        let error = RpcError { code: URL_ELICITATION_REQUIRED, message };
+        let error = ServerMessage::Response { id: json!(1), outcome: Err(error) };
+        assert_eq!(parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{page}}}"#)), Some(error));
         let odd = RpcError { code: INTERNAL_ERROR, message: String::new() };
         let odd = ServerMessage::Response { id: json!(1), outcome: Err(odd) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":"x"}}"#), Some(odd));

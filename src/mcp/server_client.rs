@@ -13,9 +13,11 @@ use crate::secrets::Redactor;
 
 use super::call_error::{
     ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
+    describe_missing_scope,
 };
 use super::headers_helper::{HeadersHelper, HelperHeaders};
-use super::oauth::{AccessTokens, BearerToken, OAuthFault};
+use super::oauth::{AccessTokens, BearerToken, OAuthFault, demanded_scope};
+use super::sanitize::sanitize_start;
 
 /// The largest answer, and the largest event, in bytes.
 pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -145,6 +147,12 @@ impl ServerClient {
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         if needs_login(&response) {
             let challenge = challenge(&response).unwrap_or_default();
+            if lacks_scope(&response) {
+                let scope = demanded_scope(challenge, &self.url);
+                let scope = scope.map(|scope| sanitize_start(&scope, &self.mask));
+                let why = describe_missing_scope(status, scope.as_deref());
+                return Err(ExchangeFault::MissingScope(why));
+            }
             return Err(ExchangeFault::NeedsAuth(describe_challenge(status, challenge)));
         }
         let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
@@ -168,6 +176,7 @@ impl ServerClient {
         match classify_status(refusal.status, &text, None, &self.mask) {
             ExchangeFault::Status(_, why) => ExchangeFault::Expired(why),
             other @ (ExchangeFault::NeedsAuth(_)
+            | ExchangeFault::MissingScope(_)
             | ExchangeFault::Expired(_)
             | ExchangeFault::InvalidAnswer(_)
             | ExchangeFault::ConnectionLost(_)) => other,
@@ -205,15 +214,19 @@ impl HeaderRenewal {
                 Ok(Some(LatestHeaders::Helper(headers)))
             }
             (Self::Login(tokens), LatestHeaders::Login(refused)) => {
-                let challenge = challenge(response);
-                // Another token helps only if the challenge is about this one.
-                if response.status() == StatusCode::FORBIDDEN
-                    && !challenge.is_some_and(|text| text.contains("insufficient_scope"))
-                {
+                let lacks_scope = lacks_scope(response);
+                // Another token helps only where the challenge is about this one.
+                if response.status() == StatusCode::FORBIDDEN && !lacks_scope {
                     return Ok(None);
                 }
-                let renewed = tokens.renew(refused.as_ref(), challenge).await;
-                let renewed = renewed.map_err(classify_oauth_fault)?;
+                let renewed = tokens.renew(refused.as_ref(), challenge(response)).await;
+                let renewed = renewed.map_err(|fault| match fault {
+                    // The token is still good for other requests.
+                    OAuthFault::Permanent(why) if lacks_scope => ExchangeFault::MissingScope(why),
+                    fault @ (OAuthFault::Permanent(_) | OAuthFault::Temporary(_)) => {
+                        classify_oauth_fault(fault)
+                    }
+                })?;
                 Ok(renewed.map(|token| LatestHeaders::Login(Some(token))))
             }
             (Self::None | Self::Helper(_) | Self::Login(_), _) => Ok(None),
@@ -290,8 +303,14 @@ fn needs_login(response: &Response) -> bool {
     }
 }
 
-/// The target of a redirect that keeps the method and the body, if it has the same origin: another
-/// server must not get the credentials.
+/// Whether the server demands a scope that the token does not have.
+fn lacks_scope(response: &Response) -> bool {
+    response.status() == StatusCode::FORBIDDEN
+        && challenge(response).is_some_and(|text| text.contains("insufficient_scope"))
+}
+
+/// Where a redirect leads that keeps the method and the body, if that is the same server: another one
+/// must not get the credentials.
 pub(super) fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
     let status = response.status();
     if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {

@@ -125,7 +125,17 @@ impl ServerTask {
         self.state.borrow().connection.as_ref().is_some_and(|wire| wire.deliver(message))
     }
 
-    /// Takes the pending warnings about the server.
+    /// Time limit of a call without progress.
+    pub(super) fn call_limit(&self, timers: McpTimers) -> Duration {
+        self.config.timeout.unwrap_or(timers.call)
+    }
+
+    /// Whether the host is being asked for an answer to a question of the server.
+    pub(super) fn is_asking_host(&self) -> bool {
+        self.state.borrow().connection.as_ref().is_some_and(ConnectionHandle::is_asking_host)
+    }
+
+    /// Takes the pending warnings about it.
     pub(super) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -238,7 +248,8 @@ impl ServerTask {
             ServerAddress::Http(_) | ServerAddress::Host => timers.wait,
         };
         let end = Instant::now() + patience;
-        let link = connection::connect(&self.config, around, patience).await?;
+        let answer_max = self.call_limit(timers);
+        let link = connection::connect(&self.config, around, patience, answer_max).await?;
         let wire = link.handle();
         let about = wire.server_info();
         let covered = wire.tool_changes();
@@ -265,7 +276,7 @@ impl ServerTask {
                 });
                 return Ok(link);
             }
-            Ok(Err(CallError::NeedsAuth(why))) => {
+            Ok(Err(CallError::NeedsAuth(why) | CallError::MissingScope(why))) => {
                 link.close(timers.end).await;
                 return Err(ConnectionLoss::NeedsAuth(why));
             }

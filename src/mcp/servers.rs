@@ -372,8 +372,15 @@ impl Servers {
         reply
     }
 
-    /// Passes a message that a server in the host has sent on its own, such as
-    /// `notifications/tools/list_changed`, to its connection. Returns true if it was accepted:
+    /// The name of the server of a tool, while the host is asked for an answer to a question of that
+    /// server.
+    pub fn asking_host(&self, tool: &str) -> Option<String> {
+        let (member, _) = self.find(tool)?;
+        member.is_asking_host().then(|| member.config.name.clone())
+    }
+
+    /// Passes a message that a server in the host has sent by itself, such as
+    /// `notifications/tools/list_changed`, on to its connection. Returns whether it was accepted:
     /// there is such a server, it is connected, and the message is a notification or a request.
     pub fn deliver(&self, server: &str, message: Value) -> bool {
         let members = self.members();

@@ -95,6 +95,8 @@ impl Panic {
     }
 }
 
+impl std::error::Error for Panic {}
+
 impl fmt::Display for Panic {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.summary())?;

@@ -24,6 +24,7 @@ mod scenario;
 mod scratch;
 mod script;
 mod scripted_duration;
+mod scripted_values;
 mod serve;
 mod server;
 mod shared_state;

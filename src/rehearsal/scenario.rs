@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::rules::ServerRules;
+use super::scripted_values::exit_code;
 
 /// A scenario: the script for one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +88,7 @@ pub enum AfterLast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
+    #[serde(deserialize_with = "exit_code")]
     pub exit: Option<i32>,
     pub terminal_reason: Option<String>,
     /// Text that a file of the scratch folder must contain, by relative path.

@@ -1,24 +1,33 @@
 //! Parses durations in scenario files: `"1m 30s"`.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::de::Error as _;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScriptedDuration(pub(super) Duration);
 
-impl ScriptedDuration {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        humantime::parse_duration(text)
-            .map(Self)
-            .map_err(|error| format!("`{text}` is no time span: {error}"))
+impl<'de> Deserialize<'de> for ScriptedDuration {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        source.deserialize_str(DurationVisitor)
     }
 }
 
-impl<'de> Deserialize<'de> for ScriptedDuration {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(source)?).map_err(D::Error::custom)
+struct DurationVisitor;
+
+impl Visitor<'_> for DurationVisitor {
+    type Value = ScriptedDuration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time, as in \"1m 30s\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<ScriptedDuration, E> {
+        humantime::parse_duration(text)
+            .map(ScriptedDuration)
+            .map_err(|error| E::custom(format!("`{text}` is no time span: {error}")))
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
 /// Compiles a regular expression that matches within lines.
 ///
 /// # Errors
-/// The reason that it is not valid.
-pub(super) fn compile_for_lines(pattern: &str) -> Result<RegexMatcher, String> {
+/// It is not valid.
+pub(super) fn compile_for_lines(pattern: &str) -> Result<RegexMatcher, PatternError> {
     build(&line_regex(), pattern)
 }
 
@@ -64,12 +64,21 @@ fn line_regex() -> RegexMatcherBuilder {
     builder
 }
 
-fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, String> {
+/// The reason that a regular expression is not valid.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PatternError {
+    #[error("it matches line feeds, which only a search over many lines (multiline) can find")]
+    LineFeed,
+    #[error(transparent)]
+    Invalid(grep_regex::Error),
+}
+
+fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, PatternError> {
     builder.build(pattern).map_err(|error| {
         if matches!(error.kind(), ErrorKind::NotAllowed(_)) {
-            "it matches line feeds, which only a search over many lines (multiline) can find".into()
+            PatternError::LineFeed
         } else {
-            error.to_string()
+            PatternError::Invalid(error)
         }
     })
 }
@@ -248,7 +257,7 @@ mod tests {
             (r"\w{1000}{1000}", "size limit"),
         ] {
             let error = compile_for_lines(pattern).unwrap_err();
-            assert!(error.contains(why), "{pattern}: {error}");
+            assert!(error.to_string().contains(why), "{pattern}: {error}");
         }
     }
 

@@ -1,12 +1,18 @@
-//! Keeps the first and last bytes of a stream, and shows them within a limit.
+//! Keeps the first and last bytes of a stream, and shows them within a limit. Keys of well-known services
+//! are not cut in two: what is recorded of the shown text has them redacted, which takes whole keys.
 
 use std::collections::VecDeque;
+
+use crate::secrets::Redactor;
 
 use super::encoding;
 use super::text::{self, NUL_SIGN};
 
 /// The largest character in UTF-8, in bytes.
 const CHARACTER_BYTES: usize = 4;
+
+/// The bytes that are kept beyond what is shown, to find keys where it is cut. Few keys are longer.
+const KEY_BYTES: usize = 8 << 10;
 
 /// The first and last bytes of a stream.
 #[derive(Debug)]
@@ -20,7 +26,7 @@ pub(super) struct HeadAndTail {
 impl HeadAndTail {
     /// Keeps enough to show `limit` characters.
     pub(super) fn showing(limit: usize) -> Self {
-        let each = limit.div_ceil(2).max(1) * CHARACTER_BYTES;
+        let each = limit.div_ceil(2).max(1) * CHARACTER_BYTES + KEY_BYTES;
         Self { head: Vec::new(), tail: VecDeque::new(), each, total: 0 }
     }
 
@@ -62,9 +68,8 @@ impl HeadAndTail {
             text::readable(text.trim_start_matches('\u{feff}'))
         };
         let half = limit / 2;
-        let ends = |head: &str, tail: &str| {
-            join(text::truncated(head, half), text::tail(tail, half), self.total, place)
-        };
+        let ends =
+            |head: &str, tail: &str| join(first(head, half), last(tail, half), self.total, place);
         let whole = self.is_whole().then(|| readable(&sample));
         let mut shown = match whole {
             Some(whole) if whole.chars().nth(limit).is_none() => whole,
@@ -84,6 +89,85 @@ impl HeadAndTail {
     }
 }
 
+/// The first `limit` characters, or fewer if a key would be cut.
+fn first(text: &str, limit: usize) -> &str {
+    let shown = text::truncated(text, limit);
+    match Redactor::split_key(text, shown.len(), KEY_BYTES) {
+        Some(key) => &text[..key.start],
+        None => shown,
+    }
+}
+
+/// The last `limit` characters, or fewer if a key would be cut.
+fn last(text: &str, limit: usize) -> &str {
+    let shown = text::tail(text, limit);
+    match Redactor::split_key(text, text.len() - shown.len(), KEY_BYTES) {
+        Some(key) => &text[key.end..],
+        None => shown,
+    }
+}
+
 fn join(head: &str, tail: &str, total: u64, place: &str) -> String {
     format!("{head}\n\n[… the middle of {total} bytes is left out{place} …]\n\n{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::KnownSecrets;
+
+    /// The shown text as it is recorded.
+    fn recorded(stream: &str, limit: usize) -> String {
+        let mut ends = HeadAndTail::showing(limit);
+        for piece in stream.as_bytes().chunks(1_000) {
+            ends.push(piece);
+        }
+        Redactor::new(KnownSecrets::default()).redact(&ends.show(limit, ""))
+    }
+
+    #[test]
+    fn no_part_of_a_key_across_a_cut_is_recorded() {
+        let body = "q9Zx7Kw2Lm4Np6Rt8Vb3Yd5Hf1Jg0Sc9Ua2We4Xi6Oy8Pk3Qz5";
+        let pem = format!("{body}\n").repeat(40);
+        let keys = [
+            format!("sk-ant-api03-{body}"),
+            format!("postgres://app:{body}@db.example/x"),
+            format!("-----BEGIN RSA PRIVATE KEY-----\n{pem}-----END RSA PRIVATE KEY-----"),
+        ];
+        let limit = 200;
+        // Characters of four bytes leave the least room beyond what is shown.
+        for filling in ["x ", "\u{1f980} "] {
+            for key in &keys {
+                for place in (0..limit / 2).step_by(3) {
+                    let filler = |count: usize| filling.chars().cycle().take(count);
+                    let middle = filler(100_000);
+                    let before = filler(place).chain(" ".chars());
+                    let text: String = before.chain(key.chars()).chain(middle).collect();
+                    let mirrored: String = filler(100_000)
+                        .chain(" ".chars())
+                        .chain(key.chars())
+                        .chain(" ".chars())
+                        .chain(filler(place))
+                        .collect();
+                    for text in [text, mirrored] {
+                        let shown = recorded(&text, limit);
+                        let parts = body.as_bytes().windows(6);
+                        let mut parts = parts.map(|part| std::str::from_utf8(part).expect("ASCII"));
+                        let leak = parts.find(|part| shown.contains(part));
+                        assert_eq!(leak, None, "{place}: {shown}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_cut_stays_as_it_is() {
+        let key = "sk-ant-api03-q9Zx7Kw2Lm4Np6Rt8Vb3Yd5Hf1Jg0Sc9Ua2We4";
+        let text = format!("{key} {} {key}", "x ".repeat(50_000));
+        let mut ends = HeadAndTail::showing(200);
+        ends.push(text.as_bytes());
+        let shown = ends.show(200, "");
+        assert!(shown.starts_with(key) && shown.ends_with(key), "{shown}");
+    }
 }

@@ -57,6 +57,7 @@ impl ObservedEvent {
                 WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
                 WaitingFor::Model(name) => format!("model {name}"),
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
+                WaitingFor::Elicitation { server } => format!("answer for {server}"),
                 WaitingFor::Hook { event } => format!("hook {}", event.name()),
                 WaitingFor::Work { running } => format!("work {running}"),
                 WaitingFor::Agents { running } => format!("agents {running}"),

@@ -12,13 +12,20 @@ use super::binary_fixture::BinaryFixture;
 
 const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
 
+/// Settings with one server.
+const SERVERS: &str = r#"{"mcpServers": {"tracker": {"command": "true"}}}"#;
+
 /// What is typed before the tab, and the last word after it.
-const LINES: [(&str, &str); 23] = [
+const LINES: [(&str, &str); 27] = [
     ("outlast doct", "doctor"),
     ("outlast sess", "sessions"),
     ("outlast sessions exp", "export"),
     ("outlast sessions show 01a2", SESSION),
     ("outlast completions fi", "fish"),
+    ("outlast mcp logi", "login"),
+    ("outlast mcp login track", "tracker"),
+    ("outlast mcp login tracker --dev", "--device"),
+    ("outlast mcp logout track", "tracker"),
     ("outlast report --format jun", "junit"),
     ("outlast batch --engine slu", "slurm"),
     ("outlast config get maxTur", "maxTurns"),
@@ -49,6 +56,7 @@ impl User {
     fn new() -> Self {
         let fixture = BinaryFixture::new()
             .file("work/my-settings.json", "{}")
+            .file("home/.outlast/settings.json", SERVERS)
             .file("work/my-folder/inner", "");
         let place = SessionFolder::new(&fixture.home().join(".outlast"), &fixture.work());
         fs::create_dir_all(place.folder()).expect("a new folder");

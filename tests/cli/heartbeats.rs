@@ -102,6 +102,7 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
         heartbeat(WaitingFor::Retry(uncounted), Some(6 * 3600 + 11 * 3600)),
         heartbeat(WaitingFor::Model("model-a".to_owned()), None),
         heartbeat(WaitingFor::Tool { name: "Bash".to_owned(), id: "toolu_1".to_owned() }, Some(90)),
+        heartbeat(WaitingFor::Elicitation { server: "quiz".to_owned() }, None),
     ])
     .await;
     assert_eq!(
@@ -112,7 +113,9 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
          2026-11-22 07:00:01, waited 3m50s so far, $0.0123 spent\n\
          outlast: waiting for model-a to answer, 30s so far, last byte 12s ago, turn 3, $0.0123 \
          spent\n\
-         outlast: running Bash, 30s so far, 1m30s left, turn 3, $0.0123 spent\n"
+         outlast: running Bash, 30s so far, 1m30s left, turn 3, $0.0123 spent\n\
+         outlast: waiting for the host's answer to a question of the MCP server \"quiz\", 30s so far, \
+         turn 3, $0.0123 spent\n"
     );
 }
 

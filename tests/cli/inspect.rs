@@ -33,7 +33,6 @@ fn unknown_options_of_lists_are_refused() {
     for (args, unknown) in [
         (&["agents", "--jsn"][..], "unknown option --jsn; this command takes --json"),
         (&["plugin", "list", "--text"], "unknown option --text; this command takes --json"),
-        (&["mcp", "list", "--json"], "unknown option --json; this command takes none"),
         (
             &["auth", "status", "--all"],
             "unknown option --all; this command takes --json and --text",
@@ -60,4 +59,26 @@ fn a_server_that_does_not_count_is_named_with_the_reason() {
     }
     let trusted = world.run(&["mcp", "list", "--", "--trust-project"]);
     assert!(trusted.stdout.starts_with("files:") && trusted.stderr.is_empty(), "{trusted:?}");
+}
+
+#[test]
+fn commands_about_servers_explain_themselves_and_name_what_is_meant() {
+    let world = BinaryFixture::new();
+    let help = world.run(&["mcp", "login", "--help"]);
+    for wanted in
+        ["in a browser", "<NAME>", "--device", "--wait <TIME>", "as in 15m", "--mcp-config"]
+    {
+        assert!(help.code == 0 && help.stdout.contains(wanted), "{wanted}: {help:?}");
+    }
+    for (args, wanted) in [
+        (&["mcp", "lgoin", "x"][..], "did you mean outlast mcp login?"),
+        (&["mcp", "add", "--transport", "http", "x"], "in .mcp.json"),
+        (&["mcp", "list", "--json"], "--json"),
+        (&["mcp", "login"], "NAME"),
+        (&["mcp", "login", "x", "--wait", "soon"], "--wait"),
+    ] {
+        let ended = world.run(args);
+        assert_eq!(ended.code, 2, "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains(wanted), "{args:?}: {}", ended.stderr);
+    }
 }

@@ -3,6 +3,7 @@
 
 mod background;
 mod driver;
+mod elicitation;
 mod faults;
 mod requests;
 mod transcripts;

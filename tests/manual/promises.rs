@@ -12,10 +12,7 @@ use outlast::recovery::{ErrorClass, StopReason};
 use super::pages::{documents, read};
 
 /// Flags of other programs, and one that `auth status` reads from its words.
-const FOREIGN: [&str; 24] = [
-    // Of `outlast mcp login`, which reads its words itself.
-    "--device",
-    "--wait",
+const FOREIGN: [&str; 22] = [
     "--all",
     "--arg",
     "--bench",

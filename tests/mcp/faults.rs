@@ -45,7 +45,11 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
             ServerStatus::NeedsAuth,
         ),
         ("oauth", vec!["an OAuth login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
-        ("scope", vec!["the token has no permission for this"], ServerStatus::NeedsAuth),
+        (
+            "scope",
+            vec!["the token lacks the scope \"files:write\"", "other calls"],
+            ServerStatus::Connected,
+        ),
         ("page", vec!["it answered with text/html", doubt], ServerStatus::Connected),
         ("words", vec!["no message of the protocol", doubt], ServerStatus::Connected),
         ("large", vec!["larger than 16 MiB", doubt], ServerStatus::Connected),
@@ -66,9 +70,10 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         is_plain(&told, kind);
         bench.wait_for_status(status).await;
         let needs_auth = status == ServerStatus::NeedsAuth;
+        let is_unauthorized = needs_auth || kind == "scope";
         let mut news = bench.servers.take_warnings();
         with_time_limit("the news", async {
-            while news.is_empty() && (needs_auth || told.contains(doubt)) {
+            while news.is_empty() && (is_unauthorized || told.contains(doubt)) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 news = bench.servers.take_warnings();
             }
@@ -77,7 +82,7 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         let news = news.join("\n");
         is_plain(&news, kind);
         assert_eq!(news.contains("\"echo\" failed"), told.contains(doubt), "{kind}: {news}");
-        assert_eq!(news.contains("renew the token"), needs_auth, "{kind}: {news}");
+        assert_eq!(news.contains("renew the token"), is_unauthorized, "{kind}: {news}");
         // It is not asked again and again, and not at all for nothing.
         let again = bench.call("echo", "hi").await;
         assert!(again.is_error, "{kind}");
@@ -102,7 +107,7 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         ("405", "its \"url\" may be wrong", ServerStatus::Failed),
         ("401", "it requires a login", ServerStatus::NeedsAuth),
         ("oauth", "it requires an OAuth login", ServerStatus::NeedsAuth),
-        ("scope", "no permission for this", ServerStatus::NeedsAuth),
+        ("scope", "lacks the scope \"files:write\"", ServerStatus::NeedsAuth),
         ("page", "it answered with text/html", ServerStatus::Pending),
         ("words", "no message of the protocol", ServerStatus::Pending),
         ("torn", "the connection broke", ServerStatus::Pending),

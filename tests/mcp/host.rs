@@ -46,6 +46,9 @@ impl HostServer {
         if self.is_closed.load(Ordering::Relaxed) {
             return at_once(Err(HostError::Closed));
         }
+        if request["subtype"] == "elicitation" {
+            return never();
+        }
         if request["server_name"] != "test" {
             return at_once(Err(HostError::Refused("there is no such server".to_owned())));
         }
@@ -124,6 +127,7 @@ fn servers(name: &str, host: Option<Arc<ScriptedHost>>, timers: McpTimers) -> (S
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut environment = server_environment(folder.path());
     environment.host = host.map(|host| host as _);
+    environment.elicitation.clone_from(&environment.host);
     let (mut config, _) = entry(&json!({ "type": "sdk", "name": "calc" })).expect("it is right");
     assert_eq!(config.place, ServerAddress::Host);
     name.clone_into(&mut config.name);

@@ -2,6 +2,7 @@
 
 mod calls;
 mod configs;
+mod elicitation;
 mod faults;
 pub(crate) mod host;
 mod http;
@@ -92,6 +93,7 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         }),
         config_dir: folder.to_path_buf(),
         host: None,
+        elicitation: None,
     }
 }
 

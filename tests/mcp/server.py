@@ -22,10 +22,18 @@ NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die"
 TYPED = {"type": "object", "required": ["scale", "count"], "additionalProperties": False,
          "properties": {"scale": {"type": "string", "enum": ["css", "device"], "default": "css"},
                         "count": {"type": "integer"}}}
+FORM = {"message": "Sure?",
+        "requestedSchema": {"type": "object", "properties": {
+            "name": {"type": "string"}, "2": {"type": "string"}, "age": {"type": "integer"},
+            "1": {"type": "string"}}},
+        "_meta": {"anthropic/permissionDisplay": {"title": "A question", "displayName": "Tester",
+                                                  "description": "Of the test"}}}
+PAGE = {"mode": "url", "message": "Sign in", "url": "https://example.com/x", "elicitationId": "e-1"}
 QUESTIONS = {
-    "sampling/createMessage": {"messages": [], "maxTokens": 1},
-    "elicitation/create": {"message": "Sure?", "requestedSchema": {"type": "object",
-                                                                   "properties": {}}},
+    "sampling/createMessage": ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
+    "elicitation/create": ("elicitation/create", FORM),
+    "page": ("elicitation/create", PAGE),
+    "odd": ("elicitation/create", {**FORM, "mode": "telepathy"}),
 }
 # Base64 is in lines of 20 characters, and the type is odd, for this one.
 ODD_PICTURE = "odd"
@@ -53,7 +61,8 @@ FAULTS = {
     "403": (403, {"Content-Type": "text/plain"}, b"not from there"),
     "401": (401, {}, b""),
     "oauth": (401, {"WWW-Authenticate": 'Bearer resource_metadata="https://secret/x"'}, b""),
-    "scope": (403, {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}, b""),
+    "scope": (403, {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="files:write"'},
+              b""),
     "page": (200, {"Content-Type": "text/html"}, b"<html>welcome</html>"),
     "words": (200, {"Content-Type": "application/json"}, b"well done"),
     "torn": (200, {"Content-Type": "application/json", "Content-Length": "999"}, b"{"),
@@ -164,10 +173,27 @@ def call(params, ident, token):
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("there is one more")
     if name == "ask":
-        send({"jsonrpc": "2.0", "id": "ours", "method": words, "params": QUESTIONS.get(words, {})})
+        if words == "input":
+            if "inputResponses" in params:
+                return text(json.dumps([params["inputResponses"], params["requestState"]]))
+            return {"resultType": "input_required", "requestState": "s-1", "inputRequests": {
+                "who": {"method": "elicitation/create", "params": FORM},
+                "where": {"method": "roots/list"}}}
+        method, asked = QUESTIONS.get(words, (words, {}))
+        if words == "withdrawn":
+            method, asked = QUESTIONS["elicitation/create"]
+        send({"jsonrpc": "2.0", "id": "ours", "method": method, "params": asked})
+        if words == "withdrawn":
+            send({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                  "params": {"requestId": "ours"}})
+            return text("never mind")
         while True:
             answered = json.loads(sys.stdin.readline())
+            log(answered.get("method", "answer"))
             if answered.get("id") == "ours" and "method" not in answered:
+                for known in ("e-1", "e-1", "e-2") if words == "page" else ():
+                    send({"jsonrpc": "2.0", "method": "notifications/elicitation/complete",
+                          "params": {"elicitationId": known}})
                 return text(json.dumps(answered))
     if name == "picture":
         if words == ODD_PICTURE:
@@ -184,6 +210,7 @@ def answer(message):
     method, ident = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
+        log("offered " + json.dumps(params.get("capabilities"), sort_keys=True))
         version = ARGUMENT if MODE == "version" else params.get("protocolVersion", "2025-06-18")
         hello = {"protocolVersion": version,
                  "capabilities": {"tools": {"listChanged": True}},
@@ -196,6 +223,8 @@ def answer(message):
             hello["instructions"] = "Echo first. " + "x" * 10_000
         return hello
     if method == "server/discover":
+        offered = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+        log("offered " + json.dumps(offered, sort_keys=True))
         return {"resultType": "complete", "supportedVersions": ["2026-07-28"],
                 "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
     if method == "resources/list":

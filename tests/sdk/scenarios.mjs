@@ -1,6 +1,7 @@
 // The scenarios of the TypeScript SDK.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import path from "node:path";
 import { MODEL, Prompts, Shown, prompt, scenario, sdk, until, z } from "./harness.mjs";
 import { call, fail, lastResult, say, systemOf, textOf, tool } from "./server.mjs";
 
@@ -166,6 +167,27 @@ scenario("tools_of_the_host_are_called", async (world) => {
   assert.match(lastResult(world.requests[1]), /Sum: 5/);
   assert.deepEqual(shown.toolResults().map((result) => result.is_error ?? false), [false, true]);
   assert.deepEqual(shown.init.mcp_servers.map((server) => [server.name, server.status]), [["calc", "connected"]]);
+});
+
+scenario("onElicitation_answers_questions_of_servers_and_without_it_they_are_declined", async (world) => {
+  const quiz = { command: "python3", args: ["-S", path.resolve("tests/mcp/server.py")] };
+  const options = { mcpServers: { quiz }, allowedTools: ["mcp__quiz"] };
+  const asks = { blocks: [tool("mcp__quiz__ask", { text: "elicitation/create" })] };
+  world.script(asks, say("Done."), asks, say("Done."));
+  const asked = [];
+  const onElicitation = async (request, { signal, requestId }) => {
+    asked.push([request, signal.aborted, typeof requestId]);
+    return { action: "accept", content: { name: "Ada" } };
+  };
+  (await world.query("Ask.", { ...options, onElicitation })).good();
+  assert.match(lastResult(world.requests[1]), /Ada/);
+  const [[request, ...rest]] = asked;
+  assert.deepEqual(rest, [false, "string"]);
+  assert.deepEqual([request.serverName, request.message, request.mode], ["quiz", "Sure?", "form"]);
+  assert.deepEqual([request.title, request.displayName, request.description], ["A question", "Tester", "Of the test"]);
+  assert.ok(request.requestedSchema.properties.name);
+  (await world.query("Ask.", options)).good();
+  assert.match(lastResult(world.requests[3]), /decline/);
 });
 
 scenario("system_prompts_are_a_text_a_preset_and_an_appended_text", async (world) => {

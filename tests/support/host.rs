@@ -16,6 +16,7 @@ pub(crate) type ScriptedReply = Pin<Box<dyn Future<Output = Result<Value, HostEr
 pub(crate) struct ScriptedHost {
     answer: Box<dyn Fn(Value) -> ScriptedReply + Send + Sync>,
     requests: Mutex<Vec<Value>>,
+    announced: Mutex<Vec<Value>>,
     cancelled: Arc<Mutex<Vec<Value>>>,
 }
 
@@ -29,13 +30,19 @@ impl ScriptedHost {
     pub(crate) fn new(
         answer: impl Fn(Value) -> ScriptedReply + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (requests, cancelled) = (Mutex::default(), Arc::default());
-        Arc::new(Self { answer: Box::new(answer), requests, cancelled })
+        let (requests, announced) = (Mutex::default(), Mutex::default());
+        let (answer, cancelled) = (Box::new(answer), Arc::default());
+        Arc::new(Self { answer, requests, announced, cancelled })
     }
 
     /// The requests so far.
     pub(crate) fn requests(&self) -> Vec<Value> {
         self.requests.lock().expect("no panic while writing").clone()
+    }
+
+    /// The messages without a reply so far.
+    pub(crate) fn announced(&self) -> Vec<Value> {
+        self.announced.lock().expect("no panic while writing").clone()
     }
 
     /// The requests whose futures were dropped without a reply.
@@ -65,6 +72,10 @@ pub(crate) fn never() -> ScriptedReply {
 }
 
 impl HostChannel for ScriptedHost {
+    fn announce(&self, message: Value) {
+        self.announced.lock().expect("no panic while writing").push(message);
+    }
+
     fn request(&self, request: Value) -> HostReply<'_> {
         self.requests.lock().expect("no panic while writing").push(request.clone());
         let open = OpenRequest(Some((request.clone(), Arc::clone(&self.cancelled))));

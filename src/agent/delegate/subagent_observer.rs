@@ -175,6 +175,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
             | WaitingFor::Model(_)
             | WaitingFor::Tool { .. }
             | WaitingFor::Permission { .. }
+            | WaitingFor::Elicitation { .. }
             | WaitingFor::Hook { .. }
             | WaitingFor::Servers { .. }
             | WaitingFor::Work { .. } => return None,

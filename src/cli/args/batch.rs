@@ -71,13 +71,13 @@ pub struct StartBatchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub attempts: u32,
     /// The pause before a second attempt, unless the service named a time; it doubles
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
     pub retry_after: Duration,
-    /// Time limit of the whole batch, on this machine or in Kubernetes
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// How long the whole batch may take, on this machine or in Kubernetes
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub max_duration: Option<Duration>,
-    /// Budget of all tasks together; divided before the first begins
-    #[arg(long, value_name = "USD", value_parser = dollars)]
+    /// What all tasks together may cost; divided before the first begins
+    #[arg(long, value_name = "USD", value_parser = values::dollars)]
     pub max_budget_usd: Option<Money>,
     /// Run tasks again that have failed
     #[arg(long)]
@@ -184,14 +184,6 @@ pub struct BatchWorkerArgs {
     /// The process that ends this one with it
     #[arg(long, value_name = "PID", hide = true)]
     pub parent: Option<u32>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    values::duration(text).map_err(|error| error.to_string())
-}
-
-fn dollars(text: &str) -> Result<Money, String> {
-    values::dollars(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -1,11 +1,82 @@
 //! Commands of the reference about the set-up of a run.
 
-use clap::Args;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+/// Where servers are added and removed.
+pub(super) const SERVERS_ELSEWHERE: &str = "Servers are described in .mcp.json, in \"mcpServers\" of a \
+    settings file or with --mcp-config; see outlast-mcp(7)";
+
+/// What `outlast mcp` takes.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = SERVERS_ELSEWHERE)]
+pub struct ServersArgs {
+    #[command(subcommand)]
+    pub action: Option<ServersAction>,
+    #[command(flatten)]
+    pub flags: ForwardedFlags,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum ServersAction {
+    /// List the servers of a run, with their transports and logins (the default)
+    List(ForwardedFlags),
+    /// Print the entry of a server, without secrets
+    Get(NamedServerArgs),
+    /// Log in at a server that demands an OAuth login, in a browser
+    Login(ServerLoginArgs),
+    /// Forget the login at a server
+    Logout(NamedServerArgs),
+}
+
+/// Flags of a run, which say where servers are described.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ForwardedFlags {
+    /// Flags of `outlast run`, after `--`, such as --mcp-config
+    #[arg(last = true, value_name = "OPTIONS")]
+    pub words: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct NamedServerArgs {
+    /// The name of the server
+    #[arg(value_name = "NAME")]
+    pub server: String,
+    #[command(flatten)]
+    pub flags: ForwardedFlags,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ServerLoginArgs {
+    /// The name of the server
+    #[arg(value_name = "NAME")]
+    pub server: String,
+    /// Show a code that is typed into a browser on any machine, where the authorization server offers that
+    #[arg(long)]
+    pub device: bool,
+    /// How long to wait for the browser, as in 15m; 5m without it
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub wait: Option<Duration>,
+    #[command(flatten)]
+    pub flags: ForwardedFlags,
+}
+
+impl ServersArgs {
+    /// The flags of a run behind the command.
+    pub fn run_flags(&self) -> &[String] {
+        match &self.action {
+            None => &self.flags.words,
+            Some(ServersAction::List(flags)) => &flags.words,
+            Some(ServersAction::Get(args) | ServersAction::Logout(args)) => &args.flags.words,
+            Some(ServersAction::Login(args)) => &args.flags.words,
+        }
+    }
+}
 
 /// The subject of a command about the set-up of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InspectSubject {
-    Mcp,
     Plugin,
     Agents,
     Auth,

@@ -31,7 +31,7 @@ pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
     Profile, PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
 };
-pub use inspect::{InspectArgs, InspectSubject};
+pub use inspect::{InspectArgs, InspectSubject, ServerLoginArgs, ServersAction, ServersArgs};
 pub use log_filter::LogFilter;
 pub use report::{ReportArgs, ReportFormat};
 pub use sessions::{
@@ -100,9 +100,9 @@ enum Command {
     Report(ReportArgs),
     /// Run many tasks, here or on an engine such as Slurm
     Batch(Box<BatchArgs>),
-    /// List the MCP servers of a run (list), show one (get NAME), log in (login NAME) and out (logout NAME)
+    /// List the MCP servers of a run, log in and out at them
     #[command(hide = true)]
-    Mcp(InspectWords),
+    Mcp(ServersArgs),
     /// List the plugins of a run
     #[command(hide = true, alias = "plugins")]
     Plugin(InspectWords),
@@ -281,6 +281,7 @@ pub enum CliRequest {
     Sessions(SessionsArgs),
     Report(ReportArgs),
     Batch(Box<BatchArgs>),
+    Mcp(ServersArgs),
     Inspect(InspectArgs),
 }
 
@@ -356,7 +357,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         }
         Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
         Ok(Cli { command: Some(Command::Batch(batch)), .. }) => Ok(CliRequest::Batch(batch)),
-        Ok(Cli { command: Some(Command::Mcp(words)), .. }) => inspect(words, InspectSubject::Mcp),
+        Ok(Cli { command: Some(Command::Mcp(servers)), .. }) => Ok(CliRequest::Mcp(servers)),
         Ok(Cli { command: Some(Command::Plugin(words)), .. }) => {
             inspect(words, InspectSubject::Plugin)
         }

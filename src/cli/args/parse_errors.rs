@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
+use super::inspect::SERVERS_ELSEWHERE;
 use super::synonyms::{
     command_for, first_word_for, flag_for, format_flag_for, has_flag, named_command,
 };
@@ -146,7 +147,9 @@ fn unknown_command(word: &str, words: &[String]) -> UsageError {
         || {
             let shown = command.get_subcommands().filter(|inner| !inner.is_hide_set());
             let shown: Vec<&str> = shown.map(Command::get_name).collect();
-            format!("its commands are {}", shown.join(", "))
+            let advice =
+                if outer == "mcp" { format!(". {SERVERS_ELSEWHERE}") } else { String::new() };
+            format!("its commands are {}{advice}", shown.join(", "))
         },
         |meant| format!("did you mean {meant}?"),
     );

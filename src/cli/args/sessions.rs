@@ -92,13 +92,21 @@ pub struct PruneSessionsArgs {
     pub dry_run: bool,
 }
 
-pub(super) fn parse_age(text: &str) -> Result<Duration, String> {
-    let age = humantime::parse_duration(text.trim());
-    age.map_err(|_error| "is not an age; write it like 30d or 12h".to_owned())
+/// The reason that a limit of a list is invalid, as the end of a sentence that quotes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InvalidLimit {
+    #[error("is not an age; write it like 30d or 12h")]
+    Age,
+    #[error("is not a size; write it like 500M or 1G")]
+    Size,
+}
+
+pub(super) fn parse_age(text: &str) -> Result<Duration, InvalidLimit> {
+    humantime::parse_duration(text.trim()).map_err(|_error| InvalidLimit::Age)
 }
 
 /// Reads an amount of bytes in units of 1024: `500M`, `1G`, `2GiB`.
-fn parse_size(text: &str) -> Result<u64, String> {
+fn parse_size(text: &str) -> Result<u64, InvalidLimit> {
     let text = text.trim();
     let digits = text.find(|one: char| !one.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -113,7 +121,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().zip(power);
     let bytes = bytes.and_then(|(number, power)| number.checked_mul(1024_u64.pow(power)));
-    bytes.ok_or_else(|| "is not a size; write it like 500M or 1G".to_owned())
+    bytes.ok_or(InvalidLimit::Size)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -29,6 +30,11 @@ const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
 /// The error code of a control request that is not supported.
 const UNSUPPORTED: &str = "unsupported_request";
 
+/// A control request of a subtype that is not supported.
+#[derive(Debug, thiserror::Error)]
+#[error("outlast does not support the control request {0:?}")]
+struct UnsupportedRequest(String);
+
 impl HostSession {
     /// Answers a request. `turn` interrupts the running turn, if there is one.
     pub(super) async fn answer(
@@ -37,7 +43,7 @@ impl HostSession {
         request: ControlRequest,
         turn: Option<&InterruptSender>,
     ) -> InputStep {
-        let reply = match request {
+        let reply: anyhow::Result<Value> = match request {
             ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
             ControlRequest::Interrupt => {
                 if let Some(turn) = turn {
@@ -52,57 +58,58 @@ impl HostSession {
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
             ControlRequest::StopTask(task) => match self.stops.stop(&task) {
                 Ok(()) => Ok(json!({})),
-                Err(error) => Err((error.to_string(), None)),
+                Err(error) => Err(error.into()),
             },
-            ControlRequest::GetContextUsage => {
-                self.context_usage().await.map_err(|error| (error.to_string(), None))
-            }
+            ControlRequest::GetContextUsage => self.context_usage().await.map_err(Into::into),
             ControlRequest::SetMaxThinkingTokens(tokens) => {
                 let set = self.args.set_thinking(tokens).map(|()| json!({}));
-                set.map_err(|why| (format!("max_thinking_tokens {why}"), None))
+                set.map_err(|why| anyhow!("max_thinking_tokens {why}"))
             }
             ControlRequest::RewindFiles { prompt, is_dry_run } => {
                 Ok(self.rewind(prompt, is_dry_run).await)
             }
             ControlRequest::McpSetServers(servers) => {
-                self.set_servers(servers).await.map_err(|error| (error.to_string(), None))
+                self.set_servers(servers).await.map_err(Into::into)
             }
             ControlRequest::McpToggle { server, is_enabled } => {
-                self.toggle_server(&server, is_enabled).await.map_err(|why| (why, None))
+                self.toggle_server(&server, is_enabled).await
             }
             ControlRequest::McpReconnect(server) => {
                 match self.reconnect_server(id, &server).await {
                     Ok(()) => return InputStep::GoesOn,
-                    Err(why) => Err((why, None)),
+                    Err(error) => Err(error),
                 }
             }
             ControlRequest::McpStatus => self
                 .shared_servers()
                 .await
                 .map(|servers| replies::mcp_status(&servers))
-                .map_err(|error| (error.to_string(), None)),
+                .map_err(Into::into),
             ControlRequest::McpMessage { server, message } => {
                 let servers = self.servers.as_ref();
                 if servers.is_some_and(|servers| servers.deliver(&server, message)) {
                     Ok(json!({}))
                 } else {
-                    Err((format!("there is no connected server {server:?} of the host"), None))
+                    Err(anyhow!("there is no connected server {server:?} of the host"))
                 }
             }
-            ControlRequest::Unsupported(subtype) => Err(unsupported(&subtype)),
-            ControlRequest::Unreadable(why) => Err((why, None)),
+            ControlRequest::Unsupported(subtype) => Err(UnsupportedRequest(subtype).into()),
+            ControlRequest::Unreadable(why) => Err(anyhow::Error::msg(why)),
         };
         self.out.send_unmasked(&match reply {
             Ok(value) => control_success(id, &value),
-            Err((why, code)) => control_error(id, &why, code),
+            Err(error) => {
+                let code = error.is::<UnsupportedRequest>().then_some(UNSUPPORTED);
+                control_error(id, &error.to_string(), code)
+            }
         });
         InputStep::GoesOn
     }
 
     /// Sets the permission mode, of the running turn too.
-    fn set_mode(&mut self, mode: &str) -> Result<Value, (String, Option<&'static str>)> {
-        let mode = TurnArgs::mode(mode).map_err(|error| (error.to_string(), None))?;
-        self.live.set_mode(mode).map_err(|error| (error.to_string(), None))?;
+    fn set_mode(&mut self, mode: &str) -> anyhow::Result<Value> {
+        let mode = TurnArgs::mode(mode)?;
+        self.live.set_mode(mode)?;
         self.args.set_mode(mode);
         Ok(json!({ "mode": mode.name() }))
     }
@@ -188,10 +195,6 @@ impl HostSession {
 fn host_servers(settings: &Settings) -> Vec<String> {
     let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
     own.map(|server| server.name.clone()).collect()
-}
-
-fn unsupported(subtype: &str) -> (String, Option<&'static str>) {
-    (format!("outlast does not support the control request {subtype:?}"), Some(UNSUPPORTED))
 }
 
 fn warning_frame(text: &str, session_id: &str) -> Value {

@@ -72,14 +72,13 @@ impl HostSession {
     /// Ends a server, or starts it again.
     ///
     /// # Errors
-    /// The text for the host.
+    /// The settings cannot be used, or the server cannot be changed.
     pub(super) async fn toggle_server(
         &mut self,
         name: &str,
         is_enabled: bool,
-    ) -> Result<Value, String> {
-        let servers = self.shared_servers().await.map_err(|error| error.to_string())?;
-        servers.set_enabled(name, is_enabled).map_err(|error| error.to_string())?;
+    ) -> anyhow::Result<Value> {
+        self.shared_servers().await?.set_enabled(name, is_enabled)?;
         Ok(json!({}))
     }
 
@@ -87,10 +86,10 @@ impl HostSession {
     /// connected or has failed: the turn goes on meanwhile.
     ///
     /// # Errors
-    /// The text for the host.
-    pub(super) async fn reconnect_server(&mut self, id: &str, name: &str) -> Result<(), String> {
-        let servers = self.shared_servers().await.map_err(|error| error.to_string())?;
-        servers.reconnect(name).map_err(|error| error.to_string())?;
+    /// The settings cannot be used, or the server cannot be connected.
+    pub(super) async fn reconnect_server(&mut self, id: &str, name: &str) -> anyhow::Result<()> {
+        let servers = self.shared_servers().await?;
+        servers.reconnect(name)?;
         let (out, id, names) = (self.out.clone(), id.to_owned(), [name.to_owned()]);
         tokio::spawn(async move {
             out.send_unmasked(&match servers.wait_until_connected(&names).await {

@@ -26,8 +26,8 @@ use crate::cli::startup::StartupSteps;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::hooks::HookHandler;
 use crate::host::{
-    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, UserPrompt,
-    control_error, parse, read_lines, translate_exit_code,
+    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
+    UserPrompt, control_error, parse, read_lines, translate_exit_code,
 };
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
@@ -202,7 +202,14 @@ impl HostSession {
                 states.send_json(state_frame(state, &id.get()), None);
             }
         });
-        let requests = PendingRequests::new(write, Arc::clone(&reports_state));
+        let (messages, id) = (out.clone(), session_id.clone());
+        let announce: SystemWriter = Arc::new(move |mut message: Value| {
+            message["type"] = json!("system");
+            message["session_id"] = json!(id.get());
+            message["uuid"] = json!(Uuid::new_v4().to_string());
+            messages.send_json(message, None);
+        });
+        let requests = PendingRequests::new(write, announce, Arc::clone(&reports_state));
         let replays_prompts = args.run.compatibility.replay_user_messages;
         let (queue, hooks, servers) = (VecDeque::new(), Vec::new(), None);
         let live = LivePermissions::new(args.may_bypass);

@@ -145,6 +145,9 @@ impl StatusLine {
             WaitingFor::Permission { tool, .. } => {
                 self.show(&format!("permission for {tool}"), elapsed, None);
             }
+            WaitingFor::Elicitation { server } => {
+                self.show(&format!("an answer for {server}"), elapsed, None);
+            }
             WaitingFor::Hook { event } => {
                 self.show(&format!("{} hooks", event.name()), elapsed, None);
             }

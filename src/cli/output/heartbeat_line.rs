@@ -65,6 +65,10 @@ pub(super) fn heartbeat(
             "waiting for the host's permission for {}, {elapsed} so far, turn {turn}, {spent}",
             calls.of(id, tool)
         ),
+        WaitingFor::Elicitation { server } => format!(
+            "waiting for the host's answer to a question of the MCP server {server:?}, {elapsed} \
+             so far, turn {turn}, {spent}"
+        ),
         WaitingFor::Tool { name, id } => {
             let end = heartbeat
                 .ends_in

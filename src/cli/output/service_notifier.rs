@@ -30,19 +30,28 @@ struct Service {
     last_event: Mutex<Instant>,
 }
 
+/// The socket of systemd cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("systemd is not notified of this run: NOTIFY_SOCKET {name}: {error}")]
+pub struct UnusableSocket {
+    name: String,
+    error: io::Error,
+}
+
 impl ServiceNotifier {
     /// Notifies systemd that the run has begun, if `NOTIFY_SOCKET` is set. `heartbeat` is the
     /// longest time between two events of a run.
     ///
     /// # Errors
-    /// The socket cannot be used: one line with the reason.
-    pub fn begin(variables: &Variables, heartbeat: Duration) -> Result<Option<Self>, String> {
+    /// The socket cannot be used.
+    pub fn begin(
+        variables: &Variables,
+        heartbeat: Duration,
+    ) -> Result<Option<Self>, UnusableSocket> {
         let set = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
         let Some(name) = set("NOTIFY_SOCKET") else { return Ok(None) };
-        let socket = connect(name).map_err(|error| {
-            let name = name.to_string_lossy();
-            format!("systemd is not notified of this run: NOTIFY_SOCKET {name}: {error}")
-        })?;
+        let unusable = |error| UnusableSocket { name: name.to_string_lossy().into(), error };
+        let socket = connect(name).map_err(unusable)?;
         let service = Arc::new(Service { socket, last_event: Mutex::new(Instant::now()) });
         service.send("READY=1");
         let number = |name: &str| set(name)?.to_str()?.trim().parse::<u64>().ok();
@@ -177,7 +186,7 @@ mod tests {
         for name in [folder.path().join("none").display().to_string(), "vsock:2:99".to_owned()] {
             variables.insert("NOTIFY_SOCKET".into(), name.clone().into());
             let error = ServiceNotifier::begin(&variables, HEARTBEAT).err().expect("unusable");
-            assert!(error.contains(&name), "{error}");
+            assert!(error.to_string().contains(&name), "{error}");
         }
         variables.insert("NOTIFY_SOCKET".into(), "".into());
         assert!(ServiceNotifier::begin(&variables, HEARTBEAT).expect("not asked for").is_none());

@@ -407,6 +407,9 @@ impl StreamJson {
             WaitingFor::Permission { tool, id } => {
                 json!({ "kind": "permission", "tool_name": tool, "tool_use_id": id })
             }
+            WaitingFor::Elicitation { server } => {
+                json!({ "kind": "elicitation", "server": server })
+            }
             WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event.name() }),
             WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
             WaitingFor::Agents { running } => json!({ "kind": "agents", "running": running }),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use anyhow::Context;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
@@ -93,7 +94,7 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
     }
     library.warnings.extend(odd(&prompt_file.shown, fields));
     let hooks = hooks(name, fields, &prompt_file.shown).unwrap_or_else(|why| {
-        library.warnings.push(format!("{why}, so none of its hooks runs"));
+        library.warnings.push(format!("{why:#}, so none of its hooks runs"));
         HookSettings::default()
     });
     let hooks = if prompt_file.is_trusted() { hooks } else { HookSettings::default() };
@@ -144,10 +145,10 @@ fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
 /// Returns the hooks of this agent.
 ///
 /// # Errors
-/// A mistake in the hooks.
-fn hooks(kind: &str, fields: &FrontMatter, file: &str) -> Result<HookSettings, String> {
+/// They are invalid.
+fn hooks(kind: &str, fields: &FrontMatter, file: &str) -> anyhow::Result<HookSettings> {
     let Some(value) = fields.value("hooks") else { return Ok(HookSettings::default()) };
-    let read = HookSettings::parse(value, file).map_err(|bad| format!("{file}: {bad}"))?;
+    let read = HookSettings::parse(value, file).with_context(|| file.to_owned())?;
     Ok(read.for_agent_type(kind))
 }
 
@@ -257,7 +258,7 @@ pub(in crate::cli) fn parse_flag(
         warnings.extend(inline_servers(&about, &fields));
         let prompt = fields.text("prompt").unwrap_or_default();
         let definition = define(name.trim(), &fields, &prompt);
-        let hooks = hooks(name.trim(), &fields, &about).map_err(UsageError::new)?;
+        let hooks = hooks(name.trim(), &fields, &about)?;
         let (file, skills) = (place.clone(), fields.words("skills").unwrap_or_default());
         warnings.extend(hooks.skipped.iter().map(|it| skipped(&about, it)));
         agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });

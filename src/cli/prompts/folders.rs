@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::plugins::Plugin;
@@ -85,7 +86,20 @@ impl PromptFile {
     }
 }
 
-/// Finds and reads files, and collects warnings about those that could not be read.
+/// The reason that a file is left out.
+#[derive(Debug, thiserror::Error)]
+enum PromptFileError {
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+    #[error("it leads out of the project, which is not trusted")]
+    LeadsOut,
+    #[error("all such files together are larger than {} MB", ALL_BYTES_MAX >> 20)]
+    TooMuch,
+    #[error("it is not UTF-8")]
+    NotUtf8,
+}
+
+/// Finds and reads files, and remembers what could not be read.
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
     candidates: Vec<PromptFolder>,
@@ -130,7 +144,7 @@ impl<'a> PromptFinder<'a> {
             let Ok(real) = file_reads::canonicalize(&root) else { continue };
             let shown = format!("{}{kind}/", candidate.shown);
             if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
-                self.warn(&shown, "it leads out of the project, which is not trusted");
+                self.warn(&shown, &PromptFileError::LeadsOut.to_string());
                 continue;
             }
             for path in list(&root, candidate.bound.as_deref(), &mut self.warnings) {
@@ -166,8 +180,8 @@ impl<'a> PromptFinder<'a> {
                 let namespace = place.namespace.clone();
                 Some(PromptFile { path, shown, relative, text, namespace, trust, rank })
             }
-            Err(why) => {
-                self.warn(&shown, &why);
+            Err(error) => {
+                self.warn(&shown, &error.to_string());
                 None
             }
         }
@@ -178,22 +192,21 @@ impl<'a> PromptFinder<'a> {
         &mut self,
         place: &PromptFolder,
         path: &Path,
-    ) -> Result<(Result<(), String>, String), String> {
-        let real = path.canonicalize().map_err(|error| error.to_string())?;
+    ) -> Result<(Result<(), String>, String), PromptFileError> {
+        let real = path.canonicalize()?;
         if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
-            return Err("it leads out of the project, which is not trusted".to_owned());
+            return Err(PromptFileError::LeadsOut);
         }
         let content = match place.whose {
             FolderOwner::User => file_reads::read_regular(&real, FILE_BYTES_MAX),
             FolderOwner::Project => file_reads::read_owned(&real, FILE_BYTES_MAX, &self.owners),
         };
-        let bytes = content.map_err(|error| error.to_string())?;
+        let bytes = content?;
         self.bytes += bytes.len();
         if self.bytes > ALL_BYTES_MAX {
-            let most = ALL_BYTES_MAX >> 20;
-            return Err(format!("all such files together are larger than {most} MB"));
+            return Err(PromptFileError::TooMuch);
         }
-        let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+        let text = String::from_utf8(bytes).map_err(|_| PromptFileError::NotUtf8)?;
         let trust = match place.whose {
             FolderOwner::User => Ok(()),
             FolderOwner::Project => (self.search.trusts)(&text),

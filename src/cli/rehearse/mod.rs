@@ -92,6 +92,7 @@ async fn run(
         | CliRequest::Sessions(_)
         | CliRequest::Report(_)
         | CliRequest::Batch(_)
+        | CliRequest::Mcp(_)
         | CliRequest::Inspect(_) => {
             return Err(UsageError::new("only runs can be rehearsed; leave out the second word"));
         }

@@ -7,6 +7,11 @@ use crate::types::PermissionPrompt;
 /// The value of `--permission-prompts` with which no component is asked.
 const NO_PROMPTS: &str = "none";
 
+/// Whether a person may be asked while the run goes on.
+pub(super) fn may_ask(args: &RunArgs) -> bool {
+    args.compatibility.permission_prompts.as_deref() != Some(NO_PROMPTS)
+}
+
 /// Returns the name that must be an MCP tool, if there is one.
 pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
     flags.permission_prompt_tool.as_deref().filter(|name| *name != PermissionPrompt::Host.name())
@@ -18,7 +23,7 @@ pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
 /// The name is not that of an MCP tool, or names the host and there is none.
 pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageError> {
     let Some(name) = &args.tools.permission_prompt_tool else { return Ok(None) };
-    if args.compatibility.permission_prompts.as_deref() == Some(NO_PROMPTS) {
+    if !may_ask(args) {
         return Ok(None);
     }
     if name == PermissionPrompt::Host.name() {

@@ -89,7 +89,7 @@ pub fn resolve_resumed(
     warnings.extend(of_library.into_iter().chain(compatibility_warning(args)));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
-    let mcp = servers::resolve(&args.mcp, env, config, named, variables);
+    let mcp = servers::resolve(args, env, config, named, variables);
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let limits = run_limits::limits(config, env, switches, account);

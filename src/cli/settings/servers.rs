@@ -7,7 +7,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use strsim::osa_distance;
 
-use crate::cli::args::McpArgs;
+use super::prompt_tool;
+use crate::cli::args::{McpArgs, RunArgs};
 use crate::cli::usage::UsageError;
 use crate::config::environment::{ProcessEnv, Variables};
 use crate::config::file::{ParsedSettings, utf8};
@@ -27,6 +28,8 @@ pub struct McpServers {
     /// Entries that were left out: their names, and why.
     pub skipped: Vec<(String, String)>,
     pub timers: McpTimers,
+    /// Whether servers may ask the user of a host.
+    pub may_ask: bool,
     /// The source of each server: a file and line, or a flag.
     pub places: BTreeMap<String, String>,
     /// Warnings about some of the entries.
@@ -208,7 +211,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Resolves the servers. An invalid entry is left out, with a warning.
 pub(super) fn resolve(
-    args: &McpArgs,
+    args: &RunArgs,
     env: &ProcessEnv,
     config: &Config,
     mut named: Vec<NamedServer>,
@@ -267,8 +270,9 @@ pub(super) fn resolve(
     let (mut servers, others): (Vec<ServerConfig>, Vec<ServerConfig>) =
         found.into_values().partition(|server| managed.contains(&server.name));
     servers.extend(others);
-    let required = required(args);
-    McpServers { servers, required, skipped, timers, places, warnings, shown }
+    let may_ask = prompt_tool::may_ask(args);
+    let required = required(&args.mcp);
+    McpServers { servers, required, skipped, timers, may_ask, places, warnings, shown }
 }
 
 /// Warnings about an `oauth` that has no effect, and its unknown keys.

@@ -92,7 +92,7 @@ pub fn survey_with_managed(
     warnings.append(&mut inputs.sources.library.warnings);
     let named = std::mem::take(&mut inputs.sources.servers);
     let Inputs { args, config, env, .. } = &inputs;
-    let mcp = servers::resolve(&args.mcp, env, config, named, &inputs.variables);
+    let mcp = servers::resolve(args, env, config, named, &inputs.variables);
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account());
     let model = env.aliases.get(config.model.trim()).unwrap_or(&config.model).clone();
     let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);

@@ -1,8 +1,10 @@
 //! Redacts secrets in texts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::known::{KnownSecrets, ValueLookup};
+use super::matcher::{MatchResult, match_pattern};
 use super::patterns::KEY_PATTERNS;
 use super::prefixes::{EVERYWHERE, IN_CHECKOUTS, PassText, PrefixMatcher};
 use super::stream_pass::{FoundSecret, KeyFinder, SecretFinder, StreamPass, ValueFinder};
@@ -71,7 +73,30 @@ impl Redactor {
         KEY_PATTERNS.iter().find(|shape| shape.occurs_in(text)).map(|shape| shape.name)
     }
 
-    /// Returns the redacted text; `None` if it contains no secret.
+    /// The place of a key that a cut at this byte would split: its parts would not be recognised any
+    /// more. What names the key counts, too. `reach` bytes before the cut are searched.
+    pub fn split_key(text: &str, cut: usize, reach: usize) -> Option<Range<usize>> {
+        let data = text.as_bytes();
+        let mut from = cut.saturating_sub(reach);
+        while let Some((start, candidates)) = EVERYWHERE.find(data, from).filter(|it| it.0 < cut) {
+            let before = PassText::whole(data).before(start);
+            let fitting = candidates.iter().filter(|(shape, _)| shape.may_follow(before));
+            let ends = fitting.filter_map(|(shape, begin)| {
+                match match_pattern(shape, &data[start..], *begin, true) {
+                    MatchResult::Match { hidden, .. } => Some(start + hidden.end),
+                    MatchResult::NoMatch | MatchResult::Undecided => None,
+                }
+            });
+            let end = ends.max();
+            if let Some(end) = end.filter(|end| cut < *end) {
+                return Some(start..end);
+            }
+            from = end.unwrap_or_default().max(start + 1);
+        }
+        None
+    }
+
+    /// `None` when the text contains no secret.
     fn redacted(&self, text: &str) -> Option<String> {
         let without_values = self.redact_values(text);
         let keys = KeyFinder(self.prefixes());

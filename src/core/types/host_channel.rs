@@ -14,6 +14,9 @@ pub trait HostChannel: fmt::Debug + Send + Sync {
     /// # Errors
     /// There is no reply, or the host replied with an error.
     fn request(&self, request: Value) -> HostReply<'_>;
+
+    /// Sends a message of the type `system` that has no reply: an object with a `subtype`.
+    fn announce(&self, message: Value);
 }
 
 /// The future reply to a control request.

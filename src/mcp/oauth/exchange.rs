@@ -205,8 +205,8 @@ impl TokenSource {
     }
 }
 
-/// The scope that a challenge demands in addition to those of the token. `None` if it demands none.
-pub(super) fn demanded_scope(challenge: &str, url: &Url) -> Option<String> {
+/// The scope that a challenge demands beside those of the token.
+pub(in crate::mcp) fn demanded_scope(challenge: &str, url: &Url) -> Option<String> {
     let challenge = WWWAuthenticateParams::parse(challenge, url);
     if !challenge.is_insufficient_scope() {
         return None;

@@ -20,7 +20,7 @@ mod token_file;
 mod token_http;
 
 pub(super) use access_tokens::{AccessTokens, BearerToken};
-pub(super) use exchange::is_metadata_address;
+pub(super) use exchange::{demanded_scope, is_metadata_address};
 pub(super) use fault::OAuthFault;
 pub use login::{LoginError, LoginWay, PendingLogin, begin_login};
 pub use settings::{OAuthSettings, unknown_oauth_keys};

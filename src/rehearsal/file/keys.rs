@@ -1,4 +1,5 @@
-//! The keys of a scenario file: the one table that the check of a file and the manual read.
+//! The keys of a scenario file, for the manual. A test holds this table against the types that read a
+//! file.
 
 use KeyForm::{
     AboveZero, Any, Choice, Flag, Named, NamedTexts, Position, Table, Tables, Text, Texts, Time,
@@ -12,12 +13,12 @@ pub struct ScenarioKey {
     pub meaning: &'static str,
     /// True if its table is invalid without it.
     pub required: bool,
-    pub(super) form: KeyForm,
+    form: KeyForm,
 }
 
 /// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum KeyForm {
+enum KeyForm {
     Any,
     Text,
     Texts,
@@ -32,22 +33,22 @@ pub(super) enum KeyForm {
     AboveZero,
     /// A duration in the format of `ScriptedDuration`.
     Time,
-    /// One of these texts.
-    Choice(&'static [&'static str]),
-    /// One of these texts, or a table with one of the two keys of a position.
-    Position(&'static [&'static str]),
+    /// One of some texts.
+    Choice,
+    /// The same, or a table with one of the two keys of a position.
+    Position,
     /// A table with keys of its own.
-    Table(&'static KeyTable),
-    /// A table of names, each with a table with these keys.
-    Named(&'static KeyTable),
-    /// A list of tables with these keys.
-    Tables(&'static KeyTable),
+    Table,
+    /// A table of names, each with such a table.
+    Named,
+    /// Any number of such tables.
+    Tables,
 }
 
 /// Any whole number of TOML that is not below zero.
 const COUNT: KeyForm = Whole { from: 0, to: i64::MAX };
 
-const AFTER_LAST: KeyForm = Choice(&["fail", "repeat last", "loop"]);
+const AFTER_LAST: KeyForm = Choice;
 
 /// The largest value of the fields of type `u32`.
 const U32_MAX: i64 = u32::MAX as i64;
@@ -55,7 +56,7 @@ const U32_MAX: i64 = u32::MAX as i64;
 /// The keys of one table of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyTable {
-    /// Its heading in a file, as in `[[step]]`; for messages and the manual.
+    /// As it stands in a file, as in `[[step]]`.
     pub heading: &'static str,
     /// The description of the table.
     pub about: &'static str,
@@ -71,7 +72,7 @@ impl ScenarioKey {
         Self { required: true, ..self }
     }
 
-    /// Describes its value, for messages and the manual.
+    /// What its value is.
     pub fn takes(&self) -> String {
         let takes = match self.form {
             Any => "any value",
@@ -84,11 +85,11 @@ impl ScenarioKey {
             Whole { from, to } => return format!("a whole number from {from} to {to}"),
             AboveZero => "a number above 0",
             Time => "a time, as in `\"1m 30s\"`",
-            Choice(_) => "a text",
-            Position(_) => "a text, or a table with one key",
-            Table(_) => "a table",
-            Named(_) => "a table of tables",
-            Tables(_) => "a list of tables",
+            Choice => "a text",
+            Position => "a text, or a table with one key",
+            Table => "a table",
+            Named => "a table of tables",
+            Tables => "a list of tables",
         };
         takes.to_owned()
     }
@@ -100,7 +101,7 @@ pub const SCENARIO_TABLES: [&KeyTable; 15] = [
     &REJECTED, &TOKENS, &EXPECT,
 ];
 
-pub(super) static ROOT: KeyTable = KeyTable {
+static ROOT: KeyTable = KeyTable {
     heading: "the file",
     about: "What is run, and against which servers.",
     keys: &[
@@ -122,19 +123,19 @@ pub(super) static ROOT: KeyTable = KeyTable {
         key("time_scale", AboveZero, "How many seconds of the run pass in one second."),
         key(
             "files",
-            Named(&FILE),
+            Named,
             "The files of the scratch folder, by relative path. Their contents may have \
              `{server.NAME.url}`.",
         ),
-        key("rules", Table(&RULES), "What the server insists on beside what the real one does."),
+        key("rules", Table, "What the server insists on beside what the real one does."),
         key(
             "step",
-            Tables(&STEP),
+            Tables,
             "The answers, in order: a request gets the first one left whose `when` it fits.",
         ),
         key(
             "compaction",
-            Tables(&STEP),
+            Tables,
             "Answers to requests for a summary, with the keys of `[[step]]`. Without any, the \
              steps answer them.",
         ),
@@ -150,8 +151,8 @@ pub(super) static ROOT: KeyTable = KeyTable {
             "What follows the last step: `fail` (the default) answers with a 500, and the \
              rehearsal fails; `repeat last` repeats the last step, `loop` all of them.",
         ),
-        key("server", Named(&SERVER), "Further servers, by name."),
-        key("expect", Table(&EXPECT), "How the run has to end."),
+        key("server", Named, "Further servers, by name."),
+        key("expect", Table, "How the run has to end."),
     ],
 };
 
@@ -173,7 +174,7 @@ static STEP: KeyTable = KeyTable {
     about: "One answer: a reply, or another HTTP response, or bytes; each may be broken by a \
             fault.",
     keys: &[
-        key("when", Table(&WHEN), "Which requests it answers; all by default."),
+        key("when", Table, "Which requests it answers; all by default."),
         key(
             "repeat",
             Whole { from: 1, to: U32_MAX },
@@ -182,13 +183,13 @@ static STEP: KeyTable = KeyTable {
         key("delay", Time, "The time before the first byte."),
         key("text", Text, "A reply: its text, in which `${cwd}` is the scratch folder."),
         key("thinking", Text, "A reply: its thinking."),
-        key("tool", Tables(&TOOL), "A reply: its tool calls."),
+        key("tool", Tables, "A reply: its tool calls."),
         key("empty", Flag, "A reply without content."),
         key("stop_reason", Text, "A reply: its stop reason. `tool_use` or `end_turn` by default."),
-        key("usage", Table(&USAGE), "A reply: the tokens that it reports."),
+        key("usage", Table, "A reply: the tokens that it reports."),
         key(
             "form",
-            Choice(&["as asked", "json", "llama.cpp"]),
+            Choice,
             "A reply: `as asked` (the default), `json` although a stream is asked for, or a stream \
              as `llama.cpp` sends it.",
         ),
@@ -197,7 +198,7 @@ static STEP: KeyTable = KeyTable {
             Whole { from: 200, to: 599 },
             "Another response: its status, with the usual error.",
         ),
-        key("error", Table(&ERROR), "Another response: its error."),
+        key("error", Table, "Another response: its error."),
         key("body", Text, "Another response: its body, in place of an error."),
         key("content_type", Text, "Another response: the type of the body."),
         key("content_length", COUNT, "Another response: a length that is not the body's."),
@@ -213,7 +214,7 @@ static STEP: KeyTable = KeyTable {
             "Bytes per write. One event per write by default.",
         ),
         key("pause", Time, "The time between writes."),
-        key("fault", Table(&FAULT), "Where the answer breaks, and how."),
+        key("fault", Table, "Where the answer breaks, and how."),
         key("closes_early", Flag, "The connection is closed although it is announced as kept."),
     ],
 };
@@ -279,7 +280,7 @@ static FAULT: KeyTable = KeyTable {
     keys: &[
         key(
             "kind",
-            Choice(&["reset", "close", "end", "stall", "pings", "error", "insert"]),
+            Choice,
             "`reset` resets the connection, `close` closes it, `end` ends the answer as if it were \
              complete, `stall` sends nothing more, `pings` sends only pings, `error` an error \
              event, `insert` extra bytes.",
@@ -287,19 +288,19 @@ static FAULT: KeyTable = KeyTable {
         .required(),
         key(
             "after",
-            Position(&["accept", "request", "half_head", "headers", "delta"]),
+            Position,
             "Where: `accept` (a connection, before any request), `request`, `half_head`, \
              `headers`, `delta` (half of the last one), `{ events = 3 }` or `{ bytes = 100 }`.",
         )
         .required(),
         key("hold", Time, "`stall`, `pings`: how long, before the connection is closed."),
         key("every", Time, "`pings`: the time between two."),
-        key("error", Table(&ERROR), "`error`: the error; an overload by default."),
+        key("error", Table, "`error`: the error; an overload by default."),
         key("bytes", Text, "`insert`: what is inserted."),
     ],
 };
 
-pub(super) static POSITION: KeyTable = KeyTable {
+static POSITION: KeyTable = KeyTable {
     heading: "after",
     about: "A position in an answer, as a table.",
     keys: &[
@@ -312,9 +313,9 @@ static SERVER: KeyTable = KeyTable {
     heading: "[server.NAME]",
     about: "A further server, with a script of its own.",
     keys: &[
-        key("rules", Table(&RULES), "As above."),
-        key("step", Tables(&STEP), "As above."),
-        key("compaction", Tables(&STEP), "As above."),
+        key("rules", Table, "As above."),
+        key("step", Tables, "As above."),
+        key("compaction", Tables, "As above."),
         key("compactions_vary", Flag, "As above."),
         key("after", AFTER_LAST, "As above."),
         key("requests", COUNT, "How many requests it has to get."),
@@ -327,7 +328,7 @@ static RULES: KeyTable = KeyTable {
             unchanged fails the rehearsal.",
     keys: &[
         key("require_key", Text, "The only valid credential."),
-        key("tokens", Table(&TOKENS), "Access tokens that expire."),
+        key("tokens", Table, "Access tokens that expire."),
         key("context_window", COUNT, "How many tokens a request may have, at four bytes each."),
         key(
             "token_limit",
@@ -335,12 +336,12 @@ static RULES: KeyTable = KeyTable {
             "The same as the server counts tokens, with the output.",
         ),
         key("max_output", COUNT, "The largest `max_tokens`."),
-        key("media", Table(&MEDIA), "Limits of images and documents."),
-        key("rejected_content", Tables(&REJECTED), "What no block may contain."),
+        key("media", Table, "Limits of images and documents."),
+        key("rejected_content", Tables, "What no block may contain."),
         key(
             "signatures",
-            Choice(&["check", "refuse"]),
-            "Thinking that another server signed: with `check` (the default) the rehearsal fails, \
+            Choice,
+            "Thinking that another server signed: with `judge` (the default) the rehearsal fails, \
              with `refuse` the request gets a 400.",
         ),
         key(

@@ -1,6 +1,7 @@
 //! Parses one step of a scenario file.
 
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,6 +14,7 @@ use crate::rehearsal::scenario::{
     StepCondition,
 };
 use crate::rehearsal::scripted_duration::ScriptedDuration;
+use crate::rehearsal::scripted_values::{JsonValue, status};
 
 use super::step_error::StepError;
 
@@ -21,7 +23,7 @@ use super::step_error::StepError;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct StepTable {
     when: StepCondition,
-    repeat: Option<u32>,
+    repeat: Option<NonZeroU32>,
     delay: ScriptedDuration,
     // A reply.
     text: Option<String>,
@@ -32,6 +34,7 @@ pub(super) struct StepTable {
     usage: Option<ScriptedUsage>,
     form: Option<ReplyForm>,
     // Any other HTTP response.
+    #[serde(deserialize_with = "status")]
     status: Option<u16>,
     error: Option<ScriptedError>,
     body: Option<String>,
@@ -41,7 +44,7 @@ pub(super) struct StepTable {
     raw: Option<String>,
 
     headers: BTreeMap<String, String>,
-    chunk: Option<usize>,
+    chunk: Option<NonZeroUsize>,
     pause: ScriptedDuration,
     fault: Option<FaultTable>,
     closes_early: bool,
@@ -53,11 +56,11 @@ impl StepTable {
         let fault = self.fault.map(FaultTable::into_fault).transpose()?;
         Ok(ScriptStep {
             when: self.when,
-            repeat: self.repeat.unwrap_or(1),
+            repeat: self.repeat.map_or(1, NonZeroU32::get),
             delay: self.delay.0,
             answer,
             headers: self.headers.into_iter().collect(),
-            timing: ChunkTiming { chunk: self.chunk, pause: self.pause.0 },
+            timing: ChunkTiming { chunk: self.chunk.map(NonZeroUsize::get), pause: self.pause.0 },
             fault,
             closes_early: self.closes_early,
         })
@@ -119,10 +122,9 @@ impl StepTable {
 /// A tool call as written in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ToolTable {
+pub(super) struct ToolTable {
     name: String,
-    #[serde(default)]
-    input: Value,
+    input: Option<JsonValue>,
     input_json: Option<String>,
     id: Option<String>,
     cut: Option<usize>,
@@ -132,8 +134,8 @@ impl ToolTable {
     fn into_call(self) -> Result<ScriptedToolCall, StepError> {
         let Self { name, input, input_json, id, cut } = self;
         let input = match input_json {
-            None => input,
-            Some(_) if !input.is_null() => return Err(StepError::TwoInputs),
+            None => input.map_or(Value::Null, |input| input.0),
+            Some(_) if input.is_some() => return Err(StepError::TwoInputs),
             Some(json) => serde_json::from_str(&json)
                 .map_err(|error| StepError::InputJson(error.to_string()))?,
         };
@@ -143,7 +145,7 @@ impl ToolTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FaultTable {
+pub(super) struct FaultTable {
     kind: AnswerKind,
     after: FaultPosition,
     hold: Option<ScriptedDuration>,

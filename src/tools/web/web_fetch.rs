@@ -140,7 +140,9 @@ impl WebFetcher {
         let host = host_of(&url);
         let port = url.port_or_known_default().unwrap_or_default();
         if let Some(lists) = &self.lists {
-            lists.check_host(&host, port).map_err(ToolError::from)?;
+            lists
+                .check_host(&host, port)
+                .map_err(|refused| ToolError::from(refused.to_string()))?;
         }
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
         let names: Arc<dyn Resolve> = if is_open {

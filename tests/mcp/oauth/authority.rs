@@ -15,6 +15,9 @@ use crate::support::with_time_limit;
 pub(super) const CLIENT_ID: &str = "outlast-tests";
 pub(super) const CLIENT_SECRET: &str = "client-secret-staple-battery-31";
 
+/// Where its metadata are, too, and right, though nothing leads there.
+pub(super) const METADATA_PATH: &str = "/elsewhere/metadata";
+
 /// Both servers, on one port. Tokens are `access-token-N-…` and `refresh-token-N-…`; a refresh token
 /// is good once.
 pub(super) struct Authority {
@@ -227,8 +230,9 @@ impl Shared {
                 200,
                 &json!({ "resource": format!("{url}/mcp"), "authorization_servers": [url] }),
             ),
-            ("GET", "/.well-known/oauth-authorization-server") => {
-                let issuer = grants.wrong_issuer.clone().unwrap_or_else(|| url.clone());
+            ("GET", "/.well-known/oauth-authorization-server" | METADATA_PATH) => {
+                let wrong = grants.wrong_issuer.clone().filter(|_| target != METADATA_PATH);
+                let issuer = wrong.unwrap_or_else(|| url.clone());
                 plain(
                     200,
                     &json!({

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::runs::{calls, succeeded};
 use super::{McpFixture, long_timers, server_environment, unavailable_reason, words};
 use crate::support::{RunBuilder, serve, with_time_limit};
-use authority::{Authority, CLIENT_ID, CLIENT_SECRET, access_token, refresh_token};
+use authority::{Authority, CLIENT_ID, CLIENT_SECRET, METADATA_PATH, access_token, refresh_token};
 
 fn entry(authority: &Authority, oauth: &Value) -> Value {
     json!({ "type": "http", "url": authority.server_url(), "oauth": oauth })
@@ -105,6 +105,26 @@ async fn the_protocol_without_a_handshake_is_used_where_a_server_offers_it() {
         let has_handshake = log.iter().any(|line| line.contains("\"initialize\""));
         assert_eq!(has_handshake, !is_stateless, "{log:?}");
     }
+}
+
+#[tokio::test]
+async fn the_metadata_of_the_entry_take_the_place_of_what_would_be_discovered() {
+    let authority = Authority::start().await;
+    authority.grants().wrong_issuer = Some("https://issuer.example".to_owned());
+    let address = format!("{}{METADATA_PATH}", authority.url);
+    let client = json!({ "clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET,
+        "authServerMetadataUrl": address });
+    let bench = fixture(&entry(&authority, &client), temporary()).ready().await;
+    assert!(words(&bench.call("echo", "hi").await).contains("echo"));
+    let log = authority.log();
+    let reads = |path: &str| log.iter().any(|line| line.starts_with(&format!("GET {path} ")));
+    assert!(
+        reads(METADATA_PATH) && !log.iter().any(|line| line.contains("/.well-known")),
+        "{log:?}"
+    );
+    // What is discovered would not do.
+    let bench = fixture(&client_entry(&authority), temporary());
+    bench.wait_for_status(ServerStatus::NeedsAuth).await;
 }
 
 #[tokio::test]
@@ -263,6 +283,10 @@ async fn a_demanded_scope_is_asked_for_or_left_to_a_person() {
     assert!(told.contains("demands the scope \"write\""), "{told}");
     let login = saved(&authority, bench.folder.path());
     assert_eq!(login["wanted_scope"], "write", "for the next login");
+    let news = bench.servers.take_warnings().join("\n");
+    assert!(news.contains("mcp login test"), "{news}");
+    authority.grants().demanded = None;
+    assert!(words(&bench.call("echo", "hi").await).contains("echo"), "it is still connected");
     assert_eq!(login["credentials"]["token_response"]["refresh_token"], authority.newest_refresh());
 }
 

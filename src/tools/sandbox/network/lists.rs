@@ -36,6 +36,23 @@ pub struct DomainLists {
     denied_texts: Vec<String>,
 }
 
+/// A host that a tool may not fetch from, in words for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{host}:{port} {}; this cannot change during the run, so use what can be reached, or say what \
+     is missing",
+    if *.reason == RefusalReason::Denied {
+        "is in sandbox.network.deniedDomains"
+    } else {
+        "is not in sandbox.network.allowedDomains"
+    }
+)]
+pub(in super::super::super) struct RefusedHost {
+    host: String,
+    port: u16,
+    reason: RefusalReason,
+}
+
 impl DomainLists {
     /// Parses the lists.
     ///
@@ -79,19 +96,14 @@ impl DomainLists {
     /// Checks a host for a tool that fetches from it.
     ///
     /// # Errors
-    /// The refusal for the model.
-    pub(in super::super::super) fn check_host(&self, host: &str, port: u16) -> Result<(), String> {
-        self.check(host, port).map_err(|reason| {
-            let is_listed = if reason == RefusalReason::Denied {
-                "is in sandbox.network.deniedDomains"
-            } else {
-                "is not in sandbox.network.allowedDomains"
-            };
-            format!(
-                "{host}:{port} {is_listed}; this cannot change during the run, so \
-                 use what can be reached, or say what is missing"
-            )
-        })
+    /// The host is refused.
+    pub(in super::super::super) fn check_host(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<(), RefusedHost> {
+        let refused = |reason| RefusedHost { host: host.to_owned(), port, reason };
+        self.check(host, port).map_err(refused)
     }
 
     /// Checks a name before its port is known.

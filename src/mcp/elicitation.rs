@@ -1,0 +1,244 @@
+//! Elicitation: questions of a server to the user, which go to the host (PROTOCOL 4.11).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::types::HostChannel;
+
+use super::rpc::{INVALID_PARAMS, RpcError};
+
+/// The most questions of a connection that are open at once. Further ones are cancelled.
+const OPEN_MAX: usize = 16;
+
+/// The most pages of a connection whose end is passed on to the host.
+const PAGES_MAX: usize = 100;
+
+/// Where a server says how a question is to be shown.
+const DISPLAY: &str = "anthropic/permissionDisplay";
+
+/// Asks the host in the name of a server, over one connection.
+pub(super) struct Elicitor {
+    /// `None`: every question is declined.
+    host: Option<Arc<dyn HostChannel>>,
+    server: String,
+    /// Time limit of an answer.
+    limit: Duration,
+    questions: Mutex<Questions>,
+}
+
+#[derive(Default)]
+struct Questions {
+    next: u64,
+    open: HashMap<u64, OpenQuestion>,
+    /// The pages that the user was asked to open, by the server's identifiers.
+    pages: HashSet<String>,
+}
+
+struct OpenQuestion {
+    /// The identifier of the server's request. `None`: the answer is part of a repeated call.
+    id: Option<Value>,
+    withdraw: oneshot::Sender<Withdrawal>,
+}
+
+/// Why a question is not asked any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withdrawal {
+    /// The server does not want the answer any more.
+    ByServer,
+    /// No request to the server is under way any more that the question could belong to.
+    WithoutCall,
+}
+
+/// A question that is open until it is dropped.
+pub(super) struct Question {
+    elicitor: Arc<Elicitor>,
+    number: u64,
+    request: Value,
+    withdrawn: oneshot::Receiver<Withdrawal>,
+}
+
+impl Elicitor {
+    pub(super) fn new(host: Option<Arc<dyn HostChannel>>, server: &str, limit: Duration) -> Self {
+        Self { host, server: server.to_owned(), limit, questions: Mutex::default() }
+    }
+
+    /// What is declared to the server. `None`: it may not ask.
+    pub(super) fn capability(&self) -> Option<Value> {
+        self.host.as_ref().map(|_| json!({ "form": {}, "url": {} }))
+    }
+
+    /// Whether the host is being asked.
+    pub(super) fn is_asking(&self) -> bool {
+        !self.questions().open.is_empty()
+    }
+
+    /// The request to the host for the parameters of `elicitation/create`.
+    ///
+    /// # Errors
+    /// The parameters are invalid.
+    pub(super) fn host_request(&self, params: &Value) -> Result<Value, RpcError> {
+        let text = |name: &str| params[name].as_str();
+        let invalid = |what: &str| {
+            Err(RpcError { code: INVALID_PARAMS, message: format!("elicitation/create: {what}") })
+        };
+        let Some(message) = text("message") else { return invalid("there is no message") };
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+        set("subtype", json!("elicitation"));
+        set("mcp_server_name", json!(self.server));
+        set("message", json!(message));
+        match text("mode").unwrap_or("form") {
+            "form" => {
+                set("mode", json!("form"));
+                let schema = &params["requestedSchema"];
+                if schema.is_object() {
+                    set("requested_schema", schema.clone());
+                }
+                if let Some(properties) = schema["properties"].as_object() {
+                    set("property_order", json!(property_order(properties)));
+                }
+            }
+            "url" => {
+                let Some(url) = text("url") else { return invalid("there is no url") };
+                set("mode", json!("url"));
+                set("url", json!(url));
+                if let Some(id) = text("elicitationId") {
+                    set("elicitation_id", json!(id));
+                }
+            }
+            mode => return invalid(&format!("the mode {mode:?} is not supported")),
+        }
+        let display = &params["_meta"][DISPLAY];
+        for (theirs, ours) in
+            [("title", "title"), ("displayName", "display_name"), ("description", "description")]
+        {
+            if let Some(text) = display[theirs].as_str() {
+                set(ours, json!(text));
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+
+    /// Opens a question by its request to the host, under the identifier of the server's request if
+    /// it is one. `None`: too many are open.
+    pub(super) fn open(self: &Arc<Self>, id: Option<Value>, request: Value) -> Option<Question> {
+        let (withdraw, withdrawn) = oneshot::channel();
+        let mut questions = self.questions();
+        if questions.open.len() >= OPEN_MAX {
+            return None;
+        }
+        let number = questions.next;
+        questions.next += 1;
+        questions.open.insert(number, OpenQuestion { id, withdraw });
+        if let Some(page) = request["elicitation_id"].as_str()
+            && questions.pages.len() < PAGES_MAX
+        {
+            questions.pages.insert(page.to_owned());
+        }
+        drop(questions);
+        Some(Question { elicitor: Arc::clone(self), number, request, withdrawn })
+    }
+
+    /// Withdraws the question of a request that the server has cancelled.
+    pub(super) fn withdraw(&self, id: &Value) {
+        self.withdraw_all(Withdrawal::ByServer, |question| question.id.as_ref() == Some(id));
+    }
+
+    /// Withdraws the questions of the server's requests, as no request to it is under way any more.
+    pub(super) fn withdraw_without_call(&self) {
+        self.withdraw_all(Withdrawal::WithoutCall, |question| question.id.is_some());
+    }
+
+    fn withdraw_all(&self, why: Withdrawal, applies: impl Fn(&OpenQuestion) -> bool) {
+        for (_, question) in self.questions().open.extract_if(|_, question| applies(question)) {
+            // The answer may have just come.
+            let _ = question.withdraw.send(why);
+        }
+    }
+
+    /// Tells the host that the user has done what the server asked for on a page, if the host knows
+    /// of that page.
+    pub(super) fn complete(&self, id: &str) {
+        let is_known = self.questions().pages.remove(id);
+        if let Some(host) = self.host.as_ref().filter(|_| is_known) {
+            host.announce(json!({
+                "subtype": "elicitation_complete",
+                "mcp_server_name": self.server,
+                "elicitation_id": id,
+            }));
+        }
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Question {
+    /// Asks the host. Returns the result for the server; `None`: the server does not want one any
+    /// more. A host that cannot be asked, fails, or does not know such requests counts as declining.
+    pub(super) async fn answer(mut self) -> Option<Value> {
+        let elicitor = Arc::clone(&self.elicitor);
+        let Some(host) = &elicitor.host else { return Some(decline()) };
+        let request = self.request.take();
+        tokio::select! {
+            biased;
+            withdrawn = &mut self.withdrawn => match withdrawn {
+                Ok(Withdrawal::ByServer) => None,
+                Ok(Withdrawal::WithoutCall) | Err(_) => Some(cancel()),
+            },
+            reply = timeout(elicitor.limit, host.request(request)) => Some(match reply {
+                Ok(Ok(reply)) => read_reply(reply),
+                Ok(Err(_)) => decline(),
+                Err(_) => cancel(),
+            }),
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.elicitor.questions().open.remove(&self.number);
+    }
+}
+
+/// The result of a question without an answer.
+pub(super) fn cancel() -> Value {
+    json!({ "action": "cancel" })
+}
+
+fn decline() -> Value {
+    json!({ "action": "decline" })
+}
+
+/// Reads the reply of the host. Anything but a clear answer declines.
+fn read_reply(mut reply: Value) -> Value {
+    match reply["action"].as_str() {
+        Some("accept") => {
+            let mut result = json!({ "action": "accept" });
+            if reply["content"].is_object() {
+                result["content"] = reply["content"].take();
+            }
+            result
+        }
+        Some("cancel") => cancel(),
+        _ => decline(),
+    }
+}
+
+/// The names of the properties in the order of a JavaScript object, as hosts expect: names that are
+/// indices of an array come first.
+fn property_order(properties: &Map<String, Value>) -> Vec<&str> {
+    let index = |name: &str| {
+        let index: u32 = name.parse().ok()?;
+        (index != u32::MAX && index.to_string() == name).then_some(index)
+    };
+    let mut names: Vec<&str> = properties.keys().map(String::as_str).collect();
+    names.sort_by_key(|name| index(name).map_or((1, 0), |index| (0, index)));
+    names
+}
