@@ -3,9 +3,8 @@
 //! Layers, top first. A layer may use only the layers below it:
 //!
 //! ```text
-//! cli ─► batch · checkout · doctor · host · report · telemetry ─► rehearsal ─► agent ─►
-//!     config · history ─► model · tools · mcp · hooks · journal ─► process ─►
-//!     the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
+//! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages · rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
+//!     process ─► the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
 //! ```
 
 // Sub-agents make runs recursive, so the compiler's check that a run is `Send` nests deeply.
@@ -21,6 +20,7 @@ pub mod host;
 pub mod report;
 pub mod telemetry;
 
+pub mod messages;
 pub mod rehearsal;
 
 pub mod agent;

@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 9] = [
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
     &["agent"],
-    &["rehearsal"],
+    &["messages", "rehearsal"],
     &["batch", "checkout", "doctor", "host", "report", "telemetry"],
     &["cli"],
 ];

@@ -383,7 +383,6 @@ impl RunWorld<'_> {
         let fault = last.map(|last| last.fault.clone());
         let is_awaited = fault.is_some() && reason != StopReason::Deadline;
         RunOutcome {
-            reason,
             contributors,
             thrashed: self.compactor.thrashed,
             quota_ended: self.caller.met.quota_ended,
@@ -393,21 +392,19 @@ impl RunWorld<'_> {
             fault,
             error_class,
             retry_at: self.caller.retry_at.filter(|_| is_awaited),
-            text: recorded.answer(),
-            stop_reason: recorded.stop_reason().map(str::to_owned),
             has_messages: !self.conversation.history.messages().is_empty(),
             deferred: self.tools.deferred.clone().filter(|_| reason == StopReason::ToolDeferred),
             spent: ledger.spent(),
             unsettled: ledger.unsettled(),
             cost_before: self.caller.cost_before,
             budget: self.caller.accounting.ceiling(),
-            stats,
             agents: self.context.deps.registry.tasks(&self.caller.accounting.ledger),
             journal: self.conversation.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
             broken: self.broken.clone(),
             acceptance: self.acceptance(),
             servers: self.tools.servers.stats(),
+            ..RunOutcome::new(reason, recorded, stats)
         }
     }
 }

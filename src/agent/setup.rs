@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::hooks::Hooks;
 use crate::journal::{
     ContentForm, Denial, Journal, JournalHealth, LearnedFacts, ModelSpan, PastAgent,
-    PastBackground, ToolStats,
+    PastBackground, RecordedPrompt, ToolStats,
 };
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
@@ -203,8 +205,40 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Returns everything that counts against the budget. `None` when a model was used whose price
-    /// is not known.
+    /// Assembles the outcome of a run from the records of its prompt and its totals. The other fields
+    /// are those of a run that has nothing to report there.
+    pub fn new(reason: StopReason, recorded: &RecordedPrompt, stats: RunStats) -> Self {
+        Self {
+            reason,
+            contributors: Vec::new(),
+            thrashed: false,
+            shortfall: None,
+            quota_ended: false,
+            fault: None,
+            error_class: None,
+            retry_at: None,
+            text: recorded.answer(),
+            stop_reason: recorded.stop_reason().map(str::to_owned),
+            has_messages: false,
+            deferred: None,
+            stats,
+            spent: Money::ZERO,
+            unsettled: Money::ZERO,
+            cost_before: Money::ZERO,
+            budget: None,
+            journal: JournalHealth::Off,
+            rate_limits: None,
+            broken: None,
+            acceptance: Acceptance::default(),
+            tasks: Vec::new(),
+            hooks: HookStats::default(),
+            servers: mcp::McpStats::default(),
+            agents: Vec::new(),
+        }
+    }
+
+    /// Everything that counts against the budget. `None` when a model was used whose price is not
+    /// known.
     pub fn cost(&self) -> Option<Money> {
         let priced = self.stats.by_model.iter().all(|model| model.cost.is_some());
         priced.then_some(self.spent)
@@ -280,19 +314,27 @@ impl RunStats {
 }
 
 /// Statistics of hooks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HookStats {
     pub ran: u32,
     /// Failed hooks, which counted as absent.
     pub failed: u32,
     /// Number of times that a hook denied something, or objected to it.
     pub blocked: u32,
-    /// Time that the run waited for them.
+    /// How long the run waited for them; serialized in milliseconds.
+    #[serde(rename = "waited_ms", serialize_with = "as_millis")]
+    #[schemars(with = "u64")]
     pub waited: Duration,
-    /// Hooks that were ended with the run, by their events and command lines.
-    pub cut: Vec<String>,
-    /// The reason of the hook that stopped the run, or that objects to its end.
-    pub why: Option<String>,
     /// The crash log, if it holds failures of this run or earlier ones.
     pub log: Option<PathBuf>,
+    /// Hooks that were ended with the run, by their events and command lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<String>,
+    /// The reason of the hook that stopped the run, or that objects to its end.
+    #[serde(skip)]
+    pub why: Option<String>,
+}
+
+fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -14,7 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::process::{catch_panic, forbid_dumps, hide_argument_texts, record_panics};
 
-use super::args::{self, CliRequest, ProgramName, RequestedOutput, split_directory, wanted_colors};
+use super::args::{
+    self, CliRequest, ProgramName, RequestedOutput, SchemaSubject, split_directory, wanted_colors,
+};
 use super::batch;
 use super::checkouts::enter_worktree;
 use super::completions;
@@ -35,7 +37,9 @@ use super::stdout::{print, print_coloured};
 use super::usage::{UsageError, UsageErrorKind};
 use super::version;
 use crate::config::environment::{COLOR, Variables};
+use crate::config::schema::schema;
 use crate::json::STACK_BYTES;
+use crate::messages::{result_schema, stream_schema};
 use crate::types::exit_code;
 
 /// The command line of the process.
@@ -170,6 +174,15 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
         }
         CliRequest::Completions(shell) => {
             print(&completions::script(shell))?;
+            Ok(0)
+        }
+        CliRequest::Schema(subject) => {
+            let schema = match subject {
+                SchemaSubject::Result => result_schema(),
+                SchemaSubject::Stream => stream_schema(),
+                SchemaSubject::Settings => schema(),
+            };
+            print(&format!("{schema:#}\n"))?;
             Ok(0)
         }
         CliRequest::Help(text) => {

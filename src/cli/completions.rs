@@ -16,13 +16,12 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
 use crate::config::{environment, registry};
 use crate::journal::{ListScope, SessionFolder, list_sessions};
+use crate::messages::result_fields;
 use crate::model;
 use crate::rehearsal;
 
 use super::args::{self, CompletionShell};
 use super::manual;
-use super::result_fields::RESULT_FIELDS;
-use super::settings;
 
 /// The variable that names the shell that requests completions. The scripts set it, not the user.
 const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";
@@ -203,7 +202,7 @@ fn servers() -> Vec<CompletionCandidate> {
 }
 
 fn fields() -> Vec<CompletionCandidate> {
-    RESULT_FIELDS.into_iter().map(CompletionCandidate::new).collect()
+    result_fields().into_iter().map(CompletionCandidate::new).collect()
 }
 
 fn setting_names() -> Vec<CompletionCandidate> {

@@ -7,7 +7,7 @@ use std::thread;
 use uuid::Uuid;
 
 use crate::config::environment::annotates_errors;
-use crate::host::translate_exit_code;
+use crate::host::exit_code_of_result_for_hosts;
 use crate::json::to_line;
 use crate::secrets::{KnownSecrets, Redactor, Variables};
 use crate::tools::secret_values;
@@ -25,8 +25,9 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     let mask = Redactor::new(KnownSecrets::new(secret_values(&variables, &[])));
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     if wanted.is_for_host {
-        translate_exit_code(&mut object);
+        object = exit_code_of_result_for_hosts(object);
     }
+    let mut object = object.to_value();
     mask.redact_json(&mut object);
     let object = to_line(&object);
     // The file is written on its own thread, so that a blocked reader and a hanging disk do not

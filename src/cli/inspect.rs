@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use strsim::osa_distance;
 
 use crate::config::fold::EffectiveValue;
+use crate::mcp::LoginWay;
+use crate::messages::PluginEntry;
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{InspectArgs, InspectSubject, ServersAction, ServersArgs};
@@ -171,7 +173,7 @@ fn hint(text: &str) -> UsageError {
 fn answer(question: &Question, survey: &SettingsSurvey) -> (String, u8) {
     match question {
         Question::Plugins { is_json: true } => {
-            let list: Vec<Value> = survey.plugins.iter().map(Plugin::as_json).collect();
+            let list: Vec<PluginEntry> = survey.plugins.iter().map(Plugin::entry).collect();
             (format!("{}\n", json!(list)), 0)
         }
         Question::Plugins { is_json: false } => {

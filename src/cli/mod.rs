@@ -43,7 +43,7 @@ pub mod prompt;
 pub mod prompts;
 mod rehearse;
 mod report;
-pub mod result_fields;
+mod result_fields;
 mod result_writer;
 mod run;
 mod server_login;

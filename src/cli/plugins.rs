@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::cli::usage::UsageError;
+use crate::messages::PluginEntry;
 use crate::process::file_reads;
 
 /// The largest file of a plugin's description, hooks or servers, in bytes.
@@ -127,12 +128,12 @@ impl Plugin {
     }
 
     /// Its entry in the init message.
-    pub fn as_json(&self) -> Value {
-        let mut entry = json!({ "name": self.name, "path": self.folder.to_string_lossy() });
-        if let Some(version) = &self.version {
-            entry["version"] = json!(version);
+    pub fn entry(&self) -> PluginEntry {
+        PluginEntry {
+            name: self.name.clone(),
+            path: self.folder.to_string_lossy().into_owned(),
+            version: self.version.clone(),
         }
-        entry
     }
 }
 

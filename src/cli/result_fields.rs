@@ -1,58 +1,8 @@
-//! Names of the fields of a result, for `--output-fields` and its completions.
+//! Names of the fields of a result, for `--output-fields`.
 
 use strsim::osa_distance;
 
-/// All fields that results have, some of them only at certain ends.
-pub const RESULT_FIELDS: [&str; 48] = [
-    "type",
-    "subtype",
-    "is_error",
-    "exit_code",
-    "schema_version",
-    "outlast_version",
-    "outlast_commit",
-    "session_id",
-    "uuid",
-    "result",
-    "partial_result",
-    "errors",
-    "structured_output",
-    "schema_attempts",
-    "requirement",
-    "terminal_reason",
-    "stop_reason",
-    "api_error_status",
-    "api_error_class",
-    "retryable",
-    "retry_at",
-    "request_id",
-    "resume",
-    "num_turns",
-    "duration_ms",
-    "duration_api_ms",
-    "ttft_ms",
-    "total_cost_usd",
-    "usage",
-    "modelUsage",
-    "permission_denials",
-    "recovery",
-    "tools",
-    "agents",
-    "background",
-    "budget",
-    "durable",
-    "journal",
-    "warnings",
-    "sandbox",
-    "ignored_settings",
-    "network_refused",
-    "hooks",
-    "mcp",
-    "contract_changes",
-    "deferred_tool_use",
-    "rate_limits",
-    "stdin",
-];
+use crate::messages::result_fields;
 
 /// No result has a field of a name. The text continues a sentence that began with the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,16 +21,18 @@ pub(super) struct UnknownField {
 /// No result has the field.
 pub(super) fn parse(name: &str) -> Result<String, UnknownField> {
     let name = name.trim();
-    if RESULT_FIELDS.contains(&name) {
+    let known = result_fields();
+    if known.iter().any(|field| field == name) {
         return Ok(name.to_owned());
     }
-    Err(UnknownField { nearest: nearest(name) })
+    let hint = nearest(name, &known).map_or(String::new(), |near| format!("did you mean {near}? "));
+    Err(format!("is not a field of the result; {hint}outlast help result lists them"))
 }
 
-fn nearest(name: &str) -> Option<&'static str> {
+fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     // Only whole fields can be chosen: of `usage.input_tokens`, `usage`.
     let outer = name.split(['.', '[']).next().unwrap_or_default();
-    let known = RESULT_FIELDS.iter().map(|known| (osa_distance(outer, known), *known));
+    let known = known.iter().map(|known| (osa_distance(outer, known), known.as_str()));
     let (distance, near) = known.min()?;
     // A third of the letters may be wrong, but no more than three.
     (distance <= (outer.len() / 3).clamp(1, 3)).then_some(near)

@@ -9,13 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::agent::{JournalHealth, RunOutcome};
-use crate::host::{api_error_message, ends_as_asked, translate_result};
+use crate::host::{api_error_message, ends_as_asked, result_for_hosts};
 use crate::json::to_line;
+use crate::messages::ResultObject;
 use crate::process::last_panic;
 use crate::recovery::{Interrupt, StopReason};
 
@@ -61,9 +62,9 @@ impl RunJob {
             let object = job.object(&report);
             match job.settings.output.format {
                 OutputFormat::Text => {}
-                OutputFormat::Json => out.send_last(object.clone(), None),
+                OutputFormat::Json => out.send_last(object.to_value(), None),
                 OutputFormat::StreamJson => {
-                    out.send_last(object.clone(), Some(StreamJson::LONGEST));
+                    out.send_last(object.to_value(), Some(StreamJson::LONGEST));
                 }
             }
             if io::stderr().is_terminal() {
@@ -115,7 +116,8 @@ impl RunJob {
             let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..outcome };
             let now = WallTime::from_clock(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
-            let _ = job.write_result(&report.object(), ResultRetention::AtOnce, &Claim::default());
+            let object = job.object(&report);
+            let _ = job.write_result(&object, ResultRetention::AtOnce, &Claim::default());
         })
     }
 
@@ -143,7 +145,7 @@ impl RunJob {
         warnings.extend(self.signals.disregarded_warning());
         let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
         // The file comes first, so that a slow reader does not delay it.
-        let written = self.write_own_result(&outcome, report.object()).await;
+        let written = self.write_own_result(&outcome, self.object(&report)).await;
         let written = match written {
             Ok(()) => self.write_last_message(&report).await,
             Err(why) => Err(why),
@@ -180,7 +182,8 @@ impl RunJob {
                 let report = ResultReport { outcome: lost, ..report };
                 // Errors of the file were already reported, and an interrupted run does not wait for
                 // a disk.
-                let _ = self.write_result_in_time(report.object(), ResultRetention::AtOnce).await;
+                let object = self.object(&report);
+                let _ = self.write_result_in_time(object, ResultRetention::AtOnce).await;
                 report
             }
             Some(_) | None => report,
@@ -248,28 +251,24 @@ impl RunJob {
         }
     }
 
-    /// Returns the result object for standard output, in the terms of its reader.
-    fn object(&self, report: &ResultReport<'_>) -> Value {
-        let mut object = report.object();
-        if let Some(added) = &self.added_input {
-            object["stdin"] = json!(added.to_string());
-        }
-        if let Some(host) = &self.host {
-            translate_result(&mut object, report.outcome.reason);
-            object["modelUsage"] = model_usage(&host.usage.with(&report.outcome.stats.by_model));
-            host.prompt.stamp(&mut object);
-            if !host.is_kept {
-                object["resume"] = Value::Null;
-                object["durable"] = json!(false);
-                object["journal"]["state"] = json!("off");
-            }
-        }
-        object
+    /// Returns the result object, in the terms of its reader.
+    fn object(&self, report: &ResultReport<'_>) -> ResultObject {
+        let stdin = self.added_input.as_ref().map(ToString::to_string);
+        let object = ResultObject { stdin, ..report.object() };
+        let Some(host) = &self.host else { return object };
+        let usage = host.usage.with(&report.outcome.stats.by_model);
+        let object = ResultObject {
+            model_usage: model_usage(&usage),
+            user_message_uuid: host.prompt.uuid.clone(),
+            origin: host.prompt.origin.clone(),
+            ..result_for_hosts(object, report.outcome.reason)
+        };
+        if host.is_kept { object } else { object.without_session() }
     }
 
-    /// Returns the fields of the result that the user chose, in that order. A missing field is
-    /// null.
-    fn chosen_fields(&self, mut object: Value) -> Value {
+    /// The fields of the result that the user chose, in that order. What it does not have is null.
+    fn chosen_fields(&self, object: &ResultObject) -> Value {
+        let mut object = object.to_value();
         let fields = &self.settings.output.fields;
         if fields.is_empty() {
             return object;
@@ -321,11 +320,11 @@ impl RunJob {
                         let failure = api_error_message(&object, report.outcome.reason);
                         programs.finish_turn(failure, object);
                     }
-                    None => programs.finish(object),
+                    None => programs.finish(&object),
                 }
             }
             (OutputFormat::Json | OutputFormat::StreamJson, None) => {
-                out.send_json(self.chosen_fields(self.object(report)), None);
+                out.send_json(self.chosen_fields(&self.object(report)), None);
             }
         }
     }
@@ -373,7 +372,11 @@ impl RunJob {
     }
 
     /// Writes the result file, unless it is that of the process which has taken the session over.
-    async fn write_own_result(&self, outcome: &RunOutcome, object: Value) -> anyhow::Result<()> {
+    async fn write_own_result(
+        &self,
+        outcome: &RunOutcome,
+        object: ResultObject,
+    ) -> anyhow::Result<()> {
         let is_foreign = matches!(outcome.journal, JournalHealth::TakenOver(_));
         if is_foreign && self.settings.output.result_file.is_some() {
             anyhow::bail!("the result file was left to the process that took the session over");
@@ -400,7 +403,7 @@ impl RunJob {
     /// Writes the result file, within a time limit for slow disks.
     async fn write_result_in_time(
         &self,
-        object: Value,
+        object: ResultObject,
         how: ResultRetention,
     ) -> anyhow::Result<()> {
         if self.settings.output.result_file.is_none() {
@@ -430,12 +433,12 @@ impl RunJob {
     /// Writes the result file, unless its place was claimed meanwhile.
     fn write_result(
         &self,
-        object: &Value,
+        object: &ResultObject,
         how: ResultRetention,
         claim: &Claim,
     ) -> anyhow::Result<()> {
         let Some(file) = &self.settings.output.result_file else { return Ok(()) };
-        let mut object = object.clone();
+        let mut object = object.to_value();
         self.shared.mask.redact_json(&mut object);
         let staged = file.stage(&to_line(&object), how);
         let written = staged.and_then(|staged| {

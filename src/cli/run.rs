@@ -155,7 +155,7 @@ fn capabilities(settings: &Settings) -> Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
         output_style: settings.output_style.clone(),
-        plugins: settings.plugins.iter().map(Plugin::as_json).collect(),
+        plugins: settings.plugins.iter().map(Plugin::entry).collect(),
         skipped_servers: settings.mcp.skipped.clone(),
     }
 }
@@ -517,13 +517,12 @@ impl RunJob {
         snapshots: &SnapshotRecorder,
         reason: StopReason,
     ) -> RunOutcome {
-        let mut outcome = snapshots.outcome(reason, self.settings.persist);
-        outcome.stats.duration = self.clock.elapsed();
-        outcome.budget = self.settings.budget;
-        if reason == StopReason::InternalError {
-            outcome.broken = Some(last_panic().to_string());
+        let is_internal = reason == StopReason::InternalError;
+        RunOutcome {
+            budget: self.settings.budget,
+            broken: is_internal.then(|| last_panic().to_string()),
+            ..snapshots.outcome(reason, self.settings.persist, self.clock.elapsed())
         }
-        outcome
     }
 
     /// Waits until an interrupted run has used up its grace period, or a second SIGINT came.

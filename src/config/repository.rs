@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::comments::blank_comments;
@@ -39,7 +41,7 @@ const RULES_MAX: usize = 1000;
 pub const UNTRUSTED: &str = "the repository is not trusted";
 
 /// An ignored setting of the repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct IgnoredSetting {
     /// The path relative to the working folder.
     pub file: String,

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use crate::messages::{HostMessage, StreamMessage};
 use crate::types::{HostChannel, HostError, HostReply};
 
 /// Maximum length of a request, in bytes of JSON: the Python SDK fails on a longer line.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
 
-/// Writes a message to the host without redaction: a request has the content that a hook or an MCP
-/// server would receive.
-pub type FrameWriter = Arc<dyn Fn(&Value) + Send + Sync>;
+/// Writes a message to the host, as it is: a request holds what a hook or an MCP server would
+/// receive.
+pub type FrameWriter = Arc<dyn Fn(HostMessage) + Send + Sync>;
 
 /// Writes a message of the type `system` to the host, with the session that it is about.
 pub type SystemWriter = Arc<dyn Fn(Value) + Send + Sync>;
@@ -90,11 +91,10 @@ impl PendingRequests {
 
     async fn ask(&self, request: Value) -> Result<Value, HostError> {
         let id = Uuid::new_v4().to_string();
-        let subtype = request["subtype"].as_str().unwrap_or_default();
-        let is_question = matches!(subtype, "can_use_tool" | "elicitation");
-        let is_hook = subtype == "hook_callback";
-        let frame = json!({ "type": "control_request", "request_id": id, "request": request });
-        let bytes = frame.to_string().len();
+        let (is_question, is_hook) =
+            (request["subtype"] == "can_use_tool", request["subtype"] == "hook_callback");
+        let message = HostMessage::ControlRequest { request_id: id.clone(), request };
+        let bytes = StreamMessage::from(message.clone()).to_value().to_string().len();
         if bytes > REQUEST_BYTES_MAX {
             let why = format!("the request is {bytes} bytes long, and a host reads at most 1 MB");
             return Err(HostError::Refused(why));
@@ -106,7 +106,7 @@ impl PendingRequests {
                 drop(open);
                 // The host may still read, so its hooks are informed of the event.
                 if is_hook {
-                    (self.write)(&frame);
+                    (self.write)(message);
                 }
                 return Err(HostError::Closed);
             }
@@ -114,7 +114,7 @@ impl PendingRequests {
         }
         let request = OpenRequest { requests: self, id, is_question };
         request.count_question(QuestionChange::Asked);
-        (self.write)(&frame);
+        (self.write)(message);
         let reply = reply.await.unwrap_or(Err(HostError::Closed));
         drop(request);
         reply
@@ -185,8 +185,8 @@ impl Drop for OpenRequest<'_> {
         self.count_question(QuestionChange::Over);
         let was_open = self.requests.open().waiting.remove(&self.id).is_some();
         if was_open {
-            let cancel = json!({ "type": "control_cancel_request", "request_id": self.id });
-            (self.requests.write)(&cancel);
+            let request_id = self.id.clone();
+            (self.requests.write)(HostMessage::ControlCancelRequest { request_id });
         }
     }
 }

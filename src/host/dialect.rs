@@ -1,9 +1,12 @@
 //! Converts a result for clients of the agent SDKs, where these expect other fields or values than
 //! outlast's own (PROTOCOL, introduction and 4.4).
 
-use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::messages::{
+    API_ERROR, AssistantMessage, BUDGET_EXHAUSTED, ReplyBlock, ReplyUsage, ResultObject,
+};
+use crate::transcript::Block;
 use crate::types::{StopReason, exit_code};
 
 /// The subtype of a result that ended normally.
@@ -23,12 +26,12 @@ const fn terms(reason: StopReason) -> Option<HostTerms> {
     match reason {
         StopReason::ModelError(_) => Some(HostTerms {
             subtype: Some(SUCCESS),
-            terminal_reason: "api_error",
+            terminal_reason: API_ERROR,
             ends_as_asked: false,
         }),
         StopReason::MaxBudgetUsd => Some(HostTerms {
             subtype: None,
-            terminal_reason: "budget_exhausted",
+            terminal_reason: BUDGET_EXHAUSTED,
             ends_as_asked: false,
         }),
         StopReason::HookStopped | StopReason::StopHookPrevented | StopReason::ToolDeferred => {
@@ -73,53 +76,50 @@ pub const fn exit_code_for_hosts(code: u8) -> u8 {
     if code == exit_code::SUCCESS || code >= exit_code::SIGHUP { code } else { exit_code::FAILED }
 }
 
-/// Replaces the exit code of a result object by that of [`exit_code_for_hosts`].
-pub fn translate_exit_code(result: &mut Value) {
-    let code = result["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
-    if let Some(code) = code {
-        result["exit_code"] = json!(exit_code_for_hosts(code));
+/// Converts the exit code of a result to the one towards a host.
+#[must_use]
+pub fn exit_code_of_result_for_hosts(result: ResultObject) -> ResultObject {
+    ResultObject { exit_code: exit_code_for_hosts(result.exit_code), ..result }
+}
+
+/// Converts a result to the terms of hosts. Except for turns that ended as asked, `is_error` stays.
+/// Results of the subtype `success` have the text of their errors in `result`: there the SDKs look
+/// for it.
+#[must_use]
+pub fn result_for_hosts(result: ResultObject, reason: StopReason) -> ResultObject {
+    let result = exit_code_of_result_for_hosts(result);
+    let Some(terms) = terms(reason) else { return result };
+    let result = ResultObject { terminal_reason: Some(terms.terminal_reason), ..result };
+    let Some(subtype) = terms.subtype else { return result };
+    let errors = result.errors.unwrap_or_default().join("; ");
+    let result = ResultObject { subtype, errors: None, ..result };
+    if terms.ends_as_asked {
+        // The host has the replies; of a prompt that was not accepted it has nothing.
+        let text = if result.num_turns == 0 { errors } else { String::new() };
+        ResultObject { is_error: false, exit_code: 0, result: Some(text), ..result }
+    } else {
+        ResultObject { result: Some(format!("API Error: {errors}")), ..result }
     }
 }
 
-/// Converts a result object for a host. `is_error` is unchanged, except for turns that ended as the
-/// user requested. A result of the subtype `success` has the text of its errors in `result`, where
-/// the SDKs read it.
-pub fn translate_result(result: &mut Value, reason: StopReason) {
-    translate_exit_code(result);
-    let Some(terms) = terms(reason) else { return };
-    result["terminal_reason"] = json!(terms.terminal_reason);
-    let Some(subtype) = terms.subtype else { return };
-    result["subtype"] = json!(subtype);
-    let errors = result.as_object_mut().and_then(|result| result.remove("errors"));
-    let errors = errors.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
-    let errors = errors.collect::<Vec<_>>().join("; ");
-    result["result"] = if terms.ends_as_asked {
-        result["is_error"] = json!(false);
-        result["exit_code"] = json!(0);
-        // The host already has the replies. A prompt that was not accepted has none.
-        json!(if result["num_turns"] == 0 { errors } else { String::new() })
-    } else {
-        json!(format!("API Error: {errors}"))
-    };
-}
-
-/// Returns the fields of the assistant message that reports an API failure to a host, before the
-/// result (PROTOCOL 4.2). `None`: the turn ended for another reason.
-pub fn api_error_message(result: &Value, reason: StopReason) -> Option<Value> {
+/// The message by which a host is told of a failure of the API, before its result (PROTOCOL 4.2).
+/// `None`: the turn ended for another reason.
+pub fn api_error_message(result: &ResultObject, reason: StopReason) -> Option<AssistantMessage> {
     let StopReason::ModelError(class) = reason else { return None };
-    Some(json!({
-        "message": {
-            "id": Uuid::new_v4().to_string(),
-            "type": "message",
-            "role": "assistant",
-            "model": "<synthetic>",
-            "content": [{ "type": "text", "text": result["result"] }],
-            "stop_reason": "stop_sequence",
-            "stop_sequence": "",
-            "usage": { "input_tokens": 0, "output_tokens": 0 },
+    let id = Uuid::new_v4().to_string();
+    let block = Block::text(result.result.clone().unwrap_or_default());
+    let usage = ReplyUsage::Synthetic { input_tokens: 0, output_tokens: 0 };
+    Some(AssistantMessage {
+        message: ReplyBlock {
+            stop_reason: Some("stop_sequence".to_owned()),
+            stop_sequence: Some(String::new()),
+            ..ReplyBlock::new(Some(&id), Some("<synthetic>"), block, usage)
         },
-        "error": class.info().category,
-    }))
+        request_id: None,
+        error: Some(class.info().category),
+        timestamp: None,
+        parent_tool_use_id: None,
+    })
 }
 
 #[cfg(test)]
@@ -134,9 +134,6 @@ mod tests {
                 1..=128 => 1,
             };
             assert_eq!(exit_code_for_hosts(code), wanted);
-            let mut result = json!({ "exit_code": code });
-            translate_exit_code(&mut result);
-            assert_eq!(result["exit_code"], wanted);
         }
     }
 }

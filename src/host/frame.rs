@@ -1,8 +1,9 @@
 //! Parses the messages of a host, one JSON object on each line.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::json;
+use crate::messages::{ControlReply, HostMessage};
 
 use super::initialize::Initialize;
 use super::prompt::UserPrompt;
@@ -178,23 +179,15 @@ pub(super) fn text(value: &Value, field: &str) -> Option<String> {
     value[field].as_str().map(ToOwned::to_owned)
 }
 
-/// Returns the reply to a control request that succeeded.
-pub fn control_success(id: &str, response: &Value) -> Value {
-    envelope(&json!({ "subtype": "success", "request_id": id, "response": response }))
+/// The reply to a control request that succeeded.
+pub fn control_success(id: &str, response: Value) -> HostMessage {
+    let response = ControlReply::Success { request_id: id.to_owned(), response };
+    HostMessage::ControlResponse { response }
 }
 
-/// Returns the reply to a control request that failed.
-pub fn control_error(id: &str, error: &str, code: Option<&str>) -> Value {
-    let mut response = Map::new();
-    response.insert("subtype".to_owned(), json!("error"));
-    response.insert("request_id".to_owned(), json!(id));
-    response.insert("error".to_owned(), json!(error));
-    if let Some(code) = code {
-        response.insert("error_code".to_owned(), json!(code));
-    }
-    envelope(&Value::Object(response))
-}
-
-fn envelope(response: &Value) -> Value {
-    json!({ "type": "control_response", "response": response })
+/// The reply to a control request that failed.
+pub fn control_error(id: &str, error: &str, code: Option<&'static str>) -> HostMessage {
+    let (request_id, error) = (id.to_owned(), error.to_owned());
+    let response = ControlReply::Error { request_id, error, error_code: code };
+    HostMessage::ControlResponse { response }
 }

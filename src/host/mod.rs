@@ -10,7 +10,8 @@ mod prompt;
 
 pub use channel::{FrameWriter, PendingRequests, SessionState, StateReporter, SystemWriter};
 pub use dialect::{
-    api_error_message, ends_as_asked, exit_code_for_hosts, translate_exit_code, translate_result,
+    api_error_message, ends_as_asked, exit_code_for_hosts, exit_code_of_result_for_hosts,
+    result_for_hosts,
 };
 pub use frame::{ControlRequest, FrameError, HostFrame, control_error, control_success, parse};
 pub use initialize::Initialize;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::messages::{InputMessage, MessageBody, RunMessage, UserMessage};
 use crate::transcript::Block;
 
 use super::frame::{FrameError, text};
@@ -60,26 +61,19 @@ impl UserPrompt {
         !self.message["content"].is_array()
     }
 
-    /// Adds the id and the origin of this prompt to its result.
-    pub fn stamp(&self, result: &mut Value) {
-        if let Some(uuid) = &self.uuid {
-            result["user_message_uuid"] = json!(uuid);
-        }
-        if let Some(origin) = &self.origin {
-            result["origin"] = origin.clone();
-        }
-    }
-
-    /// Returns the echo of the message for `--replay-user-messages`.
-    pub fn replay(&self, session_id: &str) -> Value {
-        json!({
-            "type": "user",
-            "message": self.message,
-            "parent_tool_use_id": null,
-            "isReplay": true,
-            "session_id": session_id,
-            "uuid": self.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string()),
-        })
+    /// The echo of `--replay-user-messages`.
+    pub fn replay(&self, session_id: &str) -> RunMessage {
+        let body = MessageBody::User(UserMessage {
+            message: InputMessage::Replayed(self.message.clone()),
+            tool_use_result: None,
+            is_synthetic: false,
+            timestamp: None,
+            parent_tool_use_id: None,
+            is_replay: true,
+        });
+        let message = RunMessage::new(body, session_id, Uuid::new_v4());
+        let uuid = self.uuid.clone().unwrap_or(message.uuid);
+        RunMessage { uuid, ..message }
     }
 
     /// Parses a `user` message.

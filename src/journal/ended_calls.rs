@@ -1,10 +1,11 @@
 //! The outcomes of tool calls that a result reports.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Counts of the tool calls of a prompt that have a result, by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ToolStats {
     pub calls: u32,
@@ -15,7 +16,7 @@ pub struct ToolStats {
 }
 
 /// A tool call that was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Denial {
     pub tool_name: String,
     pub tool_use_id: String,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -213,8 +214,8 @@ pub struct OpenRecord {
     pub required_servers: Vec<String>,
 }
 
-/// Damage of a session's file: its position, and the lines that were left out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where a session file was damaged, and what was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Damage {
     /// The first line that was left out, counted from 1.
     pub line: usize,

@@ -1,5 +1,8 @@
 //! Totals over a prompt or a session.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::recovery::{Action, Event, Money, ReplyDisposition, Spending, StopReason, Transition};
 use crate::transcript::Usage;
 
@@ -21,7 +24,7 @@ pub struct SessionTotals {
 }
 
 /// A model that answered consecutive turns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ModelSpan {
     pub model: String,
     /// Its first turn of the series, counted from 1.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// The wait before the first reconnect; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
@@ -15,7 +18,8 @@ const ATTEMPTS: u32 = 5;
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// The status of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum ServerStatus {
     /// It is connecting, for the first time or again.
     Pending,
@@ -40,13 +44,15 @@ impl ServerStatus {
 }
 
 /// The status of one server, as reported in results.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServerReport {
     pub name: String,
     pub status: ServerStatus,
-    /// The reason that it is not connected, if known.
+    /// Why it is not connected, if known.
+    #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The identity that it declared when it was connected last.
+    /// What it called itself when it was connected last.
+    #[serde(skip)]
     pub identity: Option<ServerIdentity>,
 }
 
@@ -58,7 +64,7 @@ pub struct ServerIdentity {
 }
 
 /// The statistics of a run's servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct McpStats {
     pub servers: Vec<ServerReport>,
     pub calls: u32,

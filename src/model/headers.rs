@@ -3,12 +3,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::HeaderMap;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::recovery::{RetryAfter, RetryAfterSource, RetryHint};
 
 /// The service's rate limits, as its last response reported them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RateLimits {
     /// The subscription's window that is closest to exhaustion: `five_hour`, `seven_day`.
     pub claim: Option<String>,
@@ -22,7 +23,7 @@ pub struct RateLimits {
 }
 
 /// One per-minute limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RateWindow {
     /// `requests`, `tokens`, `input-tokens` or `output-tokens`.
     pub name: &'static str,

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use indicatif::HumanBytes;
 use nix::sys::signal::Signal;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -131,18 +133,20 @@ pub(super) struct RequirementState {
 }
 
 /// The checks of a run, for its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RequirementReport {
     pub command: String,
-    /// The number of times that the command was run.
-    pub attempts: u32,
-    /// True if the last check passed. `false` if the command never ran.
+    /// Whether the last check passed. `false` if the command never ran.
     pub passed: bool,
-    /// The exit code of the last check, if it has one.
+    /// How often the command was run.
+    pub attempts: u32,
+    /// Of the last check.
     pub exit_code: Option<i32>,
-    /// The end of the last check, as in [`RequirementCheck::end_phrase`].
+    /// How the last check ended, as in [`RequirementCheck::end_phrase`].
+    #[serde(skip)]
     pub how: Option<String>,
     /// The end of the output of the last check, if it failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub output: String,
 }
 

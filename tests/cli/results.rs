@@ -10,17 +10,19 @@ use outlast::cli::output_file::{OutputFile, ResultRetention};
 use outlast::cli::timestamps::WallTime;
 use outlast::cli::usage::UsageError;
 use outlast::cli::{advice, exit};
-use outlast::journal::{Denial, ToolStats};
+use outlast::journal::{Denial, RecordedPrompt, ToolStats};
+use outlast::messages::ResultObject;
 use outlast::recovery::{
     AvailableMitigations, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt,
     Limits, Moment, Money, RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer,
     TokenEstimate, classify,
 };
-use outlast::tools::{Acceptance, Enforced, SandboxMode, SandboxState};
+use outlast::tools::{Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
 use super::golden;
+use crate::support::schema;
 
 fn now() -> WallTime {
     let at = "2026-11-21T21:30:00Z".parse().expect("an instant");
@@ -102,30 +104,11 @@ pub(super) fn outcome(reason: StopReason) -> RunOutcome {
     };
     RunOutcome {
         has_messages: true,
-        deferred: None,
-        contributors: Vec::new(),
-        thrashed: false,
-        quota_ended: false,
-        shortfall: None,
-        reason,
-        fault: None,
-        error_class: None,
-        retry_at: None,
         text: "Fixed the parser; all 12 tests pass.".to_owned(),
         stop_reason: Some("end_turn".to_owned()),
-        stats,
         spent: dollars(0.0123),
-        unsettled: Money::ZERO,
-        cost_before: Money::ZERO,
-        budget: None,
         journal: JournalHealth::Durable,
-        rate_limits: None,
-        broken: None,
-        acceptance: Acceptance::default(),
-        servers: outlast::mcp::McpStats::default(),
-        tasks: Vec::new(),
-        agents: Vec::new(),
-        hooks: HookStats::default(),
+        ..RunOutcome::new(reason, &RecordedPrompt::default(), stats)
     }
 }
 
@@ -182,6 +165,10 @@ pub(super) fn fenced() -> SandboxState {
 }
 
 pub(super) fn object(outcome: &RunOutcome) -> Value {
+    result(outcome).to_value()
+}
+
+pub(super) fn result(outcome: &RunOutcome) -> ResultObject {
     ResultReport {
         outcome,
         session_id: "0190a1b2-0000-7000-8000-000000000001",
@@ -288,11 +275,14 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
 #[test]
 fn results_match_the_golden_files() {
     for (name, outcome) in limits().into_iter().chain(failures()) {
-        let pretty = serde_json::to_string_pretty(&object(&outcome)).unwrap() + "\n";
+        let object = object(&outcome);
+        schema::check_result(&object);
+        let pretty = serde_json::to_string_pretty(&object).unwrap() + "\n";
         golden::compare(&format!("tests/cli/golden/results/{name}.json"), &pretty);
     }
     let error = UsageError::new("unknown flag --max-turn; did you mean --max-turns?");
-    let refused = usage_error_result(&error, "", "00000000-0000-4000-8000-000000000002");
+    let refused = usage_error_result(&error, "", "00000000-0000-4000-8000-000000000002").to_value();
+    schema::check_result(&refused);
     let pretty = serde_json::to_string_pretty(&refused).unwrap() + "\n";
     golden::compare("tests/cli/golden/results/usage-error.json", &pretty);
 }

@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use super::golden;
 use super::result_writer::written;
-use super::results::fenced;
+use super::results::{fenced, outcome, result};
+use crate::support::schema;
 
 fn init() -> Init {
     Init {
@@ -56,10 +57,15 @@ async fn told(partial: bool, events: &[RunEvent]) -> Vec<Value> {
         for event in events {
             stream.observe(event);
         }
-        stream.finish(json!({ "type": "result", "subtype": "success" }));
+        stream.finish(&result(&outcome(StopReason::Completed)));
     })
     .await;
-    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+    let parse = |line: &str| {
+        let message = serde_json::from_str(line).expect("a line is JSON");
+        schema::check_message(&message);
+        message
+    };
+    text.lines().map(parse).collect()
 }
 
 /// The same, with every uuid and time made the same.
@@ -80,7 +86,7 @@ async fn messages(partial: bool, events: &[RunEvent]) -> Vec<Value> {
 
 /// An overload that was waited out.
 pub(super) fn saved() -> RecoveryRecord {
-    let outcome = super::results::outcome(StopReason::Completed);
+    let outcome = outcome(StopReason::Completed);
     outcome.stats.recovery.records().next().cloned().expect("there was one")
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout};
 
-use crate::support::{FinishedProcess, RunBuilder, RunningProcess, with_time_limit};
+use crate::support::{FinishedProcess, RunBuilder, RunningProcess, schema, with_time_limit};
 
 /// The flags that the SDKs always send.
 pub(super) const FLAGS: [&str; 5] =
@@ -80,6 +80,7 @@ impl HostDriver {
         let line = with_time_limit("a frame", self.stdout.next_line()).await;
         let line = line.expect("standard output can be read")?;
         let frame: Value = serde_json::from_str(&line).expect("each line is JSON");
+        schema::check_message(&frame);
         self.frames.push(frame.clone());
         Some(frame)
     }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use outlast::cli::result_fields::RESULT_FIELDS;
 use outlast::cli::{args, exit};
 use outlast::config::environment;
 use outlast::hooks::HookEvent;
+use outlast::messages::result_fields;
 use outlast::recovery::{ErrorClass, StopReason};
 
 use super::pages::{documents, read};
@@ -141,7 +141,7 @@ fn every_field_of_a_result_is_explained() {
     let page = read("man/outlast-result.7.md");
     let (_, rest) = page.split_once("\n## The result object\n").expect("a section");
     let section = rest.split("\n## ").next().expect("a text");
-    for field in RESULT_FIELDS {
+    for field in result_fields() {
         assert!(section.contains(&format!("`{field}`")), "{field} is not explained");
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::journal::PastAgent;
 use crate::recovery::{Money, Spending, StopReason};
 
@@ -19,7 +22,8 @@ pub struct AgentIdentity {
 }
 
 /// The status of a sub-agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
     /// Waiting for a permit, or at work.
     Running,

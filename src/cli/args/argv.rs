@@ -15,8 +15,8 @@ use crate::tools::{ToolName, classify_tool_name};
 /// Flags whose value is a list of tool rules, which may be several arguments.
 const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
 
-/// Commands that print a report, not the result of a run.
-const REPORTS: [&str; 16] = [
+/// Commands whose output is no result of a run.
+const REPORTS: [&str; 17] = [
     "agents",
     "auth",
     "batch",
@@ -29,6 +29,7 @@ const REPORTS: [&str; 16] = [
     "plugin",
     "plugins",
     "report",
+    "schema",
     "sessions",
     "setup-token",
     "update",

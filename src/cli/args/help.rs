@@ -52,7 +52,7 @@ const EXAMPLES: &str = "
   outlast rehearse outage    # without key and cost; first: outlast doctor";
 
 /// Examples of the other commands, by their paths.
-const OF_COMMANDS: [(&str, &str); 11] = [
+const OF_COMMANDS: [(&str, &str); 12] = [
     (
         "rehearse",
         "
@@ -119,6 +119,11 @@ const OF_COMMANDS: [(&str, &str); 11] = [
   outlast completions bash > ~/.local/share/bash-completion/completions/outlast
   outlast completions zsh > ~/.zfunc/_outlast    # a folder of $fpath
   outlast completions fish > ~/.config/fish/completions/outlast.fish",
+    ),
+    (
+        "schema",
+        "
+  outlast schema result > result.schema.json",
     ),
     (
         "help",

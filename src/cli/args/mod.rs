@@ -123,6 +123,11 @@ enum Command {
         #[arg(value_name = "SHELL", value_enum)]
         shell: CompletionShell,
     },
+    /// Print the JSON Schema of the result, stream-json or settings
+    Schema {
+        #[arg(value_name = "SUBJECT", value_enum)]
+        subject: SchemaSubject,
+    },
     /// Print the version
     Version,
     /// Print a page of the manual, or list the topics
@@ -141,7 +146,18 @@ pub enum CompletionShell {
     Fish,
 }
 
-/// Arguments of `outlast run`.
+/// A format whose JSON Schema can be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaSubject {
+    /// The result object
+    Result,
+    /// One line of --output-format stream-json
+    Stream,
+    /// A settings file
+    Settings,
+}
+
+/// Everything that `outlast run` takes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
     /// The task; `-` reads it from standard input
@@ -272,6 +288,8 @@ pub enum CliRequest {
     Help(StyledStr),
     /// Print the completion script of this shell.
     Completions(CompletionShell),
+    /// Print the JSON Schema of a format.
+    Schema(SchemaSubject),
     /// Show a page of the manual, or a part of one: Markdown.
     Manual(String),
     Run(Box<RunArgs>),
@@ -343,6 +361,9 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: Some(Command::Help { topic }), .. }) => help_on(topic.as_deref()),
         Ok(Cli { command: Some(Command::Completions { shell }), .. }) => {
             Ok(CliRequest::Completions(shell))
+        }
+        Ok(Cli { command: Some(Command::Schema { subject }), .. }) => {
+            Ok(CliRequest::Schema(subject))
         }
         Ok(Cli { command: Some(Command::Run(run)), .. }) => {
             Ok(CliRequest::Run(Box::new(run.with_presets())))

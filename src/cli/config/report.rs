@@ -11,7 +11,6 @@ use crate::cli::settings::{FileState, SettingsFile, SettingsSurvey};
 use crate::cli::version::SCHEMA_VERSION;
 use crate::config::fold::{DEFAULT, EffectiveValue};
 use crate::config::registry;
-use crate::config::repository::IgnoredSetting;
 
 /// The widest value that the origins of others are aligned with.
 const VALUE_MAX: usize = 26;
@@ -165,8 +164,6 @@ fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 
 pub(super) fn object(survey: &SettingsSurvey, only_changed: bool) -> Value {
     let setting = |one: &EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
-    let ignored =
-        |one: &IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.describe() });
     let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
@@ -177,7 +174,7 @@ pub(super) fn object(survey: &SettingsSurvey, only_changed: bool) -> Value {
         "settings": listed(survey, only_changed).map(setting).collect::<Vec<_>>(),
         "definitions": named(&survey.library).into_iter().map(definition).collect::<Vec<_>>(),
         "unknown": foreign.collect::<Vec<_>>(),
-        "ignored_settings": survey.ignored.iter().map(ignored).collect::<Vec<_>>(),
+        "ignored_settings": survey.ignored,
         "warnings": survey.all_warnings().collect::<Vec<_>>(),
         "errors": survey.mistakes,
     })

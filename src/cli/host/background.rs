@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use crate::cli::output::work_frames;
+use crate::cli::output::command_messages;
 use crate::host::UserPrompt;
 use crate::recovery::Interrupt;
 
-use super::session::HostSession;
+use super::session::{HostSession, system_message};
 
 /// Time that commands may continue after the last result once the host has closed standard input.
 const GRACE_AFTER_RESULT: Duration = Duration::from_secs(5);
@@ -28,12 +26,8 @@ impl HostSession {
         self.last_turn_ended = Instant::now();
         let (out, session_id) = (self.out.clone(), self.session_id.clone());
         self.commands.report_to(move |task| {
-            for (subtype, mut frame) in work_frames(&task) {
-                frame["type"] = Value::from("system");
-                frame["subtype"] = Value::from(subtype);
-                frame["session_id"] = Value::from(session_id.get());
-                frame["uuid"] = Value::from(Uuid::new_v4().to_string());
-                out.send_json(frame, None);
+            for message in command_messages(&task) {
+                out.send_message(system_message(message, &session_id.get()), None);
             }
         });
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::agent::{self, InterruptSender};
 use crate::cli::assemble::start_shared_servers;
@@ -16,13 +15,14 @@ use crate::cli::usage::UsageError;
 use crate::hooks::callbacks;
 use crate::host::{ControlRequest, Initialize, control_error, control_success};
 use crate::mcp::{ServerAddress, Servers};
+use crate::messages::{InformationalMessage, RunMessage, SystemMessage};
 use crate::recovery::Interrupt;
 use crate::types::HostChannel;
 
 use super::context_usage;
 use super::replies;
 use super::run_args::TurnArgs;
-use super::session::{DEFERRED_PATIENCE, HostSession, InputStep};
+use super::session::{DEFERRED_PATIENCE, HostSession, InputStep, system_message};
 
 /// Time limit of the wait at the start for servers that run in the host.
 const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
@@ -96,12 +96,9 @@ impl HostSession {
             ControlRequest::Unsupported(subtype) => Err(UnsupportedRequest(subtype).into()),
             ControlRequest::Unreadable(why) => Err(anyhow::Error::msg(why)),
         };
-        self.out.send_unmasked(&match reply {
-            Ok(value) => control_success(id, &value),
-            Err(error) => {
-                let code = error.is::<UnsupportedRequest>().then_some(UNSUPPORTED);
-                control_error(id, &error.to_string(), code)
-            }
+        self.out.send_unmasked(match reply {
+            Ok(value) => control_success(id, value),
+            Err((why, code)) => control_error(id, &why, code),
         });
         InputStep::GoesOn
     }
@@ -134,12 +131,12 @@ impl HostSession {
     async fn initialize(&mut self, id: &str, request: Initialize) -> InputStep {
         match self.apply(request).await {
             Ok(reply) => {
-                self.out.send_unmasked(&control_success(id, &reply));
+                self.out.send_unmasked(control_success(id, reply));
                 self.deferred_until = Some(Instant::now() + DEFERRED_PATIENCE);
                 InputStep::GoesOn
             }
             Err(error) => {
-                self.out.send_unmasked(&control_error(id, &error.to_string(), None));
+                self.out.send_unmasked(control_error(id, &error.to_string(), None));
                 self.report(&error);
                 InputStep::Fatal(error.verdict().exit_code())
             }
@@ -156,7 +153,7 @@ impl HostSession {
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
         self.hooks = handlers;
         for warning in warnings {
-            self.out.send_json(warning_frame(&warning, &self.session_id.get()), None);
+            self.out.send_message(warning_message(&warning, &self.session_id.get()), None);
         }
         self.servers = None;
         self.shared_servers().await?;
@@ -197,13 +194,12 @@ fn host_servers(settings: &Settings) -> Vec<String> {
     own.map(|server| server.name.clone()).collect()
 }
 
-fn warning_frame(text: &str, session_id: &str) -> Value {
-    json!({
-        "type": "system",
-        "subtype": "informational",
-        "content": text,
-        "level": "warning",
-        "session_id": session_id,
-        "uuid": Uuid::new_v4().to_string(),
-    })
+fn unsupported(subtype: &str) -> (String, Option<&'static str>) {
+    (format!("outlast does not support the control request {subtype:?}"), Some(UNSUPPORTED))
+}
+
+fn warning_message(text: &str, session_id: &str) -> RunMessage {
+    let content = text.to_owned();
+    let warning = InformationalMessage { content, level: "warning", hook_event: None };
+    system_message(SystemMessage::Informational(warning), session_id)
 }

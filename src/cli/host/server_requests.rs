@@ -92,8 +92,8 @@ impl HostSession {
         servers.reconnect(name)?;
         let (out, id, names) = (self.out.clone(), id.to_owned(), [name.to_owned()]);
         tokio::spawn(async move {
-            out.send_unmasked(&match servers.wait_until_connected(&names).await {
-                Ok(()) => control_success(&id, &json!({})),
+            out.send_unmasked(match servers.wait_until_connected(&names).await {
+                Ok(()) => control_success(&id, json!({})),
                 Err(error) => control_error(&id, &error.to_string(), None),
             });
         });

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -26,12 +25,13 @@ use crate::cli::startup::StartupSteps;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::hooks::HookHandler;
 use crate::host::{
-    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
-    UserPrompt, control_error, parse, read_lines, translate_exit_code,
+    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, UserPrompt,
+    control_error, exit_code_of_result_for_hosts, parse, read_lines,
 };
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
 use crate::mcp::Servers;
+use crate::messages::{HostMessage, MessageBody, ResultObject, RunMessage, SystemMessage};
 use crate::process::SessionEgress;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
@@ -196,10 +196,10 @@ impl HostSession {
         let keeps_files = context.variables.get(OsStr::new(KEEPS_FILES));
         let checkpoints = keeps_files.is_some_and(|value| value == "true").then(Vec::new);
         let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
-        let write: FrameWriter = Arc::new(move |frame: &Value| to_host.send_unmasked(frame));
+        let write: FrameWriter = Arc::new(move |message| to_host.send_unmasked(message));
         let reports_state: StateReporter = Arc::new(move |state| {
             if reads_state {
-                states.send_json(state_frame(state, &id.get()), None);
+                states.send_message(state_message(state, &id.get()), None);
             }
         });
         let (messages, id) = (out.clone(), session_id.clone());
@@ -387,7 +387,8 @@ impl HostSession {
             self.checkpoints.iter_mut().for_each(|known| known.push(id.clone()));
         }
         if is_replayed {
-            self.out.send_json(prompt.replay(&self.session_id.get()), Some(StreamJson::LONGEST));
+            let replay = prompt.replay(&self.session_id.get());
+            self.out.send_message(replay, Some(StreamJson::LONGEST));
         }
     }
 
@@ -396,8 +397,8 @@ impl HostSession {
         let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
         self.args.begin_session(&new);
         self.session_id.set(new.clone());
-        self.out.send_json(reset_frame(&old, &new), None);
-        self.out.send_json(empty_result(&new, &Uuid::new_v4().to_string()), None);
+        self.out.send_message(reset_message(&old, &new), None);
+        self.out.send_message(empty_result(&new, &Uuid::new_v4().to_string()), None);
         if self.queue.is_empty() {
             (self.reports_state)(SessionState::Idle);
         }
@@ -410,9 +411,9 @@ impl HostSession {
         }
         let out = self.out.clone();
         Some(JournalMirror::new(move |path, entry| {
-            let frame =
-                json!({ "type": "transcript_mirror", "filePath": path, "entries": [entry] });
-            out.send_json(frame, Some(StreamJson::LONGEST));
+            let (file_path, entries) = (path.display().to_string(), vec![entry]);
+            let message = HostMessage::TranscriptMirror { file_path, entries };
+            out.send_message(message, Some(StreamJson::LONGEST));
         }))
     }
 
@@ -486,7 +487,7 @@ impl HostSession {
             && let Ok(Some(HostInput::Line { text, .. })) = first
             && let Ok(HostFrame::Control { id, .. }) = parse(&text)
         {
-            self.out.send_unmasked(&control_error(&id, &error.to_string(), None));
+            self.out.send_unmasked(control_error(&id, &error.to_string(), None));
         }
         self.report(error);
         error.verdict().exit_code()
@@ -494,7 +495,7 @@ impl HostSession {
 
     /// Reports an error that belongs to no turn: a result, and a line on standard error.
     pub(super) fn report(&self, error: &UsageError) {
-        self.out.send_json(error_result(error, &self.session_id), None);
+        self.out.send_message(error_result(error, &self.session_id), None);
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
     }
 
@@ -553,7 +554,7 @@ async fn run_turn(
     let (last, id) = (out.clone(), session_id.clone());
     watchdog.begin_turn(Box::new(move |why| {
         let error = run::not_started_error(why);
-        last.send_json(error_result(&error, &id), None);
+        last.send_message(error_result(&error, &id), None);
     }));
     let begun = Box::pin(run::prepare_and_begin(&args, context, shared, &|_, _| Vec::new())).await;
     let error = match begun {
@@ -565,35 +566,28 @@ async fn run_turn(
         // The exit watchdog has written the result, and the process is about to end.
         std::future::pending::<()>().await;
     }
-    out.send_json(error_result(&error, &session_id), None);
+    out.send_message(error_result(&error, &session_id), None);
     watchdog.mark_delivered(exit_code);
     TurnEnd { exit_code, has_begun: false }
 }
 
 /// The result of a turn that could not begin.
-fn error_result(error: &UsageError, session_id: &SessionName) -> Value {
+fn error_result(error: &UsageError, session_id: &SessionName) -> ResultObject {
     let uuid = Uuid::new_v4().to_string();
-    let mut result = usage_error_result(error, &session_id.get(), &uuid);
-    translate_exit_code(&mut result);
-    result
+    exit_code_of_result_for_hosts(usage_error_result(error, &session_id.get(), &uuid))
 }
 
-fn reset_frame(old: &str, new: &str) -> Value {
-    json!({
-        "type": "conversation_reset",
-        "new_conversation_id": new,
-        "session_id": old,
-        "uuid": Uuid::new_v4().to_string(),
-    })
+fn reset_message(old: &str, new: &str) -> RunMessage {
+    let body = MessageBody::ConversationReset { new_conversation_id: new.to_owned() };
+    RunMessage::new(body, old, Uuid::new_v4())
 }
 
-fn state_frame(state: SessionState, session_id: &str) -> Value {
-    json!({
-        "type": "system",
-        "subtype": "session_state_changed",
-        "state": state.name(),
-        "sdk_host_only": true,
-        "session_id": session_id,
-        "uuid": Uuid::new_v4().to_string(),
-    })
+fn state_message(state: SessionState, session_id: &str) -> RunMessage {
+    let (state, sdk_host_only) = (state.name(), true);
+    system_message(SystemMessage::SessionStateChanged { state, sdk_host_only }, session_id)
+}
+
+/// Returns a message of the session, outside of a turn.
+pub(super) fn system_message(message: SystemMessage, session_id: &str) -> RunMessage {
+    RunMessage::new(MessageBody::System(message), session_id, Uuid::new_v4())
 }

@@ -1,42 +1,44 @@
 //! Serialises sub-agents and background commands for results and streams.
 
-use serde_json::{Value, json};
-
 use crate::agent::{AgentIdentity, AgentStatus, AgentTask};
+use crate::messages::{
+    AgentCost, AgentSummary, AgentUsage, BackgroundSummary, SystemMessage, TaskNotification,
+    TaskPatch, TaskStarted,
+};
 use crate::recovery::{Money, StopReason};
 use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
 use super::super::timestamps::millis;
 
-/// Serialises a sub-agent for the result.
-pub(super) fn agent(task: &AgentTask) -> Value {
+/// Returns the entry of a sub-agent in the result.
+pub(super) fn agent(task: &AgentTask) -> AgentSummary {
     let class = match task.reason {
         Some(StopReason::ModelError(class)) => Some(class.name()),
         Some(_) | None => None,
     };
-    json!({
-        "id": task.mark.id,
-        "tool_use_id": task.mark.call,
-        "type": task.mark.kind,
-        "description": task.mark.description,
-        "parent": task.parent,
-        "depth": task.depth,
-        "retries": task.retries,
-        "background": task.background,
-        "status": task.status.name(),
-        "reason": task.reason.map(StopReason::name),
-        "error_class": class,
-        "error": task.error,
-        "model": task.model,
-        "session": task.session,
-        "num_turns": task.turns,
-        "tokens": task.tokens,
-        "tool_calls": task.tool_calls,
-        "requests": task.requests,
-        "duration_ms": millis(task.took),
-        "cost_usd": task.cost.total().map(Money::as_dollars),
-        "unsettled_usd": task.unsettled.as_dollars(),
-    })
+    AgentSummary {
+        id: task.mark.id.clone(),
+        tool_use_id: task.mark.call.clone(),
+        kind: task.mark.kind.clone(),
+        description: task.mark.description.clone(),
+        parent: task.parent.clone(),
+        depth: task.depth,
+        retries: task.retries.clone(),
+        background: task.background,
+        status: task.status,
+        reason: task.reason.map(StopReason::name),
+        error_class: class,
+        error: task.error.clone(),
+        model: task.model.clone(),
+        session: task.session.clone(),
+        num_turns: task.turns,
+        tokens: task.tokens,
+        tool_calls: task.tool_calls,
+        requests: task.requests,
+        duration_ms: millis(task.took),
+        cost_usd: task.cost.total().map(Money::as_dollars),
+        unsettled_usd: task.unsettled.as_dollars(),
+    }
 }
 
 /// Outcome of a sub-agent or a background command, for consumers of the stream.
@@ -48,70 +50,75 @@ enum TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// Returns the frames of an outcome: subtype and fields. The status is added to `notification`.
-    fn frames(self, mut notification: Value) -> Vec<(&'static str, Value)> {
+    /// Returns the messages about the end of a task. The notification is completed by the status.
+    fn messages(self, notification: TaskNotification) -> Vec<SystemMessage> {
         // Updates and notifications use different names for the same status.
         let (update, status) = match self {
             Self::Completed => ("completed", "completed"),
             Self::Failed => ("failed", "failed"),
             Self::Stopped => ("killed", "stopped"),
         };
-        notification["status"] = json!(status);
-        let patch = json!({ "status": update });
-        let updated = json!({ "task_id": notification["task_id"], "patch": patch });
-        vec![("task_updated", updated), ("task_notification", notification)]
+        let task_id = notification.task_id.clone();
+        vec![
+            SystemMessage::TaskUpdated { task_id, patch: TaskPatch { status: update } },
+            SystemMessage::TaskNotification(TaskNotification { status, ..notification }),
+        ]
     }
 }
 
-/// Begin or end of a sub-agent as frames: subtype and fields.
-pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
+/// Returns the messages about the start or the end of a sub-agent.
+pub(super) fn agent_messages(task: &AgentTask) -> Vec<SystemMessage> {
     let AgentIdentity { id, call, kind, description } = &task.mark;
     let end = match task.status {
         AgentStatus::Running => {
-            let started = json!({
-                "task_id": id,
-                "tool_use_id": call,
-                "description": description,
-                "task_type": "local_agent",
-                "subagent_type": kind,
-                "prompt": task.prompt,
-                "is_backgrounded": task.background,
-                "parent_agent_id": task.parent,
-            });
-            return vec![("task_started", started)];
+            return vec![SystemMessage::TaskStarted(TaskStarted {
+                task_id: id.clone(),
+                tool_use_id: call.clone(),
+                description: description.clone(),
+                task_type: "local_agent",
+                subagent_type: Some(kind.clone()),
+                prompt: Some(task.prompt.clone()),
+                is_backgrounded: task.background,
+                parent_agent_id: Some(task.parent.clone()),
+            })];
         }
         AgentStatus::Completed => TaskOutcome::Completed,
         AgentStatus::Failed | AgentStatus::Lost => TaskOutcome::Failed,
         AgentStatus::Stopped => TaskOutcome::Stopped,
     };
-    let why = why(task);
-    end.frames(json!({
-        "task_id": id,
-        "tool_use_id": call,
-        "output_file": "",
-        "summary": format!("{description}: {why}"),
-        "usage": {
-            "total_tokens": task.tokens,
-            "tool_uses": task.tool_calls,
-            "duration_ms": millis(task.took),
-        },
-        "total_cost_usd": task.cost.total().map(Money::as_dollars),
-        "unsettled_usd": task.unsettled.as_dollars(),
-    }))
+    end.messages(TaskNotification {
+        task_id: id.clone(),
+        tool_use_id: call.clone(),
+        output_file: String::new(),
+        summary: format!("{description}: {}", why(task)),
+        agent: Some(AgentCost {
+            usage: AgentUsage {
+                total_tokens: task.tokens,
+                tool_uses: task.tool_calls,
+                duration_ms: millis(task.took),
+            },
+            total_cost_usd: task.cost.total().map(Money::as_dollars),
+            unsettled_usd: task.unsettled.as_dollars(),
+        }),
+        status: "",
+    })
 }
 
-/// Begin or end of a background command as frames: subtype and fields.
-pub fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
+/// Returns the messages about the start or the end of a background command.
+pub fn command_messages(task: &BackgroundTask) -> Vec<SystemMessage> {
+    let (task_id, tool_use_id) = (task.id.clone(), task.call.clone());
     let description = task.description.as_deref().unwrap_or(&task.command);
     let Some(end) = task.end else {
-        let started = json!({
-            "task_id": task.id,
-            "tool_use_id": task.call,
-            "description": description,
-            "task_type": "local_bash",
-            "is_backgrounded": true,
-        });
-        return vec![("task_started", started)];
+        return vec![SystemMessage::TaskStarted(TaskStarted {
+            task_id,
+            tool_use_id,
+            description: description.to_owned(),
+            task_type: "local_bash",
+            subagent_type: None,
+            prompt: None,
+            is_backgrounded: true,
+            parent_agent_id: None,
+        })];
     };
     let outcome = match end {
         BackgroundEnd::Completed => TaskOutcome::Completed,
@@ -126,12 +133,9 @@ pub fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
         Some(code) => format!("{description}: {}, exit code {code}", end.name()),
         None => format!("{description}: {}", end.name()),
     };
-    outcome.frames(json!({
-        "task_id": task.id,
-        "tool_use_id": task.call,
-        "output_file": file.unwrap_or_default(),
-        "summary": summary,
-    }))
+    let output_file = file.unwrap_or_default();
+    let (agent, status) = (None, "");
+    outcome.messages(TaskNotification { task_id, tool_use_id, output_file, summary, agent, status })
 }
 
 /// A line about a sub-agent.
@@ -162,22 +166,22 @@ fn why(task: &AgentTask) -> &'static str {
     task.reason.map_or(unknown, StopReason::name)
 }
 
-/// A background command or sub-agent, and how it ended.
-pub(super) fn background(task: &BackgroundTask) -> Value {
+/// Returns the entry of a background command or sub-agent in the result.
+pub(super) fn background(task: &BackgroundTask) -> BackgroundSummary {
     let kind = match task.kind {
         BackgroundKind::Command => "command",
         BackgroundKind::Agent => "agent",
     };
-    json!({
-        "id": task.id,
-        "kind": kind,
-        "tool_use_id": task.call,
-        "command": task.command,
-        "status": task.status(),
-        "exit_code": task.exit_code,
-        "duration_ms": millis(task.took),
-        "output_bytes": task.output_bytes,
-        "output_file": task.output_file,
-        "cut": task.end == Some(BackgroundEnd::RunEnded),
-    })
+    BackgroundSummary {
+        id: task.id.clone(),
+        kind,
+        tool_use_id: task.call.clone(),
+        command: task.command.clone(),
+        status: task.status(),
+        exit_code: task.exit_code,
+        duration_ms: millis(task.took),
+        output_bytes: task.output_bytes,
+        output_file: task.output_file.clone(),
+        cut: task.end == Some(BackgroundEnd::RunEnded),
+    }
 }

@@ -1,6 +1,6 @@
 //! Capabilities for the init message: commands, skills, agents, and MCP servers left out.
 
-use serde_json::{Value, json};
+use crate::messages::{PluginEntry, ServerError};
 
 /// The names of commands, skills and agents.
 #[derive(Clone, Debug)]
@@ -8,8 +8,7 @@ pub struct Capabilities {
     pub commands: Vec<String>,
     pub skills: Vec<String>,
     pub output_style: String,
-    /// Plugins, as the init message has them.
-    pub plugins: Vec<Value>,
+    pub plugins: Vec<PluginEntry>,
     /// Servers that were left out: their names, and why.
     pub skipped_servers: Vec<(String, String)>,
 }
@@ -27,11 +26,13 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// Serialises the servers that were left out, for hosts.
-    pub(super) fn server_errors(&self) -> Vec<Value> {
-        let skipped = self.skipped_servers.iter();
-        skipped
-            .map(|(name, why)| json!({ "name": name, "type": "invalid_config", "message": why }))
-            .collect()
+    /// Returns the servers that were left out, for hosts.
+    pub(super) fn server_errors(&self) -> Vec<ServerError> {
+        let error = |(name, why): &(String, String)| ServerError {
+            name: name.clone(),
+            kind: "invalid_config",
+            message: why.clone(),
+        };
+        self.skipped_servers.iter().map(error).collect()
     }
 }

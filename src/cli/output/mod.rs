@@ -17,7 +17,6 @@ mod progress_snapshot;
 mod recoveries;
 mod result;
 mod screen;
-mod servers;
 mod service_notifier;
 mod shrink;
 mod status_terminal;
@@ -26,7 +25,7 @@ mod style;
 mod summary;
 mod terminal_filter;
 
-pub use agents::work_frames;
+pub use agents::command_messages;
 pub use bar::StatusLine;
 pub use capabilities::Capabilities;
 pub use debug_log::DebugLog;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::json::to_line;
+use crate::messages::{HostMessage, StreamMessage};
 use crate::secrets::{Redactor, StreamRedactor};
 
 use super::shrink;
@@ -216,10 +217,16 @@ impl PipeSender {
         }
     }
 
-    /// Queues an object as it is: a request to the host, whose tools, hooks and servers need the
+    /// Queues a message, as [`Self::send_json`].
+    pub fn send_message(&self, message: impl Into<StreamMessage>, longest: Option<usize>) {
+        self.send_json(message.into().to_value(), longest);
+    }
+
+    /// Queues a message as it is: a request to the host, whose tools, hooks and servers need the
     /// values themselves.
-    pub fn send_unmasked(&self, object: &Value) {
-        if self.enqueue(to_line(object), PipeJob::Line) > BACKLOG {
+    pub fn send_unmasked(&self, message: HostMessage) {
+        let line = to_line(&StreamMessage::from(message).to_value());
+        if self.enqueue(line, PipeJob::Line) > BACKLOG {
             self.backlog.give_up();
         }
     }

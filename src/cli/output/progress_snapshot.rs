@@ -1,12 +1,12 @@
 //! Records a snapshot of a run's progress, for the result of a run that hangs or panics.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::agent::{AgentTask, HookStats, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
+use crate::agent::{AgentTask, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
 use crate::journal::RecordedPrompt;
-use crate::mcp;
 use crate::recovery::{ErrorClass, Fault, Moment, Money, Phase, StopReason};
-use crate::tools::{Acceptance, BackgroundTask};
+use crate::tools::BackgroundTask;
 
 /// The recorded snapshot of a run. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -50,41 +50,24 @@ impl SnapshotRecorder {
         self.seen().working
     }
 
-    /// Returns the outcome as far as it was recorded. `persists` is true if a journal was
-    /// requested; it exists from the init message on.
-    pub fn outcome(&self, reason: StopReason, persists: bool) -> RunOutcome {
+    /// Returns the outcome as far as recorded, after `elapsed` since the start. `persists` says
+    /// whether a journal was requested; it exists from the init message on.
+    pub fn outcome(&self, reason: StopReason, persists: bool, elapsed: Duration) -> RunOutcome {
         let seen = self.seen();
-        let mut stats = seen.stats.clone();
+        let mut stats = RunStats { duration: elapsed, ..seen.stats.clone() };
         stats.recovery.end(seen.now, reason);
-        let journal =
-            if persists && seen.begun { JournalHealth::Durable } else { JournalHealth::Off };
+        let is_journalled = persists && seen.begun;
         RunOutcome {
-            reason,
-            contributors: Vec::new(),
-            thrashed: false,
-            quota_ended: false,
-            shortfall: None,
             fault: seen.fault.clone(),
             error_class: seen.error_class,
-            retry_at: None,
-            text: seen.recorded.answer(),
-            stop_reason: seen.recorded.stop_reason().map(str::to_owned),
             has_messages: seen.begun,
-            deferred: None,
-            stats,
             spent: seen.spent,
-            unsettled: Money::ZERO,
             cost_before: seen.cost_before,
-            budget: None,
-            journal,
-            rate_limits: None,
-            broken: None,
-            acceptance: Acceptance::default(),
-            hooks: HookStats::default(),
-            // Agents and commands that are still running end with the run.
-            servers: mcp::McpStats::default(),
+            journal: if is_journalled { JournalHealth::Durable } else { JournalHealth::Off },
+            // What was still running ends with the run.
             agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: seen.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
+            ..RunOutcome::new(reason, &seen.recorded, stats)
         }
     }
 }

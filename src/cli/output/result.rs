@@ -2,25 +2,26 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
-
-use crate::agent::{DeferredCall, HookStats, JournalHealth, ModelStats, RunOutcome, RunStats};
+use crate::agent::{JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
 use crate::cli::args::Profile;
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::moved_session::resume_command;
-use crate::cli::settings::ContractChange;
 use crate::cli::timestamps::{WallTime, from_unix_seconds, millis};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::journal::Damage;
-use crate::recovery::{Money, RecoveryCounts, RecoveryRecord, StopReason};
-use crate::tools::{Acceptance, SandboxState};
-use crate::transcript::Usage;
+use crate::messages::{
+    BudgetSummary, ContractChange, DeferredToolUse, JournalState, JournalSummary, ModelUsage,
+    ProbeTotals, RecoveryEntry, RecoverySummary, ResultKind, ResultObject, ResumeCommand,
+    RetryAdvice, RunDetails, ServerToolUse, SharedLimitTotals, ToolCounts, UsageTotals,
+};
+use crate::recovery::{ErrorClass, Fault, Money, RecoveryRecord, StopReason};
+use crate::tools::{Egress, SandboxState};
+use crate::transcript::{ToolCall, Usage};
 
 use super::agents;
-use super::servers::servers;
 
 /// The result fields of a resumed session.
 #[derive(Clone, Debug, Default)]
@@ -80,319 +81,240 @@ impl ResultReport<'_> {
     }
 
     /// Returns the result object.
-    pub fn object(&self) -> Value {
+    pub fn object(&self) -> ResultObject {
         let (outcome, verdict) = (self.outcome, self.verdict());
-        let mut object = common_fields(verdict, self.session_id, self.uuid);
-        if verdict.is_error() {
-            let partial = self.answer();
-            if !partial.is_empty() {
-                object.insert("partial_result".to_owned(), json!(partial));
-            }
-            object.insert("errors".to_owned(), json!(self.errors()));
+        let (answer, acceptance) = (self.answer(), &outcome.acceptance);
+        let (result, partial, errors) = if verdict.is_error() {
+            (None, Some(answer).filter(|text| !text.is_empty()), Some(self.errors()))
         } else {
-            object.insert("result".to_owned(), json!(self.answer()));
-            if let Some(answer) = &outcome.acceptance.structured_output {
-                object.insert("structured_output".to_owned(), answer.clone());
-            }
-        }
-        object.extend(acceptance_fields(&outcome.acceptance));
-        let resume = self
-            .resume_command()
-            .map(|command| json!({ "session_id": self.session_id, "command": command }));
-        extend(&mut object, why(outcome, verdict));
-        object.insert("resume".to_owned(), json!(resume));
-        extend(&mut object, sums(&outcome.stats, outcome.session_cost()));
-        if !outcome.agents.is_empty() {
-            let agents: Vec<Value> = outcome.agents.iter().map(agents::agent).collect();
-            object.insert("agents".to_owned(), json!(agents));
-        }
-        let background: Vec<Value> = outcome.tasks.iter().map(agents::background).collect();
-        object.insert("background".to_owned(), json!(background));
-        extend(
-            &mut object,
-            json!({
-                "budget": {
-                    "ceiling_usd": outcome.budget.map(Money::as_dollars),
-                    "spent_usd": outcome.cost().map(Money::as_dollars),
-                    "unsettled_usd": outcome.cost().map(|_| outcome.unsettled.as_dollars()),
-                    "clamped_replies": outcome.stats.clamped,
-                },
-                "durable": outcome.journal == JournalHealth::Durable,
-                "journal": journal(outcome, self.resumption.damage.as_ref()),
-                "warnings": self.warnings,
-                "sandbox": self.sandbox,
-                "ignored_settings": ignored(self.ignored),
-                "hooks": hooks(&outcome.hooks),
+            (Some(answer), None, None)
+        };
+        let fault = outcome.fault.as_ref();
+        let deferred = outcome.deferred.as_ref();
+        let stop_reason = deferred.map(|_| outcome.reason.name().to_owned());
+        ResultObject {
+            result,
+            partial_result: partial,
+            errors,
+            structured_output: acceptance.structured_output.clone().filter(|_| !verdict.is_error()),
+            schema_attempts: acceptance.schema_attempts,
+            requirement: acceptance.requirement.clone(),
+            terminal_reason: Some(outcome.reason.name()),
+            stop_reason: stop_reason.or_else(|| outcome.stop_reason.clone()),
+            api_error_status: fault.and_then(Fault::status),
+            retry: Some(RetryAdvice {
+                api_error_class: advice::error_class(outcome).map(ErrorClass::name),
+                retryable: verdict.is_temporary(),
+                retry_at: outcome.retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
+                request_id: fault.and_then(|fault| fault.request_id.clone()),
+                resume: self.resume_command().map(|command| ResumeCommand {
+                    session_id: self.session_id.to_owned(),
+                    command,
+                }),
             }),
-        );
-        if let Some(egress) = &self.sandbox.egress {
-            object.insert("network_refused".to_owned(), json!(egress.refusals()));
+            agents: outcome.agents.iter().map(agents::agent).collect(),
+            run: Some(self.details()),
+            network_refused: self.sandbox.egress.as_ref().map(Egress::refusals),
+            mcp: Some(&outcome.servers).filter(|stats| !stats.servers.is_empty()).cloned(),
+            contract_changes: self.resumption.changes.clone(),
+            deferred_tool_use: deferred.map(|deferred| {
+                let ToolCall { id, name, input } = deferred.call.clone();
+                DeferredToolUse { id, name, input }
+            }),
+            rate_limits: outcome.rate_limits.clone(),
+            ..without_run(
+                verdict,
+                (self.session_id, self.uuid),
+                &outcome.stats,
+                outcome.session_cost(),
+            )
         }
-        if !outcome.servers.servers.is_empty() {
-            object.insert("mcp".to_owned(), servers(&outcome.servers));
-        }
-        if !self.resumption.changes.is_empty() {
-            let changes: Vec<Value> = self.resumption.changes.iter().map(change).collect();
-            object.insert("contract_changes".to_owned(), json!(changes));
-        }
-        if let Some(DeferredCall { call, .. }) = &outcome.deferred {
-            let call = json!({ "id": call.id, "name": call.name, "input": call.input });
-            object.insert("deferred_tool_use".to_owned(), call);
-        }
-        if let Some(limits) = &outcome.rate_limits {
-            object.insert("rate_limits".to_owned(), json!(limits));
-        }
-        Value::Object(object)
     }
-}
 
-/// Serialises the hook statistics, and the hooks that were killed with the run.
-fn hooks(stats: &HookStats) -> Value {
-    let mut hooks = json!({
-        "ran": stats.ran,
-        "failed": stats.failed,
-        "blocked": stats.blocked,
-        "waited_ms": millis(stats.waited),
-        "log": stats.log,
-    });
-    if !stats.cut.is_empty() {
-        hooks["cut"] = json!(stats.cut);
+    fn details(&self) -> RunDetails {
+        let outcome = self.outcome;
+        RunDetails {
+            background: outcome.tasks.iter().map(agents::background).collect(),
+            budget: BudgetSummary {
+                ceiling_usd: outcome.budget.map(Money::as_dollars),
+                spent_usd: outcome.cost().map(Money::as_dollars),
+                unsettled_usd: outcome.cost().map(|_| outcome.unsettled.as_dollars()),
+                clamped_replies: outcome.stats.clamped,
+            },
+            durable: outcome.journal == JournalHealth::Durable,
+            journal: journal(outcome, self.resumption.damage.as_ref()),
+            warnings: self.warnings.to_vec(),
+            sandbox: self.sandbox.clone(),
+            ignored_settings: self.ignored.to_vec(),
+            hooks: outcome.hooks.clone(),
+        }
     }
-    hooks
-}
-
-/// Returns the fields about the end of the run: its reason, and whether a retry may succeed.
-fn why(outcome: &RunOutcome, verdict: ExitStatus) -> Value {
-    let fault = outcome.fault.as_ref();
-    let deferred = outcome.deferred.is_some().then(|| outcome.reason.name());
-    let stop_reason = deferred.or(outcome.stop_reason.as_deref());
-    json!({
-        "terminal_reason": outcome.reason.name(),
-        "stop_reason": stop_reason,
-        "api_error_status": fault.and_then(crate::recovery::Fault::status),
-        "api_error_class": advice::error_class(outcome).map(crate::recovery::ErrorClass::name),
-        "retryable": verdict.is_temporary(),
-        "retry_at": outcome.retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
-        "request_id": fault.and_then(|fault| fault.request_id.clone()),
-    })
 }
 
 /// Returns the result object for a run that did not begin.
-pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> Value {
-    let mut object = common_fields(error.verdict(), session_id, uuid);
-    extend(
-        &mut object,
-        json!({
-            "errors": error.lines().collect::<Vec<_>>(),
-            "stop_reason": null,
-            "api_error_status": null,
-            "api_error_class": error.class().map(crate::recovery::ErrorClass::name),
-            "retryable": error.verdict().is_temporary(),
-            "retry_at": null,
-            "request_id": null,
-            "resume": null,
+pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> ResultObject {
+    ResultObject {
+        errors: Some(error.lines().map(ToOwned::to_owned).collect()),
+        terminal_reason: error.reason(),
+        retry: Some(RetryAdvice {
+            api_error_class: error.class().map(ErrorClass::name),
+            retryable: error.verdict().is_temporary(),
+            retry_at: None,
+            request_id: None,
+            resume: None,
         }),
-    );
-    if let Some(reason) = error.reason() {
-        object.insert("terminal_reason".to_owned(), json!(reason));
+        ..without_run(error.verdict(), (session_id, uuid), &RunStats::default(), Some(Money::ZERO))
     }
-    extend(&mut object, sums(&RunStats::default(), Some(Money::ZERO)));
-    Value::Object(object)
 }
 
 /// Returns the result object for a prompt that needed no run.
-pub fn empty_result(session_id: &str, uuid: &str) -> Value {
-    let mut object = common_fields(ExitStatus::Success, session_id, uuid);
-    let fields = json!({ "result": "", "stop_reason": null, "api_error_status": null });
-    extend(&mut object, fields);
-    extend(&mut object, sums(&RunStats::default(), Some(Money::ZERO)));
-    Value::Object(object)
-}
-
-/// Returns the common fields of every result. Subtype, `is_error` and exit code are set together, so
-/// that they agree.
-fn common_fields(verdict: ExitStatus, session_id: &str, uuid: &str) -> Map<String, Value> {
-    let mut object = Map::new();
-    extend(
-        &mut object,
-        json!({
-            "type": "result",
-            "subtype": verdict.subtype(),
-            "is_error": verdict.is_error(),
-            "exit_code": verdict.exit_code(),
-            "schema_version": SCHEMA_VERSION,
-            "outlast_version": VERSION,
-            "outlast_commit": COMMIT,
-            "session_id": session_id,
-            "uuid": uuid,
-        }),
-    );
-    object
-}
-
-fn extend(object: &mut Map<String, Value>, more: Value) {
-    if let Value::Object(more) = more {
-        object.extend(more);
+pub fn empty_result(session_id: &str, uuid: &str) -> ResultObject {
+    let (verdict, stats) = (ExitStatus::Success, RunStats::default());
+    ResultObject {
+        result: Some(String::new()),
+        ..without_run(verdict, (session_id, uuid), &stats, Some(Money::ZERO))
     }
 }
 
-/// Serialises the ignored settings of the repository.
-pub(super) fn ignored(ignored: &[IgnoredSetting]) -> Vec<Value> {
-    let value = |one: &IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
-    ignored.iter().map(value).collect()
-}
-
-fn sums(stats: &RunStats, spent: Option<Money>) -> Value {
-    let denials: Vec<Value> = stats
-        .denials
-        .iter()
-        .map(|denial| {
-            json!({
-                "tool_name": denial.tool_name,
-                "tool_use_id": denial.tool_use_id,
-                "tool_input": denial.tool_input,
-                "reason": denial.reason,
-            })
-        })
-        .collect();
-    json!({
-        "num_turns": stats.turns,
-        "duration_ms": millis(stats.duration),
-        "duration_api_ms": millis(stats.api_duration),
-        "ttft_ms": stats.first_token.map(millis),
-        "total_cost_usd": spent.map(Money::as_dollars),
-        "usage": usage(stats.usage),
-        "modelUsage": model_usage(&stats.by_model),
-        "permission_denials": denials,
-        "recovery": recovery(stats),
-        "tools": {
-            "calls": stats.tools.calls,
-            "failed": stats.tools.failed,
-            "denied": stats.tools.denied,
-            "abandoned": stats.tools.abandoned,
-            "unknown_outcomes": stats.unknown_outcomes,
-        },
-    })
-}
-
-/// Serialises how often the acceptance checks ran, and their outcome.
-fn acceptance_fields(acceptance: &Acceptance) -> Map<String, Value> {
-    let mut fields = Map::new();
-    if let Some(attempts) = acceptance.schema_attempts {
-        fields.insert("schema_attempts".to_owned(), json!(attempts));
+/// Returns a result object with the fields of every result. Subtype, `is_error` and exit code are
+/// set together, so that they agree.
+fn without_run(
+    verdict: ExitStatus,
+    (session_id, uuid): (&str, &str),
+    stats: &RunStats,
+    spent: Option<Money>,
+) -> ResultObject {
+    ResultObject {
+        kind: ResultKind::Result,
+        subtype: verdict.subtype(),
+        is_error: verdict.is_error(),
+        exit_code: verdict.exit_code(),
+        schema_version: SCHEMA_VERSION,
+        outlast_version: VERSION,
+        outlast_commit: COMMIT,
+        session_id: session_id.to_owned(),
+        uuid: uuid.to_owned(),
+        result: None,
+        partial_result: None,
+        errors: None,
+        structured_output: None,
+        schema_attempts: None,
+        requirement: None,
+        terminal_reason: None,
+        stop_reason: None,
+        api_error_status: None,
+        retry: None,
+        num_turns: stats.turns,
+        duration_ms: millis(stats.duration),
+        duration_api_ms: millis(stats.api_duration),
+        ttft_ms: stats.first_token.map(millis),
+        total_cost_usd: spent.map(Money::as_dollars),
+        usage: usage(stats.usage),
+        model_usage: model_usage(&stats.by_model),
+        permission_denials: stats.denials.clone(),
+        recovery: recovery(stats),
+        tools: ToolCounts { stats: stats.tools, unknown_outcomes: stats.unknown_outcomes },
+        agents: Vec::new(),
+        run: None,
+        network_refused: None,
+        mcp: None,
+        contract_changes: Vec::new(),
+        deferred_tool_use: None,
+        rate_limits: None,
+        stdin: None,
+        user_message_uuid: None,
+        origin: None,
     }
-    if let Some(requirement) = &acceptance.requirement {
-        let mut value = json!({
-            "command": requirement.command,
-            "passed": requirement.passed,
-            "attempts": requirement.attempts,
-            "exit_code": requirement.exit_code,
-        });
-        if !requirement.output.is_empty() {
-            value["output"] = json!(requirement.output);
-        }
-        fields.insert("requirement".to_owned(), value);
-    }
-    fields
 }
 
-/// Serialises the recovery totals, which model answered from which turn on, and the latest
+/// Returns the recovery totals, which model answered from which turn on, and the latest
 /// recoveries.
-fn recovery(stats: &RunStats) -> Value {
+fn recovery(stats: &RunStats) -> RecoverySummary {
     let totals = stats.recovery.totals();
-    let models =
-        stats.models.iter().map(|span| json!({ "model": span.model, "from_turn": span.from_turn }));
-    json!({
-        "requests": totals.requests,
-        "retries": totals.retries_by_class.sum(),
-        "retries_by_class": counts(&totals.retries_by_class),
-        "strategies": counts(&totals.strategies),
-        "waited_ms": millis(totals.waited),
-        "shared_limits": { "waits": totals.shared_limit_waits, "waited_ms": millis(totals.shared_limit_waited) },
-        "probes": { "sent": totals.probes, "cost_usd": totals.probes_cost.total().map(Money::as_dollars) },
-        "repairs": stats.repairs,
-        "compactions": totals.compactions,
-        "fallbacks": totals.fallbacks,
-        "saved": totals.saved,
-        "lost": totals.lost,
-        "models": models.collect::<Vec<Value>>(),
-        "records": stats.recovery.records().map(record).collect::<Vec<Value>>(),
-        "records_dropped": totals.forgotten,
-    })
-}
-
-/// Serialises a finished recovery.
-pub(super) fn record(ended: &RecoveryRecord) -> Value {
-    json!({
-        "class": ended.class,
-        "setbacks": counts(&ended.failures),
-        "strategy": ended.strategy,
-        "strategies": counts(&ended.strategies),
-        "transition": ended.transition,
-        "turn": ended.turn,
-        "attempts": ended.attempts,
-        "waited_ms": millis(ended.waited),
-        "took_ms": millis(ended.took),
-        "tokens": ended.tokens,
-        "cost_usd": ended.spending().total().map(Money::as_dollars),
-        "saved": ended.saved,
-        "lost_to": ended.lost_to,
-    })
-}
-
-fn counts(counts: &RecoveryCounts) -> Map<String, Value> {
-    counts.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect()
-}
-
-fn usage(usage: Usage) -> Value {
-    json!({
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
-        "cache_read_input_tokens": usage.cache_read_input_tokens,
-        "server_tool_use": {
-            "web_search_requests": usage.web_search_requests,
-            "web_fetch_requests": 0,
+    RecoverySummary {
+        requests: totals.requests,
+        retries: totals.retries_by_class.sum(),
+        retries_by_class: totals.retries_by_class.clone(),
+        strategies: totals.strategies.clone(),
+        waited_ms: millis(totals.waited),
+        shared_limits: SharedLimitTotals {
+            waits: totals.shared_limit_waits,
+            waited_ms: millis(totals.shared_limit_waited),
         },
-        "service_tier": null,
-    })
-}
-
-/// Serialises what each model was used for, in the terms of the SDKs.
-pub fn model_usage(lines: &[ModelStats]) -> Value {
-    Value::Object(lines.iter().map(by_model).collect())
-}
-
-fn by_model(stats: &ModelStats) -> (String, Value) {
-    let value = json!({
-        "inputTokens": stats.usage.input_tokens,
-        "outputTokens": stats.usage.output_tokens,
-        "cacheReadInputTokens": stats.usage.cache_read_input_tokens,
-        "cacheCreationInputTokens": stats.usage.cache_creation_input_tokens,
-        "webSearchRequests": stats.usage.web_search_requests,
-        "costUSD": stats.cost.map(Money::as_dollars),
-        "contextWindow": stats.context_window,
-        "maxOutputTokens": stats.max_output,
-    });
-    (stats.model.clone(), value)
-}
-
-/// Serialises a changed term of the session's contract.
-fn change(change: &ContractChange) -> Value {
-    json!({ "name": change.name, "was": change.was, "now": change.now })
-}
-
-fn journal(outcome: &RunOutcome, damage: Option<&Damage>) -> Value {
-    let (state, why) = match &outcome.journal {
-        JournalHealth::Durable => ("durable", None),
-        JournalHealth::Off => ("off", None),
-        JournalHealth::Lost(why) => ("lost", Some(why)),
-        JournalHealth::TakenOver(why) => ("taken_over", Some(why)),
-    };
-    let dropped = outcome.stats.dropped_records;
-    let mut journal = json!({ "state": state, "error": why, "dropped_records": dropped });
-    if let Some(damage) = damage {
-        journal["damage"] = json!(damage);
+        probes: ProbeTotals {
+            sent: totals.probes,
+            cost_usd: totals.probes_cost.total().map(Money::as_dollars),
+        },
+        repairs: stats.repairs,
+        compactions: totals.compactions,
+        fallbacks: totals.fallbacks,
+        saved: totals.saved,
+        lost: totals.lost,
+        models: stats.models.clone(),
+        records: stats.recovery.records().map(record).collect(),
+        records_dropped: totals.forgotten,
     }
-    journal
+}
+
+/// Returns the entry of a finished recovery.
+pub(super) fn record(ended: &RecoveryRecord) -> RecoveryEntry {
+    RecoveryEntry {
+        class: ended.class.clone(),
+        failures: ended.failures.clone(),
+        strategy: ended.strategy.clone(),
+        strategies: ended.strategies.clone(),
+        transition: ended.transition.clone(),
+        turn: ended.turn,
+        attempts: ended.attempts,
+        waited_ms: millis(ended.waited),
+        took_ms: millis(ended.took),
+        tokens: ended.tokens,
+        cost_usd: ended.spending().total().map(Money::as_dollars),
+        saved: ended.saved,
+        lost_to: ended.lost_to.clone(),
+    }
+}
+
+fn usage(usage: Usage) -> UsageTotals {
+    UsageTotals {
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cache_creation_input_tokens: usage.cache_creation_input_tokens,
+        cache_read_input_tokens: usage.cache_read_input_tokens,
+        server_tool_use: ServerToolUse {
+            web_search_requests: usage.web_search_requests,
+            web_fetch_requests: 0,
+        },
+        service_tier: None,
+    }
+}
+
+/// Returns the usage by model, in the terms of the SDKs.
+pub fn model_usage(lines: &[ModelStats]) -> Vec<(String, ModelUsage)> {
+    let by_model = |stats: &ModelStats| ModelUsage {
+        input_tokens: stats.usage.input_tokens,
+        output_tokens: stats.usage.output_tokens,
+        cache_read_input_tokens: stats.usage.cache_read_input_tokens,
+        cache_creation_input_tokens: stats.usage.cache_creation_input_tokens,
+        web_search_requests: stats.usage.web_search_requests,
+        cost_usd: stats.cost.map(Money::as_dollars),
+        context_window: stats.context_window,
+        max_output_tokens: stats.max_output,
+    };
+    lines.iter().map(|stats| (stats.model.clone(), by_model(stats))).collect()
+}
+
+fn journal(outcome: &RunOutcome, damage: Option<&Damage>) -> JournalSummary {
+    let (state, error) = match &outcome.journal {
+        JournalHealth::Durable => (JournalState::Durable, None),
+        JournalHealth::Off => (JournalState::Off, None),
+        JournalHealth::Lost(why) => (JournalState::Lost, Some(why)),
+        JournalHealth::TakenOver(why) => (JournalState::TakenOver, Some(why)),
+    };
+    JournalSummary {
+        state,
+        error: error.cloned(),
+        dropped_records: outcome.stats.dropped_records,
+        damage: damage.cloned(),
+    }
 }

@@ -5,14 +5,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::{Timestamp, Unit};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, RunOutcome, WaitingFor};
 use crate::cli::version::{COMMIT, REFERENCE_VERSION, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
-use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan};
+use crate::messages::{
+    AgentOrigin, ApiRetry, AssistantMessage, CompactionSizes, HeartbeatMessage, HookLabel,
+    HookResponse, InformationalMessage, InitMessage, InputBlock, InputMessage, MessageBody,
+    RecoveryMessage, ReplyBlock, ReplyUsage, ResultObject, RunMessage, StreamEvent, StreamMessage,
+    SystemMessage, UserMessage, WaitSubject,
+};
+use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan, Timer};
 use crate::transcript::{Block, Message, Usage};
 
 use super::super::timestamps::millis;
@@ -20,8 +26,7 @@ use super::PipeSender;
 use super::agents;
 use super::capabilities::Capabilities;
 use super::deltas::BlockDeltas;
-use super::result::{ignored, record};
-use super::servers::server;
+use super::result::record;
 
 /// Converts run events to messages.
 pub struct StreamJson {
@@ -38,7 +43,7 @@ pub struct StreamJson {
     reports_subagent_text: bool,
     /// True if the init message was sent. It comes first, so all other messages wait for it.
     begun: bool,
-    held: Vec<Value>,
+    held: Vec<RunMessage>,
     /// The sub-agent that the current messages are about.
     within: Option<Arc<AgentIdentity>>,
     /// Maximum length of a message, in bytes. `None`: unlimited.
@@ -50,7 +55,7 @@ pub struct StreamJson {
 }
 
 /// Builds the result object of an outcome.
-pub type ResultBuilder = Box<dyn Fn(&RunOutcome) -> Value + Send>;
+pub type ResultBuilder = Box<dyn Fn(&RunOutcome) -> ResultObject + Send>;
 
 /// Results of turns whose sub-agents continue in the background, for hosts.
 #[derive(Default)]
@@ -70,7 +75,7 @@ struct ReplyStream {
     /// The message of its first event.
     start: Value,
     /// A complete block, until the event that ends it comes.
-    block: Option<(Value, Uuid)>,
+    block: Option<(Block, Uuid)>,
     /// The blocks that were sent.
     emitted: HashSet<Uuid>,
 }
@@ -140,38 +145,31 @@ impl StreamJson {
         Self { offers, ..self }
     }
 
-    fn emit(&mut self, mut frame: Map<String, Value>, id: Uuid) {
-        if let Some(agent) = &self.within {
-            frame.insert("agent_id".to_owned(), json!(agent.id));
-            frame.insert("subagent_type".to_owned(), json!(agent.kind));
-            frame.insert("task_description".to_owned(), json!(agent.description));
-        }
-        frame.insert("session_id".to_owned(), json!(self.session_id));
-        frame.insert("uuid".to_owned(), json!(id.to_string()));
+    fn emit(&mut self, body: MessageBody, id: Uuid) {
+        let agent = self.within.as_deref().map(|agent| AgentOrigin {
+            agent_id: agent.id.clone(),
+            subagent_type: agent.kind.clone(),
+            task_description: agent.description.clone(),
+        });
+        let message = RunMessage { agent, ..RunMessage::new(body, &self.session_id, id) };
         if self.begun {
-            self.send(Value::Object(frame));
+            self.send(message);
         } else {
-            self.held.push(Value::Object(frame));
+            self.held.push(message);
         }
     }
 
-    fn send(&self, frame: Value) {
-        self.out.send_json(frame, self.longest);
+    fn send(&self, message: impl Into<StreamMessage>) {
+        self.out.send_message(message, self.longest);
     }
 
-    fn system(&mut self, subtype: &str, fields: Value) {
-        let mut frame = Map::new();
-        frame.insert("type".to_owned(), json!("system"));
-        frame.insert("subtype".to_owned(), json!(subtype));
-        if let Value::Object(fields) = fields {
-            frame.extend(fields);
-        }
-        self.emit(frame, Uuid::new_v4());
+    fn system(&mut self, message: SystemMessage) {
+        self.emit(MessageBody::System(message), Uuid::new_v4());
     }
 
-    fn systems(&mut self, frames: Vec<(&str, Value)>) {
-        for (subtype, fields) in frames {
-            self.system(subtype, fields);
+    fn systems(&mut self, messages: Vec<SystemMessage>) {
+        for message in messages {
+            self.system(message);
         }
     }
 
@@ -183,34 +181,30 @@ impl StreamJson {
             self.interim.init = Some(Box::new(init.clone()));
         }
         let commands = [&self.offers.commands[..], &init.server_prompts[..]].concat();
-        self.system(
-            "init",
-            json!({
-                "cwd": init.cwd,
-                "tools": init.tools,
-                "mcp_servers": init.servers.iter().map(server).collect::<Vec<_>>(),
-                "mcp_server_errors": self.offers.server_errors(),
-                "model": init.model,
-                "permissionMode": init.permission_mode,
-                "slash_commands": commands,
-                "apiKeySource": init.api_key_source,
-                "claude_code_version": REFERENCE_VERSION,
-                "outlast_version": VERSION,
-                "outlast_commit": COMMIT,
-                "schema_version": SCHEMA_VERSION,
-                "ignored_settings": ignored(&self.ignored),
-                "output_style": self.offers.output_style,
-                "agents": init.agents,
-                "skills": self.offers.skills,
-                "plugins": self.offers.plugins,
-                "sandbox": init.sandbox,
-                "dropped_env": init.dropped_variables,
-                "memory_files": init.memory_files,
-            }),
-        );
-        for mut frame in std::mem::take(&mut self.held) {
-            frame["session_id"] = json!(self.session_id);
-            self.send(frame);
+        self.system(SystemMessage::Init(Box::new(InitMessage {
+            cwd: init.cwd.clone(),
+            tools: init.tools.clone(),
+            mcp_servers: init.servers.clone(),
+            mcp_server_errors: self.offers.server_errors(),
+            model: init.model.clone(),
+            permission_mode: init.permission_mode.clone(),
+            slash_commands: commands,
+            api_key_source: init.api_key_source.clone(),
+            claude_code_version: REFERENCE_VERSION,
+            outlast_version: VERSION,
+            outlast_commit: COMMIT,
+            schema_version: SCHEMA_VERSION,
+            ignored_settings: self.ignored.clone(),
+            output_style: self.offers.output_style.clone(),
+            agents: init.agents.clone(),
+            skills: self.offers.skills.clone(),
+            plugins: self.offers.plugins.clone(),
+            sandbox: init.sandbox.clone(),
+            dropped_env: init.dropped_variables.clone(),
+            memory_files: init.memory_files.clone(),
+        })));
+        for message in std::mem::take(&mut self.held) {
+            self.send(RunMessage { session_id: self.session_id.clone(), ..message });
         }
     }
 
@@ -239,30 +233,47 @@ impl StreamJson {
     }
 
     fn compacted(&mut self, before: u64, after: u64) {
-        let sizes = json!({ "trigger": "auto", "pre_tokens": before, "post_tokens": after });
-        self.system("compact_boundary", json!({ "compact_metadata": sizes }));
+        let compact_metadata =
+            CompactionSizes { trigger: "auto", pre_tokens: before, post_tokens: after };
+        self.system(SystemMessage::CompactBoundary { compact_metadata });
     }
 
-    fn inform(&mut self, text: &str, level: &str) {
-        self.system("informational", json!({ "content": text, "level": level }));
+    fn inform(&mut self, text: &str, level: &'static str, hook_event: Option<HookEvent>) {
+        let (content, hook_event) = (text.to_owned(), hook_event.map(HookEvent::name));
+        let message = InformationalMessage { content, level, hook_event };
+        self.system(SystemMessage::Informational(message));
     }
 
-    /// Emits a message of the conversation, with the id of its part in the transcript.
-    fn emit_message(&mut self, kind: &str, id: Uuid, mut fields: Value) {
-        let now = Timestamp::now().round(Unit::Millisecond);
-        fields["timestamp"] = json!(now.ok().map(|now| now.to_string()));
-        self.message(kind, id, fields);
+    /// The tool call that started the sub-agent of the current messages.
+    fn parent(&self) -> Option<String> {
+        self.within.as_ref().map(|agent| agent.call.clone())
     }
 
-    fn message(&mut self, kind: &str, id: Uuid, fields: Value) {
-        let mut frame = Map::new();
-        frame.insert("type".to_owned(), json!(kind));
-        if let Value::Object(fields) = fields {
-            frame.extend(fields);
-        }
-        let parent = self.within.as_ref().map(|agent| agent.call.as_str());
-        frame.insert("parent_tool_use_id".to_owned(), json!(parent));
-        self.emit(frame, id);
+    /// Returns the message with a block of a reply that is still being streamed.
+    fn block(&self, message: ReplyBlock) -> AssistantMessage {
+        let (timestamp, parent_tool_use_id) = (timestamp(), self.parent());
+        AssistantMessage { message, request_id: None, error: None, timestamp, parent_tool_use_id }
+    }
+
+    /// Emits a block of a reply, with the id of its part in the transcript.
+    fn reply(&mut self, message: AssistantMessage, id: Uuid) {
+        self.emit(MessageBody::Assistant(Box::new(message)), id);
+    }
+
+    /// Emits input of the model, with the id of its part in the transcript.
+    fn input(&mut self, content: Vec<InputBlock>, tool_use_result: Option<Value>, id: Uuid) {
+        let is_synthetic = tool_use_result.is_none();
+        self.emit(
+            MessageBody::User(UserMessage {
+                message: InputMessage::Composed { role: "user", content },
+                tool_use_result,
+                is_synthetic,
+                timestamp: timestamp(),
+                parent_tool_use_id: self.parent(),
+                is_replay: false,
+            }),
+            id,
+        );
     }
 
     /// Emits a raw stream event, after the block that it completes.
@@ -277,25 +288,19 @@ impl StreamJson {
             if index == last {
                 self.streamed_block();
             }
-            self.message("stream_event", Uuid::new_v4(), json!({ "event": event }));
+            let event = StreamEvent { event, parent_tool_use_id: self.parent() };
+            self.emit(MessageBody::StreamEvent(event), Uuid::new_v4());
         }
     }
 
     fn streamed_block(&mut self) {
         let Some((block, id)) = self.stream.block.take() else { return };
         let start = &self.stream.start;
-        let message = json!({
-            "id": start["id"],
-            "type": "message",
-            "role": "assistant",
-            "model": start["model"],
-            "content": [block],
-            "stop_reason": null,
-            "stop_sequence": null,
-            "usage": start["usage"],
-        });
+        let (reply, model) = (start["id"].as_str(), start["model"].as_str());
+        let usage = ReplyUsage::Reported(start["usage"].clone());
+        let message = ReplyBlock::new(reply, model, block, usage);
         self.stream.emitted.insert(id);
-        self.emit_message("assistant", id, json!({ "message": message }));
+        self.reply(self.block(message), id);
     }
 
     fn blocks_dropped(&mut self, ids: &[Uuid]) {
@@ -306,7 +311,7 @@ impl StreamJson {
             .map(ToString::to_string)
             .collect();
         if !emitted.is_empty() {
-            self.system("reply_dropped", json!({ "uuids": emitted }));
+            self.system(SystemMessage::ReplyDropped { uuids: emitted });
         }
     }
 
@@ -326,23 +331,13 @@ impl StreamJson {
             if self.within.is_some() && !emitted {
                 continue;
             }
-            self.emit_message(
-                "assistant",
-                id,
-                json!({
-                    "message": {
-                        "id": reply.id,
-                        "type": "message",
-                        "role": "assistant",
-                        "model": reply.model,
-                        "content": [block],
-                        "stop_reason": reply.stop_reason.filter(|_| index == last),
-                        "stop_sequence": null,
-                        "usage": reply.usage,
-                    },
-                    "request_id": reply.request_id,
-                }),
-            );
+            let stop_reason = reply.stop_reason.filter(|_| index == last).map(str::to_owned);
+            let (name, model) = (Some(reply.id), Some(reply.model));
+            let usage = ReplyUsage::Counted(reply.usage);
+            let message = ReplyBlock::new(name, model, block.clone(), usage);
+            let request_id = reply.request_id.map(str::to_owned);
+            let message = self.block(ReplyBlock { stop_reason, ..message });
+            self.reply(AssistantMessage { request_id: Some(request_id), ..message }, id);
         }
     }
 
@@ -350,84 +345,40 @@ impl StreamJson {
     fn user(&mut self, message: &Message, details: &[Value], ids: &[Uuid]) {
         for (index, part) in message.parts().into_iter().enumerate() {
             let id = id_at(ids, index);
-            if let [Block::ToolResult { .. }] = part {
-                let content: Vec<Value> = part.iter().map(plain_result).collect();
-                self.emit_message(
-                    "user",
-                    id,
-                    json!({
-                        "message": { "role": "user", "content": content },
-                        "tool_use_result": details.get(index),
-                    }),
-                );
+            if let [block @ Block::ToolResult { .. }] = part {
+                let details = details.get(index).cloned().unwrap_or_default();
+                self.input(vec![plain_result(block)], Some(details), id);
             } else if self.within.is_none() {
-                self.emit_message(
-                    "user",
-                    id,
-                    json!({
-                        "message": { "role": "user", "content": part },
-                        "isSynthetic": true,
-                    }),
-                );
+                let content = part.iter().cloned().map(InputBlock::Other).collect();
+                self.input(content, None, id);
             }
         }
     }
 
     fn api_retry(&mut self, pause: Pause, delay_ms: u64, fault: Option<&Fault>) {
-        let mut fields = json!({
-            "attempt": pause.retry,
-            "max_retries": pause.of,
-            "retry_delay_ms": delay_ms,
-            "error_status": fault.and_then(Fault::status),
-            "error": pause.class.info().category,
-            "error_class": pause.class.name(),
-            "request_id": fault.and_then(|fault| fault.request_id.as_deref()),
-        });
-        if let Some(timer) = fault.and_then(Fault::timer) {
-            fields["timer"] = json!(timer.name());
-        }
-        self.system("api_retry", fields);
+        self.system(SystemMessage::ApiRetry(ApiRetry {
+            attempt: pause.retry,
+            max_retries: pause.of,
+            retry_delay_ms: delay_ms,
+            error_status: fault.and_then(Fault::status),
+            error: pause.class.info().category,
+            error_class: pause.class.name(),
+            request_id: fault.and_then(|fault| fault.request_id.clone()),
+            timer: fault.and_then(Fault::timer).map(Timer::name),
+        }));
     }
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat) {
-        let waiting_for = match &heartbeat.waiting_for {
-            WaitingFor::Retry(pause) if pause.is_for_shared_limit() => {
-                json!({ "kind": "shared_limit" })
-            }
-            WaitingFor::Retry(pause) => json!({
-                "kind": "retry",
-                "error_class": pause.class.name(),
-                "attempt": pause.retry,
-                "max_retries": pause.of,
-            }),
-            WaitingFor::Model(model) => json!({ "kind": "model", "model": model }),
-            WaitingFor::Tool { name, id } => {
-                json!({ "kind": "tool", "tool_name": name, "tool_use_id": id })
-            }
-            WaitingFor::Permission { tool, id } => {
-                json!({ "kind": "permission", "tool_name": tool, "tool_use_id": id })
-            }
-            WaitingFor::Elicitation { server } => {
-                json!({ "kind": "elicitation", "server": server })
-            }
-            WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event.name() }),
-            WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
-            WaitingFor::Agents { running } => json!({ "kind": "agents", "running": running }),
-            WaitingFor::Servers { names } => json!({ "kind": "mcp", "servers": names }),
-            WaitingFor::Money => json!({ "kind": "budget" }),
-        };
-        self.system(
-            "heartbeat",
-            json!({
-                "waiting_for": waiting_for,
-                "elapsed_ms": millis(heartbeat.elapsed),
-                "ends_in_ms": heartbeat.ends_in.map(millis),
-                "since_last_byte_ms": heartbeat.since_last_byte.map(millis),
-                "turn": heartbeat.turn,
-                "waited_ms": millis(heartbeat.waited_in_all),
-                "total_cost_usd": heartbeat.spent.total().map(|spent| (self.cost_before + spent).as_dollars()),
-            }),
-        );
+        let spent = heartbeat.spent.total();
+        self.system(SystemMessage::Heartbeat(HeartbeatMessage {
+            waiting_for: wait_subject(&heartbeat.waiting_for),
+            elapsed_ms: millis(heartbeat.elapsed),
+            ends_in_ms: heartbeat.ends_in.map(millis),
+            since_last_byte_ms: heartbeat.since_last_byte.map(millis),
+            turn: heartbeat.turn,
+            waited_ms: millis(heartbeat.waited_in_all),
+            total_cost_usd: spent.map(|spent| (self.cost_before + spent).as_dollars()),
+        }));
     }
 
     /// Emits the start or the end of a hook.
@@ -435,54 +386,84 @@ impl StreamJson {
         if !self.reports_hooks && progress.event != HookEvent::SessionStart {
             return;
         }
-        let mut fields = json!({
-            "hook_id": progress.id,
-            "hook_name": progress.name,
-            "hook_event": progress.event.name(),
+        let (hook_id, hook_name) = (progress.id.clone(), progress.name.clone());
+        let hook = HookLabel { hook_id, hook_name, hook_event: progress.event.name() };
+        self.system(match &progress.finished {
+            None => SystemMessage::HookStarted(hook),
+            Some(over) => SystemMessage::HookResponse(HookResponse {
+                hook,
+                output: over.stdout.clone(),
+                stdout: over.stdout.clone(),
+                stderr: over.stderr.clone(),
+                exit_code: over.exit_code,
+                outcome: over.outcome.name(),
+            }),
         });
-        let Some(over) = &progress.finished else { return self.system("hook_started", fields) };
-        fields["output"] = json!(over.stdout);
-        fields["stdout"] = json!(over.stdout);
-        fields["stderr"] = json!(over.stderr);
-        fields["exit_code"] = json!(over.exit_code);
-        fields["outcome"] = json!(over.outcome.name());
-        self.system("hook_response", fields);
     }
 
     /// Emits a recovery that is not a wait; waits are emitted by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, failure: Option<Failure>, fault: Option<&Fault>) {
         if !plan.is_reported_elsewhere() {
-            let mut fields = json!({
-                "strategy": plan.name(),
-                "error_class": failure.map(|failure| failure.class.name()),
-            });
-            if plan == RecoveryPlan::DisableFastMode {
-                fields["reason"] = json!(fault.and_then(|fault| fault.overage_disabled.as_deref()));
-            }
-            self.system("recovery", fields);
+            let is_about_fast_mode = plan == RecoveryPlan::DisableFastMode;
+            let reason = || fault.and_then(|fault| fault.overage_disabled.clone());
+            self.system(SystemMessage::Recovery(RecoveryMessage {
+                strategy: plan.name(),
+                error_class: failure.map(|failure| failure.class.name()),
+                reason: is_about_fast_mode.then(reason),
+            }));
         }
     }
 
-    /// Ends the stream: sends the held messages, then the result, and nothing after it.
-    pub fn finish(mut self, result: Value) {
+    /// Ends the stream: what is still held, then the result, and nothing after it.
+    pub fn finish(mut self, result: &ResultObject) {
         self.send_held();
-        self.out.send_last(result, self.longest);
+        self.out.send_last(result.to_value(), self.longest);
     }
 
-    /// Ends a turn of a host, whose stream continues. `failure` are the fields of an assistant
-    /// message about a failure of the API.
-    pub fn finish_turn(mut self, failure: Option<Value>, result: Value) {
+    /// Ends a turn of a host, whose other messages go on. `failure` is a message about a failure of
+    /// the API.
+    pub fn finish_turn(mut self, failure: Option<AssistantMessage>, result: ResultObject) {
         if let Some(failure) = failure {
-            self.emit_message("assistant", Uuid::new_v4(), failure);
+            let message = AssistantMessage { timestamp: timestamp(), ..failure };
+            self.reply(message, Uuid::new_v4());
         }
         self.send_held();
-        self.out.send_json(result, self.longest);
+        self.out.send_message(result, self.longest);
     }
 
     fn send_held(&mut self) {
-        for frame in std::mem::take(&mut self.held) {
-            self.send(frame);
+        for message in std::mem::take(&mut self.held) {
+            self.send(message);
         }
+    }
+}
+
+/// The current time for a message of the conversation.
+fn timestamp() -> Option<String> {
+    let now = Timestamp::now().round(Unit::Millisecond);
+    now.ok().map(|now| now.to_string())
+}
+
+fn wait_subject(waiting_for: &WaitingFor) -> WaitSubject {
+    match waiting_for {
+        WaitingFor::Retry(pause) if pause.is_for_shared_limit() => WaitSubject::SharedLimit,
+        WaitingFor::Retry(pause) => WaitSubject::Retry {
+            error_class: pause.class.name(),
+            attempt: pause.retry,
+            max_retries: pause.of,
+        },
+        WaitingFor::Model(model) => WaitSubject::Model { model: model.clone() },
+        WaitingFor::Tool { name, id } => {
+            WaitSubject::Tool { tool_name: name.clone(), tool_use_id: id.clone() }
+        }
+        WaitingFor::Permission { tool, id } => {
+            WaitSubject::Permission { tool_name: tool.clone(), tool_use_id: id.clone() }
+        }
+        WaitingFor::Hook { event } => WaitSubject::Hook { event: event.name() },
+        WaitingFor::Work { running } => WaitSubject::Background { running: running.clone() },
+        WaitingFor::Agents { running } => WaitSubject::Agents { running: running.clone() },
+        WaitingFor::Servers { names } => WaitSubject::Mcp { servers: names.clone() },
+        WaitingFor::Money => WaitSubject::Budget,
     }
 }
 
@@ -492,17 +473,19 @@ fn id_at(ids: &[Uuid], index: usize) -> Uuid {
 }
 
 /// A tool result whose content is a string if it is nothing but text, as clients read it.
-fn plain_result(block: &Block) -> Value {
-    let mut value = json!(block);
-    let Block::ToolResult { content, .. } = block else { return value };
+fn plain_result(block: &Block) -> InputBlock {
+    let other = || InputBlock::Other(block.clone());
+    let Block::ToolResult { tool_use_id, content, is_error } = block else { return other() };
     let texts: Option<Vec<&str>> = content
         .iter()
         .map(|block| if let Block::Text { text } = block { Some(text.as_str()) } else { None })
         .collect();
-    if let Some(texts) = texts {
-        value["content"] = json!(texts.join("\n"));
-    }
-    value
+    texts.map_or_else(other, |texts| InputBlock::TextResult {
+        kind: "tool_result",
+        tool_use_id: tool_use_id.clone(),
+        content: texts.join("\n"),
+        is_error: *is_error,
+    })
 }
 
 struct ReplyInProgress<'a> {
@@ -524,8 +507,8 @@ impl Observer for StreamJson {
                 }
             }
             RunEvent::WaitBegins { pause, until, now, .. } if pause.is_for_shared_limit() => {
-                let delay = millis(now.until(*until));
-                self.system("shared_limit_wait", json!({ "delay_ms": delay }));
+                let delay_ms = millis(now.until(*until));
+                self.system(SystemMessage::SharedLimitWait { delay_ms });
             }
             RunEvent::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(*pause, millis(now.until(*until)), fault.as_deref());
@@ -538,7 +521,7 @@ impl Observer for StreamJson {
             RunEvent::StreamEvent(event) => self.stream_event(event),
             RunEvent::Block { block, id } if self.deltas.is_some() => {
                 self.streamed_block();
-                self.stream.block = Some((json!(block), *id));
+                self.stream.block = Some((Block::clone(block), *id));
             }
             RunEvent::Block { .. } => {}
             RunEvent::BlocksDropped { ids } => self.blocks_dropped(ids),
@@ -562,28 +545,31 @@ impl Observer for StreamJson {
                 self.user(message, details, ids);
             }
             RunEvent::ModelSwitched { from, to } => {
-                self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
+                let (from_model, to_model) = (from.clone(), to.clone());
+                self.system(SystemMessage::ModelFallback { from_model, to_model });
             }
             RunEvent::Compacted { before, after } => self.compacted(*before, *after),
-            RunEvent::RecoveryEnds(ended) => self.system("recovery_end", record(ended)),
-            RunEvent::Task(task) => self.systems(agents::work_frames(task)),
-            RunEvent::Agent(task) => self.systems(agents::frames(task)),
+            RunEvent::RecoveryEnds(ended) => {
+                self.system(SystemMessage::RecoveryEnd(record(ended)));
+            }
+            RunEvent::Task(task) => self.systems(agents::command_messages(task)),
+            RunEvent::Agent(task) => self.systems(agents::agent_messages(task)),
             RunEvent::OfAgent { agent, event } => {
                 let before = self.within.replace(Arc::clone(agent));
                 self.observe(event);
                 self.within = before;
             }
-            RunEvent::Denied { tool, id, reason } => self.system(
-                "permission_denied",
-                json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
-            ),
+            RunEvent::Denied { tool, id, reason } => {
+                self.system(SystemMessage::PermissionDenied {
+                    tool_name: tool.clone(),
+                    tool_use_id: id.clone(),
+                    message: reason.clone(),
+                });
+            }
             RunEvent::Hook(progress) => self.hook(progress),
-            RunEvent::HookSays { event, text } => self.system(
-                "informational",
-                json!({ "content": text, "level": "info", "hook_event": event.name() }),
-            ),
-            RunEvent::Note(text) => self.inform(text, "info"),
-            RunEvent::Warning(text) => self.inform(text, "warning"),
+            RunEvent::HookSays { event, text } => self.inform(text, "info", Some(*event)),
+            RunEvent::Note(text) => self.inform(text, "info", None),
+            RunEvent::Warning(text) => self.inform(text, "warning", None),
         }
     }
 }

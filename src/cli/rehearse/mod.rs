@@ -86,6 +86,7 @@ async fn run(
         CliRequest::Run(run) => run,
         CliRequest::Version(_)
         | CliRequest::Completions(_)
+        | CliRequest::Schema(_)
         | CliRequest::Rehearse(_)
         | CliRequest::Doctor(_)
         | CliRequest::Config(_)

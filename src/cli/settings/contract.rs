@@ -17,6 +17,7 @@ use crate::config::model_entry::{KeyVariable, ModelEntry};
 use crate::config::models::FilePrice;
 use crate::config::registry;
 use crate::journal::{Contract, Terms};
+use crate::messages::ContractChange;
 use crate::process::RootCapabilities;
 use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
@@ -26,15 +27,7 @@ use crate::types::PermissionPrompt;
 /// Version of the terms. A higher one is rejected.
 const VERSION: u32 = 1;
 
-/// A term of the contract that has changed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ContractChange {
-    pub name: &'static str,
-    pub was: Value,
-    pub now: Value,
-}
-
-/// Rule for applying a term when the session is resumed.
+/// How a term is applied when the session is resumed.
 #[derive(Clone, Copy)]
 enum Hold {
     /// In place of the values of the settings files and the environment.
@@ -228,7 +221,7 @@ impl Settings {
         }
         let changes = self.changes_of(contract);
         if !changes.is_empty() {
-            let changed: Vec<String> = changes.iter().map(ContractChange::words).collect();
+            let changed: Vec<String> = changes.iter().map(words).collect();
             let changed = changed.join(", ");
             let dropped = |change: &ContractChange| {
                 TERMS.iter().any(|term| term.name == change.name && held.term(term).is_none())
@@ -267,12 +260,10 @@ impl Settings {
     }
 }
 
-impl ContractChange {
-    /// Formats the change for messages.
-    fn words(&self) -> String {
-        let Self { name, was, now } = self;
-        format!("{name} was {}, is {}", shown(was), shown(now))
-    }
+/// Formats a change for messages.
+fn words(change: &ContractChange) -> String {
+    let ContractChange { name, was, now } = change;
+    format!("{name} was {}, is {}", shown(was), shown(now))
 }
 
 /// A value within a line for people.

@@ -27,7 +27,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use chain::{ChainEntry, ModelChain};
-pub use contract::ContractChange;
 pub use credential::CredentialSource;
 pub(super) use credential::empty_variables;
 pub use resolve::{resolve, resolve_resumed, resolve_with_managed};

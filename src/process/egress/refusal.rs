@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The most different refusals that are kept. Others are not recorded.
 const REFUSALS_MAX: usize = 50;
 
 /// The rule that refused a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalReason {
     /// No entry of the list of allowed domains covers it.
@@ -29,8 +30,8 @@ pub enum RefusalReason {
     ListenerLost,
 }
 
-/// A refused connection, and the number of attempts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// A refused connection, and how often it was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
     /// A host, an address, or the path of a Unix socket.
     pub host: String,

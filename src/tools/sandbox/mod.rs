@@ -23,6 +23,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
+use clap::ValueEnum;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use crate::process::{
@@ -48,9 +50,10 @@ use policy::{PolicyInputs, SandboxPolicy};
 pub use settings::SandboxSettings;
 
 /// The effective sandbox, for the init message and the result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SandboxState {
     /// The requested mode.
+    #[schemars(schema_with = "modes")]
     pub mode: SandboxMode,
     /// The extent to which the kernel enforces it.
     pub enforced: Enforced,
@@ -86,12 +89,17 @@ pub struct SandboxGaps {
     pub exposed: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enforced {
     Full,
     Partial,
     None,
+}
+
+/// Returns the JSON Schema of a mode. The type is in a crate that knows of no schemas.
+fn modes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "enum": SandboxMode::value_variants() })
 }
 
 const PLAIN_HINT: &str = "[No permission rule allows this command, so it could read only what Read \
