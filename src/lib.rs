@@ -3,8 +3,9 @@
 //! Layers, top first. A layer may use only the layers below it:
 //!
 //! ```text
-//! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages · rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
-//!     process ─► the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
+//! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages · rehearsal ─► agent ─►
+//!     config · history ─► model · tools · mcp · hooks · journal ─► process ─►
+//!     the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
 //! ```
 
 // Sub-agents make runs recursive, so the compiler's check that a run is `Send` nests deeply.

@@ -11,7 +11,7 @@ use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::json;
 use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
-use crate::tools::{GrantSource, PermissionUpdate, ToolRefusal, UpdateError};
+use crate::tools::{GrantSource, PermissionUpdate, Permit, PreparedCall, ToolRefusal, UpdateError};
 use crate::transcript::{Block, ToolCall};
 use crate::types::{HostError, PermissionMode, PermissionPrompt};
 

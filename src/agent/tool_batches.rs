@@ -333,7 +333,7 @@ impl RunWorld<'_> {
                 let running = context.activities(monitor.clock.now());
                 monitor.emit_heartbeat(timer, WaitingFor::Agents { running }, progress, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
-                let ToolCall { name, id, .. } = slot.call.clone();
+                let ToolCall { name, id, .. } = slot.call().clone();
                 let waiting_for = match servers.asking_host(&name) {
                     Some(server) => WaitingFor::Elicitation { server },
                     None => WaitingFor::Tool { name, id },

@@ -22,6 +22,7 @@ use crate::rehearsal;
 
 use super::args::{self, CompletionShell};
 use super::manual;
+use super::settings;
 
 /// The variable that names the shell that requests completions. The scripts set it, not the user.
 const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use strsim::osa_distance;
 
 use crate::config::fold::EffectiveValue;
-use crate::mcp::LoginWay;
 use crate::messages::PluginEntry;
 use crate::secrets::{KnownSecrets, Redactor};
 
@@ -20,7 +19,7 @@ use super::settings::SettingsSurvey;
 use super::stdout;
 use super::usage::UsageError;
 
-/// What is asked for.
+/// The requested information, login or logout.
 enum Question {
     Plugins { is_json: bool },
     Agents { is_json: bool },
@@ -54,7 +53,7 @@ pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Resul
     let signals = process.signals.clone();
     let survey = survey(args.run_flags(), process).await?;
     let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
-    // Why a server that a file describes is missing.
+    // The reasons why servers that files describe are missing.
     for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
         server_login::say(&mask.redact(&format!("warning: {warning}")));
     }
@@ -204,7 +203,7 @@ fn answer(question: &Question, survey: &SettingsSurvey) -> (String, u8) {
     }
 }
 
-/// The servers of a run, with what is shown of each.
+/// Returns the servers of a run, each with the value that is shown.
 fn configured(survey: &SettingsSurvey) -> impl Iterator<Item = (&str, &EffectiveValue)> {
     let shown = survey.effective.iter();
     shown.filter_map(|one| Some((one.name.strip_prefix("mcpServers.")?, one)))

@@ -5,14 +5,14 @@ use strsim::osa_distance;
 use crate::messages::result_fields;
 
 /// No result has a field of a name. The text continues a sentence that began with the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "is not a field of the result; {}outlast help result lists them",
-    .nearest.map_or(String::new(), |near| format!("did you mean {near}? "))
+    .nearest.as_ref().map_or(String::new(), |near| format!("did you mean {near}? "))
 )]
 pub(super) struct UnknownField {
     /// The field that was meant.
-    nearest: Option<&'static str>,
+    nearest: Option<String>,
 }
 
 /// Returns the name of a field, without blanks around it.
@@ -25,8 +25,7 @@ pub(super) fn parse(name: &str) -> Result<String, UnknownField> {
     if known.iter().any(|field| field == name) {
         return Ok(name.to_owned());
     }
-    let hint = nearest(name, &known).map_or(String::new(), |near| format!("did you mean {near}? "));
-    Err(format!("is not a field of the result; {hint}outlast help result lists them"))
+    Err(UnknownField { nearest: nearest(name, &known).map(str::to_owned) })
 }
 
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {

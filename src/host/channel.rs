@@ -8,18 +8,18 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::messages::{HostMessage, StreamMessage};
+use crate::messages::{HostMessage, StreamMessage, SystemMessage};
 use crate::types::{HostChannel, HostError, HostReply};
 
 /// Maximum length of a request, in bytes of JSON: the Python SDK fails on a longer line.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
 
-/// Writes a message to the host, as it is: a request holds what a hook or an MCP server would
-/// receive.
+/// Writes a message to the host without redaction: a request has the content that a hook or an MCP
+/// server would receive.
 pub type FrameWriter = Arc<dyn Fn(HostMessage) + Send + Sync>;
 
 /// Writes a message of the type `system` to the host, with the session that it is about.
-pub type SystemWriter = Arc<dyn Fn(Value) + Send + Sync>;
+pub type SystemWriter = Arc<dyn Fn(SystemMessage) + Send + Sync>;
 
 /// Reports the state of the session.
 pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
@@ -28,7 +28,7 @@ pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     Running,
-    /// A permission is waited for, or the answer to a question of an MCP server.
+    /// The turn waits for a permission, or for the answer to a question of an MCP server.
     RequiresAction,
     Idle,
 }
@@ -55,7 +55,7 @@ pub struct PendingRequests {
 #[derive(Default)]
 struct OpenRequests {
     waiting: BTreeMap<String, oneshot::Sender<Result<Value, HostError>>>,
-    /// How many of them wait for a decision of the user.
+    /// Number of open requests for a decision of the user.
     questions: usize,
     /// True if the host has closed its end, so that no reply can arrive.
     is_closed: bool,
@@ -91,8 +91,9 @@ impl PendingRequests {
 
     async fn ask(&self, request: Value) -> Result<Value, HostError> {
         let id = Uuid::new_v4().to_string();
-        let (is_question, is_hook) =
-            (request["subtype"] == "can_use_tool", request["subtype"] == "hook_callback");
+        let subtype = request["subtype"].as_str().unwrap_or_default();
+        let is_question = matches!(subtype, "can_use_tool" | "elicitation");
+        let is_hook = subtype == "hook_callback";
         let message = HostMessage::ControlRequest { request_id: id.clone(), request };
         let bytes = StreamMessage::from(message.clone()).to_value().to_string().len();
         if bytes > REQUEST_BYTES_MAX {
@@ -126,8 +127,11 @@ impl HostChannel for PendingRequests {
         Box::pin(self.ask(request))
     }
 
-    fn announce(&self, message: Value) {
-        (self.announce)(message);
+    fn elicitation_complete(&self, server: &str, id: &str) {
+        (self.announce)(SystemMessage::ElicitationComplete {
+            mcp_server_name: server.to_owned(),
+            elicitation_id: id.to_owned(),
+        });
     }
 }
 
@@ -152,7 +156,8 @@ enum QuestionChange {
 }
 
 impl OpenRequest<'_> {
-    /// Counts the open questions, and reports the first and the end of the last.
+    /// Counts the open questions. Reports the session state when the first one opens and when the
+    /// last one closes.
     fn count_question(&self, change: QuestionChange) {
         if !self.is_question {
             return;

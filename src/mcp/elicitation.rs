@@ -166,11 +166,7 @@ impl Elicitor {
     pub(super) fn complete(&self, id: &str) {
         let is_known = self.questions().pages.remove(id);
         if let Some(host) = self.host.as_ref().filter(|_| is_known) {
-            host.announce(json!({
-                "subtype": "elicitation_complete",
-                "mcp_server_name": self.server,
-                "elicitation_id": id,
-            }));
+            host.elicitation_complete(&self.server, id);
         }
     }
 

@@ -62,6 +62,11 @@ pub enum SystemMessage {
     },
     /// A sub-agent or background command has ended.
     TaskNotification(TaskNotification),
+    /// The user has done what an MCP server asked for on a page.
+    ElicitationComplete {
+        mcp_server_name: String,
+        elicitation_id: String,
+    },
     /// The state of a host's session has changed.
     SessionStateChanged {
         /// `running`, `requires_action` or `idle`.
@@ -197,6 +202,10 @@ pub enum WaitSubject {
     Permission {
         tool_name: String,
         tool_use_id: String,
+    },
+    /// The answer of the host to a question of an MCP server.
+    Elicitation {
+        server: String,
     },
     Hook {
         event: &'static str,

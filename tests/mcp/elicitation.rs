@@ -88,8 +88,7 @@ async fn the_end_of_a_page_is_announced_once_and_only_if_it_is_known() {
     let request = host.requests()[0].clone();
     let wanted = (&json!("url"), &json!("https://example.com/x"), &json!("e-1"));
     assert_eq!((&request["mode"], &request["url"], &request["elicitation_id"]), wanted);
-    let wanted = json!({ "subtype": "elicitation_complete", "mcp_server_name": "test",
-        "elicitation_id": "e-1" });
+    let wanted = json!({ "mcp_server_name": "test", "elicitation_id": "e-1" });
     assert_eq!(host.announced(), [wanted]);
 }
 

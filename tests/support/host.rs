@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use outlast::types::{HostChannel, HostError, HostReply};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::with_time_limit;
 
@@ -72,7 +72,8 @@ pub(crate) fn never() -> ScriptedReply {
 }
 
 impl HostChannel for ScriptedHost {
-    fn announce(&self, message: Value) {
+    fn elicitation_complete(&self, server: &str, id: &str) {
+        let message = json!({ "mcp_server_name": server, "elicitation_id": id });
         self.announced.lock().expect("no panic while writing").push(message);
     }
 

@@ -98,7 +98,10 @@ impl HostSession {
         };
         self.out.send_unmasked(match reply {
             Ok(value) => control_success(id, value),
-            Err((why, code)) => control_error(id, &why, code),
+            Err(error) => {
+                let code = error.is::<UnsupportedRequest>().then_some(UNSUPPORTED);
+                control_error(id, &error.to_string(), code)
+            }
         });
         InputStep::GoesOn
     }
@@ -192,10 +195,6 @@ impl HostSession {
 fn host_servers(settings: &Settings) -> Vec<String> {
     let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
     own.map(|server| server.name.clone()).collect()
-}
-
-fn unsupported(subtype: &str) -> (String, Option<&'static str>) {
-    (format!("outlast does not support the control request {subtype:?}"), Some(UNSUPPORTED))
 }
 
 fn warning_message(text: &str, session_id: &str) -> RunMessage {

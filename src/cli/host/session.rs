@@ -25,8 +25,8 @@ use crate::cli::startup::StartupSteps;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::hooks::HookHandler;
 use crate::host::{
-    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, UserPrompt,
-    control_error, exit_code_of_result_for_hosts, parse, read_lines,
+    FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
+    UserPrompt, control_error, exit_code_of_result_for_hosts, parse, read_lines,
 };
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
@@ -203,11 +203,8 @@ impl HostSession {
             }
         });
         let (messages, id) = (out.clone(), session_id.clone());
-        let announce: SystemWriter = Arc::new(move |mut message: Value| {
-            message["type"] = json!("system");
-            message["session_id"] = json!(id.get());
-            message["uuid"] = json!(Uuid::new_v4().to_string());
-            messages.send_json(message, None);
+        let announce: SystemWriter = Arc::new(move |message| {
+            messages.send_message(system_message(message, &id.get()), None);
         });
         let requests = PendingRequests::new(write, announce, Arc::clone(&reports_state));
         let replays_prompts = args.run.compatibility.replay_user_messages;

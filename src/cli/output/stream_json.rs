@@ -459,6 +459,7 @@ fn wait_subject(waiting_for: &WaitingFor) -> WaitSubject {
         WaitingFor::Permission { tool, id } => {
             WaitSubject::Permission { tool_name: tool.clone(), tool_use_id: id.clone() }
         }
+        WaitingFor::Elicitation { server } => WaitSubject::Elicitation { server: server.clone() },
         WaitingFor::Hook { event } => WaitSubject::Hook { event: event.name() },
         WaitingFor::Work { running } => WaitSubject::Background { running: running.clone() },
         WaitingFor::Agents { running } => WaitSubject::Agents { running: running.clone() },

@@ -99,7 +99,7 @@ enum PromptFileError {
     NotUtf8,
 }
 
-/// Finds and reads files, and remembers what could not be read.
+/// Finds and reads files, and collects warnings about those that could not be read.
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
     candidates: Vec<PromptFolder>,

@@ -15,8 +15,8 @@ pub trait HostChannel: fmt::Debug + Send + Sync {
     /// There is no reply, or the host replied with an error.
     fn request(&self, request: Value) -> HostReply<'_>;
 
-    /// Sends a message of the type `system` that has no reply: an object with a `subtype`.
-    fn announce(&self, message: Value);
+    /// Reports that the user has done what an MCP server asked for on a page.
+    fn elicitation_complete(&self, server: &str, id: &str);
 }
 
 /// The future reply to a control request.

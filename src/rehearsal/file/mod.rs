@@ -138,15 +138,15 @@ fn key_path(path: &serde_path_to_error::Path) -> Vec<String> {
 /// The mistake that the parser found, with the path of its key, and with what was meant in place of an
 /// unknown name.
 fn mistake(error: &toml::de::Error, keys: &[String]) -> FileMistake {
-    let said = error.message();
+    let text = error.message();
     // It names the last key itself.
-    let keys = if said.starts_with("unknown field") {
+    let keys = if text.starts_with("unknown field") {
         keys.split_last().map_or(keys, |(_, outer)| outer)
     } else {
         keys
     };
-    let mut message = in_words_of_the_manual(said);
-    if let Some(near) = intended(said) {
+    let mut message = in_words_of_the_manual(text);
+    if let Some(near) = intended(text) {
         message = format!("{message}; did you mean `{near}`?");
     }
     if !keys.is_empty() {
