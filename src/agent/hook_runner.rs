@@ -282,7 +282,7 @@ impl HookRunner {
             let next = next_signal(&mut self.hook_progress, &mut running);
             match monitor.wait_for(&mut timer, show, next).await {
                 Ok(HookSignal::Progress(hook_progress)) => {
-                    monitor.emit(&RunEvent::Hook(Box::new(hook_progress)))
+                    monitor.emit(&RunEvent::Hook(Box::new(hook_progress)));
                 }
                 Ok(HookSignal::Decided(decided)) => verdicts[decided.0] = Some(decided.1),
                 Ok(HookSignal::Lost) => {}

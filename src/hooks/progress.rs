@@ -70,12 +70,8 @@ impl HookReporter {
             format!("{}:{subject}", event.name())
         };
         let progress = HookProgress { id: Uuid::new_v4().to_string(), event, name, finished: None };
-        let report = Self {
-            progress,
-            receiver: receiver,
-            mask: Redactor::new(secrets.clone()),
-            is_finished: false,
-        };
+        let report =
+            Self { progress, receiver, mask: Redactor::new(secrets.clone()), is_finished: false };
         report.send(report.progress.clone());
         report
     }

@@ -329,7 +329,7 @@ impl Hooks {
 
     fn background(&self, handler: &HookHandler) -> Background {
         let (environment, handler) = (self.environment.clone(), handler.clone());
-        Background { environment: environment, handler, run_ended: self.run_ended.clone() }
+        Background { environment, handler, run_ended: self.run_ended.clone() }
     }
 
     /// Reports the start of a hook.

@@ -71,7 +71,7 @@ impl ServerProcess {
         });
         tokio::spawn(read_stderr(stderr, output.clone()));
         let pipes = StdioTransport::new(stdin, stdout, inbox, output.clone(), is_over);
-        Ok((Self { running, output: output, ended }, pipes))
+        Ok((Self { running, output, ended }, pipes))
     }
 
     /// Waits until the program ends by itself, after its input was closed. Then sends SIGTERM, and

@@ -94,7 +94,7 @@ impl WorkFolders {
         } else {
             PathScope::Outside
         };
-        ResolvedPath { written: normalize_lexically(&joined), real, scope: scope }
+        ResolvedPath { written: normalize_lexically(&joined), real, scope }
     }
 
     /// Makes a path absolute, resolved against `base`: `~`, `.` and `..` are removed and links are

@@ -258,8 +258,8 @@ mod tests {
         tools
     }
 
-    fn query(input: Value) -> ToolSearchInput {
-        parse(&input).expect("a query")
+    fn query(input: &Value) -> ToolSearchInput {
+        parse(input).expect("a query")
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
     fn found_tools_are_added_at_the_end_and_stay() {
         let mut tools = deferring();
         let before = tools.select(all(), &[1_000_000], &[]);
-        assert!(!tools.search(&query(json!({ "query": "mail" }))).is_error);
+        assert!(!tools.search(&query(&json!({ "query": "mail" }))).is_error);
         tools.record_call("mcp__git_hub__list_issues");
         tools.record_call("mcp__git_hub__no_such_tool");
         let after = tools.select(all(), &[1_000_000], &[]);
@@ -316,12 +316,12 @@ mod tests {
             ),
             ("+", &[]),
         ] {
-            assert_eq!(deferring().matches(&query(json!({ "query": words }))), found, "{words}");
+            assert_eq!(deferring().matches(&query(&json!({ "query": words }))), found, "{words}");
         }
-        let one = query(json!({ "query": "issue", "max_results": 1 }));
+        let one = query(&json!({ "query": "issue", "max_results": 1 }));
         assert_eq!(deferring().matches(&one).len(), 1);
         assert!(parse(&json!({})).is_none());
-        let none = deferring().search(&query(json!({ "query": "weather" }))).visible_text();
+        let none = deferring().search(&query(&json!({ "query": "weather" }))).visible_text();
         assert!(none.contains("mcp__git_hub (2 tools), mcp__mail (1 tools)"), "{none}");
     }
 

@@ -11,6 +11,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufReader, Write};
 use std::net::TcpListener;
@@ -99,7 +100,7 @@ fn write_recorded(counts: &Counts) {
          # Renewed by `UPDATE=1 cargo bench --bench start`.\n",
     );
     for (name, count) in counts {
-        text.push_str(&format!("{name} {count}\n"));
+        let _ = writeln!(text, "{name} {count}");
     }
     fs::write(RECORDED, text).expect("the sources can be written");
 }

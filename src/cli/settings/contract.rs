@@ -221,8 +221,8 @@ impl Settings {
         }
         let changes = self.changes_of(contract);
         if !changes.is_empty() {
-            let changed: Vec<String> = changes.iter().map(words).collect();
-            let changed = changed.join(", ");
+            let listed: Vec<String> = changes.iter().map(words).collect();
+            let listed = listed.join(", ");
             let dropped = |change: &ContractChange| {
                 TERMS.iter().any(|term| term.name == change.name && held.term(term).is_none())
             };
@@ -232,7 +232,7 @@ impl Settings {
                     "; its permissions count only in the folder that they were given in, {folder}"
                 )
             });
-            self.warnings.push(format!("the contract of the session changes: {changed}{why}"));
+            self.warnings.push(format!("the contract of the session changes: {listed}{why}"));
         }
         Ok(self)
     }

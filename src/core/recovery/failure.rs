@@ -204,7 +204,7 @@ impl Failure {
             }
             (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
         };
-        Self { retry_after: retry_after, stage: reach, ..self }
+        Self { retry_after, stage: reach, ..self }
     }
 
     /// True if the same call may succeed later.

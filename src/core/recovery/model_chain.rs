@@ -44,9 +44,9 @@ impl Run {
     /// Changes the model index. The stream statistics belong to the endpoint, not to the model.
     fn moving_to(self, model_index: u8, context: StepContext<'_>) -> Self {
         if context.limits.share_endpoint(self.model_index, model_index) {
-            Self { model_index: model_index, ..self }
+            Self { model_index, ..self }
         } else {
-            Self { model_index: model_index, torn_streams: 0, unstreamed_turns: 0, ..self }
+            Self { model_index, torn_streams: 0, unstreamed_turns: 0, ..self }
         }
     }
 

@@ -11,7 +11,7 @@
 //!            retry the requirement    ─► the command passes                       saved
 //!                                     └► the run ends                             lost
 //! ```
-//! A call has one recovery at a time, which includes all setbacks during the call. There is also
+//! A call has one recovery at a time, which includes all failures during the call. There is also
 //! one at a time for the schema, the token budget, the Stop hooks and the acceptance of an answer,
 //! each beside the recoveries of the calls that are made for it.
 
@@ -234,7 +234,7 @@ impl RecoveryLog {
                 let turn = turns.saturating_add(u32::from(next));
                 let record =
                     RecoveryRecord { class: class.to_owned(), turn, ..RecoveryRecord::default() };
-                self.open.push(OpenRecovery { goal, since: step.at, record: record });
+                self.open.push(OpenRecovery { goal, since: step.at, record });
                 self.open.len() - 1
             }
         };

@@ -9,12 +9,12 @@ use super::{
     Event, Money, Probed, RecoveryPlan, ReplyKind, Spending, StopHookDecision, Transition,
 };
 
-/// A finished recovery. All setbacks of a call belong to one recovery, until a whole reply arrives.
+/// A finished recovery. All failures of a call belong to one recovery, until a whole reply arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRecord {
     /// The first setback: an error class, or the name of another setback.
     pub class: String,
-    /// The number of setbacks by name, including the one that ended the run.
+    /// The number of failures by name, including the one that ended the run.
     pub failures: RecoveryCounts,
     /// The last recovery plan that was tried.
     pub strategy: String,

@@ -37,7 +37,7 @@ const OPENERS: [&str; 24] = [
     REACT,
 ];
 
-/// The marker of agents that are prompted to call tools in words (ReAct). The input follows on a
+/// The marker of agents that are prompted to call tools in words (`ReAct`). The input follows on a
 /// line of its own.
 const REACT: &str = "\naction: ";
 

@@ -41,9 +41,7 @@ pub(in super::super) enum Access<'a> {
 #[derive(Clone, Debug)]
 pub(in super::super) struct Permissions {
     pub(super) mode: PermissionMode,
-    pub(super) allow: Vec<PermissionRule>,
-    pub(super) ask: Vec<PermissionRule>,
-    pub(super) deny: Vec<PermissionRule>,
+    rules: Vec<PermissionRule>,
     pub(super) cwd: PathBuf,
     pub(super) home: Option<PathBuf>,
     /// Paths that only a rule which names them can open.
@@ -78,9 +76,7 @@ impl Permissions {
     ) -> Result<Self, BadRule> {
         let mut permissions = Self {
             mode,
-            allow: Vec::new(),
-            ask: Vec::new(),
-            deny: Vec::new(),
+            rules: Vec::new(),
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
             secrets: DeniedPlaces::default(),
@@ -90,13 +86,9 @@ impl Permissions {
         };
         for (list, texts) in lists {
             for text in texts {
-                let rule = PermissionRule::parse(text, list, cwd, home)
-                    .map_err(|why| BadRule { rule: text.clone(), why })?;
-                match list {
-                    RuleList::Allow => permissions.allow.push(rule),
-                    RuleList::Ask => permissions.ask.push(rule),
-                    RuleList::Deny => permissions.deny.push(rule),
-                }
+                let rule = PermissionRule::parse(text, list, cwd, home);
+                let rule = rule.map_err(|why| BadRule { rule: text.clone(), why })?;
+                permissions.rules.push(rule);
             }
         }
         Ok(permissions)
@@ -130,30 +122,64 @@ impl Permissions {
         }
         let mut current = self.clone();
         current.mode = mode.unwrap_or(current.mode);
-        for (list, rule) in rules {
-            match list {
-                RuleList::Allow => current.allow.push(rule),
-                RuleList::Ask => current.ask.push(rule),
-                RuleList::Deny => current.deny.push(rule),
-            }
-        }
+        current.rules.extend(rules);
         Cow::Owned(current)
+    }
+
+    /// The first rule of a list that covers a call.
+    fn find(
+        &self,
+        list: RuleList,
+        covers: impl Fn(&PermissionRule) -> bool,
+    ) -> Option<&PermissionRule> {
+        self.rules.iter().find(|rule| rule.list == list && covers(rule))
+    }
+
+    /// True if an allow rule covers a call.
+    pub(super) fn allowed_by(&self, covers: impl Fn(&PermissionRule) -> bool) -> bool {
+        self.find(RuleList::Allow, covers).is_some()
+    }
+
+    /// The first deny rule, or else the first ask rule, that covers a call.
+    fn restriction(&self, covers: impl Fn(&PermissionRule) -> bool) -> Option<&PermissionRule> {
+        self.find(RuleList::Deny, &covers).or_else(|| self.find(RuleList::Ask, &covers))
+    }
+
+    /// Applies the deny rules, and then the ask rules. `what` describes what a deny rule covers, and
+    /// `asked` names the tool of an ask rule.
+    pub(super) fn check_restrictions(
+        &self,
+        covers: impl Fn(&PermissionRule) -> bool,
+        asked: &str,
+        tool: Option<BuiltinTool>,
+        what: impl FnOnce(&PermissionRule) -> String,
+    ) -> Result<(), Denial> {
+        let Some(rule) = self.restriction(covers) else { return Ok(()) };
+        let text = rule.text.clone();
+        Err(match rule.list {
+            RuleList::Deny => Denial::DenyRule { what: what(rule), tool, rule: text },
+            RuleList::Ask | RuleList::Allow => {
+                Denial::AskRule { what: asked.to_owned(), rule: text }
+            }
+        })
     }
 
     /// The paths that deny rules take away from commands, where the kernel can enforce that.
     pub(in super::super) fn denied_paths(&self) -> Vec<RuleDenial> {
-        self.deny.iter().filter_map(PermissionRule::denies_paths).collect()
+        let denying = self.rules.iter().filter(|rule| rule.list == RuleList::Deny);
+        denying.filter_map(PermissionRule::denies_paths).collect()
     }
 
     /// True if a rule removes the tool entirely, so that it is not offered to the model.
     pub(in super::super) fn removes(&self, tool: BuiltinTool) -> bool {
-        self.deny.iter().any(|rule| rule.covers_whole_tool(tool))
+        self.find(RuleList::Deny, |rule| rule.covers_whole_tool(tool)).is_some()
     }
 
     /// Returns the denial of a tool that is not built in, if a rule removes it entirely.
     pub(in super::super) fn external_denial(&self, name: &str) -> Option<Denial> {
-        let rule = self.deny.iter().find(|rule| rule.covers_external(name))?;
-        Some(Denial::by_deny_rule(name, None, rule))
+        let covers =
+            |rule: &PermissionRule| rule.list == RuleList::Deny && rule.covers_external(name);
+        self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
 
     /// Checks a call of an external tool. Its effects are unknown, so the call needs a rule that
@@ -169,29 +195,17 @@ impl Permissions {
         source: GrantSource,
     ) -> Result<(), Denial> {
         let current = self.current();
-        if let Some(why) = current.external_denial(name) {
-            return Err(why);
+        // A prompt has answered what ask rules ask.
+        let applies = |list: RuleList| list == RuleList::Deny || source != GrantSource::Prompt;
+        let covers = |rule: &PermissionRule| applies(rule.list) && rule.covers_external(name);
+        current.check_restrictions(covers, name, None, |_| name.to_owned())?;
+        if current.mode == PermissionMode::Plan && !reads_only {
+            return Err(Denial::ExternalWhilePlanning { name: name.to_owned() });
         }
-        let asking = current.ask.iter().find(|rule| rule.covers_external(name));
-        if let Some(rule) = asking.filter(|_| source != GrantSource::Prompt) {
-            return Err(Denial::by_ask_rule(name, rule));
-        }
-        match current.mode {
-            PermissionMode::BypassPermissions => Ok(()),
-            PermissionMode::Plan if !reads_only => {
-                Err(Denial::ExternalWhilePlanning { name: name.to_owned() })
-            }
-            PermissionMode::Plan
-            | PermissionMode::Default
-            | PermissionMode::AcceptEdits
-            | PermissionMode::DontAsk => {
-                let allowed = current.allow.iter().any(|rule| rule.covers_external(name));
-                if allowed || source != GrantSource::Rules {
-                    return Ok(());
-                }
-                Err(Denial::External { name: name.to_owned() })
-            }
-        }
+        let allowed = current.mode == PermissionMode::BypassPermissions
+            || source != GrantSource::Rules
+            || current.allowed_by(|rule| rule.covers_external(name));
+        allowed.then_some(()).ok_or_else(|| Denial::External { name: name.to_owned() })
     }
 
     /// True if a rule covers an external tool. A rule that does not parse covers every tool.
@@ -202,35 +216,34 @@ impl Permissions {
 
     /// The rule that forbids starting sub-agents of this kind, or of every kind.
     pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<&str> {
-        let mut rules = self.deny.iter().chain(&self.ask);
-        rules.find(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
+        self.restriction(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
     }
 
     /// True if a search must hide this file.
     pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
-        let mut rules = self.deny.iter().chain(&self.ask);
-        rules.any(|rule| rule.covers_path(tool, path)) || self.is_secret(tool, path)
+        self.restriction(|rule| rule.covers_path(tool, path)).is_some()
+            || self.is_secret(tool, path)
     }
 
     /// True if [`Self::hides`] may hide something below a folder.
     pub(in super::super) fn hides_below(&self, folder: &ResolvedPath) -> bool {
-        let mut rules = self.deny.iter().chain(&self.ask);
         let seen = [&folder.written, &folder.real];
-        rules.any(|rule| seen.iter().any(|it| rule.reaches_below(BuiltinTool::Grep, it)))
-            || self.secrets.hides_below(&folder.real)
+        let reaches =
+            |rule: &PermissionRule| seen.iter().any(|it| rule.reaches_below(BuiltinTool::Grep, it));
+        self.restriction(reaches).is_some() || self.secrets.hides_below(&folder.real)
     }
 
     /// True if something below a folder may be denied.
     pub(super) fn denies_below(&self, folder: &ResolvedPath) -> bool {
-        let mut rules = self.deny.iter().chain(&self.ask);
+        let reaches = |rule: &PermissionRule| rule.reaches_below(BuiltinTool::Write, &folder.real);
         self.hides_below(folder)
-            || rules.any(|rule| rule.reaches_below(BuiltinTool::Write, &folder.real))
+            || self.restriction(reaches).is_some()
             || self.secrets.protects_below(&folder.real)
     }
 
     /// True if the path is a protected credential location. Only a rule that names it opens it.
     fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
-        self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.covers_path(tool, path))
+        self.secrets.hides(path) && !self.allowed_by(|rule| rule.covers_path(tool, path))
     }
 
     /// Checks a call. A hook's approval replaces an allow rule, but does not override a deny rule.
@@ -258,16 +271,16 @@ impl Permissions {
     fn limits_only(&self) -> Self {
         let plans = self.mode == PermissionMode::Plan;
         let mode = if plans { self.mode } else { PermissionMode::BypassPermissions };
-        Self { mode, ask: Vec::new(), critical: CriticalPaths::Confirmed, ..self.clone() }
+        let rules = self.rules.iter().filter(|rule| rule.list != RuleList::Ask).cloned().collect();
+        Self { mode, rules, critical: CriticalPaths::Confirmed, ..self.clone() }
     }
 
     /// A copy with an allow rule for every use of a tool.
     fn with_allow_rule(&self, tool: BuiltinTool) -> Self {
-        let mut allow = self.allow.clone();
-        let rule =
-            PermissionRule::parse(tool.name(), RuleList::Allow, &self.cwd, self.home.as_deref());
-        allow.extend(rule);
-        Self { allow, ..self.clone() }
+        let (name, home) = (tool.name(), self.home.as_deref());
+        let mut permissions = self.clone();
+        permissions.rules.extend(PermissionRule::parse(name, RuleList::Allow, &self.cwd, home));
+        permissions
     }
 
     /// Checks a call against one rule only.
@@ -284,9 +297,7 @@ impl Permissions {
         let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
         let alone = Self {
             mode: PermissionMode::BypassPermissions,
-            allow: Vec::new(),
-            ask: Vec::new(),
-            deny: vec![rule],
+            rules: vec![rule],
             secrets: DeniedPlaces::default(),
             ..self.clone()
         };
@@ -299,16 +310,10 @@ impl Permissions {
         input: &Value,
         access: &Access<'_>,
     ) -> Result<Confinement, Denial> {
-        let covers =
-            |rule: &&PermissionRule| rule.covers_whole_tool(tool) || rule.covers_input(tool, input);
-        if let Some(rule) = self.deny.iter().find(covers) {
-            let whole = rule.covers_whole_tool(tool);
-            let what = if whole { tool.name() } else { "this call" };
-            return Err(Denial::by_deny_rule(what, None, rule));
-        }
-        if let Some(rule) = self.ask.iter().find(covers) {
-            return Err(Denial::by_ask_rule(tool.name(), rule));
-        }
+        let is_whole = |rule: &PermissionRule| rule.covers_whole_tool(tool);
+        let covers = |rule: &PermissionRule| is_whole(rule) || rule.covers_input(tool, input);
+        let name = |rule: &PermissionRule| if is_whole(rule) { tool.name() } else { "this call" };
+        self.check_restrictions(covers, tool.name(), None, |rule| name(rule).to_owned())?;
         match access {
             Access::Nothing => Ok(()),
             Access::Read(place) => self.check_read(tool, place),
@@ -329,16 +334,11 @@ impl Permissions {
         place: &ResolvedPath,
     ) -> Result<(), Denial> {
         let is_link = place.written != place.real;
-        let about = |rule: &&PermissionRule| {
+        let covers = |rule: &PermissionRule| {
             rule.covers_path(tool, &place.written) || is_link && rule.covers_path(tool, &place.real)
         };
-        if let Some(rule) = self.deny.iter().find(about) {
-            let path = place.written.display().to_string();
-            return Err(Denial::by_deny_rule(path, Some(tool), rule));
-        }
-        if let Some(rule) = self.ask.iter().find(about) {
-            return Err(Denial::by_ask_rule(tool.name(), rule));
-        }
+        let path = |_: &PermissionRule| place.written.display().to_string();
+        self.check_restrictions(covers, tool.name(), Some(tool), path)?;
         if self.is_secret(tool, &place.real) {
             return Err(Denial::Secret { tool, path: place.real.clone() });
         }
@@ -359,8 +359,8 @@ impl Permissions {
 
     fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
         // Both a link and its target have to be allowed.
-        let about = |path: &Path| self.allow.iter().any(|rule| rule.covers_path(tool, path));
-        self.allow.iter().any(|rule| rule.covers_whole_tool(tool))
+        let about = |path: &Path| self.allowed_by(|rule| rule.covers_path(tool, path));
+        self.allowed_by(|rule| rule.covers_whole_tool(tool))
             || about(&place.real) && about(&place.written)
     }
 
@@ -376,25 +376,17 @@ impl Permissions {
     /// rule.
     fn check_host(&self, host: &str) -> Result<(), Denial> {
         let tool = BuiltinTool::WebFetch;
-        if let Some(rule) = self.deny.iter().find(|rule| rule.covers_host(host)) {
-            return Err(Denial::by_deny_rule(host, Some(tool), rule));
-        }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.covers_host(host)) {
-            return Err(Denial::by_ask_rule(tool.name(), rule));
-        }
-        let mut rules = self.allow.iter();
-        if self.mode == PermissionMode::BypassPermissions
-            || rules.any(|rule| rule.covers_whole_tool(tool) || rule.covers_host(host))
-        {
-            return Ok(());
-        }
-        Err(Denial::Host { host: host.to_owned() })
+        let covers = |rule: &PermissionRule| rule.covers_host(host);
+        self.check_restrictions(covers, tool.name(), Some(tool), |_| host.to_owned())?;
+        let allowed = self.mode == PermissionMode::BypassPermissions
+            || self.allowed_by(|rule| rule.covers_whole_tool(tool) || rule.covers_host(host));
+        allowed.then_some(()).ok_or_else(|| Denial::Host { host: host.to_owned() })
     }
 
     /// Checks a search of the web: the query leaves the machine and costs money.
     fn check_search(&self, tool: BuiltinTool) -> Result<(), Denial> {
         let allowed = self.mode == PermissionMode::BypassPermissions
-            || self.allow.iter().any(|rule| rule.covers_whole_tool(tool));
+            || self.allowed_by(|rule| rule.covers_whole_tool(tool));
         allowed.then_some(()).ok_or_else(|| Denial::External { name: tool.name().to_owned() })
     }
 
@@ -415,8 +407,8 @@ impl Permissions {
         }
         let decides = |path: &Path| is_protected(path, &self.cwd);
         let is_named = |path: &PathBuf| {
-            let mut rules = self.allow.iter().filter(|rule| rule.covers_path(tool, path));
-            rules.any(|rule| rule.literal_prefix().is_some_and(decides))
+            let names = |rule: &PermissionRule| rule.literal_prefix().is_some_and(decides);
+            self.allowed_by(|rule| rule.covers_path(tool, path) && names(rule))
         };
         if let Some(path) =
             [&place.written, &place.real].into_iter().find(|it| decides(it) && !is_named(it))

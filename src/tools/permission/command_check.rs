@@ -54,7 +54,7 @@ impl Permissions {
     ) -> Result<Confinement, Denial> {
         self.check_command_denials(command, parts.ok(), cwd, resolve)?;
         let is_granted = self.mode != PermissionMode::Plan
-            && self.allow.iter().any(|rule| {
+            && self.allowed_by(|rule| {
                 rule.covers_whole_tool(BuiltinTool::Bash)
                     || rule.is_exact() && rule.covers_command(command)
             });
@@ -279,7 +279,7 @@ impl LineCheck<'_> {
 impl Permissions {
     /// True if an allow rule covers a simple command.
     fn has_rule_for(&self, part: &SimpleCommand) -> bool {
-        self.mode != PermissionMode::Plan && self.allow.iter().any(|rule| covers(rule, part))
+        self.mode != PermissionMode::Plan && self.allowed_by(|rule| covers(rule, part))
     }
 
     /// Returns the denial of a command without a rule. `beside` is a command of the line with a

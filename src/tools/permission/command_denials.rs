@@ -179,20 +179,11 @@ impl Permissions {
             let bare = unquoted(command);
             forms.extend(pieces(&bare).map(|words| Form::anywhere(words.join(" "))));
         }
-        let covers = |rule: &&PermissionRule| {
+        let covers = |rule: &PermissionRule| {
             forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts))
         };
-        if let Some(rule) = self.deny.iter().find(covers) {
-            return Err(Denial::by_deny_rule(
-                format!("`{}`", one_line(command, SHOWN_MAX)),
-                None,
-                rule,
-            ));
-        }
-        match self.ask.iter().find(covers) {
-            Some(rule) => Err(Denial::by_ask_rule(BuiltinTool::Bash.name(), rule)),
-            None => Ok(()),
-        }
+        let what = |_: &PermissionRule| format!("`{}`", one_line(command, SHOWN_MAX));
+        self.check_restrictions(covers, BuiltinTool::Bash.name(), None, what)
     }
 
     /// Checks the words of one command as paths, and as a removal of critical folders, if one of

@@ -6,7 +6,6 @@ use super::super::catalog::BuiltinTool;
 use super::super::outcome::ToolRefusal;
 use super::super::paths::ResolvedPath;
 use super::super::shell_lexer::NotPlain;
-use super::rule::PermissionRule;
 use super::rule_error::RuleError;
 
 /// The reason that a tool call is not allowed. The text also says how to allow it, if it can be.
@@ -114,24 +113,12 @@ pub(in super::super) enum Denial {
 }
 
 impl Denial {
-    pub(super) fn by_deny_rule(
-        what: impl Into<String>,
-        tool: Option<BuiltinTool>,
-        rule: &PermissionRule,
-    ) -> Self {
-        Self::DenyRule { what: what.into(), tool, rule: rule.text.clone() }
-    }
-
     /// Names Bash as the tool of a denied read.
     pub(super) fn for_bash(mut self) -> Self {
         if let Self::OutsideWorkingFolders { tool, .. } = &mut self {
             *tool = BuiltinTool::Bash;
         }
         self
-    }
-
-    pub(super) fn by_ask_rule(what: impl Into<String>, rule: &PermissionRule) -> Self {
-        Self::AskRule { what: what.into(), rule: rule.text.clone() }
     }
 }
 

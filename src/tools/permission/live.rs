@@ -147,11 +147,11 @@ impl LivePermissions {
     }
 
     /// The rules that were added.
-    pub(super) fn rules(&self, cwd: &Path, home: Option<&Path>) -> Vec<(RuleList, PermissionRule)> {
+    pub(super) fn rules(&self, cwd: &Path, home: Option<&Path>) -> Vec<PermissionRule> {
         let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let parse = |(list, text): &(RuleList, String)| {
             // Rules were checked when they were added.
-            Some((*list, PermissionRule::parse(text, *list, cwd, home).ok()?))
+            PermissionRule::parse(text, *list, cwd, home).ok()
         };
         changes.rules.iter().filter_map(parse).collect()
     }

@@ -40,6 +40,6 @@ impl Permissions {
             PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
         }
         let names = |rule: &PermissionRule| set.programs.iter().any(|it| rule.begins_with(it));
-        self.allow.iter().any(|rule| names(rule) && covers(rule, part))
+        self.allowed_by(|rule| names(rule) && covers(rule, part))
     }
 }

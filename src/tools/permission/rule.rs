@@ -18,7 +18,7 @@ pub(super) struct PermissionRule {
     /// The rule as the user wrote it, for messages.
     pub(super) text: String,
     tool: String,
-    list: RuleList,
+    pub(super) list: RuleList,
     scope: RuleScope,
 }
 
@@ -285,10 +285,8 @@ fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
 /// True if a command matches a pattern. `*` matches anything; a trailing ` *` matches nothing, or a
 /// blank followed by anything.
 fn matches_command(pattern: &str, command: &str) -> bool {
-    match pattern.strip_suffix(" *") {
-        Some(prefix) => wildcard(prefix, command) || wildcard(pattern, command),
-        None => wildcard(pattern, command),
-    }
+    let prefix = pattern.strip_suffix(" *");
+    prefix.is_some_and(|prefix| wildcard(prefix, command)) || wildcard(pattern, command)
 }
 
 /// True if a suffix that begins at one of these offsets matches a pattern.
