@@ -40,6 +40,7 @@ use crate::config::environment::{COLOR, Variables};
 use crate::config::schema::schema;
 use crate::json::STACK_BYTES;
 use crate::messages::{result_schema, stream_schema};
+use crate::process::spawn_detached;
 use crate::types::exit_code;
 
 /// The command line of the process.
@@ -111,8 +112,9 @@ fn run_with_watchdog(
             let _ = sender.send(code);
         }
     };
-    match thread::Builder::new().name("run".to_owned()).stack_size(STACK_BYTES).spawn(run) {
-        Ok(_) => exit_watchdog.watch(runtime, signals, outcome, wanted.exit_code_terms()),
+    let thread = thread::Builder::new().name("run".to_owned()).stack_size(STACK_BYTES);
+    match spawn_detached(thread, run) {
+        Ok(()) => exit_watchdog.watch(runtime, signals, outcome, wanted.exit_code_terms()),
         Err(error) => report_usage_error(&no_thread(&error), wanted),
     }
 }
@@ -176,15 +178,7 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             print(&completions::script(shell))?;
             Ok(0)
         }
-        CliRequest::Schema(subject) => {
-            let schema = match subject {
-                SchemaSubject::Result => result_schema(),
-                SchemaSubject::Stream => stream_schema(),
-                SchemaSubject::Settings => schema(),
-            };
-            print(&format!("{schema:#}\n"))?;
-            Ok(0)
-        }
+        CliRequest::Schema(subject) => print_schema(subject),
         CliRequest::Help(text) => {
             let is_plain = Screen::of_stdout(&around.variables).styling.is_plain();
             let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
@@ -245,6 +239,16 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             with_runtime(batch::batch(&args, world))
         }
     }
+}
+
+fn print_schema(subject: SchemaSubject) -> Result<u8, UsageError> {
+    let schema = match subject {
+        SchemaSubject::Result => result_schema(),
+        SchemaSubject::Stream => stream_schema(),
+        SchemaSubject::Settings => schema(),
+    };
+    print(&format!("{schema:#}\n"))?;
+    Ok(0)
 }
 
 /// Prints the help to standard error.

@@ -18,6 +18,7 @@ use crate::config::{environment, registry};
 use crate::journal::{ListScope, SessionFolder, list_sessions};
 use crate::messages::result_fields;
 use crate::model;
+use crate::process::spawn_detached;
 use crate::rehearsal;
 
 use super::args::{self, CompletionShell};
@@ -191,7 +192,7 @@ fn sessions() -> Vec<CompletionCandidate> {
 fn servers() -> Vec<CompletionCandidate> {
     let (send, surveyed) = mpsc::channel();
     // A file that does not come to its end must not hold the shell.
-    thread::spawn(move || {
+    let _ = spawn_detached(thread::Builder::new(), move || {
         let (Ok(args), Ok(cwd)) = (args::run_flags(&[]), env::current_dir()) else { return };
         let survey = settings::survey(&args, &env::vars_os().collect(), &cwd);
         let names = survey.servers.into_iter().map(|server| server.name);

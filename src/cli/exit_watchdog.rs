@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::process;
+use crate::process::{self, spawn_detached};
 use crate::recovery::Interrupt;
 
 use super::signals::SignalState;
@@ -272,7 +272,7 @@ impl ExitWatchdog {
 /// Runs a result writer on its own thread, within a short time limit.
 fn run_writer(words: WatchdogOutput, overdue: WatchdogReason) {
     let (done, receiver) = mpsc::channel();
-    let writer_thread = thread::Builder::new().spawn(move || {
+    let writer_thread = spawn_detached(thread::Builder::new(), move || {
         words(overdue);
         // The receiver is gone after the time limit.
         let _ = done.send(());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 
-use crate::process::{PipeWriters, writers_of_stdin};
+use crate::process::{PipeWriters, spawn_detached, writers_of_stdin};
 
 /// Time limit of the wait for data in a pipe that only ancestor processes hold open: a parent that
 /// pipes the prompt in writes at once, a CI runner never writes.
@@ -135,7 +135,7 @@ fn duplicate() -> io::Result<File> {
 /// read, so that unread data stays available to other programs.
 pub fn start_reading() -> Pieces {
     let (send, pieces) = mpsc::channel(4);
-    thread::spawn(move || {
+    let reading = spawn_detached(thread::Builder::new(), move || {
         let mut stdin = match duplicate() {
             Ok(stdin) => stdin,
             Err(error) => return drop(send.blocking_send(Err(error))),
@@ -161,6 +161,7 @@ pub fn start_reading() -> Pieces {
             }
         }
     });
+    reading.expect("the system has room for another thread");
     pieces
 }
 

@@ -26,6 +26,7 @@ use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use tokio::sync::watch;
 
+use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
 
 use super::lease_claim::{LeaseClaim, LeaseRefusal};
@@ -120,9 +121,8 @@ impl SessionLease {
         let (stop, stopped) = mpsc::channel();
         let fence = Arc::new(fence);
         let renewed = Arc::clone(&fence);
-        thread::Builder::new()
-            .name("lease".to_owned())
-            .spawn(move || renewed.renew_until(&stopped))
+        let thread = thread::Builder::new().name("lease".to_owned());
+        spawn_detached(thread, move || renewed.renew_until(&stopped))
             .map_err(|_no_thread| LeaseRefusal::Unavailable)?;
         Ok((Self { fence, _renewal: stop }, takeover))
     }

@@ -129,10 +129,12 @@ mod tests {
     fn no_part_of_a_key_across_a_cut_is_recorded() {
         let body = "q9Zx7Kw2Lm4Np6Rt8Vb3Yd5Hf1Jg0Sc9Ua2We4Xi6Oy8Pk3Qz5";
         let pem = format!("{body}\n").repeat(40);
+        // Not written out, so that this file has no key.
+        let kind = "RSA PRIVATE KEY";
         let keys = [
             format!("sk-ant-api03-{body}"),
             format!("postgres://app:{body}@db.example/x"),
-            format!("-----BEGIN RSA PRIVATE KEY-----\n{pem}-----END RSA PRIVATE KEY-----"),
+            format!("-----BEGIN {kind}-----\n{pem}-----END {kind}-----"),
         ];
         let limit = 200;
         // Characters of four bytes leave the least room beyond what is shown.

@@ -54,8 +54,11 @@ fn mistakes_in_flags() {
         (&["--resume-drops-turn", "x", "hi"], &["--resume-session-at", "add it"]),
         (&["--include-partial-messages", "hi"], &["--output-format stream-json"]),
         (&["fix", "the", "bug"], &["one argument too many", "quotes"]),
-        (&["session", "list"], &["\"session\" is no command", "did you mean sessions?", "quotes"]),
-        (&["login", "now"], &["\"login\" is no command", "outlast help credentials"]),
+        (
+            &["session", "list"],
+            &["\"session\" is not a command", "did you mean sessions?", "quotes"],
+        ),
+        (&["login", "now"], &["\"login\" is not a command", "outlast help credentials"]),
         (
             &["--profile", "untrusted", "hi"],
             &["add --max-budget-usd and --max-duration, or set maxBudgetUsd and maxDuration in"],
@@ -167,7 +170,7 @@ fn mistakes_in_words_of_other_commands_lead_to_their_help() {
 #[test]
 fn a_single_unknown_word_is_not_taken_as_a_prompt() {
     let cases: &[(&str, &[&str])] = &[
-        ("doctro", &["\"doctro\" is no command", "did you mean doctor?", "outlast run doctro"]),
+        ("doctro", &["\"doctro\" is not a command", "did you mean doctor?", "outlast run doctro"]),
         ("Doctor", &["did you mean doctor?"]),
         ("rehears", &["did you mean rehearse?"]),
         ("confg", &["did you mean config?"]),
@@ -181,7 +184,7 @@ fn a_single_unknown_word_is_not_taken_as_a_prompt() {
         ),
         (
             "login",
-            &["\"login\" is no command", "did you mean outlast help credentials", "run login"],
+            &["\"login\" is not a command", "did you mean outlast help credentials", "run login"],
         ),
         ("README.md", &["outlast run README.md"]),
     ];

@@ -134,10 +134,12 @@ fn an_unexpected_end_is_named_and_is_no_internal_error() {
 fn a_mistake_in_a_scenario_file_is_one_line_with_place_and_remedy() {
     let ended = with_expectation("[expect]\nexitcode = 1\n", &[]);
     assert_eq!(ended.code, 2);
-    let line = "outlast: mine.toml:8:1: [expect] has no key `exitcode`; its keys are `exit`, ";
+    let line =
+        "outlast: mine.toml:8:1: `expect`: unknown field `exitcode`, expected one of `exit`, ";
     assert!(last_line(&ended).starts_with(line), "{}", ended.stderr);
     let ended = with_expectation("status = \"529\"\n", &[]);
-    let line = "mine.toml:7:10: `status` takes a whole number from 200 to 599, and this is a text";
+    let line =
+        "mine.toml:7:10: `step[0].status`: invalid type: string \"529\", expected a whole number";
     assert!(last_line(&ended).contains(line), "{}", ended.stderr);
 }
 

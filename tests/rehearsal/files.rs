@@ -537,7 +537,7 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
         "closes_early = 1",
         4,
         16,
-        "`step[0].closes_early`: invalid type: integer `1`, expected a boolean",
+        "`step[0].closes_early`: invalid type: integer `1`, expected true or false",
     ),
     (
         "pause = true\ntext = \"x\"",

@@ -411,7 +411,7 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
         ),
         (Default, Rules::None, "Read", json!({ "file_path": "/etc/passwd" }), "--add-dir '/etc'"),
         (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x"), "the rule `Bash(make *)`"),
-        (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x\ny"), "`make x...` is denied"),
+        (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x\ny"), "`make x y` is denied"),
         (Default, Ask(&["Bash"]), "Bash", bash("ls"), "the rule `Bash`"),
         (Default, Ask(&["Bash(ls *)"]), "Bash", bash("ls"), "--permission-prompt-tool"),
     ];

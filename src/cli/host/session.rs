@@ -32,7 +32,7 @@ use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
 use crate::mcp::Servers;
 use crate::messages::{HostMessage, MessageBody, ResultObject, RunMessage, SystemMessage};
-use crate::process::SessionEgress;
+use crate::process::{SessionEgress, spawn_detached};
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{KeptCommands, LivePermissions, TaskStops};
@@ -501,8 +501,8 @@ impl HostSession {
     fn start_reading(&self) -> mpsc::Receiver<HostInput> {
         let (sender, input) = mpsc::channel(INPUT_BACKLOG);
         let requests = self.requests.clone();
-        let reader = thread::Builder::new().stack_size(STACK_BYTES);
-        let reading = reader.spawn(move || {
+        let thread = thread::Builder::new().stack_size(STACK_BYTES);
+        let reading = spawn_detached(thread, move || {
             read_lines(io::stdin().lock(), |line| match &line {
                 HostInput::Line { text, .. } => match parse(text) {
                     Ok(HostFrame::Reply { id, reply }) => {

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::json::to_line;
 use crate::messages::{HostMessage, StreamMessage};
+use crate::process::spawn_detached;
 use crate::secrets::{Redactor, StreamRedactor};
 
 use super::shrink;
@@ -119,7 +120,7 @@ pub fn framed_pipe(
         failure: OnceLock::new(),
     });
     let waiting = Arc::clone(&backlog);
-    thread::spawn(move || {
+    let writing = spawn_detached(thread::Builder::new(), move || {
         let written = write(&queue, Framed { framing, sink, open: false }, &waiting.bytes);
         if let Err(error) = &written {
             waiting.fail(error);
@@ -127,6 +128,7 @@ pub fn framed_pipe(
         // The receiver may be gone.
         let _ = notify.send(written);
     });
+    writing.expect("the system has room for another thread");
     (PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done })
 }
 

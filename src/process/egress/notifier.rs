@@ -22,6 +22,7 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 use tokio::time::Instant;
 
+use super::super::threads::spawn_detached;
 use super::address::{self, ADDRESS_BYTES_MAX, SocketAddress};
 use super::decision::{BindDecision, ConnectDecision, decide_bind, decide_connect};
 use super::filter::SOCKET_KIND;
@@ -61,7 +62,7 @@ pub(in super::super) fn start_notifier(
         pending: Vec::new(),
     };
     let run = move || notifier.run(&control);
-    std::thread::Builder::new().name("egress".to_owned()).spawn(run).map(drop)
+    spawn_detached(std::thread::Builder::new().name("egress".to_owned()), run)
 }
 
 struct Notifier {

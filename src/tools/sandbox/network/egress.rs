@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::process::{EgressTerms, JobEgress, Refusal, RunEgress, SessionEgress, UnixSocketTerms};
+use crate::process::{
+    EgressTerms, JobEgress, Refusal, RunEgress, SessionEgress, UnixSocketTerms, spawn_detached,
+};
 
 use super::super::super::web::SystemResolver;
 use super::lists::DomainLists;
@@ -152,7 +154,7 @@ impl Egress {
             // A lookup that hangs must not keep the process alive.
             runtime.shutdown_background();
         };
-        std::thread::Builder::new().name("relay".to_owned()).spawn(serve)?;
+        spawn_detached(std::thread::Builder::new().name("relay".to_owned()), serve)?;
         Ok(run)
     }
 
