@@ -168,7 +168,7 @@ pub struct BackgroundChanges {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub started: Vec<BackgroundWork>,
     /// The ids of ended work whose end was reported to the model.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, alias = "told", skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<String>,
 }
 

@@ -264,7 +264,7 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
         HistoryEvent::Turn(turn) => turn_heading(turn),
         HistoryEvent::Failure(failure) => {
             let (what, did) = (phrases::failure(failure.class), phrases::plan(failure.plan));
-            format!("setback: {what}: {did}")
+            format!("failure: {what}: {did}")
         }
         HistoryEvent::Wait(wait) => waiting(wait),
         HistoryEvent::Recovery(record) => recovery(record),

@@ -319,6 +319,7 @@ pub enum Action {
     },
     /// Send the smallest request that shows whether there is capacity.
     Probe {
+        #[serde(alias = "rung")]
         model_index: u8,
     },
     Finish(StopReason),
@@ -349,6 +350,7 @@ pub enum CompactionTrigger {
 pub struct ModelCall {
     pub purpose: CallPurpose,
     /// The index of the model in the chain.
+    #[serde(alias = "rung")]
     pub model_index: u8,
     /// Output cap, in tokens.
     pub cap: u32,

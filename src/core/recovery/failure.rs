@@ -24,7 +24,7 @@ pub struct Failure {
     #[serde(default)]
     pub body: ErrorBody,
     /// Proven if the endpoint has given a good answer before.
-    #[serde(default)]
+    #[serde(default, alias = "standing")]
     pub endpoint_status: EndpointStatus,
     /// True if the request contradicts the refusal: it is far smaller than any limit, or lacks the
     /// content that it is refused for.

@@ -43,7 +43,7 @@ pub enum RecoveryCause {
     CapacityBack,
 }
 
-/// The plan for a setback.
+/// The plan for a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryPlan {

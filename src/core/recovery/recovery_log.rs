@@ -1,11 +1,11 @@
 //! The recovery log: plans, duration and cost of each recovery, derived from the steps of a run.
 //!
-//! A recovery begins with the first setback that has a recovery plan. It records the plans, their
+//! A recovery begins with the first failure that has a recovery plan. It records the plans, their
 //! duration and their cost, and ends in one of two ways: the goal was reached (*saved*), or the run
 //! ended first (*lost*), for whatever reason.
 //!
 //! ```text
-//! setback ─► retry, switch, compact … ─► a complete reply, or the summary         saved
+//! failure ─► retry, switch, compact … ─► a complete reply, or the summary         saved
 //!            nudge, restructure       ─► an accepted answer                       saved
 //!            answer the objection     ─► no Stop hook objects                     saved
 //!            retry the requirement    ─► the command passes                       saved
@@ -219,7 +219,7 @@ impl RecoveryLog {
         self.open.iter_mut().find(|open| open.goal.is_of_a_call())
     }
 
-    /// Records a setback. A setback without a recovery plan counts only for an open recovery.
+    /// Records a failure. A failure without a recovery plan counts only for an open recovery.
     fn record_failure(&mut self, class: &'static str, step: &Transition, turns: u32) {
         let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();

@@ -1,4 +1,4 @@
-//! Recovery records: one recovery from its first setback to its end, for results and journals.
+//! Recovery records: one recovery from its first failure to its end, for results and journals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use super::{
 /// A finished recovery. All failures of a call belong to one recovery, until a whole reply arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRecord {
-    /// The first setback: an error class, or the name of another setback.
+    /// The first failure: an error class, or the name of another cause of a recovery.
     pub class: String,
     /// The number of failures by name, including the one that ended the run.
+    #[serde(alias = "setbacks")]
     pub failures: RecoveryCounts,
     /// The last recovery plan that was tried.
     pub strategy: String,
@@ -32,7 +33,7 @@ pub struct RecoveryRecord {
     /// Time spent in pauses.
     #[serde(rename = "waited_ms", with = "millis")]
     pub waited: Duration,
-    /// Time from the first setback to the end.
+    /// Time from the first failure to the end.
     #[serde(rename = "took_ms", with = "millis")]
     pub took: Duration,
     /// Input and output tokens that were paid for in addition to the wanted reply.
@@ -135,7 +136,7 @@ impl RecoveryGoal {
         }
     }
 
-    /// The goal that the setback of a step concerns.
+    /// The goal that the failure of a step concerns.
     pub(super) fn of(step: &Transition) -> Self {
         match (step.plan, step.event) {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
@@ -180,7 +181,7 @@ impl RecoveryGoal {
     }
 }
 
-/// The name of the setback that a step planned a recovery for.
+/// The name of the failure that a step planned a recovery for.
 pub fn failure_class(step: &Transition) -> Option<&'static str> {
     let plan = step.plan?;
     match step.event {

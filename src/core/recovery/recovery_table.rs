@@ -1,4 +1,4 @@
-//! The recovery table: the plans for each setback, in the order in which they are tried.
+//! The recovery table: the plans for each failure, in the order in which they are tried.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
 
 /// Picks the first plan that can be paid for.
 ///
-/// `run` has already counted this setback. Every list of plans ends with an end of the run.
+/// `run` has already counted this failure. Every list of plans ends with an end of the run.
 pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     use RecoveryPlan as P;
 

@@ -118,7 +118,7 @@ pub enum Phase {
         why: Pause,
         then: Call,
         since: Moment,
-        #[serde(default)]
+        #[serde(default, alias = "rung")]
         model_index: u8,
     },
     Stopped(StopReason),

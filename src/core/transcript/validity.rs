@@ -20,6 +20,7 @@ pub struct Violation {
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRule {
     /// The list is empty.
+    #[serde(alias = "nothing_said")]
     NoMessage,
     /// The first message is not the user's.
     AssistantOpens,
