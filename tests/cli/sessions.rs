@@ -164,7 +164,7 @@ async fn a_transcript_shows_failed_tools_waits_recoveries_and_sub_agents() {
         "  turn 1, claude-",
         "\n    I try it.\n    Bash: seq 1 9; exit 3 → failed, exit code 3, ",
         "\n        | (5 lines before; --full shows all)\n        | 5\n",
-        "  setback: the service is overloaded (server_overload): retried after a pause\n",
+        "  failure: the service is overloaded (server_overload): retried after a pause\n",
         " before retry 1 of 10 (server_overload)\n",
         "\n    Agent: count the files → ok, ",
         "\n        sub-agent a1 (general-purpose): count the files; turns: 1, cost $",
