@@ -120,7 +120,7 @@ pub fn framed_pipe(
         failure: OnceLock::new(),
     });
     let waiting = Arc::clone(&backlog);
-    let writing = spawn_detached(thread::Builder::new(), move || {
+    let thread = spawn_detached(thread::Builder::new(), move || {
         let written = write(&queue, Framed { framing, sink, open: false }, &waiting.bytes);
         if let Err(error) = &written {
             waiting.fail(error);
@@ -128,7 +128,7 @@ pub fn framed_pipe(
         // The receiver may be gone.
         let _ = notify.send(written);
     });
-    writing.expect("the system has room for another thread");
+    thread.expect("the system has room for another thread");
     (PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done })
 }
 
