@@ -1,7 +1,6 @@
 //! The hook runner: passes the events of a run to the user's hooks and records their answers.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -148,10 +147,10 @@ impl HookRunner {
 
     /// Returns the statistics of hooks for the result.
     pub(super) fn stats(&self) -> HookStats {
-        let log = self.hooks.as_ref().map(|hooks| hooks.log().path().to_path_buf());
-        let past = self.hooks.as_ref().map_or(0, |hooks| hooks.past_failures());
-        let log_of_failures: Option<PathBuf> = log.filter(|_| past > 0 || self.stats.failed > 0);
-        HookStats { log: log_of_failures, ..self.stats.clone() }
+        let hooks = self.hooks.as_ref();
+        let logged = hooks.filter(|hooks| hooks.past_failures() > 0 || self.stats.failed > 0);
+        let log = logged.map(|hooks| hooks.log().path().display().to_string());
+        HookStats { log, ..self.stats.clone() }
     }
 }
 

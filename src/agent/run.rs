@@ -281,7 +281,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             folder_notes_known: HashSet::new(),
             denied: false,
             calls_in_reply: 0,
-            is_prepared: false,
+            supervisor_started: false,
             deferred: None,
             loop_detector: resumed.loop_detector,
             past_background: resumed.background,

@@ -326,7 +326,7 @@ pub struct HookStats {
     #[schemars(with = "u64")]
     pub waited: Duration,
     /// The crash log, if it holds failures of this run or earlier ones.
-    pub log: Option<PathBuf>,
+    pub log: Option<String>,
     /// Hooks that were ended with the run, by their events and command lines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,

@@ -67,8 +67,8 @@ pub(super) struct ToolRunner {
     pub(super) denied: bool,
     /// Number of calls in the last reply.
     pub(super) calls_in_reply: usize,
-    /// True if the preparation for the first command was started.
-    pub(super) is_prepared: bool,
+    /// True if the supervisor of commands was started.
+    pub(super) supervisor_started: bool,
     /// The call that a hook has deferred.
     pub(super) deferred: Option<DeferredCall>,
     pub(super) loop_detector: LoopDetector,
@@ -87,7 +87,7 @@ pub(super) struct ToolRunner {
 impl ToolRunner {
     /// Starts the supervisor of commands in the background, unless this was done.
     pub(super) fn start_supervisor(&mut self) {
-        if !std::mem::replace(&mut self.is_prepared, true) {
+        if !std::mem::replace(&mut self.supervisor_started, true) {
             let toolbox = Arc::clone(&self.toolbox);
             drop(tokio::task::spawn_blocking(move || toolbox.start_supervisor()));
         }

@@ -68,7 +68,7 @@ pub(super) fn assemble(
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     // Starts the user's own programs, and the one before it the model's commands.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
-    let rungs = model_endpoints(settings, models, clock, secrets, &supervisor)?;
+    let endpoints = model_endpoints(settings, models, clock, secrets, &supervisor)?;
     let prompt = session.remaining_prompt(&task.prompt);
     let doubts = session.unknown_start_warning().into_iter();
     let doubts = doubts.chain(session.moved_warning(settings)).collect();
@@ -79,9 +79,9 @@ pub(super) fn assemble(
         let servers = servers(settings, &toolbox, &supervisor, channel.clone());
         Arc::new(servers.with_required(required))
     });
-    let (limits, session_id) = (limits(settings, &rungs), session.id());
-    let (journal, mut history) = session.open(given, &limits, &rungs[0].label)?;
-    history.adapt_to_chain(&rungs);
+    let (limits, session_id) = (limits(settings, &endpoints), session.id());
+    let (journal, mut history) = session.open(given, &limits, &endpoints[0].label)?;
+    history.adapt_to_chain(&endpoints);
     let damaged = Vec::from_iter(history.damage.as_ref().map(describe_damage));
     let resumption =
         Resumption { changes: given.contract_changes(), damage: history.damage.take() };
@@ -95,7 +95,7 @@ pub(super) fn assemble(
         prompt: user_prompt(prompt, host),
         system,
         cwd: settings.cwd.clone(),
-        endpoints: rungs,
+        endpoints,
         toolbox,
         servers,
         keep_servers,
@@ -337,11 +337,14 @@ fn model_endpoints(
 }
 
 /// Warns about models of the chain that have no fast mode.
-pub(super) fn fast_mode_warning(settings: &Settings, rungs: &[ModelEndpoint]) -> Option<String> {
-    let slow = rungs.iter().filter(|model_index| model_index.facts.fast.is_none());
+pub(super) fn fast_mode_warning(
+    settings: &Settings,
+    endpoints: &[ModelEndpoint],
+) -> Option<String> {
+    let slow = endpoints.iter().filter(|model_index| model_index.facts.fast.is_none());
     let slow: Vec<&str> = slow.map(|model_index| model_index.label.as_str()).collect();
     (settings.fast && !slow.is_empty()).then(|| {
-        let (whole, slow) = (slow.len() == rungs.len(), slow.join(", "));
+        let (whole, slow) = (slow.len() == endpoints.len(), slow.join(", "));
         let effect = if whole { "has no effect" } else { "has no effect on a part of the chain" };
         format!("fast mode {effect}: none is known of {slow}, so normal speed is asked for")
     })
@@ -379,7 +382,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
 }
 
 /// Returns the limits of the recovery state machine, with those that depend on several settings.
-fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
+fn limits(settings: &Settings, endpoints: &[ModelEndpoint]) -> Limits {
     let mut limits = settings.limits;
     if !settings.chain.can_change_credentials() {
         // A credential that cannot change is never fetched again.
@@ -395,7 +398,7 @@ fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     limits.compact_at = settings.compact_at.map(per_mille);
     limits.endpoint_changes = settings.chain.endpoint_changes();
     limits.fallback_return = settings.fallback_return.then_some(FALLBACK_RETURN);
-    let has_fast = rungs.iter().any(|model_index| model_index.facts.fast.is_some());
+    let has_fast = endpoints.iter().any(|model_index| model_index.facts.fast.is_some());
     limits.fast = (settings.fast && has_fast).then(FastMode::default);
     limits
 }

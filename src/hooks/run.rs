@@ -394,8 +394,8 @@ impl Hooks {
         let environment = &self.environment;
         let mut input = json!({
             "session_id": environment.session_id,
-            "transcript_path": environment.transcript,
-            "cwd": environment.cwd,
+            "transcript_path": environment.transcript.to_string_lossy(),
+            "cwd": environment.cwd.to_string_lossy(),
             "hook_event_name": context.event.name(),
             "permission_mode": environment.permission_mode,
         });
@@ -406,7 +406,7 @@ impl Hooks {
             input["agent_id"] = json!(agent.id);
             input["agent_type"] = json!(agent.kind);
             if context.event == HookEvent::SubagentStop {
-                input["agent_transcript_path"] = json!(agent.transcript);
+                input["agent_transcript_path"] = json!(agent.transcript.to_string_lossy());
             }
         }
         if let Some(input) = input.as_object_mut() {

@@ -1,7 +1,6 @@
 //! The result object: how a run ended. Amounts of money are US dollars.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -129,6 +128,7 @@ impl ResultObject {
 
     /// Converts the result to JSON.
     pub fn to_value(&self) -> Value {
+        // No field has a type that can fail, as a path does that is not UTF-8.
         serde_json::to_value(self).expect("all keys are strings")
     }
 }
@@ -365,7 +365,7 @@ pub struct BackgroundSummary {
     pub duration_ms: u64,
     pub output_bytes: u64,
     /// The file with the output, if that is long.
-    pub output_file: Option<PathBuf>,
+    pub output_file: Option<String>,
     /// True if the run ended first.
     pub cut: bool,
 }

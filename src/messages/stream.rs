@@ -60,6 +60,7 @@ impl From<HostMessage> for StreamMessage {
 impl StreamMessage {
     /// Converts the message to JSON.
     pub fn to_value(&self) -> Value {
+        // No field has a type that can fail, as a path does that is not UTF-8.
         serde_json::to_value(self).expect("all keys are strings")
     }
 }

@@ -1,6 +1,8 @@
 //! Hooks that damage their environment, hang or cannot run, also in sub-agents: one correct result
 //! each.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use outlast::rehearsal::{RehearsalServer, Scenario};
@@ -19,6 +21,20 @@ fn script(text: &str) -> Value {
 
 fn trial(server: &RehearsalServer, settings: &str) -> RunBuilder {
     RunBuilder::against(server).args(["--settings", settings, "--output-format", "json"])
+}
+
+/// JSON has no such paths: hooks and the result get them with a replacement character.
+#[tokio::test]
+async fn hooks_fail_and_are_reported_in_a_folder_whose_name_is_not_utf_8() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = trial(&server, &hooks("SessionStart", &script("cat > read; exit 1")));
+    let config = trial.work().join(OsStr::from_bytes(b"c\xff"));
+    let ended = trial.env("OUTLAST_CONFIG_DIR", &config).args(["do it"]).run().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let log = ended.result()["hooks"]["log"].clone();
+    assert!(log.as_str().is_some_and(|log| log.contains("/c\u{fffd}/")), "{log}");
+    let read = std::fs::read_to_string(ended.work().join("read")).expect("the input of the hook");
+    assert!(read.contains("/c\u{fffd}/"), "{read}");
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ impl ParentRun {
     fn plan(&self, id: &str, wanted: &AgentCall) -> Result<SubagentPlan, SpawnError> {
         let definition = self.deps.registry.kind(&wanted.subagent_type)?.clone();
         self.deps.registry.admit(self.depth)?;
-        let rungs = self.select_endpoints(wanted, &definition)?;
+        let endpoints = self.select_endpoints(wanted, &definition)?;
         let background = !self.deps.registry.waits_for(wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
             return Err(SpawnError::CancelsFromBackground);
@@ -84,7 +84,7 @@ impl ParentRun {
         Ok(SubagentPlan {
             call: wanted.clone(),
             definition,
-            endpoints: rungs,
+            endpoints,
             id: id.to_owned(),
             background,
         })

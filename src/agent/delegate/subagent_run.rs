@@ -203,9 +203,9 @@ pub(super) fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits
 }
 
 /// Returns a bit for each step of a chain that leads to another endpoint.
-fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
+fn elsewhere(endpoints: &[ModelEndpoint]) -> u32 {
     let apart = |pair: &[ModelEndpoint]| !Arc::ptr_eq(&pair[0].client, &pair[1].client);
-    let bits = rungs.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
+    let bits = endpoints.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
     bits.fold(0, |bits, (step, _)| bits | (1 << step))
 }
 

@@ -181,7 +181,7 @@ pub(super) fn background(task: &BackgroundTask) -> BackgroundSummary {
         exit_code: task.exit_code,
         duration_ms: millis(task.took),
         output_bytes: task.output_bytes,
-        output_file: task.output_file.clone(),
+        output_file: task.output_file.as_ref().map(|file| file.display().to_string()),
         cut: task.end == Some(BackgroundEnd::RunEnded),
     }
 }

@@ -26,7 +26,6 @@ const CLOSING: &str = "Continue.";
 pub struct HistoryRepair {
     /// Index of the message, counted from 0.
     pub at: usize,
-    #[serde(alias = "mend")]
     pub step: RepairStep,
 }
 

@@ -341,7 +341,7 @@ static RULES: KeyTable = KeyTable {
         key(
             "signatures",
             Choice,
-            "Thinking that another server signed: with `judge` (the default) the rehearsal fails, \
+            "Thinking that another server signed: with `check` (the default) the rehearsal fails, \
              with `refuse` the request gets a 400.",
         ),
         key(
