@@ -89,8 +89,14 @@ impl RunBuilder {
         self
     }
 
-    pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Sets the configuration folder, whose name may be anything.
+    pub(crate) fn config_folder(mut self, folder: &Path) -> Self {
+        self.command.env("OUTLAST_CONFIG_DIR", folder);
         self
     }
 

@@ -29,7 +29,7 @@ async fn hooks_fail_and_are_reported_in_a_folder_whose_name_is_not_utf_8() {
     let server = serve(Scenario::new().reply("Done."));
     let trial = trial(&server, &hooks("SessionStart", &script("cat > read; exit 1")));
     let config = trial.work().join(OsStr::from_bytes(b"c\xff"));
-    let ended = trial.env("OUTLAST_CONFIG_DIR", &config).args(["do it"]).run().await;
+    let ended = trial.config_folder(&config).args(["do it"]).run().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let log = ended.result()["hooks"]["log"].clone();
     assert!(log.as_str().is_some_and(|log| log.contains("/c\u{fffd}/")), "{log}");
