@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The client of a scenario of the MCP conformance suite: runs of outlast against the server whose
 address is the last argument. The model is a script that makes the calls that the scenario is about;
-where the server wants a login, this script is the user with the browser. OUTLAST names the binary."""
+where the server wants a login, this script is the user with the browser, and where it asks the user,
+the host that accepts the form as it is. OUTLAST names the binary."""
 
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 
 URL = sys.argv[-1]
@@ -18,6 +20,8 @@ CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 LOGIN_SECONDS = 20
 RUN_SECONDS = 60
 LOGINS_MAX = 3
+# The servers of these scenarios ask the user.
+ASKS = SCENARIO.startswith(("elicitation-", "sep-2322-"))
 # The document with this address is the suite's own; it names a client.
 CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
@@ -34,6 +38,10 @@ CALLS = {
     "http-invalid-tool-headers": [
         ("mcp__t__" + tool, {"region": "x"})
         for tool in ("valid_tool", "invalid_empty_header", "invalid_number_header")
+    ],
+    "sep-2322-client-request-state": [
+        ("mcp__t__test_mrtr_" + tool, {})
+        for tool in ("echo_state", "no_state", "unrelated", "no_result_type")
     ],
     "auth/scope-step-up": [("mcp__t__test-tool", {})],
     "auth/scope-retry-limit": [("mcp__t__test-tool", {})],
@@ -76,11 +84,52 @@ def scenario(folder):
     return path
 
 
+def accept(question):
+    """The response to a question: its form with the default values."""
+    properties = question["request"].get("requested_schema", {}).get("properties", {})
+    content = {name: field["default"] for name, field in properties.items() if "default" in field}
+    response = {"action": "accept", "content": content}
+    return {"type": "control_response", "response": {
+        "subtype": "success", "request_id": question["request_id"], "response": response}}
+
+
+def run_with_host(command, folder, environment):
+    """One run whose host answers questions. Returns its exit code and all that it printed."""
+    command = command + ["--input-format", "stream-json", "--output-format", "stream-json"]
+    ran = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )
+    timer = threading.Timer(RUN_SECONDS, ran.kill)
+    timer.start()
+
+    def send(frame):
+        ran.stdin.write(json.dumps(frame) + "\n")
+        ran.stdin.flush()
+
+    send({"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}})
+    send({"type": "user", "message": {"role": "user", "content": "Use the tool."}})
+    printed = ""
+    for line in ran.stdout:
+        sys.stderr.write(line)
+        printed += line
+        frame = json.loads(line) if line.startswith("{") else {}
+        if frame.get("type") == "control_request" and frame["request"]["subtype"] == "elicitation":
+            send(accept(frame))
+        elif frame.get("type") == "result":
+            ran.stdin.close()
+    code = ran.wait()
+    timer.cancel()
+    return code, printed
+
+
 def run(folder, environment):
     """One run. Returns its exit code and all that it printed."""
     command = [os.environ["OUTLAST"], "rehearse", scenario(folder), "--"]
     command += ["--setting-sources", "user", "--mcp-required", "all"]
     command += ["--permission-mode", "bypassPermissions"]
+    if ASKS:
+        return run_with_host(command, folder, environment)
     ended = subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, check=False, timeout=RUN_SECONDS,

@@ -24,8 +24,7 @@ use super::fault::redacted;
 use super::headers::RateLimits;
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
-use super::reasoning::{EFFORT, THINKING};
-use super::request::{FAST_BETA, RequestContent, body_fields, mark_cache};
+use super::request::{FAST_BETA, RequestBody, RequestContent};
 use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
 
@@ -237,15 +236,12 @@ impl ModelClient {
         };
         let fast = prompt.fast && self.urls.has_fast_mode();
         let prompt = &RequestContent { fast, ..*prompt };
-        let mut body = body_fields(prompt, ask.cap, ask.mode).map_err(unsendable)?;
-        for (field, name) in [(OptionalField::Thinking, THINKING), (OptionalField::Effort, EFFORT)]
-        {
-            if !self.accepts_field(prompt.model, field) {
-                body.shift_remove(name);
-            }
-        }
-        if self.accepts_field(prompt.model, OptionalField::CacheControl) {
-            mark_cache(&mut body, prompt.messages);
+        let mut body = RequestBody::new(prompt, ask.cap, ask.mode);
+        let accepts = |field| self.accepts_field(prompt.model, field);
+        body.thinking = body.thinking.filter(|_| accepts(OptionalField::Thinking));
+        body.output_config = body.output_config.filter(|_| accepts(OptionalField::Effort));
+        if accepts(OptionalField::CacheControl) {
+            body.mark_cache(prompt.messages);
         }
         let mut headers = self.headers.clone();
         let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());

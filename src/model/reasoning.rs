@@ -32,8 +32,6 @@ pub struct Reasoning {
 }
 
 /// The fields of a request's body for thinking and for effort.
-pub(super) const THINKING: &str = "thinking";
-pub(super) const EFFORT: &str = "output_config";
 
 impl Reasoning {
     /// The settings for requests beside the conversation, such as summaries: no thinking.

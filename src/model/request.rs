@@ -3,12 +3,14 @@
 //! The fields are ordered by their stability, so that the service finds the longest cached prefix:
 //! tools, system prompt, messages, and only then fields that may differ between two attempts.
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::recovery::ReplyMode;
 use crate::transcript::{Block, Message, Role, ToolDefinition};
+use crate::types::Effort;
 
-use super::reasoning::{EFFORT, Reasoning, THINKING};
+use super::reasoning::Reasoning;
 use super::web_search::WebSearch;
 
 /// The content of a request.
@@ -30,6 +32,86 @@ pub struct RequestContent<'a> {
 /// The beta that enables fast mode.
 pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 
+/// The body of a request. The conversation is written as it is, without a copy of it.
+#[derive(Debug, Serialize)]
+pub(super) struct RequestBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools: Vec<Marked<OfferedTool<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<[Marked<SystemBlock<'a>>; 1]>,
+    messages: Vec<SentMessage<'a>>,
+    max_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thinking: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output_config: Option<OutputConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speed: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) anthropic_version: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) anthropic_beta: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum OfferedTool<'a> {
+    Defined(&'a ToolDefinition),
+    /// The search tool of the service.
+    Search(Value),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "text")]
+struct SystemBlock<'a> {
+    text: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct OutputConfig {
+    effort: Effort,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum SentMessage<'a> {
+    Plain(&'a Message),
+    /// A message with a cache breakpoint.
+    Marked {
+        role: Role,
+        content: Vec<Marked<&'a Block>>,
+    },
+}
+
+/// A part of a request, after which the service may end a cached prefix.
+#[derive(Debug, Serialize)]
+pub(super) struct Marked<T> {
+    #[serde(flatten)]
+    pub(super) part: T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum CacheControl {
+    Ephemeral,
+}
+
+impl<T> Marked<T> {
+    fn unmarked(part: T) -> Self {
+        Self { part, cache_control: None }
+    }
+
+    fn mark(&mut self) {
+        self.cache_control = Some(CacheControl::Ephemeral);
+    }
+}
+
 /// Builds the body of a request with an output cap of `cap` tokens.
 ///
 /// # Errors
@@ -39,66 +121,72 @@ pub fn build_body(
     cap: u32,
     mode: ReplyMode,
 ) -> serde_json::Result<Vec<u8>> {
-    let mut body = body_fields(prompt, cap, mode)?;
-    mark_cache(&mut body, prompt.messages);
+    let mut body = RequestBody::new(prompt, cap, mode);
+    body.mark_cache(prompt.messages);
     serde_json::to_vec(&body)
 }
 
-/// The fields of the body, in order.
-pub(super) fn body_fields(
-    prompt: &RequestContent<'_>,
-    cap: u32,
-    mode: ReplyMode,
-) -> serde_json::Result<Map<String, Value>> {
-    let mut body = Map::new();
-    body.insert("model".to_owned(), json!(prompt.model));
-    if !prompt.tools.is_empty() || prompt.search.is_some() {
-        let tools = prompt.tools.iter().map(serde_json::to_value);
-        let mut tools = tools.collect::<serde_json::Result<Vec<Value>>>()?;
-        tools.extend(prompt.search.map(|search| search.tool(prompt.model)));
-        body.insert("tools".to_owned(), Value::Array(tools));
-    }
-    if !prompt.system.trim().is_empty() {
-        let system = json!({ "type": "text", "text": prompt.system });
-        body.insert("system".to_owned(), json!([system]));
-    }
-    body.insert("messages".to_owned(), serde_json::to_value(prompt.messages)?);
-    body.insert("max_tokens".to_owned(), json!(cap));
-    body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
-    if let Some(thinking) = prompt.reasoning.thinking_field(prompt.model, cap) {
-        body.insert(THINKING.to_owned(), thinking);
-    }
-    if let Some(effort) = prompt.reasoning.effort_for(prompt.model) {
-        body.insert(EFFORT.to_owned(), json!({ "effort": effort }));
-    }
-    if prompt.fast {
-        body.insert("speed".to_owned(), json!("fast"));
-    }
-    Ok(body)
-}
-
-/// Sets the cache breakpoints of a body with these messages: after the tools, after the system
-/// prompt, at the end of the last message and of the user message before it. There the previous
-/// request ended, so its cache entry is found however long this turn is.
-pub(super) fn mark_cache(body: &mut Map<String, Value>, messages: &[Message]) {
-    for field in ["tools", "system"] {
-        let list = body.get_mut(field).and_then(Value::as_array_mut);
-        if let Some(last) = list.and_then(|list| list.last_mut()) {
-            set_cache_breakpoint(last);
+impl<'a> RequestBody<'a> {
+    /// The body without cache breakpoints.
+    pub(super) fn new(prompt: &RequestContent<'a>, cap: u32, mode: ReplyMode) -> Self {
+        let tools = prompt.tools.iter().map(OfferedTool::Defined);
+        let search = prompt.search.map(|search| OfferedTool::Search(search.tool(prompt.model)));
+        let text = prompt.system;
+        Self {
+            model: Some(prompt.model),
+            tools: tools.chain(search).map(Marked::unmarked).collect(),
+            system: (!text.trim().is_empty()).then(|| [Marked::unmarked(SystemBlock { text })]),
+            messages: prompt.messages.iter().map(SentMessage::Plain).collect(),
+            stream: Some(mode == ReplyMode::Streaming),
+            thinking: prompt.reasoning.thinking_field(prompt.model, cap),
+            output_config: prompt
+                .reasoning
+                .effort_for(prompt.model)
+                .map(|effort| OutputConfig { effort }),
+            speed: prompt.fast.then_some("fast"),
+            ..Self::empty(cap)
         }
     }
-    let Some(values) = body.get_mut("messages") else { return };
-    if let Some((last, earlier)) = messages.split_last() {
-        mark_last_block(last, &mut values[earlier.len()]);
+
+    /// A body without content.
+    pub(super) fn empty(max_tokens: u32) -> Self {
+        Self {
+            model: None,
+            tools: Vec::new(),
+            system: None,
+            messages: Vec::new(),
+            max_tokens,
+            stream: None,
+            thinking: None,
+            output_config: None,
+            speed: None,
+            anthropic_version: None,
+            anthropic_beta: None,
+        }
+    }
+
+    /// Sets the cache breakpoints of a body with these messages: after the tools, after the system
+    /// prompt, at the end of the last message and of the user message before it. There the previous
+    /// request ended, so its cache entry is found however long this turn is.
+    pub(super) fn mark_cache(&mut self, messages: &'a [Message]) {
+        if let Some(last) = self.tools.last_mut() {
+            last.mark();
+        }
+        if let Some([system]) = &mut self.system {
+            system.mark();
+        }
+        let Some((_, earlier)) = messages.split_last() else { return };
         let before = earlier.iter().rposition(|message| message.role == Role::User);
-        if let Some(before) = before {
-            mark_last_block(&messages[before], &mut values[before]);
+        for at in before.into_iter().chain([earlier.len()]) {
+            if let Some(marked) = marked(&messages[at]) {
+                self.messages[at] = marked;
+            }
         }
     }
 }
 
-/// Sets a cache breakpoint on the last block that may carry one.
-fn mark_last_block(message: &Message, value: &mut Value) {
+/// A message with a cache breakpoint at the last block that may carry one.
+fn marked(message: &Message) -> Option<SentMessage<'_>> {
     let may_be_marked = |block: &Block| match block {
         Block::Text { text } => !text.is_empty(),
         Block::ToolUse { .. }
@@ -107,11 +195,8 @@ fn mark_last_block(message: &Message, value: &mut Value) {
         | Block::Document { .. } => true,
         Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::Other(_) => false,
     };
-    if let Some(at) = message.content.iter().rposition(may_be_marked) {
-        set_cache_breakpoint(&mut value["content"][at]);
-    }
-}
-
-fn set_cache_breakpoint(value: &mut Value) {
-    value["cache_control"] = json!({ "type": "ephemeral" });
+    let at = message.content.iter().rposition(may_be_marked)?;
+    let mut content: Vec<_> = message.content.iter().map(Marked::unmarked).collect();
+    content[at].mark();
+    Some(SentMessage::Marked { role: message.role, content })
 }

@@ -1,6 +1,6 @@
 //! The search tool of the service.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::prices::{Thinking, thinking};
 use super::service::ServiceKind;
@@ -59,15 +59,11 @@ impl ServiceKind {
     }
 }
 
-/// Replaces the search tool of a body by the version that every service with one has.
-pub(super) fn use_basic_version(body: &mut Map<String, Value>) {
-    for tool in body.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
-        if tool["type"] == LATEST
-            && let Some(fields) = tool.as_object_mut()
-        {
-            fields.insert("type".to_owned(), BASIC.into());
-            fields.shift_remove("allowed_callers");
-        }
+/// Replaces the search tool by the version that every service with one has.
+pub(super) fn use_basic_version(tool: &mut Value) {
+    if let Some(fields) = tool.as_object_mut() {
+        fields.insert("type".to_owned(), BASIC.into());
+        fields.shift_remove("allowed_callers");
     }
 }
 
@@ -93,10 +89,9 @@ mod tests {
             ("claude-opus-4-1", &basic),
         ] {
             assert_eq!(search.tool(model), *tool, "{model}");
-            let mut body = Map::new();
-            body.insert("tools".to_owned(), json!([{ "name": "Bash" }, search.tool(model)]));
-            use_basic_version(&mut body);
-            assert_eq!(body["tools"], json!([{ "name": "Bash" }, basic]), "{model}");
+            let mut replaced = search.tool(model);
+            use_basic_version(&mut replaced);
+            assert_eq!(replaced, basic, "{model}");
         }
     }
 }

@@ -99,9 +99,9 @@ pub use prepared_call::PreparedCall;
 pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{
-    ChooseProxy, DomainLists, Egress, EgressOptions, Enforced, InvalidEntry, ProxyScheme,
-    SandboxError, SandboxGaps, SandboxSettings, SandboxState, TerminalAccess, UpstreamProxy,
-    is_sandbox_path,
+    ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, Enforced, InvalidEntry,
+    ProbeFailure, ProxyScheme, SandboxError, SandboxGaps, SandboxSettings, SandboxState,
+    TerminalAccess, UpstreamProxy, is_sandbox_path,
 };
 pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;

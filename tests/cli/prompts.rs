@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::cli::prompts::{LibrarySearch, PromptLibrary};
+use outlast::cli::prompts::{FileTrust, LibrarySearch, PromptLibrary};
 use outlast::hooks::HookEvent;
 use outlast::tools::{AgentDefinition, PermissionMode};
 use outlast::types::Effort;
@@ -43,14 +43,16 @@ impl Home {
     }
 
     fn read(&self) -> PromptLibrary {
-        let why = || "the repository is not trusted".to_owned();
-        let trusts = |_: &str| self.trusted.then_some(()).ok_or_else(why);
+        let trust = |_: &str| match self.trusted {
+            true => FileTrust::Trusted,
+            false => FileTrust::Untrusted("the repository is not trusted".to_owned()),
+        };
         let search = LibrarySearch {
             cwd: &self.path("repo/part"),
             own: vec![self.path("config"), self.path(".claude")],
             plugins: &[],
             project: true,
-            trusts: &trusts,
+            trust: &trust,
             anywhere: self.trusted,
             commands: true,
         };

@@ -15,7 +15,7 @@ use crate::journal::Journal;
 use crate::model::{Reasoning, WebSearch};
 use crate::process::catch_async_panic;
 use crate::recovery::{Interrupt, Run, StopReason};
-use crate::tools::{AgentDefinition, AgentTools, WebSearchInput};
+use crate::tools::{AgentDefinition, AgentTools, SubagentToolsError, WebSearchInput};
 use crate::transcript::{Block, Message, Role};
 
 use super::super::context_gauge::ContextGauge;
@@ -68,6 +68,18 @@ struct SearchFindings {
     errors: Vec<String>,
 }
 
+/// The reason that a search has no findings.
+#[derive(Debug, thiserror::Error)]
+enum SearchFailure {
+    #[error(transparent)]
+    Tools(#[from] SubagentToolsError),
+    /// The fault of a request, or a panic.
+    #[error("{0}")]
+    Failed(String),
+    #[error("it ended as {}", .0.name())]
+    Ended(StopReason),
+}
+
 impl ParentRun {
     /// Searches the web. Never fails: an error is an outcome, too.
     pub(in super::super) fn search(
@@ -90,7 +102,7 @@ impl ParentRun {
                     work.await
                 }
             };
-            match found.unwrap_or_else(|panic| Err(panic.summary())) {
+            match found.unwrap_or_else(|panic| Err(SearchFailure::Failed(panic.summary()))) {
                 Ok(found) => {
                     let took = began.until(clock.now());
                     let (text, detail) = (found.describe(&input), found.detail(&input, took));
@@ -111,11 +123,11 @@ async fn run(
     input: WebSearchInput,
     stop: InterruptReceiver,
     costs: SearchCosts,
-) -> Result<SearchFindings, String> {
+) -> Result<SearchFindings, SearchFailure> {
     let no_tools =
         AgentTools { only: Some(Vec::new()), excluded: Vec::new(), mode: None, servers: None };
     let toolbox = parent.toolbox.derive_subagent_toolbox(&no_tools);
-    let toolbox = toolbox.map_err(|why| why.to_string())?;
+    let toolbox = toolbox?;
     let deps = Arc::clone(&parent.deps);
     let alone = AgentDefinition { max_turns: Some(REPLIES_MAX), ..AgentDefinition::default() };
     let mut limits = limits(&parent, &alone);
@@ -157,8 +169,10 @@ async fn run(
         return Ok(SearchFindings::of(world.conversation.history.messages()));
     }
     let fault = world.caller.take_fault().map(|fault| words_of(&fault));
-    let why = world.broken.take().or(fault);
-    Err(why.unwrap_or_else(|| format!("it ended as {}", reason.name())))
+    Err(match world.broken.take().or(fault) {
+        Some(detail) => SearchFailure::Failed(detail),
+        None => SearchFailure::Ended(reason),
+    })
 }
 
 /// Forwards the warnings of a search. Its wait appears in the heartbeats of the run.

@@ -49,18 +49,21 @@ pub(super) fn name(
     let Some(name) = fields.text("name") else {
         return Err(Some("its front matter has no \"name\"".to_owned()));
     };
-    check_name(&name)?;
+    if !is_valid_name(&name) {
+        return Err(Some(invalid_name()));
+    }
     if fields.text("description").is_none() {
         return Err(Some("its front matter has no \"description\"".to_owned()));
     }
     Ok(name)
 }
 
-fn check_name(name: &str) -> Result<(), String> {
-    if name.chars().any(char::is_control) || name.chars().count() > NAME_MAX {
-        return Err(format!("its name is longer than {NAME_MAX} letters, or no plain text"));
-    }
-    Ok(())
+fn is_valid_name(name: &str) -> bool {
+    !name.chars().any(char::is_control) && name.chars().count() <= NAME_MAX
+}
+
+fn invalid_name() -> String {
+    format!("its name is longer than {NAME_MAX} letters, or no plain text")
 }
 
 /// Adds the agent that a file defines to the library.
@@ -75,7 +78,7 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         );
     }
     let mut definition = define(name, fields, front_matter::body(&prompt_file.text));
-    if let Err(why) = &prompt_file.trust {
+    if let Some(why) = prompt_file.trust.distrust() {
         let harmless = |field: &str| {
             field == "model" && fields.text(field).is_some_and(|model| model == "inherit")
         };
@@ -242,7 +245,9 @@ pub(in crate::cli) fn parse_flag(
                 return Err(wrong(&format!("needs a text {field:?}")));
             }
         }
-        check_name(name.trim()).map_err(|why| wrong(&why))?;
+        if !is_valid_name(name.trim()) {
+            return Err(wrong(&invalid_name()));
+        }
         if name.trim().is_empty() {
             return Err(wrong("is no name"));
         }

@@ -67,12 +67,12 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         (model.is_some(), "model"),
         (effort.is_some(), "effort"),
     ];
-    let withheld = |why: &String| {
+    let withheld = |why: &str| {
         let fields = wanted.into_iter().filter(|(wanted, _)| *wanted);
         let ignored = fields.map(|(_, field)| IgnoredSetting {
             file: prompt_file.shown.clone(),
             key: Some(field.to_owned()),
-            why: why.clone(),
+            why: why.to_owned(),
         });
         ignored.collect()
     };
@@ -85,7 +85,7 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         path: prompt_file.path.clone(),
         file: prompt_file.shown.clone(),
         body,
-        withheld: prompt_file.trust.as_ref().err().map(withheld).unwrap_or_default(),
+        withheld: prompt_file.trust.distrust().map(withheld).unwrap_or_default(),
         grants: if trusted { grants } else { Vec::new() },
         model: model.filter(|_| trusted),
         effort: effort.filter(|_| trusted),

@@ -35,12 +35,30 @@ pub struct LibrarySearch<'a> {
     pub plugins: &'a [Plugin],
     /// True if the project's files are read.
     pub project: bool,
-    /// Checks that a file of the project with this content is trusted; the error is why it is not.
-    pub trusts: &'a dyn Fn(&str) -> Result<(), String>,
+    /// Returns the trust in a file of the project with this content.
+    pub trust: &'a dyn Fn(&str) -> FileTrust,
     /// True if links of the project may lead out of it.
     pub anywhere: bool,
     /// True if commands and skills are read.
     pub commands: bool,
+}
+
+/// The trust in a file that defines an agent, a command or a skill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileTrust {
+    Trusted,
+    /// It is not trusted, for this reason.
+    Untrusted(String),
+}
+
+impl FileTrust {
+    /// Returns the reason that the file is not trusted.
+    pub(super) fn distrust(&self) -> Option<&str> {
+        match self {
+            Self::Trusted => None,
+            Self::Untrusted(reason) => Some(reason),
+        }
+    }
 }
 
 /// A folder that holds `agents`, `commands` and `skills`.
@@ -74,15 +92,14 @@ pub(super) struct PromptFile {
     pub(super) text: String,
     /// The prefix of its name: the name of a plugin.
     pub(super) namespace: Option<String>,
-    /// `Ok` if the file is trusted; the error is the reason why it is not.
-    pub(super) trust: Result<(), String>,
+    pub(super) trust: FileTrust,
     /// Precedence: the lowest rank wins if several files define the same name.
     pub(super) rank: usize,
 }
 
 impl PromptFile {
     pub(super) fn is_trusted(&self) -> bool {
-        self.trust.is_ok()
+        self.trust == FileTrust::Trusted
     }
 }
 
@@ -172,7 +189,7 @@ impl<'a> PromptFinder<'a> {
         match self.text(place, &path) {
             Ok((trust, text)) => {
                 // An untrusted file never replaces one of the user's own.
-                let rank = match (place.whose, trust.is_ok()) {
+                let rank = match (place.whose, trust == FileTrust::Trusted) {
                     (FolderOwner::Project, true) => place.distance,
                     (FolderOwner::User, _) => USER_RANK + place.distance,
                     (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
@@ -187,12 +204,12 @@ impl<'a> PromptFinder<'a> {
         }
     }
 
-    /// Returns the trust in a file (the error is the reason why there is none), and its text.
+    /// Returns the trust in a file, and its text.
     fn text(
         &mut self,
         place: &PromptFolder,
         path: &Path,
-    ) -> Result<(Result<(), String>, String), PromptFileError> {
+    ) -> Result<(FileTrust, String), PromptFileError> {
         let real = path.canonicalize()?;
         if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
             return Err(PromptFileError::LeadsOut);
@@ -208,8 +225,8 @@ impl<'a> PromptFinder<'a> {
         }
         let text = String::from_utf8(bytes).map_err(|_| PromptFileError::NotUtf8)?;
         let trust = match place.whose {
-            FolderOwner::User => Ok(()),
-            FolderOwner::Project => (self.search.trusts)(&text),
+            FolderOwner::User => FileTrust::Trusted,
+            FolderOwner::Project => (self.search.trust)(&text),
         };
         Ok((trust, text.replace("\r\n", "\n")))
     }

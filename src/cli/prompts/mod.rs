@@ -18,7 +18,7 @@ mod folders;
 mod library;
 mod search;
 
-pub use folders::LibrarySearch;
+pub use folders::{FileTrust, LibrarySearch};
 pub use library::{
     CommandKind, NamedAgent, OutputStyle, PromptCommand, PromptLibrary, SkillFolder,
 };

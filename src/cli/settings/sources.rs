@@ -12,7 +12,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::front_matter;
 use crate::cli::installed_plugins::{EnabledPlugins, Marketplaces};
 use crate::cli::plugins::Plugin;
-use crate::cli::prompts::{LibrarySearch, PromptLibrary};
+use crate::cli::prompts::{FileTrust, LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
 use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
@@ -171,11 +171,18 @@ pub(super) fn read_all(
         trusted: trust == Trust::Full,
     };
     let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
-    let trusts = |text: &str| definition_trust(text, cwd, &trust);
+    let file_trust = |text: &str| definition_trust(text, cwd, &trust);
     let MemorySources { project, trusted: anywhere, .. } = memory;
     let commands = !args.prompts.disable_slash_commands;
-    let search =
-        LibrarySearch { cwd, own, plugins: &plugins, project, trusts: &trusts, anywhere, commands };
+    let search = LibrarySearch {
+        cwd,
+        own,
+        plugins: &plugins,
+        project,
+        trust: &file_trust,
+        anywhere,
+        commands,
+    };
     let library = search.read();
     reading.ignored.definitions(&library.withheld);
     reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
@@ -458,17 +465,14 @@ impl SourceReader {
     }
 }
 
-/// Checks that a file of the repository that defines an agent, a command or a skill is trusted.
-///
-/// # Errors
-/// The reason why it is not.
-fn definition_trust(text: &str, cwd: &Path, trust: &Trust) -> Result<(), String> {
+/// Returns the trust in a file of the repository that defines an agent, a command or a skill.
+fn definition_trust(text: &str, cwd: &Path, trust: &Trust) -> FileTrust {
     let fields = front_matter::fields(&text.replace("\r\n", "\n")).ok().flatten();
     let hooks = fields.as_ref().and_then(|fields| fields.value("hooks"));
     match trust.covers_commands(text.as_bytes(), &json!({ "hooks": hooks }), cwd) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(UNTRUSTED.to_owned()),
-        Err(script) => Err(script_reason(&script, cwd)),
+        Ok(true) => FileTrust::Trusted,
+        Ok(false) => FileTrust::Untrusted(UNTRUSTED.to_owned()),
+        Err(script) => FileTrust::Untrusted(script_reason(&script, cwd)),
     }
 }
 

@@ -68,7 +68,8 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
     let filters_calls = filters_system_calls();
     let no_egress = (support.abi > 0 && filters_calls)
         .then(|| Egress::missing(&Supervisor::with_own_binary()))
-        .flatten();
+        .flatten()
+        .map(|gap| gap.to_string());
     MachineFacts {
         landlock: support.abi,
         holds_files: support.restricts_files(),

@@ -4,11 +4,12 @@ use std::time::SystemTime;
 
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap};
 use reqwest::{Method, Request};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::ModelClient;
 use crate::model::fault::{fault_of_response, fault_without_response, redacted};
 use crate::model::headers::wall_clock;
+use crate::model::request::RequestBody;
 use crate::model::service::ServiceKind;
 use crate::recovery::{
     ConnectionChoice, ErrorClass, FailureStage, Fault, FaultKind, ReplyMode, classify,
@@ -96,13 +97,11 @@ impl ModelClient {
     }
 
     async fn ask_without_message(&self, model: &str, id: &str) -> Result<ProbeAnswer, Box<Fault>> {
-        let mut body = Map::new();
-        body.insert("max_tokens".to_owned(), json!(1));
-        body.insert("messages".to_owned(), json!([]));
+        let mut body = RequestBody::empty(1);
         self.urls.adapt(&mut body, &mut HeaderMap::new());
         let url = self.urls.reply(model, ReplyMode::Whole);
         let mut request = Request::new(Method::POST, url);
-        *request.body_mut() = Some(Value::Object(body).to_string().into());
+        *request.body_mut() = Some(json!(body).to_string().into());
         let mut answer = self.send_probe("POST /model/.../invoke", request).await?;
         if let Some(refusal) = &mut answer.refusal {
             if refusal.class == ErrorClass::InvalidRequest {

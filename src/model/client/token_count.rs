@@ -1,16 +1,30 @@
 //! Requests the token count of a request from the service. Costs nothing.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use reqwest::{Method, Request};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::ModelClient;
 use crate::model::request::RequestContent;
 use crate::recovery::ConnectionChoice;
+use crate::transcript::{Message, ToolDefinition};
 
 /// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
+
+/// The body of a token count: the content of a request, and nothing else of it.
+#[derive(Serialize)]
+struct CountedBody<'a> {
+    model: Cow<'a, str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tools: &'a [ToolDefinition],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<&'a str>,
+    messages: &'a [Message],
+}
 
 impl ModelClient {
     /// The input tokens of a request, as the service counts them. `None` if it does not report
@@ -22,7 +36,7 @@ impl ModelClient {
         let url = self.urls.token_count()?;
         let mut request = Request::new(Method::POST, url);
         *request.headers_mut() = self.headers.clone();
-        *request.body_mut() = Some(serde_json::to_vec(&self.counted_body(prompt)?).ok()?.into());
+        *request.body_mut() = Some(serde_json::to_vec(&self.counted_body(prompt)).ok()?.into());
         self.keyring.sign(&mut request).await.ok()?;
         let http = self.transport.client(ConnectionChoice::Pooled).ok()?;
         let mut response = http.execute(request).await.ok()?;
@@ -44,17 +58,12 @@ impl ModelClient {
         answer["input_tokens"].as_u64().filter(|tokens| *tokens > 0)
     }
 
-    /// The body of a token count: the content of a request, and nothing else of it.
-    fn counted_body(&self, prompt: &RequestContent<'_>) -> Option<Map<String, Value>> {
-        let mut body = Map::new();
-        body.insert("model".to_owned(), json!(self.urls.model_id(prompt.model)));
-        if !prompt.tools.is_empty() {
-            body.insert("tools".to_owned(), serde_json::to_value(prompt.tools).ok()?);
+    fn counted_body<'a>(&'a self, prompt: &RequestContent<'a>) -> CountedBody<'a> {
+        CountedBody {
+            model: self.urls.model_id(prompt.model),
+            tools: prompt.tools,
+            system: Some(prompt.system).filter(|system| !system.trim().is_empty()),
+            messages: prompt.messages,
         }
-        if !prompt.system.trim().is_empty() {
-            body.insert("system".to_owned(), json!(prompt.system));
-        }
-        body.insert("messages".to_owned(), serde_json::to_value(prompt.messages).ok()?);
-        Some(body)
     }
 }

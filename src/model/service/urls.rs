@@ -4,17 +4,16 @@ use std::borrow::Cow;
 
 use reqwest::Url;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use serde_json::{Map, Value, json};
 
 use super::kind::ServiceKind;
 use super::model_id::model_id;
 use crate::model::base_url::{BaseUrl, EndpointError};
+use crate::model::request::{OfferedTool, RequestBody};
 use crate::model::web_search::use_basic_version;
 use crate::recovery::ReplyMode;
 
 const BETA: &str = "anthropic-beta";
 const VERSION: &str = "anthropic-version";
-const VERSION_FIELD: &str = "anthropic_version";
 /// The versions that the clouds document.
 const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
@@ -128,26 +127,28 @@ impl ServiceUrls {
     }
 
     /// Adapts the fields and headers of a request for the Messages API to this service.
-    pub(in super::super) fn adapt(&self, body: &mut Map<String, Value>, headers: &mut HeaderMap) {
+    pub(in super::super) fn adapt(&self, body: &mut RequestBody<'_>, headers: &mut HeaderMap) {
         match self.kind {
             ServiceKind::Messages | ServiceKind::Foundry { .. } => {}
             ServiceKind::Vertex { .. } => {
-                body.shift_remove("model");
-                body.insert(VERSION_FIELD.to_owned(), json!(VERTEX_VERSION));
-                use_basic_version(body);
+                body.model = None;
+                body.anthropic_version = Some(VERTEX_VERSION);
+                for tool in &mut body.tools {
+                    if let OfferedTool::Search(search) = &mut tool.part {
+                        use_basic_version(search);
+                    }
+                }
                 headers.remove(VERSION);
             }
             ServiceKind::Bedrock { .. } => {
-                body.shift_remove("model");
-                body.shift_remove("stream");
-                body.insert(VERSION_FIELD.to_owned(), json!(BEDROCK_VERSION));
+                body.model = None;
+                body.stream = None;
+                body.anthropic_version = Some(BEDROCK_VERSION);
                 headers.remove(VERSION);
                 let betas = headers.remove(BETA);
                 let betas = betas.as_ref().and_then(|betas| betas.to_str().ok());
-                if let Some(betas) = betas {
-                    let betas: Vec<&str> = betas.split(',').map(str::trim).collect();
-                    body.insert("anthropic_beta".to_owned(), json!(betas));
-                }
+                body.anthropic_beta = betas
+                    .map(|betas| betas.split(',').map(|beta| beta.trim().to_owned()).collect());
                 headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
             }
         }

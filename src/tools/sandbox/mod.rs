@@ -41,7 +41,8 @@ pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
 use exposure::{Exposure, KernelSupport};
 use network::refusal_note;
 pub use network::{
-    ChooseProxy, DomainLists, Egress, EgressOptions, InvalidEntry, ProxyScheme, UpstreamProxy,
+    ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, InvalidEntry, ProbeFailure,
+    ProxyScheme, UpstreamProxy,
 };
 pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
@@ -220,7 +221,7 @@ impl Sandbox {
     pub(super) fn verify_egress(&self, supervisor: &Supervisor) -> Result<(), SandboxError> {
         let verified =
             self.state.egress.as_ref().map_or(Ok(()), |egress| egress.verify(supervisor));
-        verified.map_err(|gap| SandboxError::NoEgress { gap })
+        verified.map_err(|gap| SandboxError::NoEgress { gap: gap.to_string() })
     }
 
     pub(super) fn state(&self) -> &SandboxState {

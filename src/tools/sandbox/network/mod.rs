@@ -26,5 +26,6 @@ mod upstream;
 
 pub use egress::{Egress, EgressOptions};
 pub use lists::{DomainLists, InvalidEntry};
+pub use probe::{EgressGap, ProbeFailure};
 pub(super) use refusal_note::refusal_note;
 pub use upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};

@@ -14,6 +14,47 @@ use crate::process::{
 use super::egress::{Egress, EgressOptions};
 use super::lists::DomainLists;
 
+/// The reason that this machine cannot limit commands to lists of domains.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressGap {
+    #[error("outlast may open too few files (ulimit -n)")]
+    TooFewFiles,
+    #[error(
+        "{failure}; the kernel is Linux {}, and it takes 5.14 or later (5.19 for programs in \
+             Go), with Landlock and seccomp, on x86-64 or aarch64",
+        kernel_release()
+    )]
+    Kernel {
+        #[source]
+        failure: ProbeFailure,
+    },
+}
+
+/// The outcome of a trial that did not show that commands can be limited.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeFailure {
+    #[error(
+        "the memory or the descriptors of commands cannot be read (Yama, gVisor or another \
+             sandbox forbids it), or outlast may open too few files (ulimit -n)"
+    )]
+    NoRelay,
+    #[error("ports of other programs are reached")]
+    ReachesOthers,
+    #[error("sockets are made without notification")]
+    MakesOthers,
+    #[error("the trial did not end as it should")]
+    NoResult,
+    #[error("another program already decides system calls here (EBUSY)")]
+    FilteredByOthers,
+    #[error("seccomp user notification is not available ({0})")]
+    NoNotification(#[source] io::Error),
+}
+
+fn kernel_release() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
 /// The maximum time of the trial, on an overloaded machine.
 const PROBE_MAX: Duration = Duration::from_secs(20);
 
@@ -22,7 +63,7 @@ impl Egress {
     ///
     /// # Errors
     /// The missing feature. The cause may be temporary, so the next call tries again.
-    pub(in super::super) fn verify(&self, supervisor: &Supervisor) -> Result<(), String> {
+    pub(in super::super) fn verify(&self, supervisor: &Supervisor) -> Result<(), EgressGap> {
         if self.verified().get().is_none() {
             probe(supervisor, self, PROBE_MAX)?;
             // Another thread may have set it.
@@ -33,12 +74,12 @@ impl Egress {
 
     /// Returns the missing feature for which this machine cannot limit commands to lists of
     /// domains. Blocks.
-    pub fn missing(supervisor: &Supervisor) -> Option<String> {
+    pub fn missing(supervisor: &Supervisor) -> Option<EgressGap> {
         Self::missing_within(supervisor, PROBE_MAX)
     }
 
     /// Like [`Self::missing`], with another limit for the trial.
-    pub fn missing_within(supervisor: &Supervisor, limit: Duration) -> Option<String> {
+    pub fn missing_within(supervisor: &Supervisor, limit: Duration) -> Option<EgressGap> {
         let options = EgressOptions {
             lists: DomainLists::default(),
             allows_binding: false,
@@ -55,7 +96,7 @@ impl Egress {
 ///
 /// # Errors
 /// The reason that commands cannot be limited.
-fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<(), String> {
+fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<(), EgressGap> {
     let trial = || -> io::Result<Option<ProbeResult>> {
         // A network of its own: connections that are refused to the trial are not those of the run.
         let egress = Egress::new(egress.options().clone());
@@ -87,30 +128,17 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
     };
     // A runtime cannot be started within another one.
     let tried = std::thread::scope(|scope| scope.spawn(trial).join());
-    let missing = match tried.unwrap_or(Ok(None)) {
+    let failure = match tried.unwrap_or(Ok(None)) {
         Ok(Some(ProbeResult::Holds)) => return Ok(()),
-        Ok(Some(ProbeResult::NoRelay)) => {
-            "the memory or the descriptors of commands cannot be read (Yama, gVisor or another \
-             sandbox forbids it), or outlast may open too few files (ulimit -n)"
-                .to_owned()
-        }
-        Ok(Some(ProbeResult::ReachesOthers)) => "ports of other programs are reached".to_owned(),
-        Ok(Some(ProbeResult::MakesOthers)) => "sockets are made without notification".to_owned(),
-        Ok(None) => "the trial did not end as it should".to_owned(),
-        Err(error) if error.raw_os_error() == Some(EBUSY) => {
-            "another program already decides system calls here (EBUSY)".to_owned()
-        }
-        Err(error) if error.raw_os_error() == Some(EMFILE) => {
-            return Err("outlast may open too few files (ulimit -n)".to_owned());
-        }
-        Err(error) => format!("seccomp user notification is not available ({error})"),
+        Ok(Some(ProbeResult::NoRelay)) => ProbeFailure::NoRelay,
+        Ok(Some(ProbeResult::ReachesOthers)) => ProbeFailure::ReachesOthers,
+        Ok(Some(ProbeResult::MakesOthers)) => ProbeFailure::MakesOthers,
+        Ok(None) => ProbeFailure::NoResult,
+        Err(error) if error.raw_os_error() == Some(EMFILE) => return Err(EgressGap::TooFewFiles),
+        Err(error) if error.raw_os_error() == Some(EBUSY) => ProbeFailure::FilteredByOthers,
+        Err(error) => ProbeFailure::NoNotification(error),
     };
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Err(format!(
-        "{missing}; the kernel is Linux {}, and it takes 5.14 or later (5.19 for programs in Go), \
-         with Landlock and seccomp, on x86-64 or aarch64",
-        release.trim()
-    ))
+    Err(EgressGap::Kernel { failure })
 }
 
 const EBUSY: i32 = nix::errno::Errno::EBUSY as i32;
