@@ -284,7 +284,7 @@ impl ProgressLines {
                 let line = format!("fast mode is off for the rest of the session{reason}");
                 vec![ProgressLine::plain(line)]
             }
-            _ => match recoveries::action(plan) {
+            _ => match plan.info().action {
                 Some(action) => self.detail(|| action.to_owned()),
                 None => Vec::new(),
             },

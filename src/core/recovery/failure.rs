@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ConnectionChoice, ErrorBody, ErrorClass};
-use crate::types::exit_code;
+use crate::types::{FailureOrigin, exit_code};
 
 /// A classified failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -141,41 +141,15 @@ impl Failure {
     /// True if an intermediary may have answered, so that the refusal may be temporary: a proven
     /// endpoint refuses in a form that is not the API's, or an untried one is behind a portal.
     pub(super) fn is_odd_refusal(self) -> bool {
-        let is_final = match self.class {
-            ErrorClass::InvalidApiKey
-            | ErrorClass::AuthError
-            | ErrorClass::TokenRevoked
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::PromptTooLong
-            | ErrorClass::RequestTooLarge
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidRequest
-            | ErrorClass::Unknown => true,
-            // These have retries of their own, or none by rule, or are not refusals.
-            ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::ServerError
-            | ErrorClass::BadResponse
-            | ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::Refusal
-            | ErrorClass::EmptyResponse => false,
-        };
-        let is_odd = match (self.endpoint_status, self.body) {
-            (EndpointStatus::Proven, ErrorBody::Foreign | ErrorBody::Portal)
-            | (EndpointStatus::Untried, ErrorBody::Portal) => true,
-            (EndpointStatus::Proven, ErrorBody::None | ErrorBody::Api)
-            | (EndpointStatus::Untried, ErrorBody::None | ErrorBody::Api | ErrorBody::Foreign) => {
-                false
-            }
+        // The other classes have retries of their own, or none by rule, or are not refusals.
+        let is_final = matches!(
+            self.class.info().origin,
+            FailureOrigin::Access | FailureOrigin::Credential | FailureOrigin::Request
+        );
+        let is_odd = match self.body {
+            ErrorBody::Portal => true,
+            ErrorBody::Foreign => self.endpoint_status == EndpointStatus::Proven,
+            ErrorBody::None | ErrorBody::Api => false,
         };
         is_final && is_odd
     }
@@ -215,33 +189,9 @@ impl Failure {
 
     /// True if the connection failed, and not the service.
     pub(super) fn is_connection_failure(self) -> bool {
-        match self.class {
-            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
-            ErrorClass::ConnectionError => {
-                !matches!(self.stage, FailureStage::Unsent | FailureStage::StaleConnection)
-            }
-            ErrorClass::Aborted
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::PromptTooLong
-            | ErrorClass::RequestTooLarge
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::InvalidRequest
-            | ErrorClass::Refusal
-            | ErrorClass::EmptyResponse
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::Unknown => false,
-        }
+        let is_of_connection = self.class.info().origin == FailureOrigin::Connection;
+        let is_unsent = matches!(self.stage, FailureStage::Unsent | FailureStage::StaleConnection);
+        is_of_connection && !(self.class == ErrorClass::ConnectionError && is_unsent)
     }
 
     /// True if the conversation did not fit.
@@ -251,33 +201,7 @@ impl Failure {
 
     /// True if this request failed, and not the service: another request may succeed.
     pub(super) fn is_request_failure(self) -> bool {
-        match self.class {
-            ErrorClass::PromptTooLong
-            | ErrorClass::RequestTooLarge
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidRequest
-            | ErrorClass::Refusal
-            | ErrorClass::Unknown => true,
-            ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::BadResponse
-            | ErrorClass::EmptyResponse
-            | ErrorClass::QuotaExhausted => false,
-        }
+        matches!(self.class.info().origin, FailureOrigin::Request | FailureOrigin::Model)
     }
 
     /// True if streaming itself may be the cause: the stream began and broke, however far it came.
@@ -287,24 +211,14 @@ impl Failure {
 
     /// True if a stream had begun.
     pub(super) fn has_streamed(self) -> bool {
-        match self.stage {
-            FailureStage::Stream | FailureStage::Block => true,
-            FailureStage::Unsent
-            | FailureStage::StaleConnection
-            | FailureStage::FreshConnection
-            | FailureStage::Status => false,
-        }
+        matches!(self.stage, FailureStage::Stream | FailureStage::Block)
     }
 
     /// True if the next attempt must not reuse a pooled connection. The state of a silent
     /// connection is unknown, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
-        match self.stage {
-            FailureStage::StaleConnection
-            | FailureStage::FreshConnection
-            | FailureStage::Stream
-            | FailureStage::Block => true,
-            FailureStage::Unsent | FailureStage::Status => self.is_connection_failure(),
-        }
+        let is_dead =
+            matches!(self.stage, FailureStage::StaleConnection | FailureStage::FreshConnection);
+        is_dead || self.has_streamed() || self.is_connection_failure()
     }
 }

@@ -128,18 +128,16 @@ impl Phase {
     /// True if the model has answered and its answer is being processed: a run that is interrupted
     /// then ends as interrupted at work, not while streaming.
     pub fn is_at_work(self) -> bool {
-        match self {
-            Self::Working
-            | Self::RunningStopHooks
-            | Self::RunningRequirement
-            | Self::Awaiting { .. } => true,
-            Self::Ready
-            | Self::Estimating(_)
-            | Self::Calling(_)
-            | Self::Pausing { .. }
-            | Self::Probing { .. }
-            | Self::Stopped(_) => false,
-        }
+        let is_running =
+            matches!(self, Self::Working | Self::RunningStopHooks | Self::RunningRequirement);
+        is_running || matches!(self, Self::Awaiting { .. })
+    }
+
+    /// True if a hook may end the run now.
+    pub(super) fn allows_hook_stop(self) -> bool {
+        let is_before_reply =
+            matches!(self, Self::Ready | Self::Estimating(_) | Self::Calling(Call::Ask(_)));
+        is_before_reply || (self.is_at_work() && !matches!(self, Self::Awaiting { .. }))
     }
 
     /// The reason of the end if the run is interrupted now.
@@ -153,35 +151,16 @@ impl Phase {
 
     /// The reason of the end if the deadline passes now.
     pub(super) fn deadline_reason(self) -> StopReason {
-        match self {
-            Self::Awaiting { .. } => StopReason::BackgroundPending,
-            Self::Ready
-            | Self::Estimating(_)
-            | Self::Calling(_)
-            | Self::Working
-            | Self::RunningStopHooks
-            | Self::RunningRequirement
-            | Self::Pausing { .. }
-            | Self::Probing { .. }
-            | Self::Stopped(_) => StopReason::Deadline,
-        }
+        let awaits_work = matches!(self, Self::Awaiting { .. });
+        if awaits_work { StopReason::BackgroundPending } else { StopReason::Deadline }
     }
 
     /// The end and the reason of the current pause, if there is one. A probe does not end a pause.
     pub fn pause(self) -> Option<(Moment, Pause)> {
-        match self {
-            Self::Pausing { until, why, .. } | Self::Probing { until, why, .. } => {
-                Some((until, why))
-            }
-            Self::Ready
-            | Self::Estimating(_)
-            | Self::Calling(_)
-            | Self::Working
-            | Self::RunningStopHooks
-            | Self::RunningRequirement
-            | Self::Awaiting { .. }
-            | Self::Stopped(_) => None,
+        if let Self::Pausing { until, why, .. } | Self::Probing { until, why, .. } = self {
+            return Some((until, why));
         }
+        None
     }
 }
 

@@ -184,31 +184,16 @@ impl StopReason {
 
     /// The stop reason for a failure that cannot be recovered from.
     pub fn from_class(class: ErrorClass) -> Self {
-        match class {
-            ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge => Self::PromptTooLong,
-            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => Self::ImageError,
-            ErrorClass::EmptyResponse => Self::EmptyResponse,
-            ErrorClass::Refusal => Self::Refusal,
-            ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::InvalidRequest
-            | ErrorClass::BadResponse
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::Unknown => Self::ModelError(class),
-        }
+        let own = [
+            (ErrorClass::PromptTooLong, Self::PromptTooLong),
+            (ErrorClass::RequestTooLarge, Self::PromptTooLong),
+            (ErrorClass::PdfTooLarge, Self::ImageError),
+            (ErrorClass::ImageTooLarge, Self::ImageError),
+            (ErrorClass::EmptyResponse, Self::EmptyResponse),
+            (ErrorClass::Refusal, Self::Refusal),
+        ];
+        let known = own.into_iter().find(|(of, _)| *of == class);
+        known.map_or(Self::ModelError(class), |(_, reason)| reason)
     }
 }
 
