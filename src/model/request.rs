@@ -99,13 +99,9 @@ pub(super) fn mark_cache(body: &mut Map<String, Value>, messages: &[Message]) {
 
 /// Sets a cache breakpoint on the last block that may carry one.
 fn mark_last_block(message: &Message, value: &mut Value) {
-    let may_be_marked = |block: &Block| match block {
-        Block::Text { text } => !text.is_empty(),
-        Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. } => true,
-        Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::Other(_) => false,
+    let may_be_marked = |block: &Block| {
+        let is_excluded = block.is_thinking() || matches!(block, Block::Other(_));
+        !is_excluded && block.as_text() != Some("")
     };
     if let Some(at) = message.content.iter().rposition(may_be_marked) {
         set_cache_breakpoint(&mut value["content"][at]);

@@ -303,7 +303,6 @@ pub enum Action {
     },
     /// Send the smallest request that shows whether there is capacity.
     Probe {
-        #[serde(alias = "rung")]
         model_index: u8,
     },
     Finish(StopReason),
@@ -353,7 +352,6 @@ pub struct ModelCall {
     pub fast: bool,
     /// True if the request may be [held back](Event::SharedLimitMet). False once the limit of these
     /// waits is reached.
-    #[serde(default)]
     pub may_wait_for_shared_limit: bool,
 }
 

@@ -21,23 +21,20 @@ pub struct Failure {
     /// True if the service denies fast mode to this account.
     pub fast_denied: bool,
     /// The kind of body that a refusal had.
-    #[serde(default)]
     pub body: ErrorBody,
     /// Proven if the endpoint has given a good answer before.
-    #[serde(default, alias = "standing")]
+    #[serde(alias = "standing")]
     pub endpoint_status: EndpointStatus,
     /// True if the request contradicts the refusal: it is far smaller than any limit, or lacks the
     /// content that it is refused for.
-    #[serde(default)]
     pub contradicted: bool,
 }
 
 /// The state of an endpoint, judged by the answers that this process had from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointStatus {
     /// It has not given a good answer yet.
-    #[default]
     Untried,
     /// It has given a good answer: address, credential and model are right.
     Proven,
@@ -46,6 +43,7 @@ pub enum EndpointStatus {
 /// Changes to the conversation that could still be made, so that the next request differs from the
 /// failed one. The machine has no access to the conversation: the shell fills this in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent mitigations")]
 pub struct AvailableMitigations {
     /// Old tool results that are staged to be folded.
@@ -60,10 +58,8 @@ pub struct AvailableMitigations {
     /// The output cap: with a smaller one, the otherwise unchanged request would fit.
     pub output: bool,
     /// The field for thinking or effort, if the refusal is about it.
-    #[serde(default)]
     pub thinking: bool,
     /// The cache breakpoints (`cache_control`), if the refusal is about them.
-    #[serde(default)]
     pub cache_marks: bool,
 }
 
@@ -210,7 +206,7 @@ impl Failure {
     }
 
     /// True if a stream had begun.
-    pub(super) fn has_streamed(self) -> bool {
+    pub fn has_streamed(self) -> bool {
         matches!(self.stage, FailureStage::Stream | FailureStage::Block)
     }
 

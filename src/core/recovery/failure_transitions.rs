@@ -101,12 +101,10 @@ impl Run {
         if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let cause = match why {
-            Incomplete::CallInText => RecoveryCause::CallInText,
-            Incomplete::MissingCall
-            | Incomplete::Filtered
-            | Incomplete::BrokenOff
-            | Incomplete::UnknownReason => RecoveryCause::Incomplete,
+        let cause = if why == Incomplete::CallInText {
+            RecoveryCause::CallInText
+        } else {
+            RecoveryCause::Incomplete
         };
         let (run, chosen) = self.choose_plan(cause, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {

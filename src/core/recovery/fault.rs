@@ -10,7 +10,6 @@ use super::{FailureStage, RetryAfter, RetryHint};
 pub struct Fault {
     pub kind: FaultKind,
     /// The kind of body that a refusal had.
-    #[serde(default)]
     pub body: ErrorBody,
     pub stage: FailureStage,
     pub retry_after: Option<RetryAfter>,
@@ -22,11 +21,10 @@ pub struct Fault {
 }
 
 /// The kind of body that a refusal had: an error of the API or something else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorBody {
     /// There was no refusal.
-    #[default]
     None,
     /// An error object, of the service or of a compatible gateway.
     Api,

@@ -21,7 +21,6 @@ pub struct Run {
     pub preferred_model_after: Moment,
     /// Time from which the preferred model may be asked once more before the end: the retry-after
     /// with which the run left it. `None` while it is in use, or if it refused permanently.
-    #[serde(default)]
     pub preferred_retry_at: Option<Moment>,
     pub fast: Fast,
     /// The stage of this turn's compaction.
@@ -40,14 +39,12 @@ pub struct Run {
     /// Consecutive broken streams, however far they came.
     pub torn_streams: u8,
     /// Turns without streaming because streams broke, the current one included.
-    #[serde(default)]
     pub unstreamed_turns: u8,
     /// The kind of connection of the next attempt.
     pub connection: ConnectionChoice,
     /// Time before which this model is not called: the server's retry-after.
     pub not_before: Moment,
     /// The end of all waits for shared rate limits of the current call.
-    #[serde(default)]
     pub shared_wait_until: Moment,
     /// True if a larger output cap would have given the current call more room.
     pub may_escalate: bool,
@@ -57,7 +54,6 @@ pub struct Run {
     pub since_nudge: u32,
     /// True if the model was told that the run waits for running commands, since the last change of
     /// background work.
-    #[serde(default)]
     pub asked_about_work: bool,
     /// True if the model was told to wrap up.
     pub wrapping_up: bool,
@@ -109,7 +105,6 @@ pub enum Phase {
         why: Pause,
         then: Call,
         /// Time of the next probe, in a wait for capacity.
-        #[serde(default)]
         probe_at: Option<Moment>,
     },
     /// A pause, while a probe of model `model_index` that began at `since` is under way.
@@ -118,7 +113,6 @@ pub enum Phase {
         why: Pause,
         then: Call,
         since: Moment,
-        #[serde(default, alias = "rung")]
         model_index: u8,
     },
     Stopped(StopReason),
