@@ -103,7 +103,6 @@ pub struct HookSettings {
 
 #[derive(Deserialize)]
 struct HookGroup {
-    #[serde(default)]
     matcher: Option<String>,
     hooks: Vec<Value>,
 }
@@ -113,13 +112,10 @@ struct HookGroup {
 struct HookEntry {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     command: Option<String>,
-    #[serde(default)]
     args: Option<Vec<String>>,
-    #[serde(default)]
     timeout: Option<f64>,
-    #[serde(default, rename = "if")]
+    #[serde(rename = "if")]
     condition: Option<String>,
     #[serde(default, rename = "async")]
     detached: bool,

@@ -304,21 +304,16 @@ fn connection_failure(failure: Failure) -> RecordedAnswer {
 
 /// A response of status 200 that cannot be parsed.
 fn bad_response(failure: Failure) -> ScriptStep {
-    match failure.stage {
-        FailureStage::Stream | FailureStage::Block => {
-            let nonsense = b"event: content_block_delta\ndata: {\n\n".to_vec();
-            stream_fault(ScriptedFaultKind::Insert(nonsense), failure)
-        }
-        FailureStage::Unsent
-        | FailureStage::StaleConnection
-        | FailureStage::FreshConnection
-        | FailureStage::Status => ScriptStep::new(StepAnswer::Http(ScriptedHttp {
-            status: 200,
-            content_type: "application/json".to_owned(),
-            body: "{".to_owned(),
-            content_length: None,
-        })),
+    if failure.has_streamed() {
+        let nonsense = b"event: content_block_delta\ndata: {\n\n".to_vec();
+        return stream_fault(ScriptedFaultKind::Insert(nonsense), failure);
     }
+    ScriptStep::new(StepAnswer::Http(ScriptedHttp {
+        status: 200,
+        content_type: "application/json".to_owned(),
+        body: "{".to_owned(),
+        content_length: None,
+    }))
 }
 
 /// An error of the service, in an answer of its own or within a stream.
