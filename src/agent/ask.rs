@@ -283,20 +283,15 @@ fn start_early_work(
     hooks: &HookRunner,
     housekeeping: &Housekeeping,
 ) {
-    match step {
+    if matches!(step, StreamProgress::Accepted(_)) {
         // Not before: nothing should delay the first request.
-        StreamProgress::Accepted(_) => {
-            tools.start_supervisor();
-            housekeeping.begin();
-        }
+        tools.start_supervisor();
+        housekeeping.begin();
+    } else if let StreamProgress::Block { block, .. } = step
+        && !hooks.listen_to(HookEvent::PreToolUse)
+    {
         // No tool starts before its PreToolUse hooks have run.
-        StreamProgress::Block { block, .. } if !hooks.listen_to(HookEvent::PreToolUse) => {
-            tools.early.consider(block, &tools.toolbox);
-        }
-        StreamProgress::Block { .. }
-        | StreamProgress::Bytes(_)
-        | StreamProgress::Event(_)
-        | StreamProgress::Received(_) => {}
+        tools.early.consider(block, &tools.toolbox);
     }
 }
 

@@ -57,21 +57,18 @@ impl ModelCaller {
             return Ok(instead);
         }
         let probed = self.pay_and_probe(model_index, conversation, monitor).await;
-        let end = match probed {
-            Ok(Probed::Answered) => ProbeEnd::Answered,
-            Ok(Probed::Failed(Failure {
-                class: ErrorClass::RateLimit, retry_after: hint, ..
-            })) => {
-                let wait = hint.map(|hint| hint.wait.as_millis());
-                ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
-            }
-            Ok(
-                Probed::Failed(_)
-                | Probed::AnsweredElsewhere { .. }
-                | Probed::Deferred { .. }
-                | Probed::Unaffordable,
-            )
-            | Err(_) => ProbeEnd::Failed,
+        let end = if let Ok(Probed::Answered) = probed {
+            ProbeEnd::Answered
+        } else if let Ok(Probed::Failed(Failure {
+            class: ErrorClass::RateLimit,
+            retry_after: hint,
+            ..
+        })) = probed
+        {
+            let wait = hint.map(|hint| hint.wait.as_millis());
+            ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
+        } else {
+            ProbeEnd::Failed
         };
         if let Some(shared) = &mut self.shared {
             shared.probe_ended(&name, end);

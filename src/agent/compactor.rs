@@ -247,44 +247,19 @@ impl ContextView<'_> {
         if self.caller.fault.as_ref().is_some_and(|before| before.failure.class == class) {
             return false;
         }
-        match class {
-            ErrorClass::PromptTooLong => self.is_implausible_overflow(&fault.fault, ask),
-            ErrorClass::RequestTooLarge => {
-                // Their bytes are not in the size in tokens.
-                let has_media = has_media(self.conversation.history.messages());
-                !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
-            }
-            ErrorClass::InvalidRequest => {
-                let messages = self.conversation.history.messages();
-                let is_thinking = |block: &Block| {
-                    matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
-                };
-                let has_thinking = self.asks_for_thinking(ask.purpose)
-                    || messages.iter().flat_map(|message| &message.content).any(is_thinking);
-                fault.fault.refuses(OptionalField::Thinking) && !has_thinking
-            }
-            ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::Refusal
-            | ErrorClass::BadResponse
-            | ErrorClass::EmptyResponse
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::Unknown => false,
+        if class == ErrorClass::PromptTooLong {
+            self.is_implausible_overflow(&fault.fault, ask)
+        } else if class == ErrorClass::RequestTooLarge {
+            // Their bytes are not in the size in tokens.
+            let has_media = has_media(self.conversation.history.messages());
+            !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
+        } else if class == ErrorClass::InvalidRequest {
+            let messages = self.conversation.history.messages();
+            let has_thinking = self.asks_for_thinking(ask.purpose)
+                || messages.iter().flat_map(|message| &message.content).any(Block::is_thinking);
+            fault.fault.refuses(OptionalField::Thinking) && !has_thinking
+        } else {
+            false
         }
     }
 

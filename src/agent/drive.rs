@@ -28,17 +28,9 @@ pub async fn drive(
         let transition = run.step(world.now(), event, limits)?;
         world.record(&transition);
         run = transition.next;
-        event = match transition.action {
-            Action::Finish(reason) => return Ok(reason),
-            action @ (Action::Estimate { .. }
-            | Action::Ask(_)
-            | Action::Refresh
-            | Action::RunTools
-            | Action::RunStopHooks
-            | Action::RunRequirement
-            | Action::AwaitWork { .. }
-            | Action::Wait { .. }
-            | Action::Probe { .. }) => world.perform(action).await,
-        };
+        if let Some(reason) = transition.action.end() {
+            return Ok(reason);
+        }
+        event = world.perform(transition.action).await;
     }
 }

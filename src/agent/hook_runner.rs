@@ -137,12 +137,9 @@ impl HookRunner {
 
     /// Records that a summary has replaced the older part of the conversation.
     pub(super) fn record_compaction(&mut self) {
-        self.compaction = match self.compaction {
-            CompactionStage::Begun(CompactionTrigger::Threshold) => CompactionStage::Done,
-            CompactionStage::No
-            | CompactionStage::Begun(CompactionTrigger::Overflow)
-            | CompactionStage::Done => CompactionStage::No,
-        };
+        let begun = CompactionStage::Begun(CompactionTrigger::Threshold);
+        self.compaction =
+            if self.compaction == begun { CompactionStage::Done } else { CompactionStage::No };
     }
 
     /// Returns the statistics of hooks for the result.

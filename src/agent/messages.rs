@@ -35,15 +35,7 @@ pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
 /// Returns true if a block justifies a message in the history. Thinking alone does not: a message
 /// of nothing else would be refused.
 pub(super) fn says_something(block: &Block) -> bool {
-    match block {
-        Block::Text { text } => !text.trim().is_empty(),
-        Block::Thinking { .. } | Block::RedactedThinking { .. } => false,
-        Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => true,
-    }
+    !block.is_thinking() && block.as_text().is_none_or(|text| !text.trim().is_empty())
 }
 
 /// Returns true if a block is unsigned thinking. It comes from servers that do not sign, and would

@@ -142,22 +142,12 @@ impl ToolRunner {
 
     /// Returns the text of a nudge about background work, followed by the list of commands.
     pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
-        match nudge {
-            Nudge::WorkEnded => self.toolbox.take_ended_work(),
-            Nudge::StillRunning => Some(self.toolbox.list_running()),
-            Nudge::Continue(_)
-            | Nudge::ContinueLast
-            | Nudge::Complete(_)
-            | Nudge::MoreEffort
-            | Nudge::LeftOpen
-            | Nudge::WrapUp
-            | Nudge::LastTurn
-            | Nudge::StepBack
-            | Nudge::UseStructuredOutput
-            | Nudge::Unmet
-            | Nudge::UnmetAgain
-            | Nudge::UnmetLast
-            | Nudge::StopHookObjection => None,
+        if nudge == Nudge::WorkEnded {
+            self.toolbox.take_ended_work()
+        } else if nudge == Nudge::StillRunning {
+            Some(self.toolbox.list_running())
+        } else {
+            None
         }
     }
 
@@ -183,19 +173,8 @@ impl ToolRunner {
         }
         let list = running.replace("\n- ", "; ");
         let list = list.trim_start_matches("- ");
-        let again = match by {
-            Interrupt::Sigint => "; a second SIGINT within 3 s ends all at once",
-            Interrupt::Sigterm
-            | Interrupt::Sighup
-            | Interrupt::Sigquit
-            | Interrupt::Sigusr1
-            | Interrupt::Sigusr2
-            | Interrupt::Sigalrm
-            | Interrupt::Sigxcpu
-            | Interrupt::StdoutClosed
-            | Interrupt::HostRequest
-            | Interrupt::SessionTakenOver => "",
-        };
+        let is_sigint = by == Interrupt::Sigint;
+        let again = if is_sigint { "; a second SIGINT within 3 s ends all at once" } else { "" };
         let warning = format!("background commands are being stopped: {list}{again}");
         monitor.emit(&RunEvent::Warning(warning));
     }

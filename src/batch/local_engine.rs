@@ -186,13 +186,7 @@ impl LocalBatch<'_> {
 
     fn open_tasks(&self) -> Vec<bool> {
         let state = |index| read_state(&self.folder.task(index)).0;
-        let is_open = |index| match state(index) {
-            TaskState::Done | TaskState::Failed => false,
-            TaskState::Running
-            | TaskState::Unfinished
-            | TaskState::Submitted
-            | TaskState::Missing => true,
-        };
+        let is_open = |index| !matches!(state(index), TaskState::Done | TaskState::Failed);
         (0..self.plan.tasks.len()).map(is_open).collect()
     }
 

@@ -78,15 +78,12 @@ fn fault_details(fault: &Fault) -> String {
     }
     let detail = fault.detail().trim();
     if !detail.is_empty() {
-        details.push(match fault.kind {
-            FaultKind::Refused { .. } => format!("{:?}", shortened(detail)),
-            FaultKind::Timeout { timer } => format!("{detail}, see {}", timer_flag(timer)),
-            FaultKind::Connection { .. }
-            | FaultKind::Certificate { .. }
-            | FaultKind::TornStream { .. }
-            | FaultKind::InvalidContent { .. }
-            | FaultKind::HtmlPage { .. }
-            | FaultKind::Unsendable { .. } => shortened(detail),
+        details.push(if matches!(fault.kind, FaultKind::Refused { .. }) {
+            format!("{:?}", shortened(detail))
+        } else if let FaultKind::Timeout { timer } = fault.kind {
+            format!("{detail}, see {}", timer_flag(timer))
+        } else {
+            shortened(detail)
         });
     }
     if let Some(id) = &fault.request_id {
@@ -255,28 +252,22 @@ fn by_hook(what: &str, outcome: &RunOutcome) -> String {
 }
 
 fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
-    match by {
-        Interrupt::StdoutClosed => (
+    if by == Interrupt::StdoutClosed {
+        (
             "standard output is no longer read, so the result could not be delivered there"
                 .to_owned(),
             "Keep its reader alive, or write to a file.",
-        ),
-        Interrupt::Sigxcpu => {
-            (format!("{} {when}", by.cause()), "Raise the limit of processor time (ulimit -t).")
-        }
-        Interrupt::SessionTakenOver => (
+        )
+    } else if by == Interrupt::Sigxcpu {
+        (format!("{} {when}", by.cause()), "Raise the limit of processor time (ulimit -t).")
+    } else if by == Interrupt::SessionTakenOver {
+        (
             format!("{} {when}; this run has stopped and writes nothing more", by.cause()),
             "The other process goes on with the session. Give this job a longer time between two \
              starts, or find out what suspended it.",
-        ),
-        Interrupt::Sigint
-        | Interrupt::Sigterm
-        | Interrupt::Sighup
-        | Interrupt::Sigquit
-        | Interrupt::Sigusr1
-        | Interrupt::Sigusr2
-        | Interrupt::Sigalrm
-        | Interrupt::HostRequest => (format!("{} {when}", by.cause()), ""),
+        )
+    } else {
+        (format!("{} {when}", by.cause()), "")
     }
 }
 

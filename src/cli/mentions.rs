@@ -81,16 +81,7 @@ pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf], source: Grant
 }
 
 fn text_of(blocks: &[Block]) -> String {
-    let texts = blocks.iter().filter_map(|block| match block {
-        Block::Text { text } => Some(text.as_str()),
-        Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Other(_) => None,
-    });
+    let texts = blocks.iter().filter_map(Block::as_text);
     texts.collect()
 }
 

@@ -39,16 +39,7 @@ impl RunJob {
         setup: &mut Setup,
         call: &ServerPromptCall,
     ) -> Result<(), UsageError> {
-        let text = |block: &Block| match block {
-            Block::Text { text } => text.strip_suffix(&call.text).map(ToOwned::to_owned),
-            Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolUse { .. }
-            | Block::ToolResult { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => None,
-        };
+        let text = |block: &Block| Some(block.as_text()?.strip_suffix(&call.text)?.to_owned());
         let mut blocks = setup.prompt.content.iter().enumerate();
         let place = blocks.find_map(|(index, block)| Some((index, text(block)?)));
         let Some((index, before)) = place else { return Ok(()) };

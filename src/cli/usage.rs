@@ -101,34 +101,19 @@ impl UsageError {
 
     /// The `terminal_reason` of the result, where one of a run's own reasons fits.
     pub(super) fn reason(&self) -> Option<&'static str> {
-        match self.cause {
-            UsageErrorKind::Late => Some(StopReason::Deadline.name()),
-            UsageErrorKind::McpUnavailable => Some("mcp_unavailable"),
-            UsageErrorKind::RehearsalFailed => Some(StopReason::RehearsalFailed.name()),
-            UsageErrorKind::Usage
-            | UsageErrorKind::Credentials
-            | UsageErrorKind::NotResumable
-            | UsageErrorKind::Interrupted(_)
-            | UsageErrorKind::Busy
-            | UsageErrorKind::Temporary
-            | UsageErrorKind::Internal => None,
+        if let UsageErrorKind::McpUnavailable = self.cause {
+            Some("mcp_unavailable")
+        } else if let UsageErrorKind::RehearsalFailed = self.cause {
+            Some(StopReason::RehearsalFailed.name())
+        } else {
+            matches!(self.cause, UsageErrorKind::Late).then_some(StopReason::Deadline.name())
         }
     }
 
     /// The class that the result object carries, if it is one.
     pub(super) fn class(&self) -> Option<ErrorClass> {
-        match self.cause {
-            UsageErrorKind::Credentials => Some(ErrorClass::InvalidApiKey),
-            UsageErrorKind::Usage
-            | UsageErrorKind::NotResumable
-            | UsageErrorKind::Interrupted(_)
-            | UsageErrorKind::Late
-            | UsageErrorKind::Busy
-            | UsageErrorKind::Temporary
-            | UsageErrorKind::McpUnavailable
-            | UsageErrorKind::RehearsalFailed
-            | UsageErrorKind::Internal => None,
-        }
+        let is_about_credential = matches!(self.cause, UsageErrorKind::Credentials);
+        is_about_credential.then_some(ErrorClass::InvalidApiKey)
     }
 }
 

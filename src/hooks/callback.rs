@@ -25,12 +25,9 @@ const SOURCE: &str = "the host";
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CallbackGroup {
-    #[serde(default)]
     matcher: Option<String>,
     hook_callback_ids: Vec<String>,
-    #[serde(default)]
     timeout: Option<f64>,
-    #[serde(default)]
     on_failure: Option<OnFailure>,
 }
 

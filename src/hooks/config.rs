@@ -103,7 +103,6 @@ pub struct HookSettings {
 
 #[derive(Deserialize)]
 struct HookGroup {
-    #[serde(default)]
     matcher: Option<String>,
     hooks: Vec<Value>,
 }
@@ -113,13 +112,10 @@ struct HookGroup {
 struct HookEntry {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     command: Option<String>,
-    #[serde(default)]
     args: Option<Vec<String>>,
-    #[serde(default)]
     timeout: Option<f64>,
-    #[serde(default, rename = "if")]
+    #[serde(rename = "if")]
     condition: Option<String>,
     #[serde(default, rename = "async")]
     detached: bool,
@@ -313,20 +309,14 @@ impl HookEntry {
     }
 
     fn timeout_for(&self, event: HookEvent) -> Result<Duration, UnusableHook> {
-        let (usual, most) = match event {
-            HookEvent::UserPromptSubmit => (PROMPT_TIMEOUT, TIMEOUT_MAX),
-            HookEvent::StopFailure => (FAILURE_TIMEOUT, END_TIMEOUT_MAX),
-            HookEvent::SessionEnd => (END_TIMEOUT, END_TIMEOUT_MAX),
-            HookEvent::SessionStart
-            | HookEvent::PreToolUse
-            | HookEvent::PermissionRequest
-            | HookEvent::PostToolUse
-            | HookEvent::PostToolUseFailure
-            | HookEvent::Stop
-            | HookEvent::SubagentStart
-            | HookEvent::SubagentStop
-            | HookEvent::PreCompact
-            | HookEvent::Notification => (TIMEOUT, TIMEOUT_MAX),
+        let (usual, most) = if event == HookEvent::UserPromptSubmit {
+            (PROMPT_TIMEOUT, TIMEOUT_MAX)
+        } else if event == HookEvent::StopFailure {
+            (FAILURE_TIMEOUT, END_TIMEOUT_MAX)
+        } else if event == HookEvent::SessionEnd {
+            (END_TIMEOUT, END_TIMEOUT_MAX)
+        } else {
+            (TIMEOUT, TIMEOUT_MAX)
         };
         let Some(seconds) = self.timeout else { return Ok(usual) };
         let asked = Duration::try_from_secs_f64(seconds).ok().filter(|asked| !asked.is_zero());

@@ -1,21 +1,63 @@
 //! Hook events, and the effects that hooks can have on them.
 
-/// The events at which hooks run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum HookEvent {
-    SessionStart,
-    UserPromptSubmit,
-    PreToolUse,
-    PermissionRequest,
-    PostToolUse,
-    PostToolUseFailure,
-    Stop,
-    StopFailure,
-    SubagentStart,
-    SubagentStop,
-    PreCompact,
-    SessionEnd,
-    Notification,
+/// The properties of an event: its row in the table.
+struct HookEventInfo {
+    name: &'static str,
+    objection: ObjectionUse,
+    properties: &'static [HookProperty],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HookProperty {
+    /// The event is about a tool call.
+    IsToolEvent,
+    /// Sub-agents emit the event too.
+    InSubagents,
+    /// The event has a subject to compare matchers with.
+    HasSubject,
+    /// Plain text output of a hook is added to the model's context.
+    TakesText,
+}
+
+/// Defines the events from one row each.
+macro_rules! hook_events {
+    ($($event:ident: $objection:ident, [$($property:ident),*];)*) => {
+        /// The events at which hooks run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum HookEvent {
+            $($event),*
+        }
+
+        impl HookEvent {
+            pub const ALL: [Self; 13] = [$(Self::$event),*];
+
+            const fn info(self) -> HookEventInfo {
+                match self {
+                    $(Self::$event => HookEventInfo {
+                        name: stringify!($event),
+                        objection: ObjectionUse::$objection,
+                        properties: &[$(HookProperty::$property),*],
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+hook_events! {
+    SessionStart: Ignored, [HasSubject, TakesText];
+    UserPromptSubmit: Prevents, [TakesText];
+    PreToolUse: Prevents, [IsToolEvent, InSubagents, HasSubject];
+    PermissionRequest: Ignored, [IsToolEvent, InSubagents, HasSubject];
+    PostToolUse: Informs, [IsToolEvent, InSubagents, HasSubject];
+    PostToolUseFailure: Informs, [IsToolEvent, InSubagents, HasSubject];
+    Stop: Prevents, [];
+    StopFailure: Ignored, [HasSubject];
+    SubagentStart: Ignored, [InSubagents, HasSubject];
+    SubagentStop: Prevents, [InSubagents, HasSubject];
+    PreCompact: Prevents, [InSubagents, HasSubject];
+    SessionEnd: Ignored, [HasSubject];
+    Notification: Ignored, [InSubagents, HasSubject];
 }
 
 /// The effect of a blocking hook (exit code 2, or `decision: block`) on an event.
@@ -51,104 +93,37 @@ const UNSUPPORTED: [&str; 17] = [
 ];
 
 impl HookEvent {
-    pub const ALL: [Self; 13] = [
-        Self::SessionStart,
-        Self::UserPromptSubmit,
-        Self::PreToolUse,
-        Self::PermissionRequest,
-        Self::PostToolUse,
-        Self::PostToolUseFailure,
-        Self::Stop,
-        Self::StopFailure,
-        Self::SubagentStart,
-        Self::SubagentStop,
-        Self::PreCompact,
-        Self::SessionEnd,
-        Self::Notification,
-    ];
-
     /// The name in settings and in hook input.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::SessionStart => "SessionStart",
-            Self::UserPromptSubmit => "UserPromptSubmit",
-            Self::PreToolUse => "PreToolUse",
-            Self::PermissionRequest => "PermissionRequest",
-            Self::PostToolUse => "PostToolUse",
-            Self::PostToolUseFailure => "PostToolUseFailure",
-            Self::Stop => "Stop",
-            Self::StopFailure => "StopFailure",
-            Self::SubagentStart => "SubagentStart",
-            Self::SubagentStop => "SubagentStop",
-            Self::PreCompact => "PreCompact",
-            Self::SessionEnd => "SessionEnd",
-            Self::Notification => "Notification",
-        }
+        self.info().name
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.name() == name)
     }
 
+    fn has(self, property: HookProperty) -> bool {
+        self.info().properties.contains(&property)
+    }
+
     /// Returns true if the event is about a tool call.
     pub fn is_tool_event(self) -> bool {
-        match self {
-            Self::PreToolUse
-            | Self::PermissionRequest
-            | Self::PostToolUse
-            | Self::PostToolUseFailure => true,
-            Self::SessionStart
-            | Self::UserPromptSubmit
-            | Self::Stop
-            | Self::StopFailure
-            | Self::SubagentStart
-            | Self::SubagentStop
-            | Self::PreCompact
-            | Self::SessionEnd
-            | Self::Notification => false,
-        }
+        self.has(HookProperty::IsToolEvent)
     }
 
     /// Returns true if sub-agents emit the event too.
     pub(super) fn occurs_in_subagents(self) -> bool {
-        match self {
-            Self::PreToolUse
-            | Self::PermissionRequest
-            | Self::PostToolUse
-            | Self::PostToolUseFailure
-            | Self::SubagentStart
-            | Self::SubagentStop
-            | Self::PreCompact
-            | Self::Notification => true,
-            Self::SessionStart
-            | Self::UserPromptSubmit
-            | Self::Stop
-            | Self::StopFailure
-            | Self::SessionEnd => false,
-        }
+        self.has(HookProperty::InSubagents)
     }
 
     /// Returns true if the event has a subject to compare matchers with.
     pub(super) fn has_subject(self) -> bool {
-        match self {
-            Self::UserPromptSubmit | Self::Stop => false,
-            Self::SessionStart
-            | Self::PreToolUse
-            | Self::PermissionRequest
-            | Self::PostToolUse
-            | Self::PostToolUseFailure
-            | Self::StopFailure
-            | Self::SubagentStart
-            | Self::SubagentStop
-            | Self::PreCompact
-            | Self::SessionEnd
-            | Self::Notification => true,
-        }
+        self.has(HookProperty::HasSubject)
     }
 
     /// Returns true if plain text output of a hook is added to the model's context.
     pub(super) fn takes_plain_text(self) -> bool {
-        matches!(self, Self::SessionStart | Self::UserPromptSubmit)
+        self.has(HookProperty::TakesText)
     }
 
     /// Returns true if a hook that fails can deny something: the event, or the permission that it
@@ -158,20 +133,7 @@ impl HookEvent {
     }
 
     pub fn objection(self) -> ObjectionUse {
-        match self {
-            Self::UserPromptSubmit
-            | Self::PreToolUse
-            | Self::Stop
-            | Self::SubagentStop
-            | Self::PreCompact => ObjectionUse::Prevents,
-            Self::PostToolUse | Self::PostToolUseFailure => ObjectionUse::Informs,
-            Self::SessionStart
-            | Self::PermissionRequest
-            | Self::StopFailure
-            | Self::SubagentStart
-            | Self::SessionEnd
-            | Self::Notification => ObjectionUse::Ignored,
-        }
+        self.info().objection
     }
 }
 

@@ -77,19 +77,7 @@ impl HookReporter {
     }
 
     pub(super) fn end(mut self, hook_run: &HookRun, cancelled: bool) {
-        let exit_code = match hook_run.end {
-            HookEnd::Exited(code) => Some(code),
-            HookEnd::Killed { .. }
-            | HookEnd::TimedOut
-            | HookEnd::Cancelled
-            | HookEnd::Released
-            | HookEnd::Crashed
-            | HookEnd::Failed(_)
-            | HookEnd::ProgramChanged(_)
-            | HookEnd::NoReply(_)
-            | HookEnd::HostClosed
-            | HookEnd::InvalidReply => None,
-        };
+        let exit_code = if let HookEnd::Exited(code) = hook_run.end { Some(code) } else { None };
         let outcome = match exit_code {
             _ if cancelled => HookOutcome::Cancelled,
             None if hook_run.end == HookEnd::Released => HookOutcome::Success,

@@ -23,44 +23,21 @@ struct HostTerms {
 
 /// Returns the host's values for a stop reason. `None`: they do not differ.
 const fn terms(reason: StopReason) -> Option<HostTerms> {
-    match reason {
-        StopReason::ModelError(_) => Some(HostTerms {
+    if matches!(reason, StopReason::ModelError(_)) {
+        Some(HostTerms { subtype: Some(SUCCESS), terminal_reason: API_ERROR, ends_as_asked: false })
+    } else if matches!(reason, StopReason::MaxBudgetUsd) {
+        Some(HostTerms { subtype: None, terminal_reason: BUDGET_EXHAUSTED, ends_as_asked: false })
+    } else if matches!(
+        reason,
+        StopReason::HookStopped | StopReason::StopHookPrevented | StopReason::ToolDeferred
+    ) {
+        Some(HostTerms {
             subtype: Some(SUCCESS),
-            terminal_reason: API_ERROR,
-            ends_as_asked: false,
-        }),
-        StopReason::MaxBudgetUsd => Some(HostTerms {
-            subtype: None,
-            terminal_reason: BUDGET_EXHAUSTED,
-            ends_as_asked: false,
-        }),
-        StopReason::HookStopped | StopReason::StopHookPrevented | StopReason::ToolDeferred => {
-            Some(HostTerms {
-                subtype: Some(SUCCESS),
-                terminal_reason: reason.name(),
-                ends_as_asked: true,
-            })
-        }
-        StopReason::Completed
-        | StopReason::MaxTurns
-        | StopReason::Deadline
-        | StopReason::AbortedStreaming(_)
-        | StopReason::AbortedTools(_)
-        | StopReason::Denied
-        | StopReason::StopHookBlocked
-        | StopReason::BlockingLimit
-        | StopReason::PromptTooLong
-        | StopReason::MaxOutputTokens
-        | StopReason::ImageError
-        | StopReason::EmptyResponse
-        | StopReason::Refusal
-        | StopReason::Stalled
-        | StopReason::BackgroundPending
-        | StopReason::RequirementFailed
-        | StopReason::StructuredOutputRetryExhausted
-        | StopReason::OutputFailed
-        | StopReason::RehearsalFailed
-        | StopReason::InternalError => None,
+            terminal_reason: reason.name(),
+            ends_as_asked: true,
+        })
+    } else {
+        None
     }
 }
 

@@ -215,41 +215,18 @@ async fn open_connection(
 
 /// Returns true if a fault of the first request may be about the lifecycle.
 fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
-    match (lifecycle, fault) {
-        (
-            Lifecycle::Handshake,
-            RequestFault::Refused(RpcError {
-                code:
-                    METHOD_NOT_FOUND
-                    | INVALID_REQUEST
-                    | UNSUPPORTED_PROTOCOL_VERSION
-                    // Over HTTP, requests without a handshake carry the version in a header.
-                    | HEADER_MISMATCH,
-                ..
-            }),
-        ) => true,
-        (
-            Lifecycle::Handshake,
-            RequestFault::Refused(_)
-            | RequestFault::Mismatch
-            | RequestFault::Exchange(_)
-            | RequestFault::Closed,
-        ) => false,
-        (
-            Lifecycle::Stateless,
-            RequestFault::Exchange(
-                ExchangeFault::NeedsAuth(_)
-                | ExchangeFault::MissingScope(_)
-                | ExchangeFault::ConnectionLost(_),
-            ),
-        ) => false,
-        (
-            Lifecycle::Stateless,
-            RequestFault::Refused(_)
-            | RequestFault::Mismatch
-            | RequestFault::Exchange(_)
-            | RequestFault::Closed,
-        ) => true,
+    // Over HTTP, requests without a handshake carry the version in a header.
+    let codes = [METHOD_NOT_FOUND, INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, HEADER_MISMATCH];
+    match lifecycle {
+        Lifecycle::Handshake => {
+            matches!(fault, RequestFault::Refused(error) if codes.contains(&error.code))
+        }
+        Lifecycle::Stateless => {
+            let RequestFault::Exchange(fault) = fault else { return true };
+            let needs_login =
+                matches!(fault, ExchangeFault::NeedsAuth(_) | ExchangeFault::MissingScope(_));
+            !needs_login && !matches!(fault, ExchangeFault::ConnectionLost(_))
+        }
     }
 }
 
@@ -549,12 +526,9 @@ impl ConnectionHandle {
     /// Returns true if the server still answers a ping, with a result or an error.
     pub(super) async fn is_alive(&self) -> bool {
         let mut ping = self.peer.request("ping", json!({}));
-        match timeout(PING_TIMEOUT, ping.answer()).await {
-            // An error, such as an unknown method, is an answer too.
-            Ok(Ok(_) | Err(RequestFault::Refused(_))) => true,
-            Ok(Err(RequestFault::Mismatch | RequestFault::Exchange(_) | RequestFault::Closed))
-            | Err(_) => false,
-        }
+        let answer = timeout(PING_TIMEOUT, ping.answer()).await;
+        // An error, such as an unknown method, is an answer too.
+        matches!(answer, Ok(Ok(_) | Err(RequestFault::Refused(_))))
     }
 
     /// The information that the server declared during the handshake.

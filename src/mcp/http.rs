@@ -212,14 +212,11 @@ impl HttpSession {
         message: &ClientMessage,
     ) -> Result<(), ExchangeFault> {
         let refusal = self.server.read_refusal(response).await?;
-        let error = match ServerMessage::parse(&refusal.body).filter(|_| refusal.is_json) {
-            Some(ServerMessage::Response { id, outcome: Err(error) }) => Some((id, error)),
-            Some(
-                ServerMessage::Response { .. }
-                | ServerMessage::Request { .. }
-                | ServerMessage::Notification { .. },
-            )
-            | None => None,
+        let body = ServerMessage::parse(&refusal.body).filter(|_| refusal.is_json);
+        let error = if let Some(ServerMessage::Response { id, outcome: Err(error) }) = body {
+            Some((id, error))
+        } else {
+            None
         };
         let answers = error.as_ref().is_some_and(|(id, _)| request_number(id) == message.id);
         if self.has_lost_session(&refusal, error.as_ref().map(|(_, error)| error))

@@ -173,14 +173,8 @@ impl ServerClient {
     /// Like [`Self::classify_refusal`], for a session that the server does not have any more.
     pub(super) fn classify_lost_session(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
-        match classify_status(refusal.status, &text, None, &self.mask) {
-            ExchangeFault::Status(_, why) => ExchangeFault::Expired(why),
-            other @ (ExchangeFault::NeedsAuth(_)
-            | ExchangeFault::MissingScope(_)
-            | ExchangeFault::Expired(_)
-            | ExchangeFault::InvalidAnswer(_)
-            | ExchangeFault::ConnectionLost(_)) => other,
-        }
+        let fault = classify_status(refusal.status, &text, None, &self.mask);
+        if let ExchangeFault::Status(_, why) = fault { ExchangeFault::Expired(why) } else { fault }
     }
 }
 

@@ -183,11 +183,10 @@ impl ServerTask {
         let is_change = self.state.send_if_modified(|state| {
             let current = state.epoch == epoch && state.connection.take().is_some();
             if current {
-                (state.status, state.why) = match &loss {
-                    ConnectionLoss::NeedsAuth(why) => (ServerStatus::NeedsAuth, Some(why.clone())),
-                    ConnectionLoss::Transient(_)
-                    | ConnectionLoss::Permanent(_)
-                    | ConnectionLoss::Expired => (ServerStatus::Pending, None),
+                (state.status, state.why) = if let ConnectionLoss::NeedsAuth(why) = &loss {
+                    (ServerStatus::NeedsAuth, Some(why.clone()))
+                } else {
+                    (ServerStatus::Pending, None)
                 };
             }
             current

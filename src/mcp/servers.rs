@@ -193,14 +193,12 @@ impl Servers {
             let report = member.report();
             if report.status != ServerStatus::Connected {
                 let ServerReport { name, status, why, .. } = report;
-                let why = why.map(|why| match status {
-                    ServerStatus::NeedsAuth => {
+                let why = why.map(|why| {
+                    if status == ServerStatus::NeedsAuth {
                         format!("{why}; {}", member.config.place.login_advice(&name))
+                    } else {
+                        why
                     }
-                    ServerStatus::Pending
-                    | ServerStatus::Connected
-                    | ServerStatus::Failed
-                    | ServerStatus::Disabled => why,
                 });
                 return Err(RequiredServerError::NotConnected { name, status, why });
             }

@@ -317,15 +317,5 @@ pub fn classify_reply(answer: &ModelReply, end_words: EndWords) -> ReplyKind {
 
 /// The number of text bytes, excluding surrounding white space.
 fn text_bytes(content: &[Block]) -> usize {
-    let bytes = content.iter().map(|block| match block {
-        Block::Text { text } => text.trim().len(),
-        Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => 0,
-    });
-    bytes.sum()
+    content.iter().filter_map(Block::as_text).map(|text| text.trim().len()).sum()
 }

@@ -187,13 +187,9 @@ impl<'a> RequestBody<'a> {
 
 /// A message with a cache breakpoint at the last block that may carry one.
 fn marked(message: &Message) -> Option<SentMessage<'_>> {
-    let may_be_marked = |block: &Block| match block {
-        Block::Text { text } => !text.is_empty(),
-        Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. } => true,
-        Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::Other(_) => false,
+    let may_be_marked = |block: &Block| {
+        let is_excluded = block.is_thinking() || matches!(block, Block::Other(_));
+        !is_excluded && block.as_text() != Some("")
     };
     let at = message.content.iter().rposition(may_be_marked)?;
     let mut content: Vec<_> = message.content.iter().map(Marked::unmarked).collect();

@@ -166,20 +166,14 @@ async fn forward_reports(
     let (mut exit_sender, mut swept_sender) = (Some(exit_sender), Some(swept_sender));
     while let Ok(report) = read_report(&mut socket).await {
         // The receiver may be gone; a failed send is ignored.
-        match report {
-            JobReport::Exited(status) => {
-                let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
-            }
-            JobReport::MemoryExceeded(taken) => {
-                let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
-            }
-            JobReport::LeftoversEnded(left) => {
-                let _ = swept_sender.take().map(|sender| sender.send(left));
-            }
-            JobReport::Started
-            | JobReport::Listener(_)
-            | JobReport::StartFailed(_)
-            | JobReport::AllEnded(_) => return,
+        if let JobReport::Exited(status) = report {
+            let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
+        } else if let JobReport::MemoryExceeded(taken) = report {
+            let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
+        } else if let JobReport::LeftoversEnded(left) = report {
+            let _ = swept_sender.take().map(|sender| sender.send(left));
+        } else {
+            return;
         }
     }
 }

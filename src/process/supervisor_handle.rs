@@ -195,23 +195,13 @@ impl Supervisor {
         if let Some(egress) = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref()) {
             start_egress(&socket, &control.0, egress).await?;
         }
-        match read_report(&mut socket).await {
-            Ok(JobReport::Started) => {
-                let egress = job.landlock.as_ref().and_then(|policy| policy.egress.clone());
-                Ok(RunningJob::new(control, socket, pipes).with_egress(egress))
-            }
-            Ok(JobReport::StartFailed(errno)) => {
-                Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
-            }
-            Ok(
-                JobReport::Exited(_)
-                | JobReport::Listener(_)
-                | JobReport::MemoryExceeded(_)
-                | JobReport::LeftoversEnded(_)
-                | JobReport::AllEnded(_),
-            )
-            | Err(_) => Err(SpawnFailure::Lost),
+        let report = read_report(&mut socket).await;
+        if let Ok(JobReport::StartFailed(errno)) = report {
+            return Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)));
         }
+        let Ok(JobReport::Started) = report else { return Err(SpawnFailure::Lost) };
+        let egress = job.landlock.as_ref().and_then(|policy| policy.egress.clone());
+        Ok(RunningJob::new(control, socket, pipes).with_egress(egress))
     }
 
     /// Kills everything that was started and still runs. Returns the number of processes. Blocks

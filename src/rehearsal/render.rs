@@ -143,21 +143,13 @@ pub(super) fn envelope(error: &ScriptedError, request_id: Option<&str>) -> Value
 
 /// Converts a step for a request without streaming: stream faults become their equivalent.
 pub(super) fn without_streaming(mut step: ScriptStep) -> ScriptStep {
-    match step.fault.as_mut().map(|fault| &mut fault.kind) {
-        Some(ScriptedFaultKind::Error(error)) => {
-            let status = STATUSES.iter().find(|status| usual_error(**status).kind == error.kind);
-            step.answer = StepAnswer::Http(error_response(*status.unwrap_or(&500), Some(error)));
-            step.fault = None;
-        }
-        Some(kind @ ScriptedFaultKind::Pings { .. }) => *kind = ScriptedFaultKind::Stall,
-        Some(
-            ScriptedFaultKind::Reset
-            | ScriptedFaultKind::Close
-            | ScriptedFaultKind::End
-            | ScriptedFaultKind::Stall
-            | ScriptedFaultKind::Insert(_),
-        )
-        | None => {}
+    let Some(fault) = &mut step.fault else { return step };
+    if let ScriptedFaultKind::Error(error) = &fault.kind {
+        let status = STATUSES.iter().find(|status| usual_error(**status).kind == error.kind);
+        step.answer = StepAnswer::Http(error_response(*status.unwrap_or(&500), Some(error)));
+        step.fault = None;
+    } else if let ScriptedFaultKind::Pings { .. } = fault.kind {
+        fault.kind = ScriptedFaultKind::Stall;
     }
     step
 }

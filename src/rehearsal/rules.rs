@@ -40,7 +40,6 @@ pub struct ServerRules {
 pub enum Signatures {
     /// A violation: this server signed all thinking itself.
     #[default]
-    #[serde(alias = "judge")]
     Check,
     /// A refusal: the history may come from another service.
     Refuse,

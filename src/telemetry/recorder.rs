@@ -217,42 +217,33 @@ impl SpanRecorder {
     }
 
     fn observe_within(&mut self, identity: Option<&AgentIdentity>, event: &RunEvent) {
-        match event {
-            RunEvent::Init(init) => self.begin_run(init),
-            RunEvent::Step { transition, .. } => self.step(identity, transition),
-            RunEvent::WaitBegins { pause, .. } => self.wait_begins(identity, *pause),
-            RunEvent::WaitEnds { .. } => self.wait_ends(identity),
-            RunEvent::Assistant { id, model, stop_reason, usage, .. } => {
-                let stop_reason = stop_reason.as_deref();
-                self.reply(identity, &Reply { id, model, stop_reason, usage: *usage });
+        if let RunEvent::Init(init) = event {
+            self.begin_run(init);
+        } else if let RunEvent::Step { transition, .. } = event {
+            self.step(identity, transition);
+        } else if let RunEvent::WaitBegins { pause, .. } = event {
+            self.wait_begins(identity, *pause);
+        } else if matches!(event, RunEvent::WaitEnds { .. }) {
+            self.wait_ends(identity);
+        } else if let RunEvent::Assistant { id, model, stop_reason, usage, .. } = event {
+            let stop_reason = stop_reason.as_deref();
+            self.reply(identity, &Reply { id, model, stop_reason, usage: *usage });
+        } else if let RunEvent::ModelSwitched { to, .. } = event {
+            to.clone_into(&mut self.agent(identity).model);
+        } else if let RunEvent::RecoveryEnds(record) = event {
+            self.recovery(identity, record);
+        } else if let RunEvent::ToolEnds(call) = event {
+            self.tool(identity, call);
+        } else if let RunEvent::Agent(task) = event {
+            if task.status != AgentStatus::Running
+                && let Some(agent) = self.agents.remove(&task.mark.id)
+            {
+                let error = task.reason.filter(|reason| *reason != StopReason::Completed);
+                let now = self.clock.date();
+                self.close(agent, now, error.map(StopReason::name));
             }
-            RunEvent::ModelSwitched { to, .. } => to.clone_into(&mut self.agent(identity).model),
-            RunEvent::RecoveryEnds(record) => self.recovery(identity, record),
-            RunEvent::ToolEnds(call) => self.tool(identity, call),
-            RunEvent::Agent(task) => {
-                if task.status != AgentStatus::Running
-                    && let Some(agent) = self.agents.remove(&task.mark.id)
-                {
-                    let error = task.reason.filter(|reason| *reason != StopReason::Completed);
-                    let now = self.clock.date();
-                    self.close(agent, now, error.map(StopReason::name));
-                }
-            }
-            RunEvent::OfAgent { agent, event } => self.observe_within(Some(agent), event),
-            RunEvent::Heartbeat(_)
-            | RunEvent::RequirementEnds { .. }
-            | RunEvent::AwaitsAgents(_)
-            | RunEvent::StreamEvent(_)
-            | RunEvent::Block { .. }
-            | RunEvent::BlocksDropped { .. }
-            | RunEvent::User { .. }
-            | RunEvent::Compacted { .. }
-            | RunEvent::Task(_)
-            | RunEvent::Denied { .. }
-            | RunEvent::Hook(_)
-            | RunEvent::HookSays { .. }
-            | RunEvent::Note(_)
-            | RunEvent::Warning(_) => {}
+        } else if let RunEvent::OfAgent { agent, event } = event {
+            self.observe_within(Some(agent), event);
         }
     }
 }

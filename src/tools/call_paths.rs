@@ -57,20 +57,12 @@ impl ToolSet {
     /// Resolves the file or folder that a call is about, including the literal folder of a pattern.
     pub(super) fn place(&self, request: &ToolRequest, cwd: &Path) -> Option<ResolvedPath> {
         let path = path(request)?;
-        let folder = match request {
-            ToolRequest::Glob(glob) => split_folder(&glob.pattern).0,
-            ToolRequest::Grep(grep) => self.glob_of(grep, cwd).0,
-            ToolRequest::Bash(_)
-            | ToolRequest::BashOutput(_)
-            | ToolRequest::KillShell(_)
-            | ToolRequest::Read(_)
-            | ToolRequest::Write(_)
-            | ToolRequest::Edit(_)
-            | ToolRequest::NotebookEdit(_)
-            | ToolRequest::WebFetch(_)
-            | ToolRequest::WebSearch(_)
-            | ToolRequest::ToolSearch(_)
-            | ToolRequest::TodoWrite(_) => "",
+        let folder = if let ToolRequest::Glob(glob) = request {
+            split_folder(&glob.pattern).0
+        } else if let ToolRequest::Grep(grep) = request {
+            self.glob_of(grep, cwd).0
+        } else {
+            ""
         };
         let is_absolute = folder.starts_with(['/', '~']);
         let base = self.places.resolve(&path, cwd);

@@ -101,14 +101,8 @@ pub(super) fn parse(text: &str) -> Option<Object<'_>> {
         allow_trailing_commas: false,
         ..ParseOptions::default()
     };
-    match parse_to_ast(text, &CollectOptions::default(), &options).ok()?.value? {
-        Value::Object(root) => Some(root),
-        Value::StringLit(_)
-        | Value::NumberLit(_)
-        | Value::BooleanLit(_)
-        | Value::Array(_)
-        | Value::NullKeyword(_) => None,
-    }
+    let value = parse_to_ast(text, &CollectOptions::default(), &options).ok()?.value?;
+    if let Value::Object(root) = value { Some(root) } else { None }
 }
 
 /// Returns the id of a cell. Old notebooks have none: there it is made from the position.
@@ -152,16 +146,8 @@ fn show_output(output: &Object<'_>) -> String {
 
 /// Joins a text, which notebooks keep as one string or as a list of lines.
 fn joined(fields: &Object<'_>, name: &str) -> String {
-    match fields.get(name).map(|field| &field.value) {
-        Some(Value::StringLit(text)) => text.value.to_string(),
-        Some(Value::Array(lines)) => lines
-            .elements
-            .iter()
-            .filter_map(|line| line.as_string_lit().map(|line| line.value.as_ref()))
-            .collect(),
-        Some(
-            Value::NullKeyword(_) | Value::BooleanLit(_) | Value::NumberLit(_) | Value::Object(_),
-        )
-        | None => String::new(),
-    }
+    let Some(value) = fields.get(name).map(|field| &field.value) else { return String::new() };
+    let lines = value.as_array().map(|lines| lines.elements.as_slice()).unwrap_or_default();
+    let lines = [value].into_iter().chain(lines);
+    lines.filter_map(|line| Some(line.as_string_lit()?.value.as_ref())).collect()
 }

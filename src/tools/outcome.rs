@@ -63,16 +63,7 @@ impl ToolOutcome {
 
     /// The text that the model sees.
     pub fn visible_text(&self) -> String {
-        let texts = self.content.iter().filter_map(|block| match block {
-            Block::Text { text } => Some(text.as_str()),
-            Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolUse { .. }
-            | Block::ToolResult { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => None,
-        });
+        let texts = self.content.iter().filter_map(Block::as_text);
         texts.collect::<Vec<_>>().join("\n")
     }
 }

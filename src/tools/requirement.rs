@@ -72,15 +72,10 @@ impl RequirementCheck {
 
     /// The exit code as a shell reports it; `None` if outlast stopped the command.
     pub fn exit_code(&self) -> Option<i32> {
-        match self.end {
-            RequirementEnd::Exited(code) => Some(code),
-            RequirementEnd::Killed(signal) => Some(128 + signal),
-            RequirementEnd::TimedOut(_)
-            | RequirementEnd::MemoryExceeded(_)
-            | RequirementEnd::Cancelled
-            | RequirementEnd::NotStarted(_)
-            | RequirementEnd::Unknown => None,
+        if let RequirementEnd::Killed(signal) = self.end {
+            return Some(128 + signal);
         }
+        if let RequirementEnd::Exited(code) = self.end { Some(code) } else { None }
     }
 
     /// Describes the end, as a predicate whose subject is the command.

@@ -92,17 +92,7 @@ impl DeferredTools {
     /// Restores the tools that the conversation has found or called.
     fn restore(&mut self, history: &[Message]) {
         let blocks = history.iter().flat_map(|message| &message.content);
-        let calls = blocks.filter_map(|block| match block {
-            Block::ToolUse { name, input, .. } => Some((name.as_str(), input)),
-            Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolResult { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => None,
-        });
-        for (name, input) in calls {
+        for (_, name, input) in blocks.filter_map(Block::as_call) {
             if name == TOOL_SEARCH {
                 if let Some(input) = parse(input) {
                     self.add(self.matches(&input));

@@ -571,7 +571,7 @@ fn check_rejected_request_not_repeated(step: &Transition) {
 fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
     let (before, after, full) = (run.budgets, step.next.budgets, limits.budgets);
     let Some(plan) = step.plan else { return };
-    let paid = match plan.price() {
+    let paid = match plan.info().price {
         None => true,
         Some(Budget::Turn) => false,
         Some(Budget::Retry { tokens }) => {

@@ -38,34 +38,15 @@ impl SubagentObserver {
     /// Lowers the concurrency limit while the service throttles, and raises it once it answers.
     fn adapt_concurrency(&mut self, transition: &Transition) {
         let places = self.deps.registry.places();
-        let change = match transition.event {
-            Event::Failed(Failure { class, .. }) if class.info().is_throttling => {
-                let limits = places.throttled(self.epoch);
-                limits.map(|(before, now)| format!("{now} instead of {before} ({class})"))
-            }
-            Event::Replied(_) => places.answered().map(|now| format!("{now} again")),
-            Event::Failed(_)
-            | Event::Begin
-            | Event::Resumed(_)
-            | Event::Estimated(_)
-            | Event::ToolsDone(_)
-            | Event::Delivered
-            | Event::DeliveredEarly
-            | Event::BackgroundWaited(_)
-            | Event::SchemaMismatch
-            | Event::Checked { .. }
-            | Event::Consulted(_)
-            | Event::HookStopped
-            | Event::Deferred
-            | Event::SummaryPrevented
-            | Event::Denied
-            | Event::Refreshed
-            | Event::SharedLimitMet { .. }
-            | Event::WaitEnded
-            | Event::Probed(_)
-            | Event::Interrupted(_)
-            | Event::DeadlinePassed
-            | Event::InternalError => None,
+        let change = if let Event::Failed(Failure { class, .. }) = transition.event
+            && class.info().is_throttling
+        {
+            let limits = places.throttled(self.epoch);
+            limits.map(|(before, now)| format!("{now} instead of {before} ({class})"))
+        } else if matches!(transition.event, Event::Replied(_)) {
+            places.answered().map(|now| format!("{now} again"))
+        } else {
+            None
         };
         if matches!(transition.action, Action::Ask(_)) {
             self.epoch = places.epoch();
@@ -110,96 +91,53 @@ impl Observer for SubagentObserver {
 /// Returns true if an event of a sub-agent is forwarded. Its waits for the model and for tools
 /// appear in the heartbeats of its parent.
 fn is_forwarded(event: &RunEvent) -> bool {
-    match event {
-        RunEvent::Assistant { .. }
-        | RunEvent::User { .. }
-        | RunEvent::WaitBegins { .. }
-        | RunEvent::WaitEnds { .. }
-        | RunEvent::ModelSwitched { .. }
-        | RunEvent::Compacted { .. }
-        | RunEvent::Denied { .. }
-        | RunEvent::HookSays { .. }
-        | RunEvent::Hook(_)
-        | RunEvent::Note(_)
-        | RunEvent::Warning(_)
-        | RunEvent::Agent(_)
-        | RunEvent::OfAgent { .. } => true,
+    !matches!(
+        event,
         RunEvent::Init(_)
-        | RunEvent::Step { .. }
-        | RunEvent::Heartbeat(_)
-        | RunEvent::AwaitsAgents(_)
-        | RunEvent::ToolEnds(_)
-        | RunEvent::RequirementEnds { .. }
-        | RunEvent::StreamEvent(_)
-        | RunEvent::Block { .. }
-        | RunEvent::BlocksDropped { .. }
-        | RunEvent::RecoveryEnds(_)
-        | RunEvent::Task(_) => false,
-    }
+            | RunEvent::Step { .. }
+            | RunEvent::Heartbeat(_)
+            | RunEvent::AwaitsAgents(_)
+            | RunEvent::ToolEnds(_)
+            | RunEvent::RequirementEnds { .. }
+            | RunEvent::StreamEvent(_)
+            | RunEvent::Block { .. }
+            | RunEvent::BlocksDropped { .. }
+            | RunEvent::RecoveryEnds(_)
+            | RunEvent::Task(_)
+    )
 }
 
 /// Returns the new activity of a sub-agent, if it has changed.
 fn activity_of(event: &RunEvent) -> Option<String> {
-    Some(match event {
-        RunEvent::Step { transition, .. } => match transition.next.phase {
-            Phase::Calling(_) => "asking the model".to_owned(),
-            Phase::Pausing { why, .. } | Phase::Probing { why, .. } => {
-                let of = why.of.map_or_else(String::new, |of| format!(" of {of}"));
-                format!("waiting to retry ({}, retry {}{of})", why.class, why.retry)
-            }
-            Phase::RunningStopHooks => "running hooks".to_owned(),
-            Phase::Awaiting { .. } => "waiting for background work".to_owned(),
-            Phase::Ready | Phase::Estimating(_) | Phase::Working | Phase::RunningRequirement => {
-                return None;
-            }
-            Phase::Stopped(_) => "ending".to_owned(),
-        },
-        RunEvent::Assistant { message, .. } => {
-            let calls = message.content.iter().filter_map(|block| {
-                if let Block::ToolUse { name, .. } = block { Some(name.as_str()) } else { None }
-            });
-            let calls: Vec<&str> = calls.collect();
-            if calls.is_empty() {
-                return None;
-            }
-            format!("running {}", calls.join(", "))
-        }
-        RunEvent::Heartbeat(Heartbeat { waiting_for, .. }) => match waiting_for {
-            WaitingFor::Money => "waiting for other agents' calls to be paid".to_owned(),
-            // It waits for a permit again, which was reported before.
-            WaitingFor::Agents { running } if running.is_empty() => return None,
-            WaitingFor::Agents { running } => {
-                format!("waiting for {}", running.trim_start_matches("- ").replace("\n- ", "; "))
-            }
-            WaitingFor::Retry(_)
-            | WaitingFor::Model(_)
-            | WaitingFor::Tool { .. }
-            | WaitingFor::Permission { .. }
-            | WaitingFor::Elicitation { .. }
-            | WaitingFor::Hook { .. }
-            | WaitingFor::Servers { .. }
-            | WaitingFor::Work { .. } => return None,
-        },
-        RunEvent::Init(_)
-        | RunEvent::WaitBegins { .. }
-        | RunEvent::WaitEnds { .. }
-        | RunEvent::AwaitsAgents(_)
-        | RunEvent::ToolEnds(_)
-        | RunEvent::RequirementEnds { .. }
-        | RunEvent::StreamEvent(_)
-        | RunEvent::Block { .. }
-        | RunEvent::BlocksDropped { .. }
-        | RunEvent::User { .. }
-        | RunEvent::ModelSwitched { .. }
-        | RunEvent::Compacted { .. }
-        | RunEvent::RecoveryEnds(_)
-        | RunEvent::Task(_)
-        | RunEvent::Agent(_)
-        | RunEvent::OfAgent { .. }
-        | RunEvent::Denied { .. }
-        | RunEvent::Hook(_)
-        | RunEvent::HookSays { .. }
-        | RunEvent::Note(_)
-        | RunEvent::Warning(_) => return None,
-    })
+    if let RunEvent::Step { transition, .. } = event {
+        return activity_in(transition.next.phase);
+    }
+    if let RunEvent::Assistant { message, .. } = event {
+        let calls = message.content.iter().filter_map(Block::as_call);
+        let calls: Vec<&str> = calls.map(|(_, name, _)| name).collect();
+        return (!calls.is_empty()).then(|| format!("running {}", calls.join(", ")));
+    }
+    let RunEvent::Heartbeat(Heartbeat { waiting_for, .. }) = event else { return None };
+    if let WaitingFor::Money = waiting_for {
+        return Some("waiting for other agents' calls to be paid".to_owned());
+    }
+    let WaitingFor::Agents { running } = waiting_for else { return None };
+    let list = running.trim_start_matches("- ").replace("\n- ", "; ");
+    // With an empty list it waits for a permit again, which was reported before.
+    (!running.is_empty()).then(|| format!("waiting for {list}"))
+}
+
+/// Returns the activity of a sub-agent in a phase, if that is a new one.
+fn activity_in(phase: Phase) -> Option<String> {
+    if let Some((_, why)) = phase.pause() {
+        let of = why.of.map_or_else(String::new, |of| format!(" of {of}"));
+        return Some(format!("waiting to retry ({}, retry {}{of})", why.class, why.retry));
+    }
+    let activities = [
+        (matches!(phase, Phase::Calling(_)), "asking the model"),
+        (phase == Phase::RunningStopHooks, "running hooks"),
+        (matches!(phase, Phase::Awaiting { .. }), "waiting for background work"),
+        (matches!(phase, Phase::Stopped(_)), "ending"),
+    ];
+    activities.into_iter().find_map(|(is_new, name)| is_new.then(|| name.to_owned()))
 }

@@ -38,31 +38,12 @@ pub enum AgentStatus {
 impl AgentStatus {
     /// Returns the status that follows from a stop reason.
     pub(super) fn of(reason: StopReason) -> Self {
-        match reason {
-            StopReason::Completed => Self::Completed,
-            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => Self::Stopped,
-            StopReason::MaxTurns
-            | StopReason::MaxBudgetUsd
-            | StopReason::Deadline
-            | StopReason::HookStopped
-            | StopReason::ToolDeferred
-            | StopReason::Denied
-            | StopReason::StopHookPrevented
-            | StopReason::StopHookBlocked
-            | StopReason::BlockingLimit
-            | StopReason::PromptTooLong
-            | StopReason::MaxOutputTokens
-            | StopReason::ImageError
-            | StopReason::ModelError(_)
-            | StopReason::EmptyResponse
-            | StopReason::Refusal
-            | StopReason::Stalled
-            | StopReason::BackgroundPending
-            | StopReason::RequirementFailed
-            | StopReason::StructuredOutputRetryExhausted
-            | StopReason::OutputFailed
-            | StopReason::RehearsalFailed
-            | StopReason::InternalError => Self::Failed,
+        if reason == StopReason::Completed {
+            Self::Completed
+        } else if matches!(reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_)) {
+            Self::Stopped
+        } else {
+            Self::Failed
         }
     }
 

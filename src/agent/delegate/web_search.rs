@@ -193,18 +193,12 @@ impl SearchFindings {
         let mut found = Self::default();
         let replies = messages.iter().filter(|message| message.role == Role::Assistant);
         for block in replies.flat_map(|reply| &reply.content) {
-            match block {
-                Block::Text { text } => found.text.push_str(text),
-                Block::Other(value) if value["type"] == "web_search_tool_result" => {
-                    found.add_results(&value["content"]);
-                }
-                Block::Thinking { .. }
-                | Block::RedactedThinking { .. }
-                | Block::ToolUse { .. }
-                | Block::ToolResult { .. }
-                | Block::Image { .. }
-                | Block::Document { .. }
-                | Block::Other(_) => {}
+            if let Block::Text { text } = block {
+                found.text.push_str(text);
+            } else if let Block::Other(value) = block
+                && value["type"] == "web_search_tool_result"
+            {
+                found.add_results(&value["content"]);
             }
         }
         found

@@ -12,34 +12,29 @@ pub fn render_yaml(value: &Value) -> String {
 }
 
 fn write_value(value: &Value, indent: usize, text: &mut String) {
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            for (key, value) in map {
-                text.push_str(&" ".repeat(indent));
-                text.push_str(&scalar(&Value::String(key.clone())));
-                text.push(':');
-                write_nested(value, indent + 2, text);
-            }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            for item in items {
-                let mut inner = String::new();
-                write_value(item, indent + 2, &mut inner);
-                text.push_str(&" ".repeat(indent));
-                text.push_str("- ");
-                text.push_str(inner.trim_start());
-            }
-        }
-        Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => {
+    if let Value::Object(map) = value
+        && !map.is_empty()
+    {
+        for (key, value) in map {
             text.push_str(&" ".repeat(indent));
-            text.push_str(&scalar(value));
-            text.push('\n');
+            text.push_str(&scalar(&Value::String(key.clone())));
+            text.push(':');
+            write_nested(value, indent + 2, text);
         }
+    } else if let Value::Array(items) = value
+        && !items.is_empty()
+    {
+        for item in items {
+            let mut inner = String::new();
+            write_value(item, indent + 2, &mut inner);
+            text.push_str(&" ".repeat(indent));
+            text.push_str("- ");
+            text.push_str(inner.trim_start());
+        }
+    } else {
+        text.push_str(&" ".repeat(indent));
+        text.push_str(&scalar(value));
+        text.push('\n');
     }
 }
 
@@ -62,14 +57,12 @@ fn write_nested(value: &Value, indent: usize, text: &mut String) {
 
 /// Formats a value on one line, as JSON, which is valid YAML. Plain strings have no quotes.
 fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) if is_plain(text) => text.clone(),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => escaped(&value.to_string()),
+    if let Value::String(text) = value
+        && is_plain(text)
+    {
+        text.clone()
+    } else {
+        escaped(&value.to_string())
     }
 }
 

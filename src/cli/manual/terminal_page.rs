@@ -65,6 +65,7 @@ impl<'a> PageLayout<'a> {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) => self.start(&tag),
@@ -82,13 +83,7 @@ impl<'a> PageLayout<'a> {
             }
             Event::Code(text) => self.paragraph.push(Tone::Strong, &text),
             Event::SoftBreak | Event::HardBreak => self.paragraph.push(Tone::Plain, " "),
-            Event::Html(_)
-            | Event::InlineHtml(_)
-            | Event::Rule
-            | Event::InlineMath(_)
-            | Event::DisplayMath(_)
-            | Event::FootnoteReference(_)
-            | Event::TaskListMarker(_) => {}
+            _ => {}
         }
     }
 

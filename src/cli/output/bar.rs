@@ -183,56 +183,35 @@ fn retry(pause: Pause) -> String {
 impl Observer for StatusLine {
     fn observe(&mut self, event: &RunEvent) {
         let lines = self.lines.lines(event);
-        match event {
+        if let RunEvent::Heartbeat(heartbeat) = event {
             // The line itself shows that the run is alive.
-            RunEvent::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
-            RunEvent::WaitBegins { pause, until, now, spent, .. } => {
-                self.show(&retry(*pause), Duration::ZERO, Some(now.until(*until)));
-                lock(&self.view).spent = *spent;
-            }
-            RunEvent::Init(init) => {
-                self.model.clone_from(&init.model);
+            return self.heartbeat(heartbeat);
+        } else if let RunEvent::WaitBegins { pause, until, now, spent, .. } = event {
+            self.show(&retry(*pause), Duration::ZERO, Some(now.until(*until)));
+            lock(&self.view).spent = *spent;
+        } else if let RunEvent::Init(init) = event {
+            self.model.clone_from(&init.model);
+            self.show_model();
+        } else if let RunEvent::ModelSwitched { to, .. } = event {
+            self.model.clone_from(to);
+        } else if let RunEvent::Step { transition, .. } = event {
+            if matches!(transition.next.phase, Phase::Calling(_)) {
                 self.show_model();
             }
-            RunEvent::ModelSwitched { to, .. } => self.model.clone_from(to),
-            RunEvent::Step { transition, .. } => {
-                if matches!(transition.next.phase, Phase::Calling(_)) {
-                    self.show_model();
-                }
+        } else if let RunEvent::Assistant { message, spent, .. } = event {
+            self.turns += 1;
+            self.running = self.lines.named_calls(message);
+            {
+                let mut view = lock(&self.view);
+                (view.turn, view.spent) = (self.turns, *spent);
             }
-            RunEvent::Assistant { message, spent, .. } => {
-                self.turns += 1;
-                self.running = self.lines.named_calls(message);
-                {
-                    let mut view = lock(&self.view);
-                    (view.turn, view.spent) = (self.turns, *spent);
-                }
-                let doing = self.running().unwrap_or_else(|| "finishing".to_owned());
-                self.show(&doing, Duration::ZERO, None);
+            let doing = self.running().unwrap_or_else(|| "finishing".to_owned());
+            self.show(&doing, Duration::ZERO, None);
+        } else if let RunEvent::ToolEnds(call) = event {
+            self.running.retain(|running| running.id != call.id);
+            if let Some(running) = self.running() {
+                lock(&self.view).doing = self.lines.redact(&one_line(&running));
             }
-            RunEvent::ToolEnds(call) => {
-                self.running.retain(|running| running.id != call.id);
-                if let Some(running) = self.running() {
-                    lock(&self.view).doing = self.lines.redact(&one_line(&running));
-                }
-            }
-            RunEvent::WaitEnds { .. }
-            | RunEvent::User { .. }
-            | RunEvent::AwaitsAgents(_)
-            | RunEvent::RequirementEnds { .. }
-            | RunEvent::StreamEvent(_)
-            | RunEvent::Block { .. }
-            | RunEvent::BlocksDropped { .. }
-            | RunEvent::Compacted { .. }
-            | RunEvent::RecoveryEnds(_)
-            | RunEvent::Task(_)
-            | RunEvent::Agent(_)
-            | RunEvent::OfAgent { .. }
-            | RunEvent::Denied { .. }
-            | RunEvent::Hook(_)
-            | RunEvent::HookSays { .. }
-            | RunEvent::Note(_)
-            | RunEvent::Warning(_) => {}
         }
         for line in lines {
             self.drawn.println(self.lines.printable(&line, columns()));

@@ -45,19 +45,10 @@ impl CallNames {
         message: &Message,
         out: &PipeSender,
     ) -> impl Iterator<Item = NamedCall> {
-        message.content.iter().filter_map(|block| match block {
-            Block::ToolUse { id, name, input } => {
-                let input = self.relative(out.redact_input(input));
-                let short = summarize_call(name, &input);
-                Some(NamedCall { id: id.clone(), tool: name.clone(), short })
-            }
-            Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolResult { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => None,
+        message.content.iter().filter_map(Block::as_call).map(|(id, name, input)| {
+            let input = self.relative(out.redact_input(input));
+            let short = summarize_call(name, &input);
+            NamedCall { id: id.to_owned(), tool: name.to_owned(), short }
         })
     }
 

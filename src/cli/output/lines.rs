@@ -212,25 +212,16 @@ impl ProgressLines {
     fn reply(&self, message: &Message, tokens: u64) -> Vec<ProgressLine> {
         let mut lines = self.detail(|| turn(self.turns, message, tokens));
         for block in &message.content {
-            match block {
-                Block::Text { text } => {
-                    let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-                    let first = first.map(|line| line.chars().take(INPUT_MAX).collect::<String>());
-                    lines.extend(
-                        first.into_iter().flat_map(|text| self.detail(|| format!("| \"{text}\""))),
-                    );
-                }
-                Block::ToolUse { name, input, .. } => {
-                    let input = self.out.redact_input(input).to_string();
-                    let input: String = input.chars().take(INPUT_MAX).collect();
-                    lines.extend(self.detail(|| format!("| {name} {input}")));
-                }
-                Block::Thinking { .. }
-                | Block::RedactedThinking { .. }
-                | Block::ToolResult { .. }
-                | Block::Image { .. }
-                | Block::Document { .. }
-                | Block::Other(_) => {}
+            if let Block::Text { text } = block {
+                let first = text.lines().map(str::trim).find(|line| !line.is_empty());
+                let first = first.map(|line| line.chars().take(INPUT_MAX).collect::<String>());
+                lines.extend(
+                    first.into_iter().flat_map(|text| self.detail(|| format!("| \"{text}\""))),
+                );
+            } else if let Block::ToolUse { name, input, .. } = block {
+                let input = self.out.redact_input(input).to_string();
+                let input: String = input.chars().take(INPUT_MAX).collect();
+                lines.extend(self.detail(|| format!("| {name} {input}")));
             }
         }
         lines
@@ -284,7 +275,7 @@ impl ProgressLines {
                 let line = format!("fast mode is off for the rest of the session{reason}");
                 vec![ProgressLine::plain(line)]
             }
-            _ => match recoveries::action(plan) {
+            _ => match plan.info().action {
                 Some(action) => self.detail(|| action.to_owned()),
                 None => Vec::new(),
             },

@@ -75,58 +75,39 @@ impl SnapshotRecorder {
 impl Observer for SnapshotRecorder {
     fn observe(&mut self, event: &RunEvent) {
         let mut seen = self.seen();
-        match event {
-            RunEvent::Step { transition, fault } => {
-                let phase = transition.next.phase;
-                seen.working = phase.is_at_work()
-                    || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
-                seen.fault = fault.as_deref().cloned();
-                seen.error_class = transition.event.failure().map(|failure| failure.class);
-                seen.now = transition.at;
-                seen.recorded.step(transition);
-                let turns = seen.stats.turns;
-                seen.stats.recovery.observe(transition, turns);
+        if let RunEvent::Step { transition, fault } = event {
+            let phase = transition.next.phase;
+            seen.working =
+                phase.is_at_work() || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
+            seen.fault = fault.as_deref().cloned();
+            seen.error_class = transition.event.failure().map(|failure| failure.class);
+            seen.now = transition.at;
+            seen.recorded.step(transition);
+            let turns = seen.stats.turns;
+            seen.stats.recovery.observe(transition, turns);
+        } else if let RunEvent::Heartbeat(heartbeat) = event {
+            seen.spent = seen.spent.max(heartbeat.spent.amount);
+        } else if let RunEvent::Assistant { message, stop_reason, usage, spent, .. } = event {
+            seen.spent = seen.spent.max(spent.amount);
+            seen.stats.turns += 1;
+            seen.stats.usage += *usage;
+            seen.recorded.reply(&message.content, stop_reason.as_deref());
+        } else if let RunEvent::Warning(warning) = event {
+            seen.warnings.push(warning.clone());
+        } else if let RunEvent::Task(task) = event {
+            seen.tasks.retain(|known| known.id != task.id);
+            seen.tasks.push(BackgroundTask::clone(task));
+        } else if let RunEvent::Agent(task) = event {
+            match seen.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
+                Some(known) => *known = AgentTask::clone(task),
+                None => seen.agents.push(AgentTask::clone(task)),
             }
-            RunEvent::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent.amount),
-            RunEvent::Assistant { message, stop_reason, usage, spent, .. } => {
-                seen.spent = seen.spent.max(spent.amount);
-                seen.stats.turns += 1;
-                seen.stats.usage += *usage;
-                seen.recorded.reply(&message.content, stop_reason.as_deref());
-            }
-            RunEvent::Warning(warning) => seen.warnings.push(warning.clone()),
-            RunEvent::Task(task) => {
-                seen.tasks.retain(|known| known.id != task.id);
-                seen.tasks.push(BackgroundTask::clone(task));
-            }
-            RunEvent::Agent(task) => {
-                match seen.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
-                    Some(known) => *known = AgentTask::clone(task),
-                    None => seen.agents.push(AgentTask::clone(task)),
-                }
-            }
-            RunEvent::Denied { .. } => seen.stats.tools.denied += 1,
-            RunEvent::Init(init) => {
-                seen.begun = true;
-                seen.cost_before = init.cost_before;
-                seen.recorded = init.recorded.clone();
-            }
-            RunEvent::WaitBegins { .. }
-            | RunEvent::Note(_)
-            | RunEvent::WaitEnds { .. }
-            | RunEvent::RecoveryEnds(_)
-            | RunEvent::AwaitsAgents(_)
-            | RunEvent::ToolEnds(_)
-            | RunEvent::RequirementEnds { .. }
-            | RunEvent::StreamEvent(_)
-            | RunEvent::Block { .. }
-            | RunEvent::BlocksDropped { .. }
-            | RunEvent::OfAgent { .. }
-            | RunEvent::User { .. }
-            | RunEvent::Hook(_)
-            | RunEvent::HookSays { .. }
-            | RunEvent::Compacted { .. }
-            | RunEvent::ModelSwitched { .. } => {}
+        } else if matches!(event, RunEvent::Denied { .. }) {
+            seen.stats.tools.denied += 1;
+        } else if let RunEvent::Init(init) = event {
+            seen.begun = true;
+            seen.cost_before = init.cost_before;
+            seen.recorded = init.recorded.clone();
         }
     }
 }

@@ -403,7 +403,7 @@ impl StreamJson {
 
     /// Emits a recovery that is not a wait; waits are emitted by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, failure: Option<Failure>, fault: Option<&Fault>) {
-        if !plan.is_reported_elsewhere() {
+        if !plan.info().is_reported_elsewhere {
             let is_about_fast_mode = plan == RecoveryPlan::DisableFastMode;
             let reason = || fault.and_then(|fault| fault.overage_disabled.clone());
             self.system(SystemMessage::Recovery(RecoveryMessage {

@@ -71,33 +71,21 @@ async fn run(
     mut world: ProcessContext,
 ) -> Result<u8, UsageError> {
     let stage = RehearsalRun::start(chosen.scenario.clone(), None, RequestRetention::Heads)?;
-    let run = match stage.run_args(args)? {
-        CliRequest::Print(text) | CliRequest::Manual(text) => {
-            print(&text)?;
-            return Ok(0);
-        }
-        CliRequest::Help(text) => {
-            print(&text.to_string())?;
-            return Ok(0);
-        }
-        CliRequest::Run(run) if run.session.directory.is_some() => {
-            return Err(UsageError::new("a rehearsal works in a folder of its own; leave -C out"));
-        }
-        CliRequest::Run(run) => run,
-        CliRequest::Version(_)
-        | CliRequest::Completions(_)
-        | CliRequest::Schema(_)
-        | CliRequest::Rehearse(_)
-        | CliRequest::Doctor(_)
-        | CliRequest::Config(_)
-        | CliRequest::Sessions(_)
-        | CliRequest::Report(_)
-        | CliRequest::Batch(_)
-        | CliRequest::Mcp(_)
-        | CliRequest::Inspect(_) => {
-            return Err(UsageError::new("only runs can be rehearsed; leave out the second word"));
-        }
+    let request = stage.run_args(args)?;
+    if let CliRequest::Print(text) | CliRequest::Manual(text) = request {
+        print(&text)?;
+        return Ok(0);
+    }
+    if let CliRequest::Help(text) = request {
+        print(&text.to_string())?;
+        return Ok(0);
+    }
+    let CliRequest::Run(run) = request else {
+        return Err(UsageError::new("only runs can be rehearsed; leave out the second word"));
     };
+    if run.session.directory.is_some() {
+        return Err(UsageError::new("a rehearsal works in a folder of its own; leave -C out"));
+    }
     if !run.output.quiet {
         chosen.report_omissions();
         report_clock(chosen.scenario.time_scale);

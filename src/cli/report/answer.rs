@@ -142,6 +142,7 @@ impl HtmlAnswer {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
     fn start(&mut self, tag: Tag<'_>) {
         let open = match tag {
             Tag::Paragraph => "<p>".to_owned(),
@@ -184,19 +185,12 @@ impl HtmlAnswer {
                     String::new()
                 }
             }
-            Tag::HtmlBlock
-            | Tag::Image { .. }
-            | Tag::FootnoteDefinition(_)
-            | Tag::DefinitionList
-            | Tag::DefinitionListTitle
-            | Tag::DefinitionListDefinition
-            | Tag::Superscript
-            | Tag::Subscript
-            | Tag::MetadataBlock(_) => String::new(),
+            _ => String::new(),
         };
         self.text.push_str(&open);
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
     fn end(&mut self, tag: TagEnd) {
         let close = match tag {
             TagEnd::Paragraph => "</p>\n".to_owned(),
@@ -220,15 +214,7 @@ impl HtmlAnswer {
                 Some(true) => "</a>".to_owned(),
                 Some(false) | None => String::new(),
             },
-            TagEnd::HtmlBlock
-            | TagEnd::Image
-            | TagEnd::FootnoteDefinition
-            | TagEnd::DefinitionList
-            | TagEnd::DefinitionListTitle
-            | TagEnd::DefinitionListDefinition
-            | TagEnd::Superscript
-            | TagEnd::Subscript
-            | TagEnd::MetadataBlock(_) => String::new(),
+            _ => String::new(),
         };
         self.text.push_str(&close);
     }

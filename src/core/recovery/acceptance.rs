@@ -1,5 +1,6 @@
 //! Decides whether an answer ends the run: Stop hooks, token budget, schema, requirement.
 
+use super::budget::Renewal;
 use super::event::{Action, Nudge, ReplyDisposition, StopHookDecision};
 use super::state::{Phase, Run};
 use super::step::{StepContext, StepOutcome};
@@ -63,7 +64,7 @@ impl Run {
     ) -> StepOutcome {
         match decision {
             StopHookDecision::Pass => {
-                let budgets = self.budgets.renewed_by_consent(&context.limits.budgets);
+                let budgets = self.budgets.renewed_by(Renewal::Consent, &context.limits.budgets);
                 Self { budgets, ..self }.continue_without_objection(context)
             }
             StopHookDecision::Block => {
@@ -145,12 +146,8 @@ impl StepOutcome {
         if !(self.run.has_answer && is_failed_call(reason) && may_go_on) {
             return self;
         }
-        let reply = match self.edit.reply {
-            ReplyDisposition::Keep => ReplyDisposition::Drop,
-            reply @ (ReplyDisposition::Absent
-            | ReplyDisposition::Drop
-            | ReplyDisposition::Summary) => reply,
-        };
+        let reply = self.edit.reply;
+        let reply = if reply == ReplyDisposition::Keep { ReplyDisposition::Drop } else { reply };
         Run { has_answer: false, quota_ended: false, effort_left: 0, ..self.run }
             .done(context)
             .with(reply)

@@ -1,5 +1,6 @@
 //! Keeps the conversation within the context window.
 
+use super::budget::Renewal;
 use super::event::{
     CallPurpose, CompactionTrigger, CutKind, ReplyDisposition, ReplyKind, TokenEstimate, Trim,
 };
@@ -90,7 +91,10 @@ impl Run {
 
     /// Prepares a request for a summary.
     pub(super) fn compacting(self, context: StepContext<'_>) -> Self {
-        Self { budgets: self.budgets.renewed_by_compacting(&context.limits.budgets), ..self }
+        Self {
+            budgets: self.budgets.renewed_by(Renewal::Compacting, &context.limits.budgets),
+            ..self
+        }
     }
 
     /// Handles the reply to a request for a summary. A truncated summary counts: the facts that
@@ -102,24 +106,12 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let run = self.settle(context);
-        match reply {
-            ReplyKind::Answer { .. }
-            | ReplyKind::Early { .. }
-            | ReplyKind::LeftOpen { .. }
-            | ReplyKind::CutShort(CutKind::Text) => {
-                let budgets = run.budgets.renewed_by_summary(&context.limits.budgets);
-                let run = Self { budgets, compaction: Compaction::Done, ..run };
-                run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Summary)
-            }
-            ReplyKind::ToolCalls { .. }
-            | ReplyKind::CutShort(CutKind::ToolCall | CutKind::Thinking)
-            | ReplyKind::Incomplete(_)
-            | ReplyKind::Refusal
-            | ReplyKind::Empty
-            | ReplyKind::Paused => {
-                run.without_summary(trigger, context).with(ReplyDisposition::Drop)
-            }
+        if !reply.is_answer() && reply != ReplyKind::CutShort(CutKind::Text) {
+            return run.without_summary(trigger, context).with(ReplyDisposition::Drop);
         }
+        let budgets = run.budgets.renewed_by(Renewal::Summary, &context.limits.budgets);
+        let run = Self { budgets, compaction: Compaction::Done, ..run };
+        run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Summary)
     }
 
     /// Handles a summary that failed or cannot be paid for.

@@ -67,35 +67,12 @@ impl Event {
 
     /// True if a planned probe was not sent.
     pub(super) fn says_unsent_probe(self) -> bool {
-        match self {
-            Self::Probed(probed) => match probed {
-                Probed::AnsweredElsewhere { .. }
-                | Probed::Deferred { .. }
-                | Probed::Unaffordable => true,
-                Probed::Answered | Probed::Failed(_) => false,
-            },
-            Self::Begin
-            | Self::Resumed(_)
-            | Self::Estimated(_)
-            | Self::Replied(_)
-            | Self::Failed(_)
-            | Self::SharedLimitMet { .. }
-            | Self::ToolsDone(_)
-            | Self::Delivered
-            | Self::DeliveredEarly
-            | Self::SchemaMismatch
-            | Self::BackgroundWaited(_)
-            | Self::Checked { .. }
-            | Self::Consulted(_)
-            | Self::HookStopped
-            | Self::Deferred
-            | Self::SummaryPrevented
-            | Self::Denied
-            | Self::Refreshed
-            | Self::WaitEnded
-            | Self::Interrupted(_)
-            | Self::DeadlinePassed
-            | Self::InternalError => false,
+        let Self::Probed(probed) = self else { return false };
+        match probed {
+            Probed::AnsweredElsewhere { .. } | Probed::Deferred { .. } | Probed::Unaffordable => {
+                true
+            }
+            Probed::Answered | Probed::Failed(_) => false,
         }
     }
 }
@@ -263,6 +240,13 @@ pub enum ReplyKind {
     Paused,
 }
 
+impl ReplyKind {
+    /// True if the reply is text that the model gives as its answer.
+    pub(super) fn is_answer(self) -> bool {
+        matches!(self, Self::Answer { .. } | Self::Early { .. } | Self::LeftOpen { .. })
+    }
+}
+
 /// The reason why a reply is incomplete that the output limit did not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -319,10 +303,16 @@ pub enum Action {
     },
     /// Send the smallest request that shows whether there is capacity.
     Probe {
-        #[serde(alias = "rung")]
         model_index: u8,
     },
     Finish(StopReason),
+}
+
+impl Action {
+    /// The stop reason, if the run ends.
+    pub fn end(self) -> Option<StopReason> {
+        if let Self::Finish(reason) = self { Some(reason) } else { None }
+    }
 }
 
 /// The purpose of a call to the model.
@@ -362,7 +352,6 @@ pub struct ModelCall {
     pub fast: bool,
     /// True if the request may be [held back](Event::SharedLimitMet). False once the limit of these
     /// waits is reached.
-    #[serde(default)]
     pub may_wait_for_shared_limit: bool,
 }
 

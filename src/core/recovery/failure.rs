@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ConnectionChoice, ErrorBody, ErrorClass};
-use crate::types::exit_code;
+use crate::types::{FailureOrigin, exit_code};
 
 /// A classified failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,23 +21,20 @@ pub struct Failure {
     /// True if the service denies fast mode to this account.
     pub fast_denied: bool,
     /// The kind of body that a refusal had.
-    #[serde(default)]
     pub body: ErrorBody,
     /// Proven if the endpoint has given a good answer before.
-    #[serde(default, alias = "standing")]
+    #[serde(alias = "standing")]
     pub endpoint_status: EndpointStatus,
     /// True if the request contradicts the refusal: it is far smaller than any limit, or lacks the
     /// content that it is refused for.
-    #[serde(default)]
     pub contradicted: bool,
 }
 
 /// The state of an endpoint, judged by the answers that this process had from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointStatus {
     /// It has not given a good answer yet.
-    #[default]
     Untried,
     /// It has given a good answer: address, credential and model are right.
     Proven,
@@ -46,6 +43,7 @@ pub enum EndpointStatus {
 /// Changes to the conversation that could still be made, so that the next request differs from the
 /// failed one. The machine has no access to the conversation: the shell fills this in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent mitigations")]
 pub struct AvailableMitigations {
     /// Old tool results that are staged to be folded.
@@ -60,10 +58,8 @@ pub struct AvailableMitigations {
     /// The output cap: with a smaller one, the otherwise unchanged request would fit.
     pub output: bool,
     /// The field for thinking or effort, if the refusal is about it.
-    #[serde(default)]
     pub thinking: bool,
     /// The cache breakpoints (`cache_control`), if the refusal is about them.
-    #[serde(default)]
     pub cache_marks: bool,
 }
 
@@ -141,41 +137,15 @@ impl Failure {
     /// True if an intermediary may have answered, so that the refusal may be temporary: a proven
     /// endpoint refuses in a form that is not the API's, or an untried one is behind a portal.
     pub(super) fn is_odd_refusal(self) -> bool {
-        let is_final = match self.class {
-            ErrorClass::InvalidApiKey
-            | ErrorClass::AuthError
-            | ErrorClass::TokenRevoked
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::PromptTooLong
-            | ErrorClass::RequestTooLarge
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidRequest
-            | ErrorClass::Unknown => true,
-            // These have retries of their own, or none by rule, or are not refusals.
-            ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::ServerError
-            | ErrorClass::BadResponse
-            | ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::Refusal
-            | ErrorClass::EmptyResponse => false,
-        };
-        let is_odd = match (self.endpoint_status, self.body) {
-            (EndpointStatus::Proven, ErrorBody::Foreign | ErrorBody::Portal)
-            | (EndpointStatus::Untried, ErrorBody::Portal) => true,
-            (EndpointStatus::Proven, ErrorBody::None | ErrorBody::Api)
-            | (EndpointStatus::Untried, ErrorBody::None | ErrorBody::Api | ErrorBody::Foreign) => {
-                false
-            }
+        // The other classes have retries of their own, or none by rule, or are not refusals.
+        let is_final = matches!(
+            self.class.info().origin,
+            FailureOrigin::Access | FailureOrigin::Credential | FailureOrigin::Request
+        );
+        let is_odd = match self.body {
+            ErrorBody::Portal => true,
+            ErrorBody::Foreign => self.endpoint_status == EndpointStatus::Proven,
+            ErrorBody::None | ErrorBody::Api => false,
         };
         is_final && is_odd
     }
@@ -215,33 +185,9 @@ impl Failure {
 
     /// True if the connection failed, and not the service.
     pub(super) fn is_connection_failure(self) -> bool {
-        match self.class {
-            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
-            ErrorClass::ConnectionError => {
-                !matches!(self.stage, FailureStage::Unsent | FailureStage::StaleConnection)
-            }
-            ErrorClass::Aborted
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::PromptTooLong
-            | ErrorClass::RequestTooLarge
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::InvalidRequest
-            | ErrorClass::Refusal
-            | ErrorClass::EmptyResponse
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::Unknown => false,
-        }
+        let is_of_connection = self.class.info().origin == FailureOrigin::Connection;
+        let is_unsent = matches!(self.stage, FailureStage::Unsent | FailureStage::StaleConnection);
+        is_of_connection && !(self.class == ErrorClass::ConnectionError && is_unsent)
     }
 
     /// True if the conversation did not fit.
@@ -251,33 +197,7 @@ impl Failure {
 
     /// True if this request failed, and not the service: another request may succeed.
     pub(super) fn is_request_failure(self) -> bool {
-        match self.class {
-            ErrorClass::PromptTooLong
-            | ErrorClass::RequestTooLarge
-            | ErrorClass::PdfTooLarge
-            | ErrorClass::ImageTooLarge
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidRequest
-            | ErrorClass::Refusal
-            | ErrorClass::Unknown => true,
-            ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::BadResponse
-            | ErrorClass::EmptyResponse
-            | ErrorClass::QuotaExhausted => false,
-        }
+        matches!(self.class.info().origin, FailureOrigin::Request | FailureOrigin::Model)
     }
 
     /// True if streaming itself may be the cause: the stream began and broke, however far it came.
@@ -286,25 +206,15 @@ impl Failure {
     }
 
     /// True if a stream had begun.
-    pub(super) fn has_streamed(self) -> bool {
-        match self.stage {
-            FailureStage::Stream | FailureStage::Block => true,
-            FailureStage::Unsent
-            | FailureStage::StaleConnection
-            | FailureStage::FreshConnection
-            | FailureStage::Status => false,
-        }
+    pub fn has_streamed(self) -> bool {
+        matches!(self.stage, FailureStage::Stream | FailureStage::Block)
     }
 
     /// True if the next attempt must not reuse a pooled connection. The state of a silent
     /// connection is unknown, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
-        match self.stage {
-            FailureStage::StaleConnection
-            | FailureStage::FreshConnection
-            | FailureStage::Stream
-            | FailureStage::Block => true,
-            FailureStage::Unsent | FailureStage::Status => self.is_connection_failure(),
-        }
+        let is_dead =
+            matches!(self.stage, FailureStage::StaleConnection | FailureStage::FreshConnection);
+        is_dead || self.has_streamed() || self.is_connection_failure()
     }
 }

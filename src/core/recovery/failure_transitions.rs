@@ -23,26 +23,10 @@ impl Run {
         );
         let run = Self { has_answer: self.has_answer && !resumes_work, ..self };
         match reply {
-            ReplyKind::Answer { tokens } => run
-                .settle(context)
-                .record_reply_ended(context)
-                .count_output_tokens(tokens, context)
-                .answer(context),
-            ReplyKind::Early { tokens } => run
-                .settle(context)
-                .record_reply_ended(context)
-                .count_output_tokens(tokens, context)
-                .answer_early(context),
-            ReplyKind::LeftOpen { tokens } => run
-                .settle(context)
-                .record_reply_ended(context)
-                .count_output_tokens(tokens, context)
-                .remind(context),
-            ReplyKind::ToolCalls { tokens } => run
-                .settle(context)
-                .record_reply_ended(context)
-                .count_output_tokens(tokens, context)
-                .work(context),
+            ReplyKind::Answer { tokens } => run.record_whole(tokens, context).answer(context),
+            ReplyKind::Early { tokens } => run.record_whole(tokens, context).answer_early(context),
+            ReplyKind::LeftOpen { tokens } => run.record_whole(tokens, context).remind(context),
+            ReplyKind::ToolCalls { tokens } => run.record_whole(tokens, context).work(context),
             ReplyKind::Refusal => {
                 run.settle(context).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
             }
@@ -53,6 +37,11 @@ impl Run {
             ReplyKind::Paused => run.settle(context).resume(context),
             ReplyKind::Empty => run.count_unusable_reply(context).ask_again(context),
         }
+    }
+
+    /// Records that a call was answered by a reply of `tokens` output tokens that ended normally.
+    fn record_whole(self, tokens: u32, context: StepContext<'_>) -> Self {
+        self.settle(context).record_reply_ended(context).count_output_tokens(tokens, context)
     }
 
     fn work(self, context: StepContext<'_>) -> StepOutcome {
@@ -112,12 +101,10 @@ impl Run {
         if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let cause = match why {
-            Incomplete::CallInText => RecoveryCause::CallInText,
-            Incomplete::MissingCall
-            | Incomplete::Filtered
-            | Incomplete::BrokenOff
-            | Incomplete::UnknownReason => RecoveryCause::Incomplete,
+        let cause = if why == Incomplete::CallInText {
+            RecoveryCause::CallInText
+        } else {
+            RecoveryCause::Incomplete
         };
         let (run, chosen) = self.choose_plan(cause, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {

@@ -10,7 +10,6 @@ use super::{FailureStage, RetryAfter, RetryHint};
 pub struct Fault {
     pub kind: FaultKind,
     /// The kind of body that a refusal had.
-    #[serde(default)]
     pub body: ErrorBody,
     pub stage: FailureStage,
     pub retry_after: Option<RetryAfter>,
@@ -22,11 +21,10 @@ pub struct Fault {
 }
 
 /// The kind of body that a refusal had: an error of the API or something else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorBody {
     /// There was no refusal.
-    #[default]
     None,
     /// An error object, of the service or of a compatible gateway.
     Api,
@@ -102,16 +100,8 @@ impl Timer {
 impl Fault {
     /// A fault of which only the kind and the stage are known.
     pub fn new(kind: FaultKind, stage: FailureStage) -> Self {
-        let body = match kind {
-            FaultKind::Refused { .. } => ErrorBody::Api,
-            FaultKind::Timeout { .. }
-            | FaultKind::Connection { .. }
-            | FaultKind::Certificate { .. }
-            | FaultKind::TornStream { .. }
-            | FaultKind::InvalidContent { .. }
-            | FaultKind::HtmlPage { .. }
-            | FaultKind::Unsendable { .. } => ErrorBody::None,
-        };
+        let is_refused = matches!(kind, FaultKind::Refused { .. });
+        let body = if is_refused { ErrorBody::Api } else { ErrorBody::None };
         let (request_id, overage_disabled) = (None, None);
         Self {
             kind,
@@ -126,31 +116,13 @@ impl Fault {
 
     /// The HTTP status, if the service sent an error status.
     pub fn status(&self) -> Option<u16> {
-        match &self.kind {
-            FaultKind::Refused { status, .. } if *status != 200 => Some(*status),
-            FaultKind::Refused { .. }
-            | FaultKind::Timeout { .. }
-            | FaultKind::Connection { .. }
-            | FaultKind::Certificate { .. }
-            | FaultKind::TornStream { .. }
-            | FaultKind::InvalidContent { .. }
-            | FaultKind::HtmlPage { .. }
-            | FaultKind::Unsendable { .. } => None,
-        }
+        let FaultKind::Refused { status, .. } = self.kind else { return None };
+        (status != 200).then_some(status)
     }
 
     /// The timer that ran out, if one did.
     pub fn timer(&self) -> Option<Timer> {
-        match self.kind {
-            FaultKind::Timeout { timer } => Some(timer),
-            FaultKind::Refused { .. }
-            | FaultKind::Connection { .. }
-            | FaultKind::Certificate { .. }
-            | FaultKind::TornStream { .. }
-            | FaultKind::InvalidContent { .. }
-            | FaultKind::HtmlPage { .. }
-            | FaultKind::Unsendable { .. } => None,
-        }
+        if let FaultKind::Timeout { timer } = self.kind { Some(timer) } else { None }
     }
 
     /// The message of the service, or a description of the fault.

@@ -44,51 +44,27 @@ impl LeftOff {
         if let Some(nudge) = step.edit.say {
             return Self::after_nudge(nudge);
         }
-        match step.event {
-            Event::Replied(reply) if step.edit.reply == ReplyDisposition::Keep => {
-                Self::after_reply(reply)
-            }
-            Event::Begin | Event::ToolsDone(_) | Event::SchemaMismatch => Self::ReplyDue,
-            Event::Delivered | Event::DeliveredEarly => Self::Delivered,
-            Event::Consulted(StopHookDecision::Pass) => Self::Consented,
-            Event::Replied(_)
-            | Event::Resumed(_)
-            | Event::Estimated(_)
-            | Event::Failed(_)
-            | Event::SharedLimitMet { .. }
-            | Event::BackgroundWaited(_)
-            | Event::Checked { .. }
-            | Event::Consulted(
-                StopHookDecision::Block | StopHookDecision::BlockAgain | StopHookDecision::Halt,
-            )
-            | Event::HookStopped
-            | Event::Deferred
-            | Event::SummaryPrevented
-            | Event::Denied
-            | Event::Refreshed
-            | Event::WaitEnded
-            | Event::Probed(_)
-            | Event::Interrupted(_)
-            | Event::DeadlinePassed
-            | Event::InternalError => self,
+        let event = step.event;
+        if let Event::Replied(reply) = event
+            && step.edit.reply == ReplyDisposition::Keep
+        {
+            Self::after_reply(reply)
+        } else if matches!(event, Event::Begin | Event::ToolsDone(_) | Event::SchemaMismatch) {
+            Self::ReplyDue
+        } else if matches!(event, Event::Delivered | Event::DeliveredEarly) {
+            Self::Delivered
+        } else if event == Event::Consulted(StopHookDecision::Pass) {
+            Self::Consented
+        } else {
+            self
         }
     }
 
     fn after_nudge(nudge: Nudge) -> Self {
-        match nudge {
-            Nudge::Continue(_) | Nudge::ContinueLast | Nudge::Complete(_) => Self::Continuing,
-            Nudge::MoreEffort
-            | Nudge::LeftOpen
-            | Nudge::WrapUp
-            | Nudge::LastTurn
-            | Nudge::StepBack
-            | Nudge::UseStructuredOutput
-            | Nudge::Unmet
-            | Nudge::UnmetAgain
-            | Nudge::UnmetLast
-            | Nudge::StopHookObjection
-            | Nudge::WorkEnded
-            | Nudge::StillRunning => Self::ReplyDue,
+        if matches!(nudge, Nudge::Continue(_) | Nudge::ContinueLast | Nudge::Complete(_)) {
+            Self::Continuing
+        } else {
+            Self::ReplyDue
         }
     }
 
@@ -108,15 +84,8 @@ impl LeftOff {
     /// superseded by the reply to that message; an incomplete reply still has to be continued.
     #[must_use]
     pub fn after_message(self) -> Self {
-        match self {
-            Self::Answered | Self::Delivered | Self::Consented => Self::ReplyDue,
-            Self::ReplyDue
-            | Self::Cut(_)
-            | Self::Incomplete(_)
-            | Self::Paused
-            | Self::Continuing
-            | Self::Finished(_) => self,
-        }
+        let is_answered = matches!(self, Self::Answered | Self::Delivered | Self::Consented);
+        if is_answered { Self::ReplyDue } else { self }
     }
 
     /// The stop reason, if nothing is left to do.

@@ -9,6 +9,7 @@ use super::{AccountKind, Backoff, Budgets, LoopLimits, Moment};
 /// The rules of a run: fixed at the start, written to the journal, never read from the environment
 /// again. Every one can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent rules")]
 pub struct Limits {
     /// The initial budgets, and the amounts that renewals restore.
@@ -17,7 +18,6 @@ pub struct Limits {
     /// The longest back-off in an uncounted wait for capacity.
     pub longest_capacity_wait: Duration,
     /// The interval of probes in such a wait; `None`: no probes.
-    #[serde(default = "probe_interval")]
     pub probe_interval: Option<Duration>,
     /// The longest retry-after that is waited for.
     pub max_retry_wait: Duration,
@@ -36,7 +36,6 @@ pub struct Limits {
     /// Consecutive broken streams before a request without streaming.
     pub torn_streams_per_whole: u8,
     /// The number of further turns without streaming after that one.
-    #[serde(default = "ten_turns")]
     pub whole_turns: u8,
     pub caps: OutputCaps,
     /// `--token-budget`: output tokens the run is asked to spend.
@@ -57,30 +56,20 @@ pub struct Limits {
     /// `--require`: true if a command decides that the work is done.
     pub requirement: bool,
     /// True if only the stop reasons of the Messages API end a reply.
-    #[serde(default)]
     pub strict_stop_reasons: bool,
     /// True if there are Stop hooks.
-    #[serde(default)]
     pub stop_hooks: bool,
     /// `--json-schema`: true if the answer must be structured.
     pub structured: bool,
     /// The thresholds of the loop detector.
-    #[serde(default)]
     pub loops: LoopLimits,
     /// The bounds of the wait for background work once the model is done.
-    #[serde(default)]
     pub background: WorkWait,
 }
 
 /// Default interval of capacity probes. Together with the jitter of a return, which is a tenth of
 /// it, it is below 30 s.
 const PROBE_INTERVAL: Duration = Duration::from_secs(25);
-
-/// Default for sessions from versions without capacity probes.
-#[expect(clippy::unnecessary_wraps, reason = "it is what the field holds")]
-fn probe_interval() -> Option<Duration> {
-    Some(PROBE_INTERVAL)
-}
 
 /// The bounds of one wait for background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,10 +142,6 @@ impl Limits {
     }
 }
 
-fn ten_turns() -> u8 {
-    10
-}
-
 /// Output caps, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputCaps {
@@ -209,7 +194,7 @@ impl Default for Limits {
                 longest: Duration::from_secs(32),
             },
             longest_capacity_wait: Duration::from_mins(5),
-            probe_interval: probe_interval(),
+            probe_interval: Some(PROBE_INTERVAL),
             max_retry_wait: Persistence::Off.max_retry_wait(),
             heartbeat: Duration::from_secs(30),
             deadline: None,
@@ -220,7 +205,7 @@ impl Default for Limits {
             overloads_per_switch: 3,
             overload_limit: None,
             torn_streams_per_whole: 2,
-            whole_turns: ten_turns(),
+            whole_turns: 10,
             caps: OutputCaps {
                 first: 8_192,
                 escalated: 64_000,

@@ -1,5 +1,6 @@
 //! The state machine: one event in, one transition out.
 
+use super::budget::Renewal;
 use super::capacity_probe::{CapacityWait, SentProbe};
 use super::context::USELESS_MAX;
 use super::event::{
@@ -79,15 +80,9 @@ impl Run {
                 self.on_background_work(until, work, context)
             }
             (Phase::Working, Event::SchemaMismatch) => self.restructure(None, context),
-            (
-                Phase::Ready
-                | Phase::Estimating(_)
-                | Phase::Calling(Call::Ask(_))
-                | Phase::Working
-                | Phase::RunningStopHooks
-                | Phase::RunningRequirement,
-                Event::HookStopped,
-            ) => self.stop(StopReason::HookStopped),
+            (phase, Event::HookStopped) if phase.allows_hook_stop() => {
+                self.stop(StopReason::HookStopped)
+            }
             (Phase::Calling(Call::Ask(CallPurpose::Summary(trigger))), Event::SummaryPrevented) => {
                 self.without_summary(trigger, context)
             }
@@ -137,7 +132,7 @@ impl Run {
 
     /// Resets the counters for a new process, in which no call has failed yet.
     fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
-        let budgets = self.budgets.renewed_by_beginning(&context.limits.budgets);
+        let budgets = self.budgets.renewed_by(Renewal::Beginning, &context.limits.budgets);
         Self { budgets, failures: 0, overloads: 0, torn_streams: 0, unstreamed_turns: 0, ..self }
     }
 
@@ -286,7 +281,7 @@ impl Run {
         context: StepContext<'_>,
     ) -> (Self, RecoveryPlan) {
         let chosen = plan(cause, &self, context.at, context.limits);
-        let budgets = chosen.price().and_then(|price| self.budgets.spend(price));
+        let budgets = chosen.info().price.and_then(|price| self.budgets.spend(price));
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
     }
 
@@ -295,7 +290,8 @@ impl Run {
     pub(super) fn settle(self, context: StepContext<'_>) -> Self {
         let (first_try, full) = (self.failures == 0, &context.limits.budgets);
         let budgets = self.budgets.renewed_by_success(full, first_try);
-        let budgets = if self.model_index == 0 { budgets.renewed_by_return(full) } else { budgets };
+        let budgets =
+            if self.model_index == 0 { budgets.renewed_by(Renewal::Return, full) } else { budgets };
         Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(context) }
     }
 
@@ -308,7 +304,7 @@ impl Run {
 
     /// Records that the reply ended normally.
     pub(super) fn record_reply_ended(self, context: StepContext<'_>) -> Self {
-        let budgets = self.budgets.renewed_by_turn(&context.limits.budgets);
+        let budgets = self.budgets.renewed_by(Renewal::Turn, &context.limits.budgets);
         Self { budgets, has_answer: false, ..self }
     }
 
@@ -323,7 +319,7 @@ impl Run {
         if since_nudge < NUDGE_WORTH {
             return run;
         }
-        Self { budgets: run.budgets.renewed_by_effort(&context.limits.budgets), ..run }
+        Self { budgets: run.budgets.renewed_by(Renewal::Effort, &context.limits.budgets), ..run }
     }
 
     /// True if the run ended because compaction no longer helped.
@@ -401,18 +397,7 @@ impl StepOutcome {
     /// Records the plan of this step. If the run ends instead, for lack of time or turns, the plan
     /// is recorded as a stop.
     pub(super) fn by(self, plan: RecoveryPlan) -> Self {
-        let plan = match self.action {
-            Action::Finish(reason) => RecoveryPlan::Stop(reason),
-            Action::Estimate { .. }
-            | Action::Ask(_)
-            | Action::Refresh
-            | Action::RunTools
-            | Action::RunStopHooks
-            | Action::RunRequirement
-            | Action::AwaitWork { .. }
-            | Action::Wait { .. }
-            | Action::Probe { .. } => plan,
-        };
-        Self { plan: Some(plan), ..self }
+        let end = self.action.end().map(RecoveryPlan::Stop);
+        Self { plan: Some(end.unwrap_or(plan)), ..self }
     }
 }

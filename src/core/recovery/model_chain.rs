@@ -1,5 +1,6 @@
 //! Selects the model of the chain and its speed.
 
+use super::budget::Renewal;
 use super::event::CallPurpose;
 use super::state::{Call, Fast, Pause, Run};
 use super::step::{StepContext, StepOutcome};
@@ -14,7 +15,7 @@ impl Run {
             Some(pause) => context.at.after(pause),
             None => Moment::default(),
         };
-        let renewed = self.budgets.renewed_by_switch(&context.limits.budgets);
+        let renewed = self.budgets.renewed_by(Renewal::Switch, &context.limits.budgets);
         // Limits the returns to a model that answers probes but refuses calls.
         let early_returns = match self.fallback_from {
             Some(_) => self.budgets.early_returns,
@@ -68,7 +69,7 @@ impl Run {
     pub(super) fn trying_preferred_model(self, context: StepContext<'_>) -> Self {
         Self {
             fallback_from: Some(self.model_index),
-            budgets: self.budgets.renewed_by_return(&context.limits.budgets),
+            budgets: self.budgets.renewed_by(Renewal::Return, &context.limits.budgets),
             failures: 0,
             overloads: 0,
             not_before: Moment::default(),

@@ -43,266 +43,196 @@ pub enum RecoveryCause {
     CapacityBack,
 }
 
-/// The plan for a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RecoveryPlan {
+/// The properties of a plan: its row in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryPlanInfo {
+    /// The name used in events and reports.
+    pub name: &'static str,
+    /// The budget that the plan is paid from. `None` for waits and ends, which are free.
+    pub price: Option<Budget>,
+    /// The description in verbose output. `None` if another line reports it: a wait, a switch of
+    /// model, a check, an end.
+    pub action: Option<&'static str>,
+    /// True if observers are notified of the plan in another way than by its name: as a wait, a
+    /// switch of model, or an end.
+    pub is_reported_elsewhere: bool,
+    /// True if reports name the plan as the reason why the loop continued.
+    is_transition: bool,
+    /// True if the plan sends the same request to the same model again.
+    pub(super) repeats: bool,
+}
+
+/// Defines the plans from one row each: the variant and its properties.
+macro_rules! plans {
+    ($($(#[$doc:meta])* $plan:ident $({ $field:ident: $type:ty })? $(($inner:ty))? => $row:expr;)*)
+    => {
+        /// The plan for a failure.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum RecoveryPlan {
+            $($(#[$doc])* $plan $({ $field: $type })? $(($inner))?,)*
+        }
+
+        impl RecoveryPlan {
+            pub const fn info(self) -> RecoveryPlanInfo {
+                match self {
+                    $(Self::$plan { $($field,)? .. } => $row,)*
+                }
+            }
+        }
+    };
+}
+
+plans! {
     /// Send the same request again at once: only a kept-alive connection had died.
-    RetryAtOnce { tokens: u16 },
+    RetryAtOnce { tokens: u16 } => paid("retry_at_once", Budget::Retry { tokens }).repeating()
+        .shown("asking again at once: an idle connection had closed");
     /// Send the same request again after a pause. It takes no tokens when the bucket is empty and
     /// the pause has its maximum length (persistent mode).
-    Retry { tokens: u16 },
+    Retry { tokens: u16 } => paid("retry", Budget::Retry { tokens })
+        .repeating().reported_elsewhere();
     /// Ask again after a pause, because the refusal is odd: the endpoint has answered before, is
     /// behind a portal, or the request contradicts the refusal.
-    RetryOddRefusal,
+    RetryOddRefusal => paid("odd_refusal_retry", Budget::OddRefusal)
+        .repeating().reported_elsewhere();
     /// Wait for capacity, at no cost but time.
-    WaitForCapacity,
+    WaitForCapacity => free("wait_for_capacity").repeating().reported_elsewhere();
     /// Ask the next model of the chain.
-    SwitchModel,
+    SwitchModel => paid("model_fallback", Budget::Switch).as_transition().reported_elsewhere();
     /// Fetch a fresh credential, then ask again.
-    Refresh,
+    Refresh => paid("refresh_credentials", Budget::Refresh)
+        .shown("fetching a fresh credential, then asking again");
     /// Drop the truncated reply and ask again with the larger output cap.
-    Escalate,
+    Escalate => paid("max_output_tokens_escalate", Budget::Escalation).as_transition()
+        .shown("the reply was cut at its length limit: asking again with a larger limit");
     /// Keep the truncated reply and ask the model to continue it.
-    Continue,
+    Continue => paid("max_output_tokens_recovery", Budget::Continuation).as_transition()
+        .shown("the reply was cut at its length limit: asking the model to go on from there");
     /// Drop the reply without content and ask again after a pause.
-    AskAgain,
+    AskAgain => paid("retry_empty_reply", Budget::EmptyReply)
+        .shown("the reply was empty: asking again");
     /// Drop the incomplete reply and ask again after a pause.
-    RetryIncomplete,
+    RetryIncomplete => paid("retry_incomplete_reply", Budget::IncompleteRetry)
+        .shown("the reply was incomplete: asking again");
     /// Keep the incomplete reply and tell the model what is missing.
-    RequestCompletion,
+    RequestCompletion => paid("request_completion", Budget::Completion)
+        .shown("the reply was incomplete: telling the model what is missing");
     /// Keep the paused reply and ask again.
-    Resume,
+    Resume => paid("resume_paused_turn", Budget::Resumption)
+        .shown("the service paused the reply: asking for the rest");
     /// Ask the model for more effort.
-    Nudge,
+    Nudge => paid("budget_continuation", Budget::Nudge).as_transition()
+        .shown("asking the model to put more effort in");
     /// Have the older part of the conversation summarised, ahead of need.
-    Compact,
+    Compact => paid("auto_compact", Budget::Compaction)
+        .shown("the context window is almost full: summarising older messages");
     /// Continue without the failed summary.
-    SkipCompaction,
+    SkipCompaction => paid("compact_skipped", Budget::FailedCompaction)
+        .shown("the summary did not come: going on without it");
     /// Commit all staged folds and ask again.
-    CommitFolds,
+    CommitFolds => paid("collapse_drain_retry", Budget::FoldCommit).as_transition()
+        .shown("the conversation did not fit: asking again with older tool results folded");
     /// Like [`RecoveryPlan::Compact`], because the conversation did not fit.
-    CompactReactively,
+    CompactReactively => paid("reactive_compact_retry", Budget::ReactiveCompaction)
+        .as_transition()
+        .shown("the conversation did not fit: summarising older messages");
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.
-    Trim,
+    Trim => paid("compact_trim_retry", Budget::Trim)
+        .shown("the request for a summary did not fit: asking again without the oldest messages");
     /// Ask again with an output cap that fits beside the conversation.
-    LowerCap,
+    LowerCap => paid("output_cap_retry", Budget::SmallerCap)
+        .shown("the length limit for the reply was refused: asking again with a smaller one");
     /// Replace the media that are too large by a text and ask again.
-    Strip,
+    Strip => paid("media_strip_retry", Budget::Strip).as_transition()
+        .shown("images were too large: asking again without them");
     /// Repair the refused block and ask again.
-    RepairBlock,
+    RepairBlock => paid("block_repair_retry", Budget::BlockRepair)
+        .shown("a block was refused: asking again with it repaired");
     /// Ask again without the refused field for thinking or effort.
-    DropThinking,
+    DropThinking => paid("thinking_off_retry", Budget::Thinking)
+        .shown("thinking was refused: asking again without it");
     /// Ask again without cache breakpoints.
-    DropCacheMarks,
+    DropCacheMarks => paid("cache_marks_off_retry", Budget::CacheMarks)
+        .shown("marks for the prompt cache were refused: asking again without them");
     /// Repeat the small request that was refused as too long or too large.
-    RetryOverflow,
+    RetryOverflow => paid("overflow_retry", Budget::OverflowRetry).repeating()
+        .shown("a small request was refused as too large: sending it once more");
     /// Continue at normal speed for a while.
-    CoolDown,
+    CoolDown => paid("fast_mode_cool_down", Budget::CoolDown);
     /// Continue at normal speed for good.
-    DisableFastMode,
+    DisableFastMode => paid("fast_mode_off", Budget::FastMode);
     /// Ask the preferred model again.
-    ReturnToPreferredModel,
+    ReturnToPreferredModel => paid("fallback_return", Budget::Probe)
+        .shown("asking the preferred model again");
     /// Ask the preferred model once more, before a fallback model ends the run.
-    RetryPreferredModel,
+    RetryPreferredModel => paid("preferred_model_retry", Budget::PreferredRetry)
+        .shown("no model is left: asking the preferred model once more");
     /// Keep the answer and remind the model of what is open.
-    Remind,
+    Remind => paid("reminder", Budget::Reminder)
+        .shown("something was left open: reminding the model of it");
     /// Ask for the answer in the form that its schema requires.
-    Restructure,
+    Restructure => paid("structured_output_retry", Budget::SchemaTry)
+        .shown("the answer does not fit its schema: telling the model what is wrong");
     /// Tell the model that its work is not accepted yet.
-    RetryRequirement,
+    RetryRequirement => paid("requirement_retry", Budget::RequirementTry);
     /// Tell the model the objection of a Stop hook.
-    RetryStopHook,
+    RetryStopHook => paid("stop_hook_blocking", Budget::Objection).as_transition()
+        .shown("a Stop hook objects: telling the model why");
     /// Tell the model the status of background work.
-    Report,
+    Report => paid("background_report", Budget::Report)
+        .shown("telling the model how its background work stands");
     /// Ask for one token, to see whether the service has capacity.
-    Probe,
+    Probe => paid("capacity_probe", Budget::CapacityProbe).reported_elsewhere();
     /// Make the call before the end of the back-off: a probe was answered.
-    ReturnEarly,
+    ReturnEarly => paid("early_return", Budget::EarlyReturn).repeating()
+        .shown("the service has capacity again: ending the wait early");
     /// End the run: nothing is left to try, or nothing needs to be tried.
-    Stop(StopReason),
+    Stop(StopReason) => free("stop").reported_elsewhere();
 }
 
 impl RecoveryPlan {
-    /// The budget that the plan is paid from. `None` for waits and ends, which are free.
-    pub fn price(self) -> Option<Budget> {
-        match self {
-            Self::RetryAtOnce { tokens } | Self::Retry { tokens } => Some(Budget::Retry { tokens }),
-            Self::RetryOddRefusal => Some(Budget::OddRefusal),
-            Self::SwitchModel => Some(Budget::Switch),
-            Self::Refresh => Some(Budget::Refresh),
-            Self::Escalate => Some(Budget::Escalation),
-            Self::Continue => Some(Budget::Continuation),
-            Self::AskAgain => Some(Budget::EmptyReply),
-            Self::RetryIncomplete => Some(Budget::IncompleteRetry),
-            Self::RequestCompletion => Some(Budget::Completion),
-            Self::Resume => Some(Budget::Resumption),
-            Self::Nudge => Some(Budget::Nudge),
-            Self::Compact => Some(Budget::Compaction),
-            Self::SkipCompaction => Some(Budget::FailedCompaction),
-            Self::CommitFolds => Some(Budget::FoldCommit),
-            Self::CompactReactively => Some(Budget::ReactiveCompaction),
-            Self::Trim => Some(Budget::Trim),
-            Self::LowerCap => Some(Budget::SmallerCap),
-            Self::Strip => Some(Budget::Strip),
-            Self::RepairBlock => Some(Budget::BlockRepair),
-            Self::DropThinking => Some(Budget::Thinking),
-            Self::DropCacheMarks => Some(Budget::CacheMarks),
-            Self::RetryOverflow => Some(Budget::OverflowRetry),
-            Self::CoolDown => Some(Budget::CoolDown),
-            Self::DisableFastMode => Some(Budget::FastMode),
-            Self::ReturnToPreferredModel => Some(Budget::Probe),
-            Self::RetryPreferredModel => Some(Budget::PreferredRetry),
-            Self::Remind => Some(Budget::Reminder),
-            Self::Restructure => Some(Budget::SchemaTry),
-            Self::RetryRequirement => Some(Budget::RequirementTry),
-            Self::RetryStopHook => Some(Budget::Objection),
-            Self::Report => Some(Budget::Report),
-            Self::Probe => Some(Budget::CapacityProbe),
-            Self::ReturnEarly => Some(Budget::EarlyReturn),
-            Self::WaitForCapacity | Self::Stop(_) => None,
-        }
-    }
-
-    /// True if observers are notified of the plan in another way than by its name: as a wait, a
-    /// switch of model, or an end.
-    pub fn is_reported_elsewhere(self) -> bool {
-        matches!(
-            self,
-            Self::Retry { .. }
-                | Self::RetryOddRefusal
-                | Self::WaitForCapacity
-                | Self::Probe
-                | Self::SwitchModel
-                | Self::Stop(_)
-        )
-    }
-
-    /// The name used in events and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RetryAtOnce { .. } => "retry_at_once",
-            Self::Retry { .. } => "retry",
-            Self::RetryOddRefusal => "odd_refusal_retry",
-            Self::WaitForCapacity => "wait_for_capacity",
-            Self::SwitchModel => "model_fallback",
-            Self::Refresh => "refresh_credentials",
-            Self::Escalate => "max_output_tokens_escalate",
-            Self::Continue => "max_output_tokens_recovery",
-            Self::AskAgain => "retry_empty_reply",
-            Self::RetryIncomplete => "retry_incomplete_reply",
-            Self::RequestCompletion => "request_completion",
-            Self::Resume => "resume_paused_turn",
-            Self::Nudge => "budget_continuation",
-            Self::Compact => "auto_compact",
-            Self::SkipCompaction => "compact_skipped",
-            Self::CommitFolds => "collapse_drain_retry",
-            Self::CompactReactively => "reactive_compact_retry",
-            Self::Trim => "compact_trim_retry",
-            Self::LowerCap => "output_cap_retry",
-            Self::Strip => "media_strip_retry",
-            Self::RepairBlock => "block_repair_retry",
-            Self::DropThinking => "thinking_off_retry",
-            Self::DropCacheMarks => "cache_marks_off_retry",
-            Self::RetryOverflow => "overflow_retry",
-            Self::CoolDown => "fast_mode_cool_down",
-            Self::DisableFastMode => "fast_mode_off",
-            Self::ReturnToPreferredModel => "fallback_return",
-            Self::RetryPreferredModel => "preferred_model_retry",
-            Self::Remind => "reminder",
-            Self::Restructure => "structured_output_retry",
-            Self::RetryRequirement => "requirement_retry",
-            Self::RetryStopHook => "stop_hook_blocking",
-            Self::Report => "background_report",
-            Self::Probe => "capacity_probe",
-            Self::ReturnEarly => "early_return",
-            Self::Stop(_) => "stop",
-        }
+    pub const fn name(self) -> &'static str {
+        self.info().name
     }
 
     /// The reason why the loop continues, for plans whose reason has a name in reports.
     pub fn transition(self) -> Option<&'static str> {
-        match self {
-            Self::SwitchModel
-            | Self::Escalate
-            | Self::Continue
-            | Self::Nudge
-            | Self::CommitFolds
-            | Self::CompactReactively
-            | Self::RetryStopHook
-            | Self::Strip => Some(self.name()),
-            Self::RetryAtOnce { .. }
-            | Self::Retry { .. }
-            | Self::RetryOddRefusal
-            | Self::WaitForCapacity
-            | Self::Refresh
-            | Self::AskAgain
-            | Self::RetryIncomplete
-            | Self::RequestCompletion
-            | Self::Resume
-            | Self::Compact
-            | Self::SkipCompaction
-            | Self::Trim
-            | Self::RepairBlock
-            | Self::DropThinking
-            | Self::DropCacheMarks
-            | Self::Remind
-            | Self::RetryOverflow
-            | Self::LowerCap
-            | Self::CoolDown
-            | Self::DisableFastMode
-            | Self::ReturnToPreferredModel
-            | Self::RetryPreferredModel
-            | Self::Restructure
-            | Self::RetryRequirement
-            | Self::Report
-            | Self::Probe
-            | Self::ReturnEarly
-            | Self::Stop(_) => None,
-        }
+        let info = self.info();
+        info.is_transition.then_some(info.name)
     }
 }
 
-impl RecoveryPlan {
-    /// True if the plan sends the same request to the same model again.
-    pub(super) fn repeats(self) -> bool {
-        match self {
-            Self::RetryAtOnce { .. }
-            | Self::Retry { .. }
-            | Self::RetryOddRefusal
-            | Self::WaitForCapacity
-            | Self::ReturnEarly
-            | Self::RetryOverflow => true,
-            Self::SwitchModel
-            | Self::Refresh
-            | Self::Escalate
-            | Self::Continue
-            | Self::AskAgain
-            | Self::RetryIncomplete
-            | Self::RequestCompletion
-            | Self::Resume
-            | Self::Nudge
-            | Self::Compact
-            | Self::SkipCompaction
-            | Self::CommitFolds
-            | Self::CompactReactively
-            | Self::Trim
-            | Self::Strip
-            | Self::RepairBlock
-            | Self::DropThinking
-            | Self::DropCacheMarks
-            | Self::Remind
-            | Self::LowerCap
-            | Self::CoolDown
-            | Self::DisableFastMode
-            | Self::ReturnToPreferredModel
-            | Self::RetryPreferredModel
-            | Self::Restructure
-            | Self::RetryRequirement
-            | Self::RetryStopHook
-            | Self::Report
-            | Self::Probe
-            | Self::Stop(_) => false,
-        }
+/// The row of a plan that takes one from a budget.
+const fn paid(name: &'static str, budget: Budget) -> RecoveryPlanInfo {
+    RecoveryPlanInfo { price: Some(budget), ..free(name) }
+}
+
+/// The row of a wait or an end.
+const fn free(name: &'static str) -> RecoveryPlanInfo {
+    RecoveryPlanInfo {
+        name,
+        price: None,
+        action: None,
+        is_reported_elsewhere: false,
+        is_transition: false,
+        repeats: false,
+    }
+}
+
+impl RecoveryPlanInfo {
+    const fn shown(self, action: &'static str) -> Self {
+        Self { action: Some(action), ..self }
+    }
+
+    const fn reported_elsewhere(self) -> Self {
+        Self { is_reported_elsewhere: true, ..self }
+    }
+
+    const fn as_transition(self) -> Self {
+        Self { is_transition: true, ..self }
+    }
+
+    const fn repeating(self) -> Self {
+        Self { repeats: true, ..self }
     }
 }

@@ -138,108 +138,84 @@ impl RecoveryGoal {
 
     /// The goal that the failure of a step concerns.
     pub(super) fn of(step: &Transition) -> Self {
-        match (step.plan, step.event) {
-            (Some(RecoveryPlan::Compact), _) => Self::Summary,
-            (Some(RecoveryPlan::Nudge | RecoveryPlan::Remind), _)
-            | (_, Event::Consulted(StopHookDecision::Pass)) => Self::Effort,
-            (Some(RecoveryPlan::Restructure), _)
-            | (
-                _,
-                Event::SchemaMismatch
-                | Event::Replied(
-                    ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. },
-                ),
-            ) => Self::Shape,
-            (Some(RecoveryPlan::RetryStopHook), _) | (_, Event::Consulted(_)) => Self::Consent,
-            (Some(RecoveryPlan::RetryRequirement), _) | (_, Event::Checked { .. }) => {
-                Self::Acceptance
-            }
-            (
-                _,
-                Event::Begin
-                | Event::Resumed(_)
-                | Event::Estimated(_)
-                | Event::Replied(_)
-                | Event::Failed(_)
-                | Event::ToolsDone(_)
-                | Event::Delivered
-                | Event::DeliveredEarly
-                | Event::BackgroundWaited(_)
-                | Event::HookStopped
-                | Event::Deferred
-                | Event::SummaryPrevented
-                | Event::Denied
-                | Event::Refreshed
-                | Event::SharedLimitMet { .. }
-                | Event::WaitEnded
-                | Event::Probed(_)
-                | Event::Interrupted(_)
-                | Event::DeadlinePassed
-                | Event::InternalError,
-            ) => Self::Reply,
+        let (plan, event) = (step.plan, step.event);
+        if plan == Some(RecoveryPlan::Compact) {
+            Self::Summary
+        } else if matches!(plan, Some(RecoveryPlan::Nudge | RecoveryPlan::Remind))
+            || event == Event::Consulted(StopHookDecision::Pass)
+        {
+            Self::Effort
+        } else if plan == Some(RecoveryPlan::Restructure)
+            || event == Event::SchemaMismatch
+            || matches!(event, Event::Replied(reply) if reply.is_answer())
+        {
+            Self::Shape
+        } else if plan == Some(RecoveryPlan::RetryStopHook) || matches!(event, Event::Consulted(_))
+        {
+            Self::Consent
+        } else if plan == Some(RecoveryPlan::RetryRequirement)
+            || matches!(event, Event::Checked { .. })
+        {
+            Self::Acceptance
+        } else {
+            Self::Reply
         }
     }
 }
 
 /// The name of the failure that a step planned a recovery for.
 pub fn failure_class(step: &Transition) -> Option<&'static str> {
-    let plan = step.plan?;
-    match step.event {
-        Event::Failed(failure) => Some(failure.class.name()),
+    let (plan, event) = (step.plan?, step.event);
+    if let Event::Failed(failure) = event {
+        return Some(failure.class.name());
+    }
+    if let Event::Probed(Probed::Failed(failure)) = event {
         // Most probes change nothing: their failure was counted when the wait began.
-        Event::Probed(Probed::Failed(failure)) if plan != RecoveryPlan::ReturnEarly => {
-            Some(failure.class.name())
+        return (plan != RecoveryPlan::ReturnEarly).then(|| failure.class.name());
+    }
+    if let Event::Replied(reply) = event {
+        return Some(reply_class(reply, plan));
+    }
+    if let Event::Estimated(_) = event {
+        let makes_room =
+            [RecoveryPlan::Compact, RecoveryPlan::CommitFolds, RecoveryPlan::CompactReactively];
+        return Some(if makes_room.contains(&plan) { "context_window" } else { "no_summary" });
+    }
+    if let Event::Consulted(decision) = event {
+        let passed = decision == StopHookDecision::Pass;
+        return Some(if passed { "token_budget" } else { "stop_hook" });
+    }
+    let is_done = matches!(event, Event::Delivered | Event::BackgroundWaited(_));
+    let names = [
+        (is_done && plan == RecoveryPlan::Nudge, "token_budget"),
+        (event == Event::SchemaMismatch, "structured_output"),
+        (event == Event::SummaryPrevented, "no_summary"),
+        (matches!(event, Event::Checked { .. }), "requirement"),
+        (
+            matches!(event, Event::ToolsDone(_)) && plan == RecoveryPlan::ReturnToPreferredModel,
+            "on_fallback_model",
+        ),
+    ];
+    names.into_iter().find_map(|(applies, name)| applies.then_some(name))
+}
+
+/// The name of the failure if a reply led to a plan.
+fn reply_class(reply: ReplyKind, plan: RecoveryPlan) -> &'static str {
+    if plan == RecoveryPlan::SkipCompaction {
+        return "no_summary";
+    }
+    match reply {
+        ReplyKind::CutShort(_) => "max_output_tokens",
+        ReplyKind::Empty => "empty_response",
+        ReplyKind::Incomplete(_) => "incomplete_response",
+        ReplyKind::Paused => "pause_turn",
+        ReplyKind::LeftOpen { .. } if plan == RecoveryPlan::Remind => "left_open",
+        ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. } if plan == RecoveryPlan::Nudge => {
+            "token_budget"
         }
-        Event::Replied(_) if plan == RecoveryPlan::SkipCompaction => Some("no_summary"),
-        Event::Replied(ReplyKind::CutShort(_)) => Some("max_output_tokens"),
-        Event::Replied(ReplyKind::Empty) => Some("empty_response"),
-        Event::Replied(ReplyKind::Incomplete(_)) => Some("incomplete_response"),
-        Event::Replied(ReplyKind::Paused) => Some("pause_turn"),
-        Event::Replied(ReplyKind::LeftOpen { .. }) if plan == RecoveryPlan::Remind => {
-            Some("left_open")
+        ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. } => {
+            "structured_output"
         }
-        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. })
-        | Event::Delivered
-        | Event::BackgroundWaited(_)
-            if plan == RecoveryPlan::Nudge =>
-        {
-            Some("token_budget")
-        }
-        Event::Consulted(StopHookDecision::Pass) => Some("token_budget"),
-        Event::Replied(
-            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. },
-        )
-        | Event::SchemaMismatch => Some("structured_output"),
-        Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal) => Some("no_summary"),
-        Event::Estimated(_)
-            if matches!(
-                plan,
-                RecoveryPlan::Compact | RecoveryPlan::CommitFolds | RecoveryPlan::CompactReactively
-            ) =>
-        {
-            Some("context_window")
-        }
-        Event::Estimated(_) | Event::SummaryPrevented => Some("no_summary"),
-        Event::ToolsDone(_) if plan == RecoveryPlan::ReturnToPreferredModel => {
-            Some("on_fallback_model")
-        }
-        Event::Checked { .. } => Some("requirement"),
-        Event::Consulted(_) => Some("stop_hook"),
-        Event::Begin
-        | Event::Resumed(_)
-        | Event::ToolsDone(_)
-        | Event::Delivered
-        | Event::DeliveredEarly
-        | Event::BackgroundWaited(_)
-        | Event::HookStopped
-        | Event::Deferred
-        | Event::Denied
-        | Event::Refreshed
-        | Event::SharedLimitMet { .. }
-        | Event::WaitEnded
-        | Event::Probed(_)
-        | Event::Interrupted(_)
-        | Event::DeadlinePassed
-        | Event::InternalError => None,
+        ReplyKind::ToolCalls { .. } | ReplyKind::Refusal => "no_summary",
     }
 }

@@ -7,6 +7,7 @@ use super::{
     FailureStage, Fast, Limits, Moment, Persistence, Phase, QuerySource, RecoveryCause,
     RecoveryPlan, RetryHint, Run, StopReason,
 };
+use crate::types::FailureOrigin;
 
 /// Picks the first plan that can be paid for.
 ///
@@ -79,7 +80,7 @@ fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan 
 const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
 fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
-    plan.price().is_none_or(|price| run.budgets.spend(price).is_some())
+    plan.info().price.is_none_or(|price| run.budgets.spend(price).is_some())
 }
 
 /// True if the model may be nudged to more effort. A finished answer is not put at risk for it if
@@ -97,7 +98,7 @@ fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
 fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     let distance = distance(failure, at, limits);
     let payable = |&plan: &RecoveryPlan| {
-        can_pay(run, plan) && !(plan.repeats() && failure.retry_hint == Some(RetryHint::Stop))
+        can_pay(run, plan) && !(plan.info().repeats && failure.retry_hint == Some(RetryHint::Stop))
     };
     let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
     // Normal speed may have the capacity that fast mode lacks.
@@ -307,33 +308,11 @@ fn retry_preferred_model(
 /// True if another model may help, which is at another endpoint if it `moves`. While a credential
 /// is being fetched, a model at the same endpoint does not help.
 fn another_model_helps(class: ErrorClass, moves: bool, run: &Run) -> bool {
-    use ErrorClass as C;
-
-    match class {
+    match class.info().origin {
         // Another model may accept the same credential.
-        C::ServerError | C::RateLimit | C::ServerOverload | C::InvalidModel | C::AuthError => {
-            moves || !is_refreshing(run)
-        }
-        C::ConnectionError
-        | C::ApiTimeout
-        | C::StreamStalled
-        | C::BadResponse
-        | C::InvalidApiKey
-        | C::TokenRevoked
-        | C::CreditBalanceLow
-        | C::SslCertError => moves,
-        C::PromptTooLong
-        | C::RequestTooLarge
-        | C::PdfTooLarge
-        | C::ImageTooLarge
-        | C::ToolUseMismatch
-        | C::InvalidRequest
-        | C::Unknown
-        | C::Aborted
-        | C::Refusal
-        | C::EmptyResponse
-        | C::Repeated529
-        | C::QuotaExhausted => false,
+        FailureOrigin::Service | FailureOrigin::Access => moves || !is_refreshing(run),
+        FailureOrigin::Connection | FailureOrigin::Certificate | FailureOrigin::Credential => moves,
+        FailureOrigin::Request | FailureOrigin::Model | FailureOrigin::Run => false,
     }
 }
 
@@ -343,20 +322,10 @@ fn is_refreshing(run: &Run) -> bool {
 
 /// The trigger of the summary that the current call asks for. `None` if it asks for none.
 fn summarising(run: &Run) -> Option<CompactionTrigger> {
-    match run.phase {
-        Phase::Calling(call) => match call.purpose() {
-            CallPurpose::Summary(trigger) => Some(trigger),
-            CallPurpose::Reply => None,
-        },
-        Phase::Ready
-        | Phase::Estimating(_)
-        | Phase::Working
-        | Phase::RunningStopHooks
-        | Phase::RunningRequirement
-        | Phase::Awaiting { .. }
-        | Phase::Pausing { .. }
-        | Phase::Probing { .. }
-        | Phase::Stopped(_) => None,
+    let Phase::Calling(call) = run.phase else { return None };
+    match call.purpose() {
+        CallPurpose::Summary(trigger) => Some(trigger),
+        CallPurpose::Reply => None,
     }
 }
 

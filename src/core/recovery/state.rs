@@ -21,7 +21,6 @@ pub struct Run {
     pub preferred_model_after: Moment,
     /// Time from which the preferred model may be asked once more before the end: the retry-after
     /// with which the run left it. `None` while it is in use, or if it refused permanently.
-    #[serde(default)]
     pub preferred_retry_at: Option<Moment>,
     pub fast: Fast,
     /// The stage of this turn's compaction.
@@ -40,14 +39,12 @@ pub struct Run {
     /// Consecutive broken streams, however far they came.
     pub torn_streams: u8,
     /// Turns without streaming because streams broke, the current one included.
-    #[serde(default)]
     pub unstreamed_turns: u8,
     /// The kind of connection of the next attempt.
     pub connection: ConnectionChoice,
     /// Time before which this model is not called: the server's retry-after.
     pub not_before: Moment,
     /// The end of all waits for shared rate limits of the current call.
-    #[serde(default)]
     pub shared_wait_until: Moment,
     /// True if a larger output cap would have given the current call more room.
     pub may_escalate: bool,
@@ -57,7 +54,6 @@ pub struct Run {
     pub since_nudge: u32,
     /// True if the model was told that the run waits for running commands, since the last change of
     /// background work.
-    #[serde(default)]
     pub asked_about_work: bool,
     /// True if the model was told to wrap up.
     pub wrapping_up: bool,
@@ -109,7 +105,6 @@ pub enum Phase {
         why: Pause,
         then: Call,
         /// Time of the next probe, in a wait for capacity.
-        #[serde(default)]
         probe_at: Option<Moment>,
     },
     /// A pause, while a probe of model `model_index` that began at `since` is under way.
@@ -118,7 +113,6 @@ pub enum Phase {
         why: Pause,
         then: Call,
         since: Moment,
-        #[serde(default, alias = "rung")]
         model_index: u8,
     },
     Stopped(StopReason),
@@ -128,18 +122,16 @@ impl Phase {
     /// True if the model has answered and its answer is being processed: a run that is interrupted
     /// then ends as interrupted at work, not while streaming.
     pub fn is_at_work(self) -> bool {
-        match self {
-            Self::Working
-            | Self::RunningStopHooks
-            | Self::RunningRequirement
-            | Self::Awaiting { .. } => true,
-            Self::Ready
-            | Self::Estimating(_)
-            | Self::Calling(_)
-            | Self::Pausing { .. }
-            | Self::Probing { .. }
-            | Self::Stopped(_) => false,
-        }
+        let is_running =
+            matches!(self, Self::Working | Self::RunningStopHooks | Self::RunningRequirement);
+        is_running || matches!(self, Self::Awaiting { .. })
+    }
+
+    /// True if a hook may end the run now.
+    pub(super) fn allows_hook_stop(self) -> bool {
+        let is_before_reply =
+            matches!(self, Self::Ready | Self::Estimating(_) | Self::Calling(Call::Ask(_)));
+        is_before_reply || (self.is_at_work() && !matches!(self, Self::Awaiting { .. }))
     }
 
     /// The reason of the end if the run is interrupted now.
@@ -153,35 +145,16 @@ impl Phase {
 
     /// The reason of the end if the deadline passes now.
     pub(super) fn deadline_reason(self) -> StopReason {
-        match self {
-            Self::Awaiting { .. } => StopReason::BackgroundPending,
-            Self::Ready
-            | Self::Estimating(_)
-            | Self::Calling(_)
-            | Self::Working
-            | Self::RunningStopHooks
-            | Self::RunningRequirement
-            | Self::Pausing { .. }
-            | Self::Probing { .. }
-            | Self::Stopped(_) => StopReason::Deadline,
-        }
+        let awaits_work = matches!(self, Self::Awaiting { .. });
+        if awaits_work { StopReason::BackgroundPending } else { StopReason::Deadline }
     }
 
     /// The end and the reason of the current pause, if there is one. A probe does not end a pause.
     pub fn pause(self) -> Option<(Moment, Pause)> {
-        match self {
-            Self::Pausing { until, why, .. } | Self::Probing { until, why, .. } => {
-                Some((until, why))
-            }
-            Self::Ready
-            | Self::Estimating(_)
-            | Self::Calling(_)
-            | Self::Working
-            | Self::RunningStopHooks
-            | Self::RunningRequirement
-            | Self::Awaiting { .. }
-            | Self::Stopped(_) => None,
+        if let Self::Pausing { until, why, .. } | Self::Probing { until, why, .. } = self {
+            return Some((until, why));
         }
+        None
     }
 }
 

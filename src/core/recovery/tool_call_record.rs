@@ -58,12 +58,10 @@ impl ToolCallRecord {
     /// description. Durations are removed from failures, so that two failures that differ only in
     /// them are equal.
     pub fn new(tool: &str, arguments: &[u8], result: &[u8], effect: CallEffect) -> Self {
-        let result = match effect {
-            CallEffect::Failed => Fingerprint::of(&[&without_durations(result)]),
-            CallEffect::ReadOnly
-            | CallEffect::Changed
-            | CallEffect::Waited
-            | CallEffect::Edited { .. } => Fingerprint::of(&[result]),
+        let result = if effect == CallEffect::Failed {
+            Fingerprint::of(&[&without_durations(result)])
+        } else {
+            Fingerprint::of(&[result])
         };
         let tool = tool.as_bytes();
         Self {

@@ -204,18 +204,13 @@ fn is_media(block: &Block) -> bool {
 
 /// True if the block is the note of an earlier removal.
 fn is_our_note(block: &Block, inner: Option<usize>) -> bool {
-    match block {
-        Block::Text { text } => is_removal_note(text),
-        Block::ToolResult { content, .. } => match inner {
+    if let Block::ToolResult { content, .. } = block {
+        match inner {
             Some(inner) => content.get(inner).is_some_and(|block| is_our_note(block, None)),
             None => content.len() == 1 && is_our_note(&content[0], None),
-        },
-        Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => false,
+        }
+    } else {
+        block.as_text().is_some_and(is_removal_note)
     }
 }
 

@@ -18,20 +18,10 @@ pub fn succeeded_calls(messages: &[Message]) -> Vec<String> {
     let mut calls = HashMap::new();
     let mut lines = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
-        match block {
-            Block::ToolUse { id, name, input } => {
-                calls.insert(id.as_str(), call_line(name, input));
-            }
-            Block::ToolResult { tool_use_id, is_error: false, .. } => {
-                lines.extend(calls.remove(tool_use_id.as_str()));
-            }
-            Block::ToolResult { .. }
-            | Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => {}
+        if let Some((id, name, input)) = block.as_call() {
+            calls.insert(id, call_line(name, input));
+        } else if let Block::ToolResult { tool_use_id, is_error: false, .. } = block {
+            lines.extend(calls.remove(tool_use_id.as_str()));
         }
     }
     let more = lines.len().saturating_sub(LISTED);
@@ -59,19 +49,13 @@ pub fn describe_unknown_outcome(call: &ToolCall) -> String {
 pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
-        match block {
-            Block::ToolUse { id, name, input } if begun.contains(id) => {
-                let (id, name, input) = (id.clone(), name.clone(), input.clone());
-                open.push(ToolCall { id, name, input });
-            }
-            Block::ToolResult { tool_use_id, .. } => open.retain(|call| call.id != *tool_use_id),
-            Block::ToolUse { .. }
-            | Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => {}
+        if let Block::ToolUse { id, name, input } = block
+            && begun.contains(id)
+        {
+            let (id, name, input) = (id.clone(), name.clone(), input.clone());
+            open.push(ToolCall { id, name, input });
+        } else if let Some(id) = block.answered_call() {
+            open.retain(|call| call.id != id);
         }
     }
     open.iter().map(describe_unknown_outcome).collect()

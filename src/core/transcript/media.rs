@@ -142,15 +142,10 @@ fn user_messages(messages: &[Message]) -> impl Iterator<Item = (usize, &Message)
 
 /// The block itself, or the blocks in a tool result with their indices.
 fn inner_blocks(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
-    let (itself, content) = match block {
-        Block::ToolResult { content, .. } => (None, content.as_slice()),
-        Block::Text { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => (Some((None, block)), [].as_slice()),
+    let (itself, content) = if let Block::ToolResult { content, .. } = block {
+        (None, content.as_slice())
+    } else {
+        (Some((None, block)), [].as_slice())
     };
     let content = content.iter().enumerate().map(|(index, inner)| (Some(index), inner));
     itself.into_iter().chain(content)
@@ -166,17 +161,11 @@ fn block_at(messages: &mut [Message], spot: BlockPath) -> Option<&mut Block> {
 
 /// The kind of media of a block; `None` for text.
 fn media_kind(block: &Block) -> Option<(Medium, &Value)> {
-    match block {
-        Block::Image { source } => Some((Medium::Image, source)),
-        Block::Document { source } if is_plain_text(source) => None,
-        Block::Document { source } => Some((Medium::Document, source)),
-        Block::Text { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Other(_) => None,
+    if let Block::Image { source } = block {
+        return Some((Medium::Image, source));
     }
+    let Block::Document { source } = block else { return None };
+    (!is_plain_text(source)).then_some((Medium::Document, source))
 }
 
 /// True if a document is plain text.
@@ -206,16 +195,7 @@ fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
     let mut all = Vec::new();
     for (message, user_message) in user_messages(messages) {
         for (index, outer) in user_message.content.iter().enumerate() {
-            let call = match outer {
-                Block::ToolResult { tool_use_id, .. } => calls.get(tool_use_id.as_str()),
-                Block::Text { .. }
-                | Block::Thinking { .. }
-                | Block::RedactedThinking { .. }
-                | Block::ToolUse { .. }
-                | Block::Image { .. }
-                | Block::Document { .. }
-                | Block::Other(_) => None,
-            };
+            let call = outer.answered_call().and_then(|id| calls.get(id));
             for (inner, block) in inner_blocks(outer) {
                 let Some((medium, source)) = media_kind(block) else { continue };
                 let what = StrippedMedia {

@@ -81,6 +81,25 @@ impl Block {
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
+
+    /// The text of a text block.
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text { text } = self { Some(text) } else { None }
+    }
+
+    /// The id, the name and the input of a tool call.
+    pub fn as_call(&self) -> Option<(&str, &str, &Value)> {
+        if let Self::ToolUse { id, name, input } = self { Some((id, name, input)) } else { None }
+    }
+
+    /// The id of the answered call, if the block is a tool result.
+    pub fn answered_call(&self) -> Option<&str> {
+        if let Self::ToolResult { tool_use_id, .. } = self { Some(tool_use_id) } else { None }
+    }
+
+    pub fn is_thinking(&self) -> bool {
+        matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
+    }
 }
 
 /// A tool call that the model made.

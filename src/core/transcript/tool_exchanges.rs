@@ -52,19 +52,8 @@ pub(super) fn tool_exchanges(messages: &[Message]) -> impl Iterator<Item = ToolE
         let [asked, answered] = pair else { unreachable!("windows of two") };
         answered.content.iter().enumerate().filter_map(move |(index, block)| {
             let Block::ToolResult { tool_use_id, content, is_error } = block else { return None };
-            let (name, input) = asked.content.iter().find_map(|block| match block {
-                Block::ToolUse { id, name, input } if id == tool_use_id => {
-                    Some((name.as_str(), input))
-                }
-                Block::ToolUse { .. }
-                | Block::Text { .. }
-                | Block::Thinking { .. }
-                | Block::RedactedThinking { .. }
-                | Block::ToolResult { .. }
-                | Block::Image { .. }
-                | Block::Document { .. }
-                | Block::Other(_) => None,
-            })?;
+            let mut calls = asked.content.iter().filter_map(Block::as_call);
+            let (_, name, input) = calls.find(|(id, ..)| id == tool_use_id)?;
             let at = (before + 1, index);
             Some(ToolExchange { at, id: tool_use_id, name, input, content, is_error: *is_error })
         })

@@ -20,7 +20,6 @@ pub struct Violation {
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRule {
     /// The list is empty.
-    #[serde(alias = "nothing_said")]
     NoMessage,
     /// The first message is not the user's.
     AssistantOpens,
@@ -213,16 +212,8 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
 }
 
 pub(super) fn inner_result_flaw(block: &Block) -> Option<BlockFlaw> {
-    match block {
-        Block::ToolResult { .. } => Some(BlockFlaw::Misplaced),
-        Block::Text { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => flaws(Role::User, block).first().copied(),
-    }
+    let is_result = matches!(block, Block::ToolResult { .. });
+    if is_result { Some(BlockFlaw::Misplaced) } else { flaws(Role::User, block).first().copied() }
 }
 
 /// True if an unknown block may be valid. A block of a known type is stored as unknown only if a

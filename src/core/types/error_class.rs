@@ -61,6 +61,7 @@ pub enum ErrorClass {
 #[derive(Debug)]
 pub struct ErrorClassInfo {
     pub class: ErrorClass,
+    pub origin: FailureOrigin,
     /// The name used in results, events and documentation.
     pub name: &'static str,
     /// The name that hosts of `stream-json` expect.
@@ -75,6 +76,27 @@ pub struct ErrorClassInfo {
     pub meaning: &'static str,
     /// The advice on the next step, for a reader of a CI log; may be empty.
     pub hint: &'static str,
+}
+
+/// The part of a call at which a failure originates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureOrigin {
+    /// The connection to the endpoint, or what answers there.
+    Connection,
+    /// The certificate of the endpoint.
+    Certificate,
+    /// The service.
+    Service,
+    /// The permission to use the model, which another model may not need.
+    Access,
+    /// The credential, or the account that it belongs to.
+    Credential,
+    /// The content of the request.
+    Request,
+    /// The model, which declined.
+    Model,
+    /// outlast itself: the run was stopped, or gave up.
+    Run,
 }
 
 /// The finding of a failed capacity probe about the service.
@@ -173,6 +195,7 @@ impl SubagentOutlook {
 const ROWS: &[ErrorClassInfo; 25] = &[
     ErrorClassInfo {
         class: ErrorClass::Aborted,
+        origin: FailureOrigin::Run,
         name: "aborted",
         category: "unknown",
         exit_code: exit_code::FAILED,
@@ -184,6 +207,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::ApiTimeout,
+        origin: FailureOrigin::Connection,
         name: "api_timeout",
         category: "server_error",
         exit_code: exit_code::TEMPORARY,
@@ -196,6 +220,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::StreamStalled,
+        origin: FailureOrigin::Connection,
         name: "stream_stalled",
         category: "server_error",
         exit_code: exit_code::TEMPORARY,
@@ -208,6 +233,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::ConnectionError,
+        origin: FailureOrigin::Connection,
         name: "connection_error",
         category: "server_error",
         exit_code: exit_code::TEMPORARY,
@@ -220,6 +246,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::SslCertError,
+        origin: FailureOrigin::Certificate,
         name: "ssl_cert_error",
         category: "unknown",
         exit_code: exit_code::FAILED,
@@ -232,6 +259,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::RateLimit,
+        origin: FailureOrigin::Service,
         name: "rate_limit",
         category: "rate_limit",
         exit_code: exit_code::TEMPORARY,
@@ -244,6 +272,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::ServerOverload,
+        origin: FailureOrigin::Service,
         name: "server_overload",
         category: "overloaded",
         exit_code: exit_code::TEMPORARY,
@@ -256,6 +285,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::Repeated529,
+        origin: FailureOrigin::Run,
         name: "repeated_529",
         category: "overloaded",
         exit_code: exit_code::TEMPORARY,
@@ -268,6 +298,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::ServerError,
+        origin: FailureOrigin::Service,
         name: "server_error",
         category: "server_error",
         exit_code: exit_code::TEMPORARY,
@@ -279,6 +310,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::PromptTooLong,
+        origin: FailureOrigin::Request,
         name: "prompt_too_long",
         category: "invalid_request",
         exit_code: exit_code::CONTEXT,
@@ -291,6 +323,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::RequestTooLarge,
+        origin: FailureOrigin::Request,
         name: "request_too_large",
         category: "invalid_request",
         exit_code: exit_code::CONTEXT,
@@ -303,6 +336,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::PdfTooLarge,
+        origin: FailureOrigin::Request,
         name: "pdf_too_large",
         category: "invalid_request",
         exit_code: exit_code::CONTEXT,
@@ -315,6 +349,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::ImageTooLarge,
+        origin: FailureOrigin::Request,
         name: "image_too_large",
         category: "invalid_request",
         exit_code: exit_code::CONTEXT,
@@ -326,6 +361,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::ToolUseMismatch,
+        origin: FailureOrigin::Request,
         name: "tool_use_mismatch",
         category: "invalid_request",
         exit_code: exit_code::FAILED,
@@ -337,6 +373,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::InvalidModel,
+        origin: FailureOrigin::Access,
         name: "invalid_model",
         category: "model_not_found",
         exit_code: exit_code::FAILED,
@@ -349,6 +386,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::CreditBalanceLow,
+        origin: FailureOrigin::Credential,
         name: "credit_balance_low",
         category: "billing_error",
         exit_code: exit_code::FAILED,
@@ -361,6 +399,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::InvalidApiKey,
+        origin: FailureOrigin::Credential,
         name: "invalid_api_key",
         category: "authentication_failed",
         exit_code: exit_code::CREDENTIALS,
@@ -373,6 +412,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::TokenRevoked,
+        origin: FailureOrigin::Credential,
         name: "token_revoked",
         category: "authentication_failed",
         exit_code: exit_code::CREDENTIALS,
@@ -385,6 +425,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::AuthError,
+        origin: FailureOrigin::Access,
         name: "auth_error",
         category: "authentication_failed",
         exit_code: exit_code::CREDENTIALS,
@@ -396,6 +437,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::InvalidRequest,
+        origin: FailureOrigin::Request,
         name: "invalid_request",
         category: "invalid_request",
         exit_code: exit_code::FAILED,
@@ -408,6 +450,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::Refusal,
+        origin: FailureOrigin::Model,
         name: "refusal",
         category: "unknown",
         exit_code: exit_code::FAILED,
@@ -419,6 +462,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::BadResponse,
+        origin: FailureOrigin::Connection,
         name: "bad_response",
         category: "server_error",
         exit_code: exit_code::FAILED,
@@ -431,6 +475,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::EmptyResponse,
+        origin: FailureOrigin::Run,
         name: "empty_response",
         category: "unknown",
         exit_code: exit_code::NO_PROGRESS,
@@ -442,6 +487,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::QuotaExhausted,
+        origin: FailureOrigin::Run,
         name: "quota_exhausted",
         category: "rate_limit",
         exit_code: exit_code::TEMPORARY,
@@ -453,6 +499,7 @@ const ROWS: &[ErrorClassInfo; 25] = &[
     },
     ErrorClassInfo {
         class: ErrorClass::Unknown,
+        origin: FailureOrigin::Request,
         name: "unknown",
         category: "unknown",
         exit_code: exit_code::FAILED,

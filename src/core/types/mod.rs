@@ -9,7 +9,7 @@ mod modes;
 mod stop_reason;
 
 pub use agent_limits::AgentLimits;
-pub use error_class::{ErrorClass, ErrorClassInfo, ProbeFinding, SubagentOutlook};
+pub use error_class::{ErrorClass, ErrorClassInfo, FailureOrigin, ProbeFinding, SubagentOutlook};
 pub use host_channel::{HostChannel, HostError, HostReply};
 pub use modes::{
     AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,

@@ -184,82 +184,56 @@ impl StopReason {
 
     /// The stop reason for a failure that cannot be recovered from.
     pub fn from_class(class: ErrorClass) -> Self {
-        match class {
-            ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge => Self::PromptTooLong,
-            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => Self::ImageError,
-            ErrorClass::EmptyResponse => Self::EmptyResponse,
-            ErrorClass::Refusal => Self::Refusal,
-            ErrorClass::Aborted
-            | ErrorClass::ApiTimeout
-            | ErrorClass::StreamStalled
-            | ErrorClass::ConnectionError
-            | ErrorClass::SslCertError
-            | ErrorClass::RateLimit
-            | ErrorClass::ServerOverload
-            | ErrorClass::Repeated529
-            | ErrorClass::ServerError
-            | ErrorClass::ToolUseMismatch
-            | ErrorClass::InvalidModel
-            | ErrorClass::CreditBalanceLow
-            | ErrorClass::InvalidApiKey
-            | ErrorClass::TokenRevoked
-            | ErrorClass::AuthError
-            | ErrorClass::InvalidRequest
-            | ErrorClass::BadResponse
-            | ErrorClass::QuotaExhausted
-            | ErrorClass::Unknown => Self::ModelError(class),
-        }
+        let own = [
+            (ErrorClass::PromptTooLong, Self::PromptTooLong),
+            (ErrorClass::RequestTooLarge, Self::PromptTooLong),
+            (ErrorClass::PdfTooLarge, Self::ImageError),
+            (ErrorClass::ImageTooLarge, Self::ImageError),
+            (ErrorClass::EmptyResponse, Self::EmptyResponse),
+            (ErrorClass::Refusal, Self::Refusal),
+        ];
+        let known = own.into_iter().find(|(of, _)| *of == class);
+        known.map_or(Self::ModelError(class), |(_, reason)| reason)
     }
 }
 
 impl Interrupt {
-    fn successor(self) -> Option<Self> {
-        Some(match self {
-            Self::Sigint => Self::Sigterm,
-            Self::Sigterm => Self::Sighup,
-            Self::Sighup => Self::Sigquit,
-            Self::Sigquit => Self::Sigusr1,
-            Self::Sigusr1 => Self::Sigusr2,
-            Self::Sigusr2 => Self::Sigalrm,
-            Self::Sigalrm => Self::Sigxcpu,
-            Self::Sigxcpu => Self::StdoutClosed,
-            Self::StdoutClosed => Self::HostRequest,
-            Self::HostRequest => Self::SessionTakenOver,
-            Self::SessionTakenOver => return None,
-        })
+    /// The exit code of an interrupted run, the description of the cause, and the next cause of
+    /// [`StopReason::all`]. A closed standard output is not a signal: the run failed to deliver its
+    /// result.
+    const fn row(self) -> (u8, &'static str, Option<Self>) {
+        match self {
+            Self::Sigint => (exit_code::SIGINT, "interrupted by SIGINT", Some(Self::Sigterm)),
+            Self::Sigterm => (exit_code::SIGTERM, "ended by SIGTERM", Some(Self::Sighup)),
+            Self::Sighup => (exit_code::SIGHUP, "ended by SIGHUP", Some(Self::Sigquit)),
+            Self::Sigquit => (exit_code::SIGQUIT, "ended by SIGQUIT", Some(Self::Sigusr1)),
+            Self::Sigusr1 => (exit_code::SIGUSR1, "ended by SIGUSR1", Some(Self::Sigusr2)),
+            Self::Sigusr2 => (exit_code::SIGUSR2, "ended by SIGUSR2", Some(Self::Sigalrm)),
+            Self::Sigalrm => (exit_code::SIGALRM, "ended by SIGALRM", Some(Self::Sigxcpu)),
+            Self::Sigxcpu => (exit_code::SIGXCPU, "ended by SIGXCPU", Some(Self::StdoutClosed)),
+            Self::StdoutClosed => {
+                (exit_code::FAILED, "standard output is no longer read", Some(Self::HostRequest))
+            }
+            Self::HostRequest => {
+                (exit_code::FAILED, "interrupted by the host", Some(Self::SessionTakenOver))
+            }
+            Self::SessionTakenOver => {
+                (exit_code::TEMPORARY, "another process took the session over", None)
+            }
+        }
     }
 
-    /// The exit code of an interrupted run. A closed standard output is not a signal: the run
-    /// failed to deliver its result.
+    fn successor(self) -> Option<Self> {
+        self.row().2
+    }
+
+    /// The exit code of an interrupted run.
     pub const fn exit_code(self) -> u8 {
-        match self {
-            Self::Sigint => exit_code::SIGINT,
-            Self::Sigterm => exit_code::SIGTERM,
-            Self::Sighup => exit_code::SIGHUP,
-            Self::Sigquit => exit_code::SIGQUIT,
-            Self::Sigusr1 => exit_code::SIGUSR1,
-            Self::Sigusr2 => exit_code::SIGUSR2,
-            Self::Sigalrm => exit_code::SIGALRM,
-            Self::Sigxcpu => exit_code::SIGXCPU,
-            Self::StdoutClosed | Self::HostRequest => exit_code::FAILED,
-            Self::SessionTakenOver => exit_code::TEMPORARY,
-        }
+        self.row().0
     }
 
     pub const fn cause(self) -> &'static str {
-        match self {
-            Self::Sigint => "interrupted by SIGINT",
-            Self::Sigterm => "ended by SIGTERM",
-            Self::Sighup => "ended by SIGHUP",
-            Self::Sigquit => "ended by SIGQUIT",
-            Self::Sigusr1 => "ended by SIGUSR1",
-            Self::Sigusr2 => "ended by SIGUSR2",
-            Self::Sigalrm => "ended by SIGALRM",
-            Self::Sigxcpu => "ended by SIGXCPU",
-            Self::StdoutClosed => "standard output is no longer read",
-            Self::HostRequest => "interrupted by the host",
-            Self::SessionTakenOver => "another process took the session over",
-        }
+        self.row().1
     }
 }
 

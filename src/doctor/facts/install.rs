@@ -120,12 +120,12 @@ pub fn installation_kind(binary: &Path, root: &Path) -> InstallKind {
 fn by_folders(binary: &Path) -> Option<InstallKind> {
     let names: Vec<String> = binary
         .components()
-        .filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
-            Component::Prefix(_)
-            | Component::RootDir
-            | Component::CurDir
-            | Component::ParentDir => None,
+        .filter_map(|part| {
+            if let Component::Normal(name) = part {
+                Some(name.to_string_lossy().to_lowercase())
+            } else {
+                None
+            }
         })
         .collect();
     let has = |name: &str| names.iter().any(|known| known == name);

@@ -127,20 +127,14 @@ async fn probe_service(
         seen: ServiceProbe::Offline,
     };
     endpoint.timers.connect = endpoint.timers.connect.min(CONNECT_MAX);
-    let helper = match &mut endpoint.credential {
-        Credential::Helper(command) => {
-            let limit = command.limit;
-            command.limit = limit.min(HELPER_MAX);
-            // It runs once, and its key is used for all requests.
-            command.ttl = command.ttl.max(Duration::from_mins(1));
-            limit
-        }
-        Credential::None
-        | Credential::ApiKey(_)
-        | Credential::Bearer(_)
-        | Credential::OAuth(_)
-        | Credential::FoundryKey(_)
-        | Credential::Cloud(_) => Duration::ZERO,
+    let helper = if let Credential::Helper(command) = &mut endpoint.credential {
+        let limit = command.limit;
+        command.limit = limit.min(HELPER_MAX);
+        // It runs once, and its key is used for all requests.
+        command.ttl = command.ttl.max(Duration::from_mins(1));
+        limit
+    } else {
+        Duration::ZERO
     };
     let connect = endpoint.timers.connect;
     // Reading certificate files may block.

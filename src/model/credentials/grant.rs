@@ -143,24 +143,15 @@ impl TokenRequest {
         // The text of a failed connection names the destination already.
         let was_connected = !error.is_connect();
         let fault = fault::fault_without_response(error, &self.destination, FailureStage::Unsent);
-        match fault.kind {
-            FaultKind::Timeout { .. } => {
-                let limit = CONNECT.as_secs();
-                issuer_unreachable(format!(
-                    "no connection to {} within {limit} s",
-                    self.destination
-                ))
-            }
-            FaultKind::Connection { ref detail } if was_connected => {
-                issuer_unreachable(format!("{}: {detail}", self.destination))
-            }
-            FaultKind::Refused { .. }
-            | FaultKind::Connection { .. }
-            | FaultKind::Certificate { .. }
-            | FaultKind::TornStream { .. }
-            | FaultKind::InvalidContent { .. }
-            | FaultKind::HtmlPage { .. }
-            | FaultKind::Unsendable { .. } => Box::new(fault),
+        if matches!(fault.kind, FaultKind::Timeout { .. }) {
+            let limit = CONNECT.as_secs();
+            issuer_unreachable(format!("no connection to {} within {limit} s", self.destination))
+        } else if let FaultKind::Connection { ref detail } = fault.kind
+            && was_connected
+        {
+            issuer_unreachable(format!("{}: {detail}", self.destination))
+        } else {
+            Box::new(fault)
         }
     }
 

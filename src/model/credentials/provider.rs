@@ -79,12 +79,8 @@ impl CredentialProvider {
             Credential::Cloud(identity) => {
                 let http = TokenHttp { roots: roots.to_vec(), proxies };
                 let around = TokenSurroundings { http, supervisor, known };
-                let region = match kind {
-                    ServiceKind::Bedrock { region } => region,
-                    ServiceKind::Messages
-                    | ServiceKind::Vertex { .. }
-                    | ServiceKind::Foundry { .. } => String::new(),
-                };
+                let region =
+                    if let ServiceKind::Bedrock { region } = kind { region } else { String::new() };
                 let login = Box::new(CloudLogin::new(*identity, around));
                 ProviderKind::Cloud { login, region }
             }
@@ -132,55 +128,42 @@ impl CredentialProvider {
     /// Records that the service rejected this credential: it is not sent again if it can be
     /// replaced.
     pub(crate) async fn reject(&self, secret: &Secret) {
-        match &self.0 {
-            ProviderKind::None
-            | ProviderKind::ApiKey(_)
-            | ProviderKind::Bearer(_)
-            | ProviderKind::FoundryKey(_) => {}
-            ProviderKind::Helper(helper) => helper.reject(secret).await,
-            ProviderKind::OAuth(oauth) => oauth.reject(secret).await,
-            ProviderKind::Cloud { login, .. } => login.reject(secret).await,
+        if let ProviderKind::Helper(helper) = &self.0 {
+            helper.reject(secret).await;
+        } else if let ProviderKind::OAuth(oauth) = &self.0 {
+            oauth.reject(secret).await;
+        } else if let ProviderKind::Cloud { login, .. } = &self.0 {
+            login.reject(secret).await;
         }
     }
 
     /// Fetches a new credential.
     pub(crate) async fn refresh(&self) -> Renewal {
-        match &self.0 {
-            ProviderKind::None
-            | ProviderKind::ApiKey(_)
-            | ProviderKind::Bearer(_)
-            | ProviderKind::FoundryKey(_) => Renewal::Unchanged,
-            ProviderKind::Helper(helper) => helper.refresh().await,
-            ProviderKind::OAuth(oauth) => oauth.refresh().await,
-            ProviderKind::Cloud { login, .. } => login.refresh().await,
+        if let ProviderKind::Helper(helper) = &self.0 {
+            helper.refresh().await
+        } else if let ProviderKind::OAuth(oauth) = &self.0 {
+            oauth.refresh().await
+        } else if let ProviderKind::Cloud { login, .. } = &self.0 {
+            login.refresh().await
+        } else {
+            Renewal::Unchanged
         }
     }
 
     /// Waits for a renewal that must not be interrupted, but no longer than `limit`.
     pub(crate) async fn finish_renewal(&self, limit: Duration) {
-        match &self.0 {
-            ProviderKind::None
-            | ProviderKind::ApiKey(_)
-            | ProviderKind::Bearer(_)
-            | ProviderKind::Helper(_)
-            | ProviderKind::FoundryKey(_)
-            // Its tokens can be fetched again.
-            | ProviderKind::Cloud { .. } => {}
-            ProviderKind::OAuth(oauth) => oauth.finish_renewal(limit).await,
+        if let ProviderKind::OAuth(oauth) = &self.0 {
+            oauth.finish_renewal(limit).await;
         }
     }
 
     /// The identity that the credential belongs to, according to the cloud. `None` if the cloud
     /// does not provide it.
     pub(crate) async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
-        match &self.0 {
-            ProviderKind::None
-            | ProviderKind::ApiKey(_)
-            | ProviderKind::Bearer(_)
-            | ProviderKind::Helper(_)
-            | ProviderKind::FoundryKey(_)
-            | ProviderKind::OAuth(_) => Ok(None),
-            ProviderKind::Cloud { login, .. } => login.caller().await,
+        if let ProviderKind::Cloud { login, .. } = &self.0 {
+            login.caller().await
+        } else {
+            Ok(None)
         }
     }
 }

@@ -65,7 +65,6 @@ struct StateRecord {
     /// Wall-clock time of the boot, in milliseconds since the Unix epoch. It changes only when the
     /// clock is set, which invalidates times that a server named.
     began: u64,
-    #[serde(alias = "pace")]
     rate_limit: SharedRateLimit,
 }
 

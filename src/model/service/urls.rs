@@ -87,12 +87,7 @@ impl ServiceUrls {
 
     /// The URL of the list of models. `None` if there is none.
     pub(in super::super) fn model_list(&self) -> Option<Url> {
-        match &self.kind {
-            ServiceKind::Messages => Some(self.sibling("models")),
-            ServiceKind::Bedrock { .. }
-            | ServiceKind::Vertex { .. }
-            | ServiceKind::Foundry { .. } => None,
-        }
+        matches!(self.kind, ServiceKind::Messages).then(|| self.sibling("models"))
     }
 
     fn of_vertex(&self, region: &str, project: &str, model: &str) -> Url {
@@ -118,12 +113,7 @@ impl ServiceUrls {
 
     /// True if the service has fast mode.
     pub(in super::super) fn has_fast_mode(&self) -> bool {
-        match self.kind {
-            ServiceKind::Messages => true,
-            ServiceKind::Bedrock { .. }
-            | ServiceKind::Vertex { .. }
-            | ServiceKind::Foundry { .. } => false,
-        }
+        matches!(self.kind, ServiceKind::Messages)
     }
 
     /// Adapts the fields and headers of a request for the Messages API to this service.

@@ -321,11 +321,10 @@ impl Notifier {
         let address = self.read_address(call)?;
         let terms = &self.job.run().terms;
         let Some(kept) = self.sockets.get(inode) else {
-            return match address {
-                SocketAddress::Inet(_) => Err(Errno::EINVAL),
-                SocketAddress::UnixPath(_)
-                | SocketAddress::UnixAbstract
-                | SocketAddress::Netlink => Ok(Progress::Answer(CallAnswer::Continues)),
+            return if matches!(address, SocketAddress::Inet(_)) {
+                Err(Errno::EINVAL)
+            } else {
+                Ok(Progress::Answer(CallAnswer::Continues))
             };
         };
         check_family(kept.family, &address)?;

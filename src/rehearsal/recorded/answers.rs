@@ -64,39 +64,30 @@ pub(super) fn answer(
     paths: &PathMask<'_>,
 ) -> Result<RecordedAnswer, Unanswered> {
     let Some(end) = &record.end else { return Err(Unanswered::Skipped) };
-    match end.event {
-        Event::Replied(kind) => Ok(match turn {
+    if let Event::Replied(kind) = end.event {
+        Ok(match turn {
             Some(turn) => RecordedAnswer::exact(kept(turn, paths), String::new()),
             None => dropped(end, kind, paths),
-        }),
-        Event::Failed(failure) => failed(record, end, failure),
-        Event::DeadlinePassed => Ok(RecordedAnswer::exact(
+        })
+    } else if let Event::Failed(failure) = end.event {
+        failed(record, end, failure)
+    } else if end.event == Event::DeadlinePassed {
+        Ok(RecordedAnswer::exact(
             broken(ScriptedFaultKind::Pings { every: PING_INTERVAL }, BEFORE_A_BLOCK),
             "The time of the run was over before the reply.".to_owned(),
-        )),
-        Event::SharedLimitMet { .. } => {
-            Err(Unanswered::Omitted("waits for rate limits known on the host"))
-        }
-        Event::SummaryPrevented => Err(Unanswered::Omitted("a hook that prevented a summary")),
-        Event::HookStopped | Event::Deferred => {
-            Err(Unanswered::Omitted("a hook that ended the run"))
-        }
-        Event::Interrupted(_) => Err(Unanswered::Omitted("the signal that ended the run")),
-        Event::InternalError => Err(Unanswered::Omitted("an internal error")),
-        Event::Begin
-        | Event::Resumed(_)
-        | Event::Estimated(_)
-        | Event::ToolsDone(_)
-        | Event::Delivered
-        | Event::DeliveredEarly
-        | Event::SchemaMismatch
-        | Event::BackgroundWaited(_)
-        | Event::Checked { .. }
-        | Event::Consulted(_)
-        | Event::Denied
-        | Event::Refreshed
-        | Event::WaitEnded
-        | Event::Probed(_) => Err(Unanswered::Skipped),
+        ))
+    } else if matches!(end.event, Event::SharedLimitMet { .. }) {
+        Err(Unanswered::Omitted("waits for rate limits known on the host"))
+    } else if end.event == Event::SummaryPrevented {
+        Err(Unanswered::Omitted("a hook that prevented a summary"))
+    } else if matches!(end.event, Event::HookStopped | Event::Deferred) {
+        Err(Unanswered::Omitted("a hook that ended the run"))
+    } else if matches!(end.event, Event::Interrupted(_)) {
+        Err(Unanswered::Omitted("the signal that ended the run"))
+    } else if end.event == Event::InternalError {
+        Err(Unanswered::Omitted("an internal error"))
+    } else {
+        Err(Unanswered::Skipped)
     }
 }
 
@@ -206,56 +197,34 @@ fn failed(
     failure: Failure,
 ) -> Result<RecordedAnswer, Unanswered> {
     let class = failure.class;
-    let mut answer = match class {
-        ErrorClass::ConnectionError => connection_failure(failure),
-        ErrorClass::ApiTimeout => match failure.stage {
-            FailureStage::Stream | FailureStage::Block => RecordedAnswer {
+    let mut answer = if class == ErrorClass::ConnectionError {
+        connection_failure(failure)
+    } else if class == ErrorClass::ApiTimeout {
+        if failure.has_streamed() {
+            let stall = stream_fault(ScriptedFaultKind::Stall, failure);
+            RecordedAnswer {
                 skipped: Some(
                     "a stream that went on until the time of a reply was over: it stalls instead"
                         .to_owned(),
                 ),
-                ..RecordedAnswer::exact(
-                    stream_fault(ScriptedFaultKind::Stall, failure),
-                    String::new(),
-                )
-            },
-            FailureStage::Unsent
-            | FailureStage::StaleConnection
-            | FailureStage::FreshConnection
-            | FailureStage::Status => {
-                RecordedAnswer::exact(no_answer(ScriptedFaultKind::Stall), String::new())
+                ..RecordedAnswer::exact(stall, String::new())
             }
-        },
-        ErrorClass::StreamStalled => {
-            RecordedAnswer::exact(stream_fault(ScriptedFaultKind::Stall, failure), String::new())
+        } else {
+            RecordedAnswer::exact(no_answer(ScriptedFaultKind::Stall), String::new())
         }
-        ErrorClass::BadResponse => RecordedAnswer::exact(bad_response(failure), String::new()),
-        ErrorClass::EmptyResponse => {
-            let reply = StepAnswer::Reply(ScriptedReply::default());
-            RecordedAnswer::exact(ScriptStep::new(reply), String::new())
-        }
-        ErrorClass::SslCertError => {
-            return Err(Unanswered::Omitted("a certificate that was not accepted"));
-        }
-        ErrorClass::Aborted => return Err(Unanswered::Omitted("a request that was cut off")),
-        ErrorClass::RateLimit
-        | ErrorClass::QuotaExhausted
-        | ErrorClass::ServerOverload
-        | ErrorClass::Repeated529
-        | ErrorClass::ServerError
-        | ErrorClass::PromptTooLong
-        | ErrorClass::RequestTooLarge
-        | ErrorClass::PdfTooLarge
-        | ErrorClass::ImageTooLarge
-        | ErrorClass::ToolUseMismatch
-        | ErrorClass::InvalidModel
-        | ErrorClass::CreditBalanceLow
-        | ErrorClass::InvalidApiKey
-        | ErrorClass::TokenRevoked
-        | ErrorClass::AuthError
-        | ErrorClass::InvalidRequest
-        | ErrorClass::Refusal
-        | ErrorClass::Unknown => refusal(record, end, failure),
+    } else if class == ErrorClass::StreamStalled {
+        RecordedAnswer::exact(stream_fault(ScriptedFaultKind::Stall, failure), String::new())
+    } else if class == ErrorClass::BadResponse {
+        RecordedAnswer::exact(bad_response(failure), String::new())
+    } else if class == ErrorClass::EmptyResponse {
+        let reply = StepAnswer::Reply(ScriptedReply::default());
+        RecordedAnswer::exact(ScriptStep::new(reply), String::new())
+    } else if class == ErrorClass::SslCertError {
+        return Err(Unanswered::Omitted("a certificate that was not accepted"));
+    } else if class == ErrorClass::Aborted {
+        return Err(Unanswered::Omitted("a request that was cut off"));
+    } else {
+        refusal(record, end, failure)
     };
     class.name().clone_into(&mut answer.note);
     answer.step.headers.extend(headers(failure));
@@ -335,27 +304,22 @@ fn connection_failure(failure: Failure) -> RecordedAnswer {
 
 /// A response of status 200 that cannot be parsed.
 fn bad_response(failure: Failure) -> ScriptStep {
-    match failure.stage {
-        FailureStage::Stream | FailureStage::Block => {
-            let nonsense = b"event: content_block_delta\ndata: {\n\n".to_vec();
-            stream_fault(ScriptedFaultKind::Insert(nonsense), failure)
-        }
-        FailureStage::Unsent
-        | FailureStage::StaleConnection
-        | FailureStage::FreshConnection
-        | FailureStage::Status => ScriptStep::new(StepAnswer::Http(ScriptedHttp {
-            status: 200,
-            content_type: "application/json".to_owned(),
-            body: "{".to_owned(),
-            content_length: None,
-        })),
+    if failure.has_streamed() {
+        let nonsense = b"event: content_block_delta\ndata: {\n\n".to_vec();
+        return stream_fault(ScriptedFaultKind::Insert(nonsense), failure);
     }
+    ScriptStep::new(StepAnswer::Http(ScriptedHttp {
+        status: 200,
+        content_type: "application/json".to_owned(),
+        body: "{".to_owned(),
+        content_length: None,
+    }))
 }
 
 /// An error of the service, in an answer of its own or within a stream.
 fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnswer {
     let (status, error, skipped) = error_of(record, end, failure);
-    if matches!(failure.stage, FailureStage::Stream | FailureStage::Block) {
+    if failure.has_streamed() {
         let error = error.unwrap_or_else(|| render::usual_error(status));
         let step = stream_fault(ScriptedFaultKind::Error(error), failure);
         return RecordedAnswer { step, note: String::new(), skipped };

@@ -323,20 +323,12 @@ impl Recording<'_> {
     fn time_scale(&self) -> f64 {
         let agents = self.history.agents.iter().map(|agent| &agent.history);
         let waits = [self.history].into_iter().chain(agents).map(|history| {
-            let pauses = history.items.iter().filter_map(|item| match &item.event {
-                HistoryEvent::Wait(WaitRecord { waited, planned, .. }) => waited.or(Some(*planned)),
-                HistoryEvent::Process(_)
-                | HistoryEvent::Message(_)
-                | HistoryEvent::Turn(_)
-                | HistoryEvent::Failure(_)
-                | HistoryEvent::Recovery(_)
-                | HistoryEvent::ModelSwitch { .. }
-                | HistoryEvent::Compaction { .. }
-                | HistoryEvent::HistoryChange { .. }
-                | HistoryEvent::Spend(_)
-                | HistoryEvent::Requirement { .. }
-                | HistoryEvent::Background(_)
-                | HistoryEvent::End(_) => None,
+            let pauses = history.items.iter().filter_map(|item| {
+                if let HistoryEvent::Wait(WaitRecord { waited, planned, .. }) = &item.event {
+                    waited.or(Some(*planned))
+                } else {
+                    None
+                }
             });
             let silent = history.calls.iter().filter_map(|call| {
                 let end = call.end.as_ref()?;
@@ -372,35 +364,19 @@ fn is_silence(event: Event) -> bool {
 
 /// Returns true if a script can bring a run to this end.
 fn is_reproducible(reason: StopReason) -> bool {
-    match reason {
-        StopReason::Completed
-        | StopReason::MaxTurns
-        | StopReason::MaxBudgetUsd
-        | StopReason::Deadline
-        | StopReason::Denied
-        | StopReason::StopHookPrevented
-        | StopReason::StopHookBlocked
-        | StopReason::BlockingLimit
-        | StopReason::PromptTooLong
-        | StopReason::MaxOutputTokens
-        | StopReason::ImageError
-        | StopReason::EmptyResponse
-        | StopReason::Refusal
-        | StopReason::Stalled
-        | StopReason::BackgroundPending
-        | StopReason::RequirementFailed
-        | StopReason::StructuredOutputRetryExhausted => true,
-        StopReason::ModelError(class) => {
-            !matches!(class, ErrorClass::SslCertError | ErrorClass::Aborted)
-        }
-        StopReason::AbortedStreaming(_)
-        | StopReason::AbortedTools(_)
-        | StopReason::HookStopped
-        | StopReason::ToolDeferred
-        | StopReason::OutputFailed
-        | StopReason::RehearsalFailed
-        | StopReason::InternalError => false,
+    if let StopReason::ModelError(class) = reason {
+        return !matches!(class, ErrorClass::SslCertError | ErrorClass::Aborted);
     }
+    !matches!(
+        reason,
+        StopReason::AbortedStreaming(_)
+            | StopReason::AbortedTools(_)
+            | StopReason::HookStopped
+            | StopReason::ToolDeferred
+            | StopReason::OutputFailed
+            | StopReason::RehearsalFailed
+            | StopReason::InternalError
+    )
 }
 
 /// Returns true if a request was made, or failed, because of the size of the conversation.

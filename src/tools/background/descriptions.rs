@@ -24,16 +24,11 @@ pub(super) fn list_line(task: &BackgroundTask) -> String {
 pub(super) fn status_phrase(task: &BackgroundTask) -> String {
     let took = whole_seconds(task.took);
     if task.kind == BackgroundKind::Agent {
-        match task.end {
-            Some(BackgroundEnd::Completed) => return format!("ended after {took}"),
-            Some(BackgroundEnd::Failed) => return format!("ended after {took} and did not finish"),
-            Some(
-                BackgroundEnd::Killed
-                | BackgroundEnd::TimedOut
-                | BackgroundEnd::MemoryExceeded(_)
-                | BackgroundEnd::RunEnded,
-            )
-            | None => {}
+        if task.end == Some(BackgroundEnd::Completed) {
+            return format!("ended after {took}");
+        }
+        if task.end == Some(BackgroundEnd::Failed) {
+            return format!("ended after {took} and did not finish");
         }
     }
     let code = task.exit_code.map_or_else(

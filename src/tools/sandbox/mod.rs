@@ -231,12 +231,10 @@ impl Sandbox {
     /// The restrictions that also apply to file tools, with or without kernel support. Empty if the
     /// sandbox is off.
     pub(super) fn secrets(&self) -> DeniedPlaces {
-        match self.state.mode {
-            SandboxMode::Off => DeniedPlaces::default(),
-            SandboxMode::Workspace
-            | SandboxMode::ReadOnly
-            | SandboxMode::Required
-            | SandboxMode::RequiredReadOnly => self.policy.secrets().clone(),
+        if self.state.mode == SandboxMode::Off {
+            DeniedPlaces::default()
+        } else {
+            self.policy.secrets().clone()
         }
     }
 

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::history::{
-    AgentHistory, FailureRecord, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun,
-    ToolRunState,
+    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
 use crate::recovery::RecoveryPlan;
 use crate::tools::refusal_reason;
@@ -78,25 +77,7 @@ fn event(
     wait: Option<&HistoryEvent>,
     text: &mut String,
 ) {
-    let kind = match &item.event {
-        HistoryEvent::Turn(_) => "turn",
-        HistoryEvent::Message(message) if message.author == MessageAuthor::User => "prompt",
-        HistoryEvent::Failure(FailureRecord { plan: RecoveryPlan::Stop(_), .. }) => "event bad",
-        HistoryEvent::Failure(_) => "event open",
-        HistoryEvent::Recovery(record) if !record.saved => "event bad",
-        HistoryEvent::Requirement { passed: false, .. } => "event bad",
-        HistoryEvent::Recovery(_) | HistoryEvent::Requirement { passed: true, .. } => "event good",
-        HistoryEvent::End(end) if end.exit_code() == 0 => "event good",
-        HistoryEvent::End(_) => "event bad",
-        HistoryEvent::Message(_)
-        | HistoryEvent::Process(_)
-        | HistoryEvent::Wait(_)
-        | HistoryEvent::ModelSwitch { .. }
-        | HistoryEvent::Compaction { .. }
-        | HistoryEvent::HistoryChange { .. }
-        | HistoryEvent::Spend(_)
-        | HistoryEvent::Background(_) => "event",
-    };
+    let kind = css_class(&item.event);
     let _ = write!(text, "<li class=\"{kind}\"><time>{}</time><div>", context.clock(item.at));
     for line in event_lines(&item.event) {
         let _ = write!(text, "<p class=\"head\">{}</p>", escaped(&line));
@@ -104,40 +85,51 @@ fn event(
     for line in wait.map(event_lines).unwrap_or_default() {
         let _ = write!(text, "<p class=\"wait\">{}</p>", escaped(&line));
     }
-    match &item.event {
-        HistoryEvent::Turn(turn) => {
-            for reply_text in turn.texts() {
-                let _ = write!(
-                    text,
-                    "<div class=\"answer\">{}</div>",
-                    answer::html(&beginning(reply_text))
-                );
-            }
-            if !turn.tools.is_empty() {
-                text.push_str("\n<ul class=\"tools\">\n");
-                for tool in &turn.tools {
-                    call(tool, text);
-                }
-                text.push_str("</ul>");
-            }
+    if let HistoryEvent::Turn(turn) = &item.event {
+        for reply_text in turn.texts() {
+            let _ = write!(
+                text,
+                "<div class=\"answer\">{}</div>",
+                answer::html(&beginning(reply_text))
+            );
         }
-        HistoryEvent::Message(message) if message.author == MessageAuthor::User => {
-            let _ = write!(text, "<p>{}</p>", escaped(&beginning(&message.text)));
+        if !turn.tools.is_empty() {
+            text.push_str("\n<ul class=\"tools\">\n");
+            for tool in &turn.tools {
+                call(tool, text);
+            }
+            text.push_str("</ul>");
         }
-        HistoryEvent::Message(_)
-        | HistoryEvent::Process(_)
-        | HistoryEvent::Failure(_)
-        | HistoryEvent::Wait(_)
-        | HistoryEvent::Recovery(_)
-        | HistoryEvent::ModelSwitch { .. }
-        | HistoryEvent::Compaction { .. }
-        | HistoryEvent::HistoryChange { .. }
-        | HistoryEvent::Spend(_)
-        | HistoryEvent::Requirement { .. }
-        | HistoryEvent::Background(_)
-        | HistoryEvent::End(_) => {}
+    } else if let HistoryEvent::Message(message) = &item.event
+        && message.author == MessageAuthor::User
+    {
+        let _ = write!(text, "<p>{}</p>", escaped(&beginning(&message.text)));
     }
     text.push_str("</div></li>\n");
+}
+
+/// The CSS class of an event.
+fn css_class(event: &HistoryEvent) -> &'static str {
+    if let HistoryEvent::Turn(_) = event {
+        return "turn";
+    }
+    if let HistoryEvent::Message(message) = event {
+        return if message.author == MessageAuthor::User { "prompt" } else { "event" };
+    }
+    if let HistoryEvent::Failure(failure) = event {
+        let ended = matches!(failure.plan, RecoveryPlan::Stop(_));
+        return if ended { "event bad" } else { "event open" };
+    }
+    let is_good = if let HistoryEvent::Recovery(record) = event {
+        record.saved
+    } else if let HistoryEvent::Requirement { passed, .. } = event {
+        *passed
+    } else if let HistoryEvent::End(end) = event {
+        end.exit_code() == 0
+    } else {
+        return "event";
+    };
+    if is_good { "event good" } else { "event bad" }
 }
 
 /// The beginning of a text.
@@ -150,13 +142,8 @@ fn beginning(reply_text: &str) -> Cow<'_, str> {
 }
 
 fn call(tool: &ToolRun, text: &mut String) {
-    let class = match tool.state {
-        ToolRunState::Succeeded => "",
-        ToolRunState::Failed
-        | ToolRunState::NotRun
-        | ToolRunState::Unknown
-        | ToolRunState::Pending => " class=\"failed\"",
-    };
+    let succeeded = tool.state == ToolRunState::Succeeded;
+    let class = if succeeded { "" } else { " class=\"failed\"" };
     let output = match tool.state {
         ToolRunState::Failed | ToolRunState::NotRun => output_of(tool),
         ToolRunState::Succeeded | ToolRunState::Unknown | ToolRunState::Pending => String::new(),

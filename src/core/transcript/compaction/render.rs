@@ -96,17 +96,9 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
             kind: PieceKind::ToolTraffic,
         },
         Block::ToolResult { tool_use_id, content, is_error } => {
-            let called = before.iter().find_map(|block| match block {
-                Block::ToolUse { id, name, input } if id == tool_use_id => Some(label(name, input)),
-                Block::ToolUse { .. }
-                | Block::Text { .. }
-                | Block::Thinking { .. }
-                | Block::RedactedThinking { .. }
-                | Block::ToolResult { .. }
-                | Block::Image { .. }
-                | Block::Document { .. }
-                | Block::Other(_) => None,
-            });
+            let mut calls = before.iter().filter_map(Block::as_call);
+            let called = calls.find(|(id, ..)| id == tool_use_id);
+            let called = called.map(|(_, name, input)| label(name, input));
             let failed = if *is_error { " (failed)" } else { "" };
             let parts: Vec<String> = content.iter().filter_map(plain).collect();
             RenderedPiece {

@@ -314,14 +314,7 @@ impl AwsSource {
 
     /// True if the keys are fetched from a service, so that the runs of a host share them.
     pub(super) fn is_shared(&self) -> bool {
-        match self {
-            Self::WebIdentity { .. } | Self::Role { .. } | Self::Sso(_) => true,
-            Self::Keys { .. }
-            | Self::Export { .. }
-            | Self::Process { .. }
-            | Self::Container { .. }
-            | Self::Instance { .. } => false,
-        }
+        matches!(self, Self::WebIdentity { .. } | Self::Role { .. } | Self::Sso(_))
     }
 }
 

@@ -204,17 +204,10 @@ pub(super) fn invalid_answer(service: &str) -> Box<Fault> {
 
 fn unreachable(error: reqwest::Error, place: &str) -> Box<Fault> {
     let fault = fault_without_response(error, place, FailureStage::Unsent);
-    match fault.kind {
-        FaultKind::Timeout { .. } => {
-            issuer_unreachable(format!("no connection to {place} in time"))
-        }
-        FaultKind::Refused { .. }
-        | FaultKind::Connection { .. }
-        | FaultKind::Certificate { .. }
-        | FaultKind::TornStream { .. }
-        | FaultKind::InvalidContent { .. }
-        | FaultKind::HtmlPage { .. }
-        | FaultKind::Unsendable { .. } => Box::new(fault),
+    if matches!(fault.kind, FaultKind::Timeout { .. }) {
+        issuer_unreachable(format!("no connection to {place} in time"))
+    } else {
+        Box::new(fault)
     }
 }
 

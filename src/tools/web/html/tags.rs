@@ -47,16 +47,9 @@ pub(super) enum TagRole {
 impl TagRole {
     /// True if it lasts until its end tag, or changes the open tables.
     pub(super) fn is_structure(self) -> bool {
-        !matches!(
-            self,
-            Self::Image
-                | Self::Break
-                | Self::Rule
-                | Self::Space
-                | Self::Button
-                | Self::Skipped
-                | Self::Title
-        )
+        let is_separator =
+            matches!(self, Self::Image | Self::Break | Self::Rule | Self::Space | Self::Button);
+        !is_separator && !matches!(self, Self::Skipped | Self::Title)
     }
 
     /// True if it is part of a block.
@@ -92,58 +85,24 @@ impl TagRole {
 
     /// True if its end tag is usually present.
     pub(super) fn needs_end_tag(self) -> bool {
-        match self {
-            Self::Block
-            | Self::Heading(_)
-            | Self::Quote
-            | Self::List { .. }
-            | Self::Preformatted
-            | Self::Code
-            | Self::Mark(_)
-            | Self::Table => true,
-            Self::Paragraph
-            | Self::Item
-            | Self::Term
-            | Self::Description
-            | Self::Image
-            | Self::Break
-            | Self::Rule
-            | Self::Space
-            | Self::Button
-            | Self::TableHead
-            | Self::Row
-            | Self::Cell { .. }
-            | Self::Skipped
-            | Self::Title => false,
-        }
+        let blocks = [Self::Block, Self::Quote, Self::Preformatted, Self::Table];
+        blocks.contains(&self) || self.is_heading() || self.is_list() || self.is_inline()
     }
 
     /// The role within preformatted text.
     pub(super) fn in_preformatted(self) -> Self {
-        match self {
-            Self::Heading(_)
-            | Self::Quote
-            | Self::List { .. }
-            | Self::Item
-            | Self::Term
-            | Self::Description
-            | Self::Preformatted
-            | Self::Table => Self::Block,
-            // A button there copies the text.
-            Self::Button => Self::Skipped,
+        let layout = [Self::Quote, Self::Item, Self::Preformatted, Self::Table];
+        // A button there copies the text.
+        if self == Self::Button {
+            Self::Skipped
+        } else if layout.contains(&self)
+            || self.is_heading()
+            || self.is_list()
+            || self.is_of_description()
+        {
             Self::Block
-            | Self::Paragraph
-            | Self::Code
-            | Self::Mark(_)
-            | Self::Image
-            | Self::Break
-            | Self::Rule
-            | Self::Space
-            | Self::TableHead
-            | Self::Row
-            | Self::Cell { .. }
-            | Self::Skipped
-            | Self::Title => self,
+        } else {
+            self
         }
     }
 }
