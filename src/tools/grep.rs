@@ -1,8 +1,12 @@
 //! The Grep tool: searches file contents with ripgrep's engine.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
@@ -14,7 +18,7 @@ use super::input::{GrepInput, GrepMode};
 use super::line_end_reader::LineEndReader;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::open_regular;
-use super::walk::{SearchBounds, SearchScope, explain_nothing_found, files};
+use super::walk::{SearchBounds, SearchPlace, SearchScope, explain_nothing_found, files};
 
 const ENTRIES_DEFAULT: usize = 250;
 
@@ -25,6 +29,12 @@ const HEAP_MAX: usize = 32 << 20;
 pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
+
+/// The number of files that one thread searches at a time.
+const GROUP_FILES: usize = 64;
+
+/// The maximum number of threads of one search. Each may need `HEAP_MAX` of memory.
+const THREADS_MAX: usize = 4;
 
 /// The maximum memory of a compiled pattern, and again of its search, in bytes. The defaults let
 /// one pattern take a gigabyte.
@@ -106,23 +116,17 @@ pub(super) fn run(
         Some(0) => usize::MAX,
         Some(limit) => limit,
     };
-    let place = scope.place();
-    let is_single = scope.root.is_file();
-    let mut found = SearchResults::new(input, entries, output_limit);
-    let mut search = FileSearch::new(input, matcher, bounds);
+    let job = SearchJob {
+        input,
+        matcher,
+        bounds,
+        base,
+        place: scope.place(),
+        is_single: scope.root.is_file(),
+        empty: &|| SearchResults::new(input, entries, output_limit),
+    };
     let is_regular = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
-    for entry in files(scope, bounds.clone()).filter(is_regular) {
-        if found.more {
-            break;
-        }
-        found.searched += 1;
-        let name = place.shown(entry.path(), base);
-        let searched = search.file(entry.path(), name, is_single, &mut found);
-        if searched.is_err() && bounds.is_over() {
-            break;
-        }
-        found.skipped += usize::from(searched.is_err());
-    }
+    let found = job.run(files(scope, bounds.clone()).filter(is_regular));
     if bounds.is_cancelled() {
         return Err(ToolError::interrupted());
     }
@@ -136,7 +140,95 @@ pub(super) fn run(
     Ok(found.outcome(bounds, Some(notes.join("\n")).filter(|notes| !notes.is_empty())))
 }
 
-/// The search engines of one call.
+/// A search of many files.
+struct SearchJob<'a> {
+    input: &'a GrepInput,
+    matcher: &'a RegexMatcher,
+    bounds: &'a SearchBounds,
+    base: &'a Path,
+    place: SearchPlace,
+    /// True if the call names the file.
+    is_single: bool,
+    /// Creates results with the limits of the call.
+    empty: &'a (dyn Fn() -> SearchResults + Sync),
+}
+
+/// The results of the groups that were searched, by their number.
+type SearchedGroups = Mutex<BTreeMap<usize, SearchResults>>;
+
+impl SearchJob<'_> {
+    /// Searches the files in groups, on several threads if there is more than one group. The results
+    /// are those of a search in order.
+    fn run(&self, files: impl Iterator<Item = DirEntry>) -> SearchResults {
+        let mut files = files.peekable();
+        let mut found = (self.empty)();
+        let first: Vec<DirEntry> = files.by_ref().take(GROUP_FILES).collect();
+        let mut search = FileSearch::new(self.input, self.matcher, self.bounds);
+        found.append(self.group(&mut search, first));
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        if files.peek().is_none() || found.more {
+            return found;
+        }
+        // Two groups for each thread are waiting at most.
+        let (sender, receiver) = sync_channel::<(usize, Vec<DirEntry>)>(2 * threads);
+        let (receiver, searched) = (Mutex::new(receiver), SearchedGroups::default());
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let matcher = self.matcher.clone();
+                    let mut search = FileSearch::new(self.input, &matcher, self.bounds);
+                    loop {
+                        let next = locked(&receiver).recv();
+                        let Ok((number, group)) = next else { break };
+                        let results = self.group(&mut search, group);
+                        locked(&searched).insert(number, results);
+                    }
+                });
+            }
+            let mut appended = 0;
+            let mut numbers = 0..;
+            while files.peek().is_some() && !found.more && !self.bounds.is_over() {
+                let group = files.by_ref().take(GROUP_FILES).collect();
+                let Some(number) = numbers.next() else { break };
+                if sender.send((number, group)).is_err() {
+                    break;
+                }
+                while let Some(results) = locked(&searched).remove(&appended) {
+                    found.append(results);
+                    appended += 1;
+                }
+            }
+            drop(sender);
+        });
+        let rest = searched.into_inner().unwrap_or_else(PoisonError::into_inner);
+        rest.into_values().for_each(|results| found.append(results));
+        found
+    }
+
+    /// Searches a group of files.
+    fn group(&self, search: &mut FileSearch<'_>, group: Vec<DirEntry>) -> SearchResults {
+        let mut found = (self.empty)();
+        for entry in group {
+            if found.more {
+                break;
+            }
+            found.searched += 1;
+            let name = self.place.shown(entry.path(), self.base);
+            let searched = search.file(entry.path(), name, self.is_single, &mut found);
+            if searched.is_err() && self.bounds.is_over() {
+                break;
+            }
+            found.skipped += usize::from(searched.is_err());
+        }
+        found
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The search engines of one thread.
 struct FileSearch<'a> {
     matcher: &'a RegexMatcher,
     bounds: &'a SearchBounds,

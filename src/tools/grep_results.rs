@@ -75,6 +75,26 @@ impl SearchResults {
         self.lines.is_empty() && self.binaries.is_empty()
     }
 
+    /// Adds the results of the files that follow.
+    pub(super) fn append(&mut self, next: Self) {
+        if self.more {
+            return;
+        }
+        for line in next.lines {
+            self.take(line);
+            if self.more {
+                break;
+            }
+        }
+        self.files += next.files;
+        self.matches += next.matches;
+        self.more |= next.more;
+        self.searched += next.searched;
+        self.skipped += next.skipped;
+        self.cut_binaries += next.cut_binaries;
+        self.binaries.extend(next.binaries);
+    }
+
     /// Adds a line, unless the limits are reached.
     fn take(&mut self, line: String) {
         let length = line.chars().count() + 1;

@@ -177,13 +177,6 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     real
 }
 
-/// True if a real path is a folder or is below it. Much faster than comparing path components.
-pub(super) fn is_within(path: &Path, folder: &Path) -> bool {
-    let (path, folder) = (path.as_os_str().as_bytes(), folder.as_os_str().as_bytes());
-    let rest = path.strip_prefix(folder);
-    folder == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-}
-
 /// A set of real folders, for checks whether a real path is in one of them.
 #[derive(Debug)]
 pub(super) struct FolderSet<'a>(BTreeSet<&'a [u8]>);

@@ -176,6 +176,30 @@ async fn grep_output_is_bounded() {
     assert!(shown.lines().next().unwrap().len() < 600);
 }
 
+/// More files than one thread searches at a time.
+#[tokio::test]
+async fn files_that_are_searched_in_parallel_are_shown_in_the_order_of_their_names() {
+    let bench = Bench::open();
+    let name = |number: usize| format!("{number:03}.txt");
+    for number in 0..300 {
+        let content = if number % 7 == 0 { "nothing" } else { "a needle\nanother needle" };
+        bench.file(&name(number), content);
+    }
+    let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    let expected: Vec<String> = (0..300).filter(|number| number % 7 != 0).map(name).collect();
+    let all = json!({ "pattern": "needle", "head_limit": 0 });
+    assert_eq!(grep(all).await.lines().collect::<Vec<_>>(), expected);
+    let lines = json!({ "pattern": "needle", "output_mode": "content", "head_limit": 401 });
+    let shown = grep(lines).await;
+    let mut shown: Vec<&str> = shown.lines().collect();
+    assert_eq!(shown.pop(), Some("[there is more; narrow the search or raise head_limit]"));
+    let both = |name: &String| [format!("{name}:1:a needle"), format!("{name}:2:another needle")];
+    let expected: Vec<String> = expected.iter().flat_map(both).take(401).collect();
+    assert_eq!(shown, expected);
+    let count = json!({ "pattern": "needle", "output_mode": "count", "head_limit": 0 });
+    assert_eq!(grep(count).await.lines().count(), 257);
+}
+
 #[tokio::test]
 async fn grep_shows_the_match_in_a_long_line() {
     let bench = Bench::open();

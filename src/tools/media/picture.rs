@@ -1,13 +1,15 @@
 //! Prepares images for the model API: decodes them once, so that damaged ones are detected, and
 //! scales down large ones. Memory is bounded whatever size a file declares.
 
+use std::fmt::Display;
 use std::io::Cursor;
 
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::codecs::gif::GifDecoder;
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::codecs::webp::WebPDecoder;
-use image::imageops::{self, FilterType};
 use image::metadata::Orientation;
 use image::{
     AnimationDecoder, DynamicImage, ImageBuffer, ImageDecoder, ImageError, ImageFormat,
@@ -70,7 +72,7 @@ pub(super) fn prepare(format: ImageFormat, data: Vec<u8>) -> Result<Picture, Pic
     picture.apply_orientation(orientation);
     let full_size = (picture.width(), picture.height());
     for side in [SIDE_MAX, SIDE_LAST] {
-        picture = scaled(picture, side);
+        picture = scaled(picture, side)?;
         let size = (picture.width(), picture.height());
         for format in packings(format) {
             let data = pack(&picture, *format).map_err(|error| flaw(&error))?;
@@ -132,37 +134,40 @@ fn is_animated(format: ImageFormat, data: &[u8]) -> ImageResult<bool> {
     }
 }
 
-/// Scales down until neither side is longer than `side`, in eight bits for each channel. The first
-/// step is cheap: the second needs memory for each pixel of its own.
-fn scaled(picture: DynamicImage, side: u32) -> DynamicImage {
-    let longer = picture.width().max(picture.height());
-    let near = if longer > 2 * side { picture.thumbnail(2 * side, 2 * side) } else { picture };
-    let color = near.color();
+/// Scales down until neither side is longer than `side`, in eight bits for each channel.
+fn scaled(picture: DynamicImage, side: u32) -> Result<DynamicImage, PictureFlaw> {
+    let color = picture.color();
     if color.has_alpha() {
-        fitted(near.into_rgba8(), side).into()
+        Ok(fitted(picture.into_rgba8(), PixelType::U8x4, side)?.into())
     } else if color.has_color() {
-        fitted(near.into_rgb8(), side).into()
+        Ok(fitted(picture.into_rgb8(), PixelType::U8x3, side)?.into())
     } else {
-        fitted(near.into_luma8(), side).into()
+        Ok(fitted(picture.into_luma8(), PixelType::U8, side)?.into())
     }
 }
 
-/// Scales down a picture of one of the few pixel types in use: each is compiled separately.
-fn fitted<P: Pixel<Subpixel = u8> + 'static>(
+fn fitted<P: Pixel<Subpixel = u8>>(
     picture: ImageBuffer<P, Vec<u8>>,
+    kind: PixelType,
     side: u32,
-) -> ImageBuffer<P, Vec<u8>> {
+) -> Result<ImageBuffer<P, Vec<u8>>, PictureFlaw> {
     let (width, height) = picture.dimensions();
     let longer = width.max(height);
     if longer <= side {
-        return picture;
+        return Ok(picture);
     }
     let length = |own: u32| {
         let rounded =
             (u64::from(own) * u64::from(side) + u64::from(longer / 2)) / u64::from(longer);
         u32::try_from(rounded).unwrap_or(side).max(1)
     };
-    imageops::resize(&picture, length(width), length(height), FilterType::Triangle)
+    let flaw = |why: &dyn Display| PictureFlaw::Damaged { why: why.to_string() };
+    let source = ImageRef::new(width, height, picture.as_raw(), kind).map_err(|why| flaw(&why))?;
+    let (width, height) = (length(width), length(height));
+    let mut target = Image::new(width, height, kind);
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+    Resizer::new().resize(&source, &mut target, &options).map_err(|why| flaw(&why))?;
+    ImageBuffer::from_raw(width, height, target.into_vec()).ok_or_else(|| flaw(&"no pixels"))
 }
 
 /// The formats in which a picture may be encoded, best first. A photograph only grows as a PNG.

@@ -1,13 +1,12 @@
 //! Finds the further paths of a file whose file system is mounted more than once: `/run/host` in a
 //! container, `/sysroot` of an image-based system, a bind mount of a home folder.
 
-use std::ffi::OsString;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::process::read_kernel_file;
-
-use super::super::paths::is_within;
 
 /// A line of `/proc/self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,16 +26,25 @@ pub(super) fn aliases(places: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
+    // Of two mounts at one point, the later one is visible.
+    let by_point: HashMap<&OsStr, &Mount> =
+        mounts.iter().map(|mount| (mount.point.as_os_str(), mount)).collect();
+    let mut by_device: HashMap<&str, Vec<&Mount>> = HashMap::new();
+    for mount in mounts {
+        by_device.entry(&mount.device).or_default().push(mount);
+    }
     let mut found = Vec::new();
     for place in places {
-        // Of two mounts at one point, the later one is visible.
-        let around = mounts.iter().filter(|mount| is_within(place, &mount.point));
-        let Some(own) = around.max_by_key(|mount| mount.point.components().count()) else {
+        let own = place.ancestors().find_map(|folder| by_point.get(folder.as_os_str()));
+        let Some(own) = own else { continue };
+        let of_device = by_device.get(own.device.as_str()).map_or(&[][..], Vec::as_slice);
+        // Most file systems are mounted once.
+        if of_device.len() < 2 {
             continue;
-        };
+        }
         let Ok(rest) = place.strip_prefix(&own.point) else { continue };
         let inner = joined(&own.root, rest);
-        for other in mounts.iter().filter(|other| other.device == own.device) {
+        for other in of_device {
             let alias = match inner.strip_prefix(&other.root) {
                 Ok(rest) => joined(&other.point, rest),
                 Err(_) if other.root.starts_with(&inner) => other.point.clone(),
