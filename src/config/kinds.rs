@@ -173,29 +173,6 @@ impl SettingValue for bool {
     }
 }
 
-/// The network switch of the sandbox: `true` in files, `on` as a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NetworkSwitch(pub bool);
-
-impl SettingValue for NetworkSwitch {
-    fn takes() -> Cow<'static, str> {
-        bool::takes()
-    }
-
-    fn json_schema() -> Value {
-        bool::json_schema()
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        last(texts, |text| Ok(Self(text == "on")))
-    }
-
-    fn choices() -> Vec<PossibleValue> {
-        vec![PossibleValue::new("on"), PossibleValue::new("off")]
-    }
-}
-
 /// Kinds that are one of some names.
 macro_rules! choices {
     ($($kind:ty),+) => {$(

@@ -9,6 +9,7 @@
 
 pub mod clouds;
 pub mod environment;
+pub mod fields;
 pub mod file;
 pub mod flags;
 pub mod fold;
@@ -30,12 +31,15 @@ pub mod variables;
 mod check;
 mod command_words;
 mod comments;
+mod declare;
+
 mod memory_size;
 mod named_scripts;
 mod sandbox_mode;
 mod schema_parts;
 mod setting;
 mod strictness;
+mod switches;
 mod tool_search;
 mod unknown_keys;
 mod variable_readers;
@@ -45,7 +49,7 @@ use std::fmt;
 pub use check::{syntax_error, without_position};
 pub use comments::blank_comments;
 pub use memory_size::MemorySize;
-pub use setting::Setting;
+pub use setting::{KeptAs, Setting};
 pub use settings::Config;
 pub use tool_search::ToolSearch;
 pub use values::{format_duration, format_elapsed, format_took};

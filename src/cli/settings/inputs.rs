@@ -80,7 +80,7 @@ impl Inputs {
             let managed = |key: &str| sources.managed.determines_key(key);
             let may_set = |key: &str| !is_kept && !managed(key);
             let config = config(&fold, &mut mistakes);
-            agent_list::add_to(&mut fold, role, &file, may_set, config.max_turns);
+            agent_list::add_to(&mut fold, role, &file, may_set, config.limits.budgets.turns);
         }
         for flag in flags {
             fold.add_flag(flag);
@@ -97,7 +97,7 @@ impl Inputs {
             fold.add_flag(tokens);
         }
         let config = config(&fold, &mut mistakes);
-        let env = environment_of(&all, &mut mistakes).with_planning_model(config.permission_mode);
+        let env = environment_of(&all, &mut mistakes).with_planning_model(config.permissions.mode);
         let variables = all;
         Self {
             args,

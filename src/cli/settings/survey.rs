@@ -108,7 +108,7 @@ pub fn survey_with_managed(
         servers: mcp.servers,
         credentials: found,
         model,
-        pass_env: inputs.config.pass_env.0.clone(),
+        pass_env: inputs.config.commands.pass_env.clone(),
         variables: inputs.variables,
         config_dir: inputs.config_dir,
         files,

@@ -1,0 +1,112 @@
+//! The fields that hold settings: those of the structs of the subsystems, which know nothing of the
+//! kinds of settings.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::kinds::{
+    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, PluginEntries, Retries,
+    ServerMap, Span, TextList, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
+};
+use super::memory_size::MemorySize;
+use super::model_entry::ModelEntryList;
+use super::models::{FilePrice, PriceMap, WindowSizes};
+use super::switches::{NetworkSwitch, RootSwitch, TerminalSwitch};
+use super::tool_search::ToolSearch;
+use super::trust::TrustedProjects;
+use crate::process::RootCapabilities;
+use crate::recovery::{Money, Persistence};
+use crate::tools::TerminalAccess;
+use crate::types::{
+    AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, SandboxMode, ThinkingDisplay,
+    ToolSearchMode,
+};
+
+/// A kind of settings, with the type of its field.
+pub trait FieldKind: Sized {
+    type Field;
+
+    fn from_field(field: &Self::Field) -> Self;
+
+    fn into_field(self) -> Self::Field;
+}
+
+impl<T: FieldKind> FieldKind for Option<T> {
+    type Field = Option<T::Field>;
+
+    fn from_field(field: &Self::Field) -> Self {
+        field.as_ref().map(T::from_field)
+    }
+
+    fn into_field(self) -> Self::Field {
+        self.map(T::into_field)
+    }
+}
+
+/// Kinds that are the type of their field, and kinds with another one: the conversions from the
+/// field and to it.
+macro_rules! fields {
+    ($($own:ident),+; $($kind:ident => $field:ty: $from:expr, $into:expr;)+) => {
+        $(fields! { @$own => $own: Clone::clone, |own| own; })+
+        $(fields! { @$kind => $field: $from, $into; })+
+    };
+    (@$kind:ident => $field:ty: $from:expr, $into:expr;) => {
+        impl FieldKind for $kind {
+            type Field = $field;
+
+            fn from_field(field: &Self::Field) -> Self {
+                let from: fn(&$field) -> Self = $from;
+                from(field)
+            }
+
+            fn into_field(self) -> Self::Field {
+                let into: fn(Self) -> $field = $into;
+                into(self)
+            }
+        }
+    };
+}
+
+fields! {
+    bool, u8, u16, u32, String, Value, AccountKind, BudgetMode, ChildEnvironment, Effort, Fraction,
+    ModelEntryList, OnDenied, PermissionMode, PluginEntries, SandboxMode, ServerMap,
+    ThinkingDisplay, ThinkingTokens, TrustedProjects, VariableMap, WindowSizes;
+
+    DeadPathSpan => Duration: |time| Self(*time), |kind| kind.0;
+    Dollars => Money: |amount| Self(*amount), |kind| kind.0;
+    FolderList => Vec<PathBuf>: |folders| Self(folders.clone()), |kind| kind.0;
+    MemorySize => u64: |bytes| Self(*bytes), |kind| kind.0;
+    NameList => Vec<String>: |names| Self(names.clone()), |kind| kind.0;
+    // The field is true if there is no network.
+    NetworkSwitch => bool: |is_off| Self(!is_off), |kind| !kind.0;
+    NonZeroU8 => u8: |count| Self::new(*count).unwrap_or(Self::MIN), Self::get;
+    NonZeroU16 => u32: |count| u16::try_from(*count).ok().and_then(Self::new).unwrap_or(Self::MAX),
+        |kind| kind.get().into();
+    NonZeroU32 => u32: |count| Self::new(*count).unwrap_or(Self::MIN), Self::get;
+    PriceMap => BTreeMap<String, FilePrice>: |prices| Self(prices.clone()), |kind| kind.0;
+    Retries => u8: |retries| Self(*retries), |kind| kind.0;
+    RootSwitch => RootCapabilities: |kept| Self(*kept == RootCapabilities::Kept),
+        |kind| if kind.0 { RootCapabilities::Kept } else { RootCapabilities::Files };
+    Span => Duration: |time| Self(*time), |kind| kind.0;
+    TerminalSwitch => TerminalAccess: |access| Self(*access == TerminalAccess::Open),
+        |kind| if kind.0 { TerminalAccess::Open } else { TerminalAccess::Closed };
+    TextList => Vec<String>: |texts| Self(texts.clone()), |kind| kind.0;
+    // Never is `u32::MAX`.
+    Times => u32: |times| Self(if *times == u32::MAX { 0 } else { *times }), Self::or_never;
+    Tokens => u32: |tokens| Self::new(*tokens), Self::get;
+    ToolSearch => ToolSearchMode: |mode| Self(*mode), |kind| kind.0;
+    UnattendedRetry => Persistence: |persistence| match persistence {
+            Persistence::Off => Self::Off,
+            Persistence::Capacity => Self::On,
+            Persistence::All => Self::All,
+        },
+        |kind| match kind {
+            Self::Off => Persistence::Off,
+            Self::On => Persistence::Capacity,
+            Self::All => Persistence::All,
+        };
+}
