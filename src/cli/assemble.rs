@@ -17,7 +17,7 @@ use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
-use crate::recovery::{FastMode, Ledger, Limits};
+use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{AgentDefinition, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
@@ -58,10 +58,7 @@ pub(super) fn assemble(
     let mut settings = given.clone();
     settings.config.limits = session.remaining_limits(&given.config.limits);
     let settings = &settings;
-    let (dirs, bounds) =
-        (&settings.config.permissions.additional_directories, &settings.config.limits);
-    let here =
-        EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.config.max_budget_usd);
+    let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let memory = memory(settings);
     let system = system_prompt(settings, &here, &memory);
     let notes = folder_instructions(settings);
@@ -90,8 +87,7 @@ pub(super) fn assemble(
     let resumption =
         Resumption { changes: given.contract_changes(), damage: history.damage.take() };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
-    let stop_after =
-        settings.config.max_budget_usd.filter(|_| settings.config.budget_mode == BudgetMode::After);
+    let stop_after = budget(settings, BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
@@ -111,7 +107,7 @@ pub(super) fn assemble(
         seed,
         permission_mode: settings.config.permissions.mode.name().to_owned(),
         api_key_source: settings.endpoint.credential.source().to_owned(),
-        reasoning: settings.reasoning,
+        reasoning: settings.config.reasoning,
         stream_events: settings.output.partial_messages,
         stop_after,
         journal,
@@ -167,10 +163,7 @@ pub(super) fn request_head(
 ) -> Result<RequestHead, UsageError> {
     let first = &settings.chain.links[0];
     let facts = model_facts(first, settings)?;
-    let (dirs, bounds) =
-        (&settings.config.permissions.additional_directories, &settings.config.limits);
-    let here =
-        EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.config.max_budget_usd);
+    let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let system = system_prompt(settings, &here, &Memory::default());
     let unused = (std::env::temp_dir(), settings.session_id());
     let supervisor = Supervisor::with_own_binary();
@@ -221,12 +214,13 @@ fn describe_damage(damage: &Damage) -> String {
     )
 }
 
+/// Returns the budget, if it is checked in this mode.
+fn budget(Settings { config, .. }: &Settings, mode: BudgetMode) -> Option<Money> {
+    config.max_budget_usd.filter(|_| config.budget_mode == mode)
+}
+
 fn ledger(settings: &Settings, history: &SessionHistory) -> Ledger {
-    let ceiling = settings
-        .config
-        .max_budget_usd
-        .filter(|_| settings.config.budget_mode == BudgetMode::Ceiling);
-    Ledger::new(ceiling)
+    Ledger::new(budget(settings, BudgetMode::Ceiling))
         .with_spent(history.spent.minus(history.unsettled))
         .with_unsettled(history.unsettled)
 }
@@ -293,7 +287,7 @@ fn hooks(
         environment.retain(|(known, _)| known != name);
         environment.push((name.into(), value));
     }
-    let effort = settings.reasoning.effort;
+    let effort = settings.config.reasoning.effort;
     if let Some(effort) = effort {
         environment.push(("CLAUDE_EFFORT".into(), effort.name().into()));
     }

@@ -437,7 +437,7 @@ impl RunJob {
     /// Deletes old sessions in the background.
     fn clear_old_sessions(&self, housekeeping: &Housekeeping) {
         let (settings, now) = (&self.settings, SystemTime::now());
-        let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
+        let before = settings.keep_sessions().and_then(|kept| now.checked_sub(kept));
         let Some(before) = before.filter(|_| settings.persist) else { return };
         let folder = settings.session_dir.clone();
         housekeeping.add(move || _ = delete_old_sessions(&folder, before));

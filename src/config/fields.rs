@@ -74,7 +74,7 @@ macro_rules! fields {
 fields! {
     bool, u8, u16, u32, String, Value, AccountKind, BudgetMode, ChildEnvironment, Effort, Fraction,
     ModelEntryList, OnDenied, PermissionMode, PluginEntries, SandboxMode, ServerMap,
-    ThinkingDisplay, ThinkingTokens, TrustedProjects, VariableMap, WindowSizes;
+    ThinkingDisplay, TrustedProjects, VariableMap, WindowSizes;
 
     DeadPathSpan => Duration: |time| Self(*time), |kind| kind.0;
     Dollars => Money: |amount| Self(*amount), |kind| kind.0;
@@ -95,6 +95,7 @@ fields! {
     TerminalSwitch => TerminalAccess: |access| Self(*access == TerminalAccess::Open),
         |kind| if kind.0 { TerminalAccess::Open } else { TerminalAccess::Closed };
     TextList => Vec<String>: |texts| Self(texts.clone()), |kind| kind.0;
+    ThinkingTokens => u32: |tokens| Self(*tokens), |kind| kind.0;
     // Never is `u32::MAX`.
     Times => u32: |times| Self(if *times == u32::MAX { 0 } else { *times }), Self::or_never;
     Tokens => u32: |tokens| Self::new(*tokens), Self::get;
@@ -109,4 +110,20 @@ fields! {
             Self::On => Persistence::Capacity,
             Self::All => Persistence::All,
         };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::config::registry::settings;
+
+    #[test]
+    fn a_field_gives_back_the_value_that_it_was_set_to() {
+        for setting in settings() {
+            let mut config = Config::default();
+            let value = config.value(setting.key);
+            config.assign(setting.key, value.clone()).expect(setting.key);
+            assert_eq!(config.value(setting.key), value, "{setting:?}");
+        }
+    }
 }

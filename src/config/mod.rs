@@ -32,7 +32,6 @@ mod check;
 mod command_words;
 mod comments;
 mod declare;
-
 mod memory_size;
 mod named_scripts;
 mod sandbox_mode;

@@ -28,7 +28,7 @@ use super::variable_readers::{
     count, effort, memory, millis, no, per_cent, retries, text, thinking, tool_search, tries,
     unattended,
 };
-use crate::model::RequestTimers;
+use crate::model::{Reasoning, RequestTimers};
 use crate::recovery::Limits;
 use crate::tools::{
     CommandSettings, FetchSettings, PermissionSettings, ResultLimits, SandboxSettings,
@@ -66,6 +66,7 @@ settings! {
         agents: AgentLimits,
         /// The time limits of requests to the model.
         timers: RequestTimers,
+        reasoning: Reasoning,
         permissions: PermissionSettings,
         commands: CommandSettings,
         results: ResultLimits,
@@ -377,7 +378,7 @@ settings! {
     limits.budgets.continuations: u8, "outputContinuations";
 
     /// The thoroughness of replies; a model without the level uses the next lower one.
-    effort: Option<Effort> = None, "effortLevel"
+    reasoning.effort: Option<Effort>, "effortLevel"
         .flag("effort", "LEVEL", MODEL)
         .variable("CLAUDE_CODE_EFFORT_LEVEL", "not where it is auto or unset", effort);
 
@@ -414,7 +415,7 @@ settings! {
         .default_words("models that decide for themselves how much do");
 
     /// The form in which the service shows thinking.
-    thinking_display: Option<ThinkingDisplay> = None, "thinkingDisplay"
+    reasoning.display: Option<ThinkingDisplay>, "thinkingDisplay"
         .flag("thinking-display", "HOW", MODEL);
 
     /// The maximum number of thinking tokens in a reply, if the model takes a budget; 0 for none.

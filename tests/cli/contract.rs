@@ -153,7 +153,7 @@ fn limit_rows() -> Vec<Row> {
             .changed(&["--budget-mode", "after"], json!("after")),
         Row::flags("maxDuration", &["--max-duration", "45m"], json!("45m"))
             .against(json!({ "maxDuration": "9h" }))
-            .changed(&["--max-duration", "90m"], json!("1h30m")),
+            .changed(&["--max-duration", "90m"], json!("1h 30m")),
         Row::flags("tokenBudget", &["--token-budget", "10k"], json!(10_000))
             .against(json!({ "tokenBudget": 500_000 }))
             .changed(&["--token-budget", "20k"], json!(20_000)),
@@ -177,7 +177,7 @@ fn demand_rows() -> Vec<Row> {
         Row::flags(
             "requireTimeout",
             &["--require", "x", "--require-timeout", "90s"],
-            json!("1m30s"),
+            json!("1m 30s"),
         )
         .against(json!({ "requireTimeout": "5h" }))
         .changed(&["--require-timeout", "2m"], json!("2m")),
@@ -444,7 +444,7 @@ fn managed_files_outrank_the_contract() {
     assert_eq!(settings.config.permissions.allow, ["Read"]);
     assert_eq!(settings.chain.links[0].model, "theirs");
     let names: Vec<&str> = settings.contract_changes().iter().map(|it| it.name).collect();
-    assert_eq!(names, ["model", "maxTurns", "permissions.allow"]);
+    assert_eq!(names, ["model", "permissions.allow", "maxTurns"]);
 }
 
 /// What an alias stands for, and what that costs, is part of what was agreed.

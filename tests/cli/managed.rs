@@ -75,7 +75,7 @@ fn managed_settings_outrank_flags_variables_and_files() {
     assert_eq!(settings.endpoint.timers.whole.as_secs(), 7);
     assert_eq!(settings.config.permissions.mode.name(), "plan");
     assert_eq!(settings.config.sandbox.mode, outlast::tools::SandboxMode::Workspace);
-    assert_eq!(settings.reasoning.thinking, ThinkingMode::Budget(4096));
+    assert_eq!(settings.config.reasoning.thinking, ThinkingMode::Budget(4096));
     assert_eq!(settings.config.limits.budgets.retries, 4, "they say nothing of this");
     assert_eq!(settings.config.permissions.deny, ["WebFetch", "Write"], "lists are joined");
 

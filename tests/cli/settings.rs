@@ -78,7 +78,7 @@ fn an_invalid_variable_is_no_mistake_where_a_flag_outranks_it() {
     assert!(why.contains("MAX_THINKING_TOKENS") && why.contains("at least 1024"), "{why}");
     let flags = ["--max-thinking-tokens", "2048", "--model", "", "hi"];
     let settings = resolve(&flags, &variables, "{}").expect("the flag outranks the variable");
-    assert_eq!(settings.reasoning.thinking, ThinkingMode::Budget(2048));
+    assert_eq!(settings.config.reasoning.thinking, ThinkingMode::Budget(2048));
     // A blank flag sets nothing, so that the variable counts.
     assert!(labels(&settings)[0].contains("opus"), "{:?}", labels(&settings));
 }

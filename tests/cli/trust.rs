@@ -13,8 +13,8 @@ use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings, SystemPrompt};
 use outlast::cli::system::{EnvironmentFacts, compose};
 use outlast::cli::timestamps::WallTime;
+use outlast::config::Config;
 use outlast::config::repository::IgnoredSetting;
-use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 
 use super::binary_fixture::BinaryFixture;
@@ -690,11 +690,9 @@ fn hostile_git_files_do_not_extend_trust() {
         let folder = tempfile::tempdir().expect("a folder");
         make(&folder.path().join(".git"));
         let now = WallTime { at: jiff::Timestamp::UNIX_EPOCH, zone: jiff::tz::TimeZone::UTC };
-        let limits = Limits::default();
-        let text = compose(
-            &SystemPrompt::default(),
-            &EnvironmentFacts::new(folder.path(), &[], &now, &limits, None),
-        );
+        let config = Config::default();
+        let text =
+            compose(&SystemPrompt::default(), &EnvironmentFacts::new(folder.path(), &config, &now));
         assert!(text.contains(wanted) && text.len() < 4_000, "{text}");
     }
 }

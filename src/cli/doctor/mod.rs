@@ -160,7 +160,7 @@ fn doctor_input(
         ca_files: survey.endpoint.ca_files.clone(),
         endpoints: places,
         broken: broken(&survey.files),
-        heartbeat: survey.limits.heartbeat,
+        heartbeat: survey.config.limits.heartbeat,
         mcp_wait: McpTimers::default().wait,
         hooks,
         bad_hooks,

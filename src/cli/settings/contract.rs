@@ -5,6 +5,8 @@
 //! contract, and the contract outranks the environment and the settings files. Files can only add
 //! prohibitions. Permissions apply only in the working directory that they were given in.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::Settings;
@@ -92,14 +94,14 @@ fn kept_value(all: &Settings, key: &str) -> Value {
         "fallbackModel" => all.chain.entries.iter().map(without_secrets).collect(),
         "contextWindow" => windows(all),
         "prices" => prices(all),
-        "requireTimeout" if all.demands.requirement.is_none() => Value::Null,
+        "maxDuration" => json!(all.config.max_duration.map(duration)),
+        "requireTimeout" => json!(all.demands.requirement.as_ref().map(|it| duration(it.timeout))),
         "permissions.additionalDirectories" => directories(all),
-        "sandbox.network.allowedDomains" => {
-            domains(all, DomainLists::allowed).map_or(Value::Null, |names| json!(names))
-        }
-        "sandbox.network.deniedDomains" => {
-            json!(domains(all, DomainLists::denied).unwrap_or_default())
-        }
+        "sandbox.network.allowedDomains" => match domains(all, DomainLists::allowed) {
+            names if names == json!([]) => Value::Null,
+            names => names,
+        },
+        "sandbox.network.deniedDomains" => domains(all, DomainLists::denied),
         _ => without_repetitions(all.config.value(key)),
     }
 }
@@ -121,7 +123,7 @@ impl Settings {
 
     fn changes_of(&self, contract: &Contract) -> Vec<ContractChange> {
         let change = |term: Term| {
-            let was = canonical(term.name, contract.terms.get(term.name)?);
+            let was = contract.terms.get(term.name)?.clone();
             let now = (term.value)(self, term.name);
             // The redacted part is unknown.
             let is_unknown = term.kept == KeptAs::Fallbacks && term.is_lost(contract);
@@ -327,11 +329,8 @@ fn without_repetitions(value: Value) -> Value {
     seen.into()
 }
 
-/// The value of a term in the form of this version: earlier ones wrote durations in another.
-fn canonical(name: &str, value: &Value) -> Value {
-    let duration = registry::find(name).filter(|setting| setting.is_duration);
-    let read = duration.and_then(|setting| setting.from_json(&value.to_string()).ok());
-    read.unwrap_or_else(|| value.clone())
+fn duration(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
 }
 
 fn directories(all: &Settings) -> Value {
@@ -343,16 +342,10 @@ fn directories(all: &Settings) -> Value {
     json!(paths)
 }
 
-/// A list of domains that is in force. `None`: it names none.
-fn domains(all: &Settings, list: fn(&DomainLists) -> &[String]) -> Option<Vec<String>> {
-    let lists = all.config.sandbox.egress.as_ref().map(Egress::lists)?;
-    let mut names: Vec<String> = Vec::new();
-    for name in list(lists) {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    Some(names).filter(|names| !names.is_empty())
+/// A list of domains that is in force.
+fn domains(all: &Settings, list: fn(&DomainLists) -> &[String]) -> Value {
+    let lists = all.config.sandbox.egress.as_ref().map(Egress::lists);
+    without_repetitions(json!(lists.map(list).unwrap_or_default()))
 }
 
 /// Serialises a fallback model as in a settings file, without headers that may be secret.

@@ -44,7 +44,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::{ReadRequest, Terms};
-use crate::model::{BaseUrl, Proxies, Reasoning, RequestTimers, ServiceKind};
+use crate::model::{BaseUrl, Proxies, RequestTimers, ServiceKind};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, secret_values};
 use crate::types::PermissionPrompt;
 
@@ -52,7 +52,7 @@ use crate::types::PermissionPrompt;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The settings in force, with the defaults that depend on other settings.
-    pub config: Config,
+    pub config: Box<Config>,
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
@@ -66,8 +66,6 @@ pub struct Settings {
     pub terms: Terms,
     /// True if a journal is kept.
     pub persist: bool,
-    /// Time for which unused sessions are kept; `None`: for ever.
-    pub keep_sessions: Option<Duration>,
     /// Folder of the settings, and of sessions unless these have a folder of their own.
     pub config_dir: PathBuf,
     /// Folder of the sessions.
@@ -79,8 +77,6 @@ pub struct Settings {
     pub chain: ModelChain,
     /// Endpoint of the first model.
     pub endpoint: EndpointSettings,
-    /// Thinking and effort that are requested of models.
-    pub reasoning: Reasoning,
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
@@ -118,6 +114,12 @@ impl Settings {
     /// Returns all warnings about the settings.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().chain(&self.ignored_warning).chain(&self.mcp.warnings)
+    }
+
+    /// Returns the time for which unused sessions are kept; `None`: for ever.
+    pub fn keep_sessions(&self) -> Option<Duration> {
+        let days = self.config.cleanup_period_days;
+        (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
     }
 
     /// Returns true if hooks are asked before a run may end.
@@ -170,7 +172,7 @@ pub struct PromptSource {
     /// True if a session goes on, so that no prompt is needed.
     pub may_be_empty: bool,
     /// Time that standard input may stay silent while it is waited for.
-    pub patience: Duration,
+    pub stdin_timeout: Duration,
 }
 
 impl PromptSource {

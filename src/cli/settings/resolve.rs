@@ -23,13 +23,12 @@ use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
 use crate::config::fold::Fold;
-use crate::config::kinds::ThinkingTokens;
 use crate::config::repository::RulePaths;
 use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
-use crate::model::{Reasoning, ThinkingMode};
+use crate::model::ThinkingMode;
 use crate::recovery::Limits;
 use crate::types::{ChildEnvironment, PermissionMode};
 
@@ -115,10 +114,8 @@ pub fn resolve_resumed(
         reading: reading(args)?,
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
-        keep_sessions: run_limits::keep_sessions(&config),
         chain,
         endpoint,
-        reasoning: reasoning(&config, inputs.thinking.as_deref()),
         system,
         tools,
         mcp,
@@ -138,7 +135,7 @@ pub fn resolve_resumed(
         library: inputs.sources.library,
         plugins: inputs.sources.plugins,
         variables: inputs.variables,
-        config,
+        config: Box::new(config),
     };
     settings.apply(held)
 }
@@ -151,17 +148,16 @@ fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     inputs.sources.managed.select_hooks(all, is_disabled.or(inputs.config.disable_all_hooks))
 }
 
-/// Returns the thinking and effort that are requested of models. A number of tokens is more exact
-/// than the switch.
-fn reasoning(config: &Config, flag: Option<&str>) -> Reasoning {
-    let thinking = match (config.max_thinking_tokens, config.always_thinking) {
-        (Some(ThinkingTokens(0)), _) | (None, Some(false)) => ThinkingMode::Off,
-        (Some(ThinkingTokens(tokens)), _) => ThinkingMode::Budget(tokens),
+/// Returns the thinking that is requested of models. A number of tokens is more exact than the
+/// switch.
+fn thinking(config: &Config, flag: Option<&str>) -> ThinkingMode {
+    match (config.max_thinking_tokens, config.always_thinking) {
+        _ if flag == Some("adaptive") => ThinkingMode::Adaptive,
+        (Some(0), _) | (None, Some(false)) => ThinkingMode::Off,
+        (Some(tokens), _) => ThinkingMode::Budget(tokens),
         (None, Some(true)) => ThinkingMode::Budget(THINKING_TOKENS),
         (None, None) => ThinkingMode::Adaptive,
-    };
-    let thinking = if flag == Some("adaptive") { ThinkingMode::Adaptive } else { thinking };
-    Reasoning { thinking, display: config.thinking_display, effort: config.effort }
+    }
 }
 
 fn chain(
@@ -332,7 +328,7 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
             (false, false) => StdinMode::Auto,
         },
         may_be_empty: args.session.go_on || args.session.resume.is_some(),
-        patience: config.stdin_timeout,
+        stdin_timeout: config.stdin_timeout,
     }
 }
 
@@ -482,6 +478,7 @@ fn with_derived_defaults(
 ) -> Result<Config, UsageError> {
     let Inputs { args, fold, sources, role, env, .. } = inputs;
     let mut config = Config { limits, ..inputs.config.clone() };
+    config.reasoning.thinking = thinking(&config, inputs.thinking.as_deref());
     config.agent = role.as_ref().map(|role| role.name.clone());
     config.sandbox = sandbox::resolve(&config, (fold, &sources.managed), args, paths)?;
     config.sandbox_mode = Some(config.sandbox.mode);

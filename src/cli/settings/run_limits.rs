@@ -1,7 +1,5 @@
 //! The limits of a run that depend on more than their own settings.
 
-use std::time::Duration;
-
 use crate::config::Config;
 use crate::config::environment::ProcessEnv;
 use crate::config::kinds::Fraction;
@@ -56,12 +54,6 @@ fn budgets(config: &Config, env: &ProcessEnv, fallbacks: usize) -> Budgets {
 )]
 fn per_mille(part: Fraction) -> u16 {
     (part.get().clamp(0.001, 1.0) * 1_000.0).round() as u16
-}
-
-/// Returns the time for which sessions are kept; `None`: for ever.
-pub(super) fn keep_sessions(config: &Config) -> Option<Duration> {
-    let days = config.cleanup_period_days;
-    (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
 }
 
 /// Returns the maximum memory of all commands together, in bytes: by default, they leave a quarter
