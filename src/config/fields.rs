@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::kinds::{
-    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, PluginEntries, Retries,
-    ServerMap, Span, TextList, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
+    BudgetMode, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries, Retries, ServerMap, Span,
+    ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
@@ -47,14 +47,10 @@ impl<T: FieldKind> FieldKind for Option<T> {
     }
 }
 
-/// Kinds that are the type of their field, and kinds with another one: the conversions from the
-/// field and to it.
+/// Kinds that are the type of their field, kinds that wrap it, and kinds that are converted from
+/// the field and to it.
 macro_rules! fields {
-    ($($own:ident),+; $($kind:ident => $field:ty: $from:expr, $into:expr;)+) => {
-        $(fields! { @$own => $own: Clone::clone, |own| own; })+
-        $(fields! { @$kind => $field: $from, $into; })+
-    };
-    (@$kind:ident => $field:ty: $from:expr, $into:expr;) => {
+    (@$kind:ty => $field:ty: $from:expr, $into:expr;) => {
         impl FieldKind for $kind {
             type Field = $field;
 
@@ -69,37 +65,39 @@ macro_rules! fields {
             }
         }
     };
+    (
+        $($own:ty),+;
+        $($wrapper:ident($inner:ty)),+;
+        $($kind:ident => $field:ty: $from:expr, $into:expr;)+
+    ) => {
+        $(fields! { @$own => $own: Clone::clone, |own| own; })+
+        $(fields! { @$wrapper => $inner: |inner| Self(inner.clone()), |wrapper| wrapper.0; })+
+        $(fields! { @$kind => $field: $from, $into; })+
+    };
 }
 
 fields! {
-    bool, u8, u16, u32, String, Value, AccountKind, BudgetMode, ChildEnvironment, Effort, Fraction,
-    ModelEntryList, OnDenied, PermissionMode, PluginEntries, SandboxMode, ServerMap,
-    ThinkingDisplay, TrustedProjects, VariableMap, WindowSizes;
+    bool, u8, u16, u32, String, Vec<PathBuf>, Vec<String>, Value, AccountKind, BudgetMode,
+    ChildEnvironment, Effort, Fraction, ModelEntryList, OnDenied, PermissionMode, PluginEntries,
+    SandboxMode, ServerMap, ThinkingDisplay, TrustedProjects, VariableMap, WindowSizes;
 
-    DeadPathSpan => Duration: |time| Self(*time), |kind| kind.0;
-    Dollars => Money: |amount| Self(*amount), |kind| kind.0;
-    FolderList => Vec<PathBuf>: |folders| Self(folders.clone()), |kind| kind.0;
-    MemorySize => u64: |bytes| Self(*bytes), |kind| kind.0;
-    NameList => Vec<String>: |names| Self(names.clone()), |kind| kind.0;
+    DeadPathSpan(Duration), Dollars(Money), MemorySize(u64), NameList(Vec<String>),
+    PriceMap(BTreeMap<String, FilePrice>), Retries(u8), Span(Duration), ThinkingTokens(u32),
+    ToolSearch(ToolSearchMode);
+
     // The field is true if there is no network.
     NetworkSwitch => bool: |is_off| Self(!is_off), |kind| !kind.0;
     NonZeroU8 => u8: |count| Self::new(*count).unwrap_or(Self::MIN), Self::get;
     NonZeroU16 => u32: |count| u16::try_from(*count).ok().and_then(Self::new).unwrap_or(Self::MAX),
         |kind| kind.get().into();
     NonZeroU32 => u32: |count| Self::new(*count).unwrap_or(Self::MIN), Self::get;
-    PriceMap => BTreeMap<String, FilePrice>: |prices| Self(prices.clone()), |kind| kind.0;
-    Retries => u8: |retries| Self(*retries), |kind| kind.0;
     RootSwitch => RootCapabilities: |kept| Self(*kept == RootCapabilities::Kept),
         |kind| if kind.0 { RootCapabilities::Kept } else { RootCapabilities::Files };
-    Span => Duration: |time| Self(*time), |kind| kind.0;
     TerminalSwitch => TerminalAccess: |access| Self(*access == TerminalAccess::Open),
         |kind| if kind.0 { TerminalAccess::Open } else { TerminalAccess::Closed };
-    TextList => Vec<String>: |texts| Self(texts.clone()), |kind| kind.0;
-    ThinkingTokens => u32: |tokens| Self(*tokens), |kind| kind.0;
     // Never is `u32::MAX`.
     Times => u32: |times| Self(if *times == u32::MAX { 0 } else { *times }), Self::or_never;
     Tokens => u32: |tokens| Self::new(*tokens), Self::get;
-    ToolSearch => ToolSearchMode: |mode| Self(*mode), |kind| kind.0;
     UnattendedRetry => Persistence: |persistence| match persistence {
             Persistence::Off => Self::Off,
             Persistence::Capacity => Self::On,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use super::declare::{field_type, settings};
 use super::fields::FieldKind;
 use super::kinds::{
-    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, PluginEntries, Retries,
-    ServerMap, Span, TextList, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
+    BudgetMode, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries, Retries, ServerMap, Span,
+    ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
@@ -120,7 +121,7 @@ settings! {
         .flag("fast", "", MODEL);
 
     /// Unreleased features of the service to ask for, by the names of their betas.
-    betas: TextList = Vec::new(), "betas"
+    betas: Vec<String> = Vec::new(), "betas"
         .takes("a list of names").flag("betas", "NAMES", MODEL).joined();
 
     /// The prices of models, in US dollars per million tokens; as a flag also
@@ -133,22 +134,22 @@ settings! {
         .secret();
 
     /// Tools and calls that are allowed without asking: Read,Bash(git log:*).
-    permissions.allow: TextList, "permissions.allow"
+    permissions.allow: Vec<String>, "permissions.allow"
         .takes("a list of permission rules").flag("allowed-tools", "RULES", TOOLS).joined()
         .kept_as(KeptAs::Permission(None));
 
     /// Tools and calls that a user would be asked about. outlast asks no user: they are denied.
-    permissions.ask: TextList, "permissions.ask"
+    permissions.ask: Vec<String>, "permissions.ask"
         .takes("a list of permission rules").critical().untrusted(Untrusted::Rules)
         .kept_as(KeptAs::Prohibition);
 
     /// Tools and calls that are refused.
-    permissions.deny: TextList, "permissions.deny"
+    permissions.deny: Vec<String>, "permissions.deny"
         .takes("a list of permission rules").flag("disallowed-tools", "RULES", TOOLS)
         .joined().critical().untrusted(Untrusted::Rules).kept_as(KeptAs::Prohibition);
 
     /// A further folder to work in; may be repeated.
-    permissions.additional_directories: FolderList, "permissions.additionalDirectories"
+    permissions.additional_directories: Vec<PathBuf>, "permissions.additionalDirectories"
         .flag("add-dir", "DIR", TOOLS).joined().kept_as(KeptAs::Permission(None));
 
     /// The calls that are allowed without a rule.
@@ -188,11 +189,11 @@ settings! {
         .secret();
 
     /// Servers of a repository that are not used.
-    disabled_servers: TextList = Vec::new(), "disabledMcpjsonServers"
+    disabled_servers: Vec<String> = Vec::new(), "disabledMcpjsonServers"
         .takes("a list of names");
 
     /// Servers of a repository that are used where enableAllProjectMcpServers is false.
-    enabled_servers: TextList = Vec::new(), "enabledMcpjsonServers"
+    enabled_servers: Vec<String> = Vec::new(), "enabledMcpjsonServers"
         .takes("a list of names");
 
     /// Use all servers of a trusted repository.
@@ -486,20 +487,20 @@ settings! {
         .critical().form_of("sandbox.mode").untrusted(Untrusted::Stricter(is_stricter_to_require));
 
     /// Paths that commands may write to, beside those of the mode.
-    sandbox.allow_write: TextList, "sandbox.filesystem.allowWrite"
+    sandbox.allow_write: Vec<String>, "sandbox.filesystem.allowWrite"
         .takes("a list of paths").kept_as(KeptAs::Permission(None));
 
     /// Paths that commands may not write to.
-    sandbox.deny_write: TextList, "sandbox.filesystem.denyWrite"
+    sandbox.deny_write: Vec<String>, "sandbox.filesystem.denyWrite"
         .takes("a list of paths").critical().untrusted(Untrusted::Paths)
         .kept_as(KeptAs::Prohibition);
 
     /// Paths that commands may read, though a rule of outlast says otherwise.
-    sandbox.allow_read: TextList, "sandbox.filesystem.allowRead"
+    sandbox.allow_read: Vec<String>, "sandbox.filesystem.allowRead"
         .takes("a list of paths").kept_as(KeptAs::Permission(None));
 
     /// Paths that commands may not read.
-    sandbox.deny_read: TextList, "sandbox.filesystem.denyRead"
+    sandbox.deny_read: Vec<String>, "sandbox.filesystem.denyRead"
         .takes("a list of paths").critical().untrusted(Untrusted::Paths)
         .kept_as(KeptAs::Prohibition);
 
@@ -521,18 +522,18 @@ settings! {
 
     /// The only hosts that commands and WebFetch reach: HOST, *.HOST or an address, perhaps with :PORT.
     /// An empty list turns the network off. See outlast-network(7).
-    allowed_domains: TextList = Vec::new(), "sandbox.network.allowedDomains"
+    allowed_domains: Vec<String> = Vec::new(), "sandbox.network.allowedDomains"
         .takes("a list of hosts").critical().kept_as(KeptAs::IfSet);
 
     /// Hosts that they do not reach, even if they are allowed. Alone, all others are.
-    denied_domains: TextList = Vec::new(), "sandbox.network.deniedDomains"
+    denied_domains: Vec<String> = Vec::new(), "sandbox.network.deniedDomains"
         .takes("a list of hosts").critical().kept_as(KeptAs::Prohibition);
 
     /// Let commands open loopback ports. False needs a list of domains, or ends outlast.
     allow_local_binding: bool = true, "sandbox.network.allowLocalBinding";
 
     /// Unix sockets of other programs that commands may use beside a list of domains.
-    allow_unix_sockets: TextList = Vec::new(), "sandbox.network.allowUnixSockets"
+    allow_unix_sockets: Vec<String> = Vec::new(), "sandbox.network.allowUnixSockets"
         .takes("a list of paths");
 
     /// Let commands use all Unix sockets that have a path; not beside a list of domains, unless it
@@ -550,7 +551,7 @@ settings! {
 
     /// Hooks, helpers and local servers that run outside of the sandbox though commands can write
     /// where they lie: names of servers, words or paths of commands. Never read from a repository.
-    unconfined_programs: TextList = Vec::new(), "unconfinedPrograms"
+    unconfined_programs: Vec<String> = Vec::new(), "unconfinedPrograms"
         .takes("a list of names and paths");
 
     /// The variables that commands see.

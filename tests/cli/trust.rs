@@ -278,21 +278,6 @@ fn servers_in_a_repository_s_settings_are_the_repository_s() {
     assert!(at_work(&world, &["--trust-project", "--strict-mcp-config"]).mcp.servers.is_empty());
 }
 
-#[test]
-fn a_permission_rule_records_its_file_and_line() {
-    let rules = "{\"permissions\": {\n \"deny\": [\"Bash(\", \"WebFetch\",\n  \"Frob\"]}}";
-    let user = r#"{"permissions": {"deny": ["Read(/x)"]}}"#;
-    let world =
-        BinaryFixture::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
-    let Settings { tools, config, .. } = at_work(&world, &["--disallowedTools", "Glob"]);
-    let deny = config.permissions.deny;
-    let place = |index: usize| tools.place_of(&deny[index]);
-    assert!(place(0).is_some_and(|at| at.ends_with(".outlast/settings.json:1:27")), "{tools:?}");
-    assert!(place(1).is_some_and(|at| at.ends_with(".claude/settings.json:2:20")), "{tools:?}");
-    assert!(place(2).is_some_and(|at| at.ends_with(".claude/settings.json:3:3")), "{tools:?}");
-    assert_eq!((deny[3].as_str(), place(3)), ("Glob", None));
-}
-
 /// A repository below `home` and the settings of a user who names this one.
 fn naming(entry: &str) -> BinaryFixture {
     let settings = format!(r#"{{"trustedProjects": [{entry}]}}"#);

@@ -21,7 +21,6 @@ mod sources;
 mod survey;
 mod system;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -286,17 +285,8 @@ pub struct AcceptanceSettings {
 pub struct ToolRules {
     /// The names of the only available tools. `None`: all are.
     pub only: Option<Vec<String>>,
-    /// Positions of rules in files, by the rule: `FILE:LINE:COLUMN`.
-    pub places: BTreeMap<String, String>,
     /// The set of restrictions that a flag asked for.
     pub profile: Option<Profile>,
     /// The MCP tool that decides what the permission rules leave open.
     pub prompt_tool: Option<PermissionPrompt>,
-}
-
-impl ToolRules {
-    /// Returns the position of a rule, `FILE:LINE:COLUMN`. `None`: it is not from a file.
-    pub fn place_of(&self, rule: &str) -> Option<&str> {
-        self.places.get(rule).map(String::as_str)
-    }
 }

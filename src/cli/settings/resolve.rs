@@ -461,7 +461,6 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
     Ok(ToolRules {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
         profile: args.tools.profile,
-        places: fold.rules.clone(),
         prompt_tool: prompt_tool::resolve(args)?,
     })
 }
