@@ -17,7 +17,7 @@ use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
-use crate::recovery::{FastMode, Ledger, Limits};
+use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{AgentDefinition, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
@@ -55,9 +55,10 @@ pub(super) fn assemble(
     let models = models(given)?;
     let mirror = host.and_then(|host| host.mirror.clone());
     let session = FoundSession::find(given, task)?.mirrored(mirror);
-    let settings = &Settings { limits: session.remaining_limits(&given.limits), ..given.clone() };
-    let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
-    let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
+    let mut settings = given.clone();
+    settings.config.limits = session.remaining_limits(&given.config.limits);
+    let settings = &settings;
+    let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let memory = memory(settings);
     let system = system_prompt(settings, &here, &memory);
     let notes = folder_instructions(settings);
@@ -86,7 +87,7 @@ pub(super) fn assemble(
     let resumption =
         Resumption { changes: given.contract_changes(), damage: history.damage.take() };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
-    let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
+    let stop_after = budget(settings, BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
@@ -104,9 +105,9 @@ pub(super) fn assemble(
         ledger: ledger(settings, &history),
         clock,
         seed,
-        permission_mode: settings.tools.mode.name().to_owned(),
+        permission_mode: settings.config.permissions.mode.name().to_owned(),
         api_key_source: settings.endpoint.credential.source().to_owned(),
-        reasoning: settings.reasoning,
+        reasoning: settings.config.reasoning,
         stream_events: settings.output.partial_messages,
         stop_after,
         journal,
@@ -162,15 +163,14 @@ pub(super) fn request_head(
 ) -> Result<RequestHead, UsageError> {
     let first = &settings.chain.links[0];
     let facts = model_facts(first, settings)?;
-    let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
-    let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
+    let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let system = system_prompt(settings, &here, &Memory::default());
     let unused = (std::env::temp_dir(), settings.session_id());
     let supervisor = Supervisor::with_own_binary();
     let tools = tool_settings(settings, unused, secrets, &supervisor, None);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let toolbox = with_mcp_tools(toolbox, servers);
-    let is_offered = settings.agent_limits.depth > 0;
+    let is_offered = settings.config.agents.depth > 0;
     let agents = if is_offered { agent_kinds(settings.agents.clone()) } else { Vec::new() };
     let toolbox = if is_offered { toolbox.with_agents(&agents) } else { toolbox };
     Ok(RequestHead {
@@ -214,9 +214,13 @@ fn describe_damage(damage: &Damage) -> String {
     )
 }
 
+/// Returns the budget, if it is checked in this mode.
+fn budget(Settings { config, .. }: &Settings, mode: BudgetMode) -> Option<Money> {
+    config.max_budget_usd.filter(|_| config.budget_mode == mode)
+}
+
 fn ledger(settings: &Settings, history: &SessionHistory) -> Ledger {
-    let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
-    Ledger::new(ceiling)
+    Ledger::new(budget(settings, BudgetMode::Ceiling))
         .with_spent(history.spent.minus(history.unsettled))
         .with_unsettled(history.unsettled)
 }
@@ -283,7 +287,7 @@ fn hooks(
         environment.retain(|(known, _)| known != name);
         environment.push((name.into(), value));
     }
-    let effort = settings.reasoning.effort;
+    let effort = settings.config.reasoning.effort;
     if let Some(effort) = effort {
         environment.push(("CLAUDE_EFFORT".into(), effort.name().into()));
     }
@@ -291,7 +295,7 @@ fn hooks(
         session_id: session_id.to_owned(),
         transcript: journal.to_owned(),
         cwd: settings.cwd.clone(),
-        permission_mode: settings.tools.mode.name().to_owned(),
+        permission_mode: settings.config.permissions.mode.name().to_owned(),
         effort,
         environment,
         log: CrashLog::in_folder(&settings.state_dir),
@@ -307,7 +311,7 @@ fn hooks(
 /// Returns the user's own programs, with the folders in which commands could overwrite some.
 pub(super) fn user_programs(settings: &Settings, toolbox: &Toolbox) -> Arc<UserPrograms> {
     let writable = toolbox.writable_places().to_vec();
-    let unconfined = settings.tools.unconfined.clone();
+    let unconfined = settings.config.unconfined_programs.clone();
     Arc::new(UserPrograms::new(writable, unconfined, toolbox.command_sandbox()))
 }
 
@@ -343,7 +347,7 @@ pub(super) fn fast_mode_warning(
 ) -> Option<String> {
     let slow = endpoints.iter().filter(|model_index| model_index.facts.fast.is_none());
     let slow: Vec<&str> = slow.map(|model_index| model_index.label.as_str()).collect();
-    (settings.fast && !slow.is_empty()).then(|| {
+    (settings.config.fast && !slow.is_empty()).then(|| {
         let (whole, slow) = (slow.len() == endpoints.len(), slow.join(", "));
         let effect = if whole { "has no effect" } else { "has no effect on a part of the chain" };
         format!("fast mode {effect}: none is known of {slow}, so normal speed is asked for")
@@ -362,18 +366,18 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
         CredentialSource::Cloud(identity) => model::Credential::Cloud(identity.clone()),
         CredentialSource::Absent => model::Credential::None,
     };
+    let own = endpoint.timers;
     model::ModelService {
         kind: endpoint.service.clone(),
         extra_headers: endpoint.headers.clone(),
         marks_cache: endpoint.marks_cache,
         timers: RequestTimers {
-            connect: endpoint.connect,
-            first_byte: clock.real(endpoint.first_byte),
-            idle: clock.real(endpoint.stream_idle),
-            progress: clock.real(endpoint.stream_progress),
-            reply: clock.real(endpoint.reply),
-            whole: clock.real(endpoint.whole),
-            dead_path: endpoint.dead_path,
+            first_byte: clock.real(own.first_byte),
+            idle: clock.real(own.idle),
+            progress: clock.real(own.progress),
+            reply: clock.real(own.reply),
+            whole: clock.real(own.whole),
+            ..own
         },
         ca_files: endpoint.ca_files.clone(),
         proxies: endpoint.proxies.clone(),
@@ -383,7 +387,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
 
 /// Returns the limits of the recovery state machine, with those that depend on several settings.
 fn limits(settings: &Settings, endpoints: &[ModelEndpoint]) -> Limits {
-    let mut limits = settings.limits;
+    let mut limits = settings.config.limits;
     if !settings.chain.can_change_credentials() {
         // A credential that cannot change is never fetched again.
         limits.budgets.refreshes = 0;
@@ -392,29 +396,15 @@ fn limits(settings: &Settings, endpoints: &[ModelEndpoint]) -> Limits {
     limits.structured = demands.schema.is_some();
     limits.requirement = demands.requirement.is_some();
     limits.stop_hooks = settings.asks_hooks_to_stop();
-    limits.budgets.schema_tries = demands.schema_tries.saturating_sub(1);
-    limits.budgets.requirement_tries = demands.require_retries;
-    limits.auto_compact = settings.auto_compact;
-    limits.compact_at = settings.compact_at.map(per_mille);
     limits.endpoint_changes = settings.chain.endpoint_changes();
-    limits.fallback_return = settings.fallback_return.then_some(FALLBACK_RETURN);
+    limits.fallback_return = settings.config.fallback_return.then_some(FALLBACK_RETURN);
     let has_fast = endpoints.iter().any(|model_index| model_index.facts.fast.is_some());
-    limits.fast = (settings.fast && has_fast).then(FastMode::default);
+    limits.fast = (settings.config.fast && has_fast).then(FastMode::default);
     limits
 }
 
 /// Time after a fallback at which the first model is tried again.
 const FALLBACK_RETURN: Duration = Duration::from_mins(10);
-
-/// Converts a fraction above 0 and at most 1.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "between 0 and 1000, as the settings were checked"
-)]
-fn per_mille(part: f64) -> u16 {
-    (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
-}
 
 /// Starts the MCP servers, which see the same environment as commands and use the same TLS and
 /// proxy settings as the model's client.
@@ -426,14 +416,14 @@ pub(super) fn servers(
 ) -> Servers {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
-    let (connect, dead_path) = (first.connect, first.dead_path);
+    let RequestTimers { connect, dead_path, .. } = first.timers;
     let http = move |url: &str| {
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
         model::http_client(url, timers, &ca_files, &proxies).map_err(Into::into)
     };
     let around = ServerEnvironment {
         cwd: settings.cwd.clone(),
-        folders: settings.tools.directories.clone(),
+        folders: settings.config.permissions.additional_directories.clone(),
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
         mask: Redactor::new(toolbox.secrets().clone()),
@@ -469,6 +459,6 @@ pub(super) fn start_shared_servers(
 /// Opens the rate-limit state shared with other runs, if it is enabled. Not with scaled time, which
 /// does not apply to those runs.
 fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
-    (settings.shared_limits && clock.is_real_time())
+    (settings.config.shared_limits && clock.is_real_time())
         .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))
 }

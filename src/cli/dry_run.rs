@@ -52,7 +52,7 @@ fn confines_helper(settings: &Settings, toolbox: &Toolbox) -> bool {
         programs.confines(&command.job())
     };
     let mut credentials = settings.chain.endpoints.iter().map(|endpoint| &endpoint.credential);
-    settings.tools.sandbox.mode != SandboxMode::Off && credentials.any(is_confined)
+    settings.config.sandbox.mode != SandboxMode::Off && credentials.any(is_confined)
 }
 
 /// Checks that a price is known for each model, if there is a budget.

@@ -24,12 +24,12 @@ pub(super) fn model_facts(
         let percent = model::region_surcharge(service, &link.model);
         known.prices = known.prices.map(|prices| prices.at_percent(percent));
     }
-    let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
+    let own = link.keys().iter().find_map(|key| settings.config.prices.get(*key));
     let prices = match own {
         Some(price) => Some(prices(price)?),
         None => known.prices,
     };
-    if settings.budget.is_some() && prices.is_none() {
+    if settings.config.max_budget_usd.is_some() && prices.is_none() {
         return Err(UsageError::new(format!(
             "no price is known for the model {name:?}, so no budget can be kept; give one with \
              --price {name}=IN/OUT (US dollars per million tokens; 0/0 where it costs nothing), or \

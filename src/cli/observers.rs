@@ -35,7 +35,7 @@ impl RunJob {
         let name = || format!("--debug-file {}", place.path().display());
         let file = place.append().with_context(name)?;
         let clock = self.clock;
-        let limits = RunLimits { budget: self.settings.budget, time: self.limit };
+        let limits = RunLimits { budget: self.settings.config.max_budget_usd, time: self.limit };
         let now = move || WallTime::from_clock(&clock);
         Ok(Some(DebugLog::new(file, Arc::clone(&self.shared.mask), now, limits, filter)))
     }
@@ -48,7 +48,7 @@ impl RunJob {
             return Box::new(NoProgress);
         }
         let (clock, verbosity) = (self.clock, self.verbosity());
-        let limits = RunLimits { budget: self.settings.budget, time: self.limit };
+        let limits = RunLimits { budget: self.settings.config.max_budget_usd, time: self.limit };
         if verbosity == Verbosity::Failures {
             return Box::new(NoProgress);
         }

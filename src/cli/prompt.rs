@@ -136,7 +136,7 @@ pub async fn gather(
             unused = Some(Unused::InUse);
             None
         }
-        ReadPlan::ToEnd => Some(source.patience),
+        ReadPlan::ToEnd => Some(source.stdin_timeout),
         ReadPlan::IfWithin(grace) => Some(grace),
     };
     if let Some(first) = first {
@@ -144,12 +144,14 @@ pub async fn gather(
         let mut wait =
             InputWait { heartbeat, began: Instant::now(), still_waiting: &mut still_waiting };
         match wait.next(&mut pieces, first).await? {
-            InputStep::Silence if plan == ReadPlan::ToEnd => return Err(silent(source.patience)),
+            InputStep::Silence if plan == ReadPlan::ToEnd => {
+                return Err(silent(source.stdin_timeout));
+            }
             InputStep::Silence => unused = Some(Unused::Silent(first)),
             InputStep::End => {}
             InputStep::Piece(piece) => {
                 input = piece;
-                wait.rest(&mut pieces, &mut input, source.patience).await?;
+                wait.rest(&mut pieces, &mut input, source.stdin_timeout).await?;
             }
         }
     }

@@ -358,7 +358,7 @@ impl RunJob {
 
     /// Reports at each heartbeat that standard output is waited for.
     async fn report_unread_output(&self) -> Infallible {
-        let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
+        let heartbeat = self.settings.config.limits.heartbeat.max(Duration::from_millis(1));
         let began = Instant::now();
         loop {
             tokio::time::sleep(heartbeat).await;

@@ -110,7 +110,7 @@ pub(super) async fn prepare_and_begin(
     for secret in settings.secrets() {
         shared.secrets.add(&secret);
     }
-    if let Some(deadline) = settings.limits.deadline {
+    if let Some(deadline) = settings.config.limits.deadline {
         let left = clock.real(clock.now().until(deadline));
         if let Some(end) = Instant::now().checked_add(left) {
             exit_watchdog.set_deadline(end);
@@ -154,7 +154,7 @@ fn capabilities(settings: &Settings) -> Capabilities {
     Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
-        output_style: settings.output_style.clone(),
+        output_style: settings.config.output_style.clone(),
         plugins: settings.plugins.iter().map(Plugin::entry).collect(),
         skipped_servers: settings.mcp.skipped.clone(),
     }
@@ -405,7 +405,7 @@ impl RunJob {
         if self.host.is_some() {
             return (None, None);
         }
-        let heartbeat = self.settings.limits.heartbeat;
+        let heartbeat = self.settings.config.limits.heartbeat;
         match ServiceNotifier::begin(&self.settings.variables, heartbeat) {
             Ok(service) => (service, None),
             Err(error) => (None, Some(error.to_string())),
@@ -428,7 +428,7 @@ impl RunJob {
 
     /// Waits until the run's time limit has passed.
     pub(super) async fn wait_until_time_limit(&self) {
-        match self.settings.limits.deadline {
+        match self.settings.config.limits.deadline {
             Some(deadline) => self.clock.sleep_until(deadline).await,
             None => std::future::pending().await,
         }
@@ -437,7 +437,7 @@ impl RunJob {
     /// Deletes old sessions in the background.
     fn clear_old_sessions(&self, housekeeping: &Housekeeping) {
         let (settings, now) = (&self.settings, SystemTime::now());
-        let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
+        let before = settings.keep_sessions().and_then(|kept| now.checked_sub(kept));
         let Some(before) = before.filter(|_| settings.persist) else { return };
         let folder = settings.session_dir.clone();
         housekeeping.add(move || _ = delete_old_sessions(&folder, before));
@@ -481,7 +481,7 @@ impl RunJob {
             .step("looking at standard input", || Ok(stdin::detect_kind()))
             .await?;
         let plan = stdin::plan(kind, source.stdin, source.need());
-        let heartbeat = self.settings.limits.heartbeat;
+        let heartbeat = self.settings.config.limits.heartbeat;
         tokio::select! {
             biased;
             interrupt = self.signals.first() => Err(UsageError::interrupted(interrupt)),
@@ -519,7 +519,7 @@ impl RunJob {
     ) -> RunOutcome {
         let is_internal = reason == StopReason::InternalError;
         RunOutcome {
-            budget: self.settings.budget,
+            budget: self.settings.config.max_budget_usd,
             broken: is_internal.then(|| last_panic().to_string()),
             ..snapshots.outcome(reason, self.settings.persist, self.clock.elapsed())
         }

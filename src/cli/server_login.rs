@@ -221,7 +221,7 @@ fn add_client_secret(oauth: &mut Option<OAuthSettings>, survey: &SettingsSurvey)
 fn http_clients(survey: &SettingsSurvey) -> Arc<crate::mcp::HttpClientFactory> {
     let endpoint = &survey.endpoint;
     let (ca_files, proxies) = (endpoint.ca_files.clone(), endpoint.proxies.clone());
-    let (connect, dead_path) = (endpoint.connect, endpoint.dead_path);
+    let RequestTimers { connect, dead_path, .. } = endpoint.timers;
     Arc::new(move |url: &str| {
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
         model::http_client(url, timers, &ca_files, &proxies).map_err(Into::into)

@@ -79,7 +79,7 @@ impl RunJob {
     ) -> Result<T, UsageError> {
         let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
         let missing = || setup.servers.missing(names).join(", ");
-        let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
+        let heartbeat = self.settings.config.limits.heartbeat.max(Duration::from_millis(1));
         // A longer wait is reported with names and times, and again at each heartbeat.
         let mut beats = interval_at(began + heartbeat.min(QUIET_SERVER_WAIT), heartbeat);
         let late = self.wait_until_time_limit();

@@ -308,7 +308,7 @@ impl FoundSession {
         let opening = ProcessOpening {
             version: VERSION.to_owned(),
             model: model.to_owned(),
-            permission_mode: settings.tools.mode.name().to_owned(),
+            permission_mode: settings.config.permissions.mode.name().to_owned(),
             limits: *limits,
             carry,
             required_servers: self.required_servers(settings),

@@ -26,7 +26,7 @@ pub(super) fn subagent_setup(
     let parts = [facts.text().trim(), words.trim_end(), more.trim()].map(ToOwned::to_owned);
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     Delegation {
-        limits: settings.agent_limits,
+        limits: settings.config.agents,
         facts: parts.join("\n"),
         model,
         models: models(settings),
@@ -47,11 +47,11 @@ fn models(settings: &Settings) -> ModelLookup {
     };
     let mut aliases: Vec<(String, String)> =
         ["opus", "sonnet", "haiku"].iter().filter_map(|alias| own_name(alias)).collect();
-    let planning = planning_model(settings.tools.mode);
+    let planning = planning_model(settings.config.permissions.mode);
     let own = aliases.iter().find(|(alias, _)| alias == planning);
     let planning = own.map_or(planning, |(_, model)| model).to_owned();
     aliases.push((PLANNING_ALIAS.to_owned(), planning));
-    let (known, windows) = (settings.prices.clone(), settings.chain.windows.clone());
+    let (known, windows) = (settings.config.prices.clone(), settings.chain.windows.clone());
     Arc::new(move |name: &str| {
         let name = name.trim();
         let own_one = aliases.iter().find(|(alias, _)| alias == name);

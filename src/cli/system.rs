@@ -1,11 +1,12 @@
 //! The system prompt: the built-in one or the user's, and the facts of the run.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::process::file_reads;
-use crate::recovery::{Limits, Moment, Money};
+use crate::recovery::Moment;
 use crate::tools::STRUCTURED_OUTPUT;
 
 use super::memory::Memory;
@@ -19,23 +20,15 @@ const BUILT_IN_PROMPT: &str = include_str!("system_prompt.md");
 #[derive(Clone, Debug)]
 pub struct EnvironmentFacts<'a> {
     pub cwd: &'a Path,
-    pub directories: &'a [PathBuf],
+    pub config: &'a Config,
     /// `2026-11-21`: without the time of day, which would be outdated at the second turn.
     pub date: String,
-    pub limits: &'a Limits,
-    pub budget: Option<Money>,
 }
 
 impl<'a> EnvironmentFacts<'a> {
-    pub fn new(
-        cwd: &'a Path,
-        directories: &'a [PathBuf],
-        now: &WallTime,
-        limits: &'a Limits,
-        budget: Option<Money>,
-    ) -> Self {
+    pub fn new(cwd: &'a Path, config: &'a Config, now: &WallTime) -> Self {
         let date = now.at.to_zoned(now.zone.clone()).strftime("%Y-%m-%d").to_string();
-        Self { cwd, directories, date, limits, budget }
+        Self { cwd, config, date }
     }
 
     /// The facts, a line each.
@@ -45,7 +38,7 @@ impl<'a> EnvironmentFacts<'a> {
             let _ = writeln!(text, "- {name}: {value}");
         };
         fact("Working folder", &self.cwd.display().to_string());
-        for directory in self.directories {
+        for directory in &self.config.permissions.additional_directories {
             fact("Also yours to work in", &directory.display().to_string());
         }
         fact("Date", &self.date);
@@ -56,16 +49,16 @@ impl<'a> EnvironmentFacts<'a> {
     }
 
     fn bounds(&self) -> String {
-        let turns = match self.limits.budgets.turns {
+        let turns = match self.config.limits.budgets.turns {
             Some(1) => "1 turn".to_owned(),
             Some(turns) => format!("{turns} turns"),
             None => "turns not counted".to_owned(),
         };
-        let money = match self.budget {
+        let money = match self.config.max_budget_usd {
             Some(money) => money.to_string(),
             None => "money not counted".to_owned(),
         };
-        let time = match self.limits.deadline {
+        let time = match self.config.limits.deadline {
             Some(deadline) => {
                 format_duration(Moment::default().until(deadline).max(Duration::from_secs(1)))
             }

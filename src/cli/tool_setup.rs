@@ -27,40 +27,29 @@ pub(super) fn tool_settings(
     supervisor: &Supervisor,
     host: Option<&HostTurn>,
 ) -> ToolSettings {
-    let rules = &settings.tools;
+    let (config, rules) = (&settings.config, &settings.tools);
     let skills = settings.skill_folders();
-    let egress = rules.sandbox.egress.as_ref();
+    let egress = config.sandbox.egress.as_ref();
     let proxy = upstream_proxy(&settings.endpoint.proxies);
     let session = host.map(|host| host.egress.clone()).unwrap_or_default();
     ToolSettings {
         cwd: settings.cwd.clone(),
         home: environment::home(&settings.variables),
-        additional_dirs: rules.directories.clone(),
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
-        mode: rules.mode,
+        permissions: config.permissions.clone(),
         live: host.map(|host| host.live.clone()).unwrap_or_default(),
         stops: host.map(|host| host.stops.clone()).unwrap_or_default(),
         kept_commands: host.map(|host| host.commands.clone()),
         history: host.and_then(|host| host.file_history(&scratch)),
-        on_denied: rules.on_denied,
         prompt_tool: rules.prompt_tool.clone(),
-        allow: rules.allow.clone(),
-        deny: rules.deny.clone(),
-        ask: rules.ask.clone(),
-        bash_timeout: rules.bash_timeout,
-        bash_timeout_max: rules.bash_max_timeout,
-        background_lifetime: rules.background_lifetime,
-        command_memory: rules.command_memory,
-        output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
-        external_output_limit: usize::try_from(rules.mcp_result_chars).unwrap_or(usize::MAX),
+        commands: config.commands.clone(),
+        results: config.results,
         environment: settings
             .variables
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
-        child_environment: rules.child_env,
-        pass_env: rules.pass_env.clone(),
         credentials: settings.chain.key_variables.clone(),
         secrets: secrets.clone(),
         scratch,
@@ -73,12 +62,12 @@ pub(super) fn tool_settings(
             makes_config_dir: settings.persist,
             egress: egress.map(|egress| egress.behind(proxy, &session)),
             // The user's own skills may be in folders that are otherwise not readable.
-            allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::trusted_paths(&skills)]
+            allow_read: [config.sandbox.allow_read.clone(), SkillFolder::trusted_paths(&skills)]
                 .concat(),
-            ..rules.sandbox.clone()
+            ..config.sandbox.clone()
         },
         web: Some(web::settings(settings)),
-        tool_search: rules.tool_search,
+        tool_search: config.tool_search,
         web_search: settings.chain.can_search_web(),
     }
 }

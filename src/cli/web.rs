@@ -13,17 +13,14 @@ use super::settings::Settings;
 pub(super) fn settings(settings: &Settings) -> WebSettings {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
-    let connect = first.connect.min(WEB_CONNECT);
-    let timers = RequestTimers { connect, dead_path: first.dead_path, ..RequestTimers::default() };
+    let RequestTimers { connect, dead_path, .. } = first.timers;
+    let connect = connect.min(WEB_CONNECT);
+    let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
     let client: MakeClient = Arc::new(move |url, names| {
         let made = model::web_client(url, timers, &ca_files, &proxies, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
     });
-    WebSettings {
-        timeout: settings.tools.web_timeout,
-        private_hosts: settings.tools.web_private_hosts.clone(),
-        client,
-    }
+    WebSettings { fetch: settings.config.fetch.clone(), client }
 }
 
 /// The connect timeout for web pages; short, since the model can try another page.

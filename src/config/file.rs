@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::ConfigError;
 use super::check::{self, FileValue, ValidSettings};
 use super::comments::blank_comments;
-use super::spans::{self, JsonPaths};
+use super::spans;
 use crate::json;
 use crate::process::file_reads;
 use crate::tools::anchor_rule;
@@ -31,15 +31,12 @@ pub struct ParsedSettings {
     pub text: String,
     /// Warnings about it.
     pub warnings: Vec<String>,
-    /// The position of each permission rule, by the rule.
-    pub rules: Vec<(String, String)>,
 }
 
 impl ParsedSettings {
     /// Creates settings from `value`, the part of a text that is used.
     pub fn new(name: String, value: Value, text: String) -> Self {
-        let (rules, values) = (rules(&name, &text), check::values_of(&value));
-        Self { name, value, values, text, warnings: Vec::new(), rules }
+        Self { values: check::values_of(&value), name, value, text, warnings: Vec::new() }
     }
 
     /// Returns the value of a setting, if the file has one.
@@ -73,31 +70,12 @@ impl ParsedSettings {
                 }
             }
         }
-        for (rule, _) in &mut self.rules {
-            *rule = anchor_rule(rule, root);
-        }
         self
     }
 }
 
 /// The lists of permission rules.
 const RULES: [&str; 3] = ["allow", "ask", "deny"];
-
-/// Returns every permission rule of a text, with its position.
-fn rules(name: &str, text: &str) -> Vec<(String, String)> {
-    let places = JsonPaths::scan(text);
-    let mut found = Vec::new();
-    for list in RULES {
-        let outer = places.nearest(["permissions", list]);
-        for index in places.children(outer).filter(|_| places.path(outer).len() == 2) {
-            let written = places.get(index).and_then(|place| text.get(place.value.clone()));
-            let rule = written.and_then(|written| serde_json::from_str::<String>(written).ok());
-            let (line, column) = places.start(index);
-            found.extend(rule.map(|rule| (rule, format!("{name}:{line}:{column}"))));
-        }
-    }
-    found
-}
 
 /// Reads one file. `None`: it is missing. Does not block on a pipe.
 ///
@@ -157,9 +135,8 @@ pub fn parse_text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>>
     // The positions of its values are found by another parser, which is strict.
     let text = &*json::to_strict(&text);
     let ValidSettings { value, values, warnings } = check::check(name, text)?;
-    let rules = rules(name, text);
     let (name, text) = (name.to_owned(), text.to_owned());
-    Ok(ParsedSettings { name, value, values, text, warnings, rules })
+    Ok(ParsedSettings { name, value, values, text, warnings })
 }
 
 /// Reads the text of a file that the user wrote for outlast.

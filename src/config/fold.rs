@@ -50,8 +50,6 @@ pub struct Fold {
     pub foreign: Vec<(String, String)>,
     pub hooks: HookSettings,
     pub warnings: Vec<String>,
-    /// The position of each permission rule, by the rule; the last one wins.
-    pub rules: BTreeMap<String, String>,
     /// The last file that forbids `bypassPermissions`, if any.
     pub forbids_bypass: Option<String>,
 }
@@ -61,7 +59,6 @@ impl Fold {
     /// replaced.
     pub fn add_file(&mut self, parsed: &ParsedSettings) {
         self.warnings.extend(parsed.warnings.iter().cloned());
-        self.rules.extend(parsed.rules.iter().cloned());
         if let Some(word) = parsed.get::<String>("permissions.disableBypassPermissionsMode") {
             self.forbids_bypass = (word == FORBIDS_BYPASS).then(|| parsed.name.clone());
         }

@@ -173,29 +173,6 @@ impl SettingValue for bool {
     }
 }
 
-/// The network switch of the sandbox: `true` in files, `on` as a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NetworkSwitch(pub bool);
-
-impl SettingValue for NetworkSwitch {
-    fn takes() -> Cow<'static, str> {
-        bool::takes()
-    }
-
-    fn json_schema() -> Value {
-        bool::json_schema()
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        last(texts, |text| Ok(Self(text == "on")))
-    }
-
-    fn choices() -> Vec<PossibleValue> {
-        vec![PossibleValue::new("on"), PossibleValue::new("off")]
-    }
-}
-
 /// Kinds that are one of some names.
 macro_rules! choices {
     ($($kind:ty),+) => {$(
@@ -544,12 +521,7 @@ impl<'de> Visitor<'de> for TextOrList {
     }
 }
 
-/// Texts: permission rules, or paths that rules of the sandbox are about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TextList(pub Vec<String>);
-
-impl SettingValue for TextList {
+impl SettingValue for Vec<String> {
     const FLAG: FlagForm = FlagForm::Repeated;
 
     fn takes() -> Cow<'static, str> {
@@ -561,16 +533,11 @@ impl SettingValue for TextList {
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Ok(Self(values::list(texts)))
+        Ok(values::list(texts))
     }
 }
 
-/// Folders.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct FolderList(pub Vec<PathBuf>);
-
-impl SettingValue for FolderList {
+impl SettingValue for Vec<PathBuf> {
     const FLAG: FlagForm = FlagForm::Repeated;
 
     fn takes() -> Cow<'static, str> {
@@ -582,7 +549,7 @@ impl SettingValue for FolderList {
     }
 
     fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Ok(Self(texts.iter().map(PathBuf::from).collect()))
+        Ok(texts.iter().map(PathBuf::from).collect())
     }
 }
 

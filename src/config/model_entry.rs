@@ -261,6 +261,13 @@ impl ModelEntry {
     }
 }
 
+impl ModelEntry {
+    /// Returns the entry as an object of a settings file.
+    pub fn to_object(&self) -> Value {
+        json!(ModelEntryObject::from(self))
+    }
+}
+
 impl Serialize for ModelEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.text() {

@@ -27,6 +27,8 @@ pub struct Setting {
     pub variables: Vec<SettingVariable>,
     /// The part of it that counts in a repository that is not trusted.
     pub untrusted: Untrusted,
+    /// The effect that it has as a term of a session. `None`: it is no term.
+    pub kept: Option<KeptAs>,
     /// True if a mistyped name of it is an error instead of a warning, because it restricts a run
     /// or provides its fallbacks.
     pub is_critical: bool,
@@ -83,6 +85,25 @@ pub enum Untrusted {
     Stricter(StricterThan),
 }
 
+/// The effect of a setting that a session keeps when the session is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptAs {
+    /// It replaces the values of files and variables.
+    Term,
+    /// Like `Term`, if the session has a value; otherwise files and variables decide.
+    IfSet,
+    /// Like `Term`, and must be given again if the journal lost a secret in it.
+    Demand,
+    /// Like `Term`, and is read from files again if the journal lost a secret in it.
+    Fallbacks,
+    /// It is joined with the values of files, as both only forbid. Must be given again like
+    /// `Demand`.
+    Prohibition,
+    /// Like `Term`, in the folder that it was given in. The value that allows least, if there is
+    /// one, counts everywhere.
+    Permission(Option<&'static str>),
+}
+
 /// Returns true if a value is at least as strict as the one in force without it.
 pub(super) type StricterThan = fn(&Value, Option<&Value>) -> bool;
 
@@ -101,6 +122,7 @@ impl Setting {
             flag: None,
             variables: Vec::new(),
             untrusted: Untrusted::Ignored,
+            kept: None,
             is_critical: false,
             is_secret: false,
             is_joined: false,
@@ -166,6 +188,16 @@ impl Setting {
 
     pub(super) fn untrusted(mut self, untrusted: Untrusted) -> Self {
         self.untrusted = untrusted;
+        self
+    }
+
+    /// Makes it a term of a session, which applies when the session is resumed.
+    pub(super) fn kept(self) -> Self {
+        self.kept_as(KeptAs::Term)
+    }
+
+    pub(super) fn kept_as(mut self, kept: KeptAs) -> Self {
+        self.kept = Some(kept);
         self
     }
 

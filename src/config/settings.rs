@@ -3,31 +3,40 @@
 //! A row is the meaning, the field, its kind, its default and its key in a settings file; then, as
 //! far as it has them, its flag, its variables and its marks. See [`Setting`] for their meanings.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::declare::{field_type, settings};
+use super::fields::FieldKind;
 use super::kinds::{
-    BudgetMode, DeadPathSpan, Dollars, FolderList, Fraction, NameList, NetworkSwitch,
-    PluginEntries, Retries, ServerMap, Span, TextList, ThinkingTokens, Times, Tokens,
-    UnattendedRetry, VariableMap,
+    BudgetMode, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries, Retries, ServerMap, Span,
+    ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
-use super::setting::{Setting, Untrusted};
+use super::setting::{KeptAs, Setting, Untrusted};
 use super::strictness::{is_at_most, is_stricter_mode, is_stricter_to_require};
+use super::switches::{NetworkSwitch, RootSwitch, TerminalSwitch};
 use super::tool_search::ToolSearch;
 use super::trust::TrustedProjects;
 use super::variable_readers::{
     count, effort, memory, millis, no, per_cent, retries, text, thinking, tool_search, tries,
     unattended,
 };
+use crate::model::{Reasoning, RequestTimers};
 use crate::recovery::Limits;
+use crate::tools::{
+    CommandSettings, FetchSettings, PermissionSettings, ResultLimits, SandboxSettings,
+};
 use crate::types::{
     AccountKind, AgentLimits, ChildEnvironment, Effort, OnDenied, PermissionMode, SandboxMode,
-    ThinkingDisplay,
+    ThinkingDisplay, ToolSearchMode,
 };
 
 /// The headings of flags in the help.
@@ -47,67 +56,25 @@ pub const FORBIDS_BYPASS: &str = "disable";
 /// The budget of `--thinking enabled`, in tokens.
 pub const THINKING_TOKENS: u32 = 10_000;
 
-macro_rules! settings {
-    ($(
-        $(#[doc = $meaning:literal])+
-        $field:ident: $kind:ty = $default:expr, $key:literal
-            $(.$mark:ident($($argument:expr),*))*;
-    )+) => {
-        /// The settings in force, by name.
-        #[derive(Clone)]
-        #[expect(clippy::doc_markdown, reason = "the comments are printed as plain text")]
-        pub struct Config {
-            $($(#[doc = $meaning])+ pub $field: $kind,)+
-        }
-
-        impl Default for Config {
-            fn default() -> Self {
-                Self { $($field: $default,)+ }
-            }
-        }
-
-        impl Config {
-            pub(super) fn rows() -> Vec<Setting> {
-                let defaults = Self::default();
-                vec![$(
-                    Setting::new($key, &[$($meaning),+], &defaults.$field)
-                        $(.$mark($($argument),*))*
-                ),+]
-            }
-
-            /// Assigns the value of a setting.
-            ///
-            /// # Errors
-            /// It is not what the setting takes.
-            pub(super) fn assign(&mut self, key: &str, value: Value) -> serde_json::Result<()> {
-                match key {
-                    $($key => self.$field = serde_json::from_value(value)?,)+
-                    _ => {}
-                }
-                Ok(())
-            }
-        }
-    };
-}
-
 fn limits() -> Limits {
     Limits::default()
 }
 
-fn agents() -> AgentLimits {
-    AgentLimits::default()
-}
-
-fn live_agents() -> NonZeroU16 {
-    let live = u16::try_from(agents().live).unwrap_or(u16::MAX);
-    NonZeroU16::new(live).unwrap_or(NonZeroU16::MIN)
-}
-
-const fn seconds(seconds: u64) -> Span {
-    Span(Duration::from_secs(seconds))
-}
-
 settings! {
+    parts {
+        /// The limits that the recovery state machine keeps.
+        limits: Limits,
+        agents: AgentLimits,
+        /// The time limits of requests to the model.
+        timers: RequestTimers,
+        reasoning: Reasoning,
+        permissions: PermissionSettings,
+        commands: CommandSettings,
+        results: ResultLimits,
+        fetch: FetchSettings,
+        sandbox: SandboxSettings,
+    }
+
     /// A command that prints the API key; outranks the environment.
     api_key_helper: Option<String> = None, "apiKeyHelper"
         .flag("api-key-helper", "COMMAND", MODEL).secret();
@@ -131,11 +98,11 @@ settings! {
     /// The model, or an alias of one.
     model: String = "sonnet".to_owned(), "model"
         .flag("model", "MODEL", MODEL).variable("ANTHROPIC_MODEL", "", text)
-        .ignores_blank();
+        .ignores_blank().kept();
 
     /// Work as an agent of this kind: with its prompt, its tools and its model.
     agent: Option<String> = None, "agent"
-        .takes("the name of an agent").flag("agent", "NAME", PROMPTS);
+        .takes("the name of an agent").flag("agent", "NAME", PROMPTS).kept();
 
     /// The output style: a file output-styles/NAME.md, whose text is added to the system prompt.
     output_style: String = "default".to_owned(), "outputStyle"
@@ -143,57 +110,60 @@ settings! {
 
     /// Models to fall back to, best first; elsewhere: MODEL@URL#VARIABLE. See outlast-recovery(7).
     fallback_model: ModelEntryList = ModelEntryList::default(), "fallbackModel"
-        .flag("fallback-model", "A,B", MODEL).critical();
+        .flag("fallback-model", "A,B", MODEL).critical().kept_as(KeptAs::Fallbacks);
 
     /// After a while, try the first model again.
     fallback_return: bool = false, "fallbackReturn"
-        .flag("fallback-return", "", MODEL);
+        .flag("fallback-return", "", MODEL).kept();
 
     /// Ask for fast answers where the service has them.
     fast: bool = false, "fast"
         .flag("fast", "", MODEL);
 
     /// Unreleased features of the service to ask for, by the names of their betas.
-    betas: TextList = TextList::default(), "betas"
+    betas: Vec<String> = Vec::new(), "betas"
         .takes("a list of names").flag("betas", "NAMES", MODEL).joined();
 
     /// The prices of models, in US dollars per million tokens; as a flag also
     /// [MODEL=]IN/OUT/CACHE-READ/CACHE-WRITE.
-    prices: PriceMap = PriceMap::default(), "prices"
-        .flag("price", "[MODEL=]IN/OUT", MODEL).joined();
+    prices: PriceMap = BTreeMap::new(), "prices"
+        .flag("price", "[MODEL=]IN/OUT", MODEL).joined().kept();
 
     /// Variables for outlast itself and for the commands it runs.
     env: VariableMap = VariableMap::default(), "env"
         .secret();
 
     /// Tools and calls that are allowed without asking: Read,Bash(git log:*).
-    allow: TextList = TextList::default(), "permissions.allow"
-        .takes("a list of permission rules").flag("allowed-tools", "RULES", TOOLS).joined();
+    permissions.allow: Vec<String>, "permissions.allow"
+        .takes("a list of permission rules").flag("allowed-tools", "RULES", TOOLS).joined()
+        .kept_as(KeptAs::Permission(None));
 
     /// Tools and calls that a user would be asked about. outlast asks no user: they are denied.
-    ask: TextList = TextList::default(), "permissions.ask"
-        .takes("a list of permission rules").critical().untrusted(Untrusted::Rules);
+    permissions.ask: Vec<String>, "permissions.ask"
+        .takes("a list of permission rules").critical().untrusted(Untrusted::Rules)
+        .kept_as(KeptAs::Prohibition);
 
     /// Tools and calls that are refused.
-    deny: TextList = TextList::default(), "permissions.deny"
+    permissions.deny: Vec<String>, "permissions.deny"
         .takes("a list of permission rules").flag("disallowed-tools", "RULES", TOOLS)
-        .joined().critical().untrusted(Untrusted::Rules);
+        .joined().critical().untrusted(Untrusted::Rules).kept_as(KeptAs::Prohibition);
 
     /// A further folder to work in; may be repeated.
-    additional_directories: FolderList = FolderList::default(), "permissions.additionalDirectories"
-        .flag("add-dir", "DIR", TOOLS).joined();
+    permissions.additional_directories: Vec<PathBuf>, "permissions.additionalDirectories"
+        .flag("add-dir", "DIR", TOOLS).joined().kept_as(KeptAs::Permission(None));
 
     /// The calls that are allowed without a rule.
-    permission_mode: PermissionMode = PermissionMode::Default, "permissions.defaultMode"
-        .flag("permission-mode", "MODE", TOOLS).critical().untrusted(Untrusted::Only("plan"));
+    permissions.mode: PermissionMode, "permissions.defaultMode"
+        .flag("permission-mode", "MODE", TOOLS).critical().untrusted(Untrusted::Only("plan"))
+        .kept_as(KeptAs::Permission(Some("plan")));
 
     /// Forbids the permission mode bypassPermissions.
     disable_bypass: Option<String> = None, "permissions.disableBypassPermissionsMode"
         .takes("\"disable\"").critical().untrusted(Untrusted::Only(FORBIDS_BYPASS));
 
     /// The consequence of a denied tool call for the run.
-    on_denied: OnDenied = OnDenied::Continue, "onDenied"
-        .flag("on-denied", "WHAT", TOOLS).untrusted(Untrusted::Only("fail"));
+    permissions.on_denied: OnDenied, "onDenied"
+        .flag("on-denied", "WHAT", TOOLS).untrusted(Untrusted::Only("fail")).kept();
 
     /// Hooks: programs that are run at events and may block or change them. Those of all files run.
     hooks: Option<Value> = None, "hooks"
@@ -219,11 +189,11 @@ settings! {
         .secret();
 
     /// Servers of a repository that are not used.
-    disabled_servers: TextList = TextList::default(), "disabledMcpjsonServers"
+    disabled_servers: Vec<String> = Vec::new(), "disabledMcpjsonServers"
         .takes("a list of names");
 
     /// Servers of a repository that are used where enableAllProjectMcpServers is false.
-    enabled_servers: TextList = TextList::default(), "enabledMcpjsonServers"
+    enabled_servers: Vec<String> = Vec::new(), "enabledMcpjsonServers"
         .takes("a list of names");
 
     /// Use all servers of a trusted repository.
@@ -237,59 +207,61 @@ settings! {
         .takes("an object of sources, by the names of marketplaces");
 
     /// Stop after so many model replies.
-    max_turns: Option<NonZeroU32> = None, "maxTurns"
+    limits.budgets.turns: Option<NonZeroU32>, "maxTurns"
         .flag("max-turns", "N", LIMITS).variable("CLAUDE_CODE_MAX_TURNS", "", count).critical()
-        .untrusted(Untrusted::Stricter(is_at_most::<NonZeroU32>));
+        .untrusted(Untrusted::Stricter(is_at_most::<NonZeroU32>)).kept();
 
     /// Never spend more than this.
     max_budget_usd: Option<Dollars> = None, "maxBudgetUsd"
         .flag("max-budget-usd", "USD", LIMITS).critical()
-        .untrusted(Untrusted::Stricter(is_at_most::<Dollars>));
+        .untrusted(Untrusted::Stricter(is_at_most::<Dollars>)).kept();
 
     /// Check the budget as a ceiling before each call, or only after each reply.
     budget_mode: BudgetMode = BudgetMode::Ceiling, "budgetMode"
-        .flag("budget-mode", "MODE", LIMITS).critical().untrusted(Untrusted::Only("ceiling"));
+        .flag("budget-mode", "MODE", LIMITS).critical().untrusted(Untrusted::Only("ceiling"))
+        .kept();
 
     /// End in time, whatever goes wrong: 45m, 1h30m.
     max_duration: Option<Span> = None, "maxDuration"
         .flag("max-duration", "TIME", LIMITS).alias("deadline").critical()
-        .untrusted(Untrusted::Stricter(is_at_most::<Span>));
+        .untrusted(Untrusted::Stricter(is_at_most::<Span>)).kept();
 
     /// The part of the time after which the model is told to wrap up.
     wrap_up_at: Fraction = Fraction::NINE_TENTHS, "wrapUpAt";
 
     /// Go on until about so many output tokens are spent: 500k.
-    token_budget: Option<Tokens> = None, "tokenBudget"
-        .flag("token-budget", "TOKENS", LIMITS);
+    limits.effort: Option<Tokens>, "tokenBudget"
+        .flag("token-budget", "TOKENS", LIMITS).kept();
 
     /// Nudges in a row that may bring almost nothing.
-    token_budget_nudges: u8 = limits().budgets.nudges, "tokenBudgetNudges";
+    limits.budgets.nudges: u8, "tokenBudgetNudges";
 
     /// A command that must pass when the model is done; without it, the run is no success.
     require: Option<String> = None, "require"
-        .flag("require", "COMMAND", ACCEPTANCE).critical();
+        .flag("require", "COMMAND", ACCEPTANCE).critical().kept_as(KeptAs::Demand);
 
     /// The time limit of the command of --require.
-    require_timeout: Span = seconds(600), "requireTimeout"
-        .flag("require-timeout", "TIME", ACCEPTANCE);
+    require_timeout: Span = Duration::from_mins(10), "requireTimeout"
+        .flag("require-timeout", "TIME", ACCEPTANCE).kept();
 
     /// The maximum number of failures of the command of --require that go back to the model.
-    require_retries: u8 = 3, "requireRetries";
+    limits.budgets.requirement_tries: u8, "requireRetries"
+        .kept();
 
     /// Answers that may fail to fit --json-schema before the run ends.
-    schema_tries: NonZeroU8 = const { NonZeroU8::new(5).expect("it is not 0") }, "schemaTries"
-        .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "", tries);
+    schema_tries: NonZeroU8 = 5, "schemaTries"
+        .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "", tries).kept();
 
     /// Repetitions of the same tool calls with the same results, and nothing new in between, before
     /// the model is told to take another way.
-    loop_note_at: Times = Times(limits().loops.soft), "loopNoteAt";
+    limits.loops.soft: Times, "loopNoteAt";
 
     /// The number of such repetitions after which the run ends as stalled. The model is always
     /// warned first.
-    loop_stop_at: Times = Times(limits().loops.hard), "loopStopAt";
+    limits.loops.hard: Times, "loopStopAt";
 
     /// Tries after the first one, for each request.
-    max_retries: Retries = Retries(limits().budgets.retries), "maxRetries"
+    limits.budgets.retries: Retries, "maxRetries"
         .flag("max-retries", "N", LIMITS).variable("CLAUDE_CODE_MAX_RETRIES", "", retries);
 
     /// End instead of waiting longer than this for the service; 6h in unattended mode.
@@ -297,50 +269,49 @@ settings! {
         .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait));
 
     /// The first pause between tries; each further one is twice as long.
-    retry_first_delay: Span = Span(limits().backoff.first), "retryFirstDelay";
+    limits.backoff.first: Span, "retryFirstDelay";
 
     /// The longest pause between tries.
-    retry_longest_delay: Span = Span(limits().backoff.longest), "retryLongestDelay";
+    limits.backoff.longest: Span, "retryLongestDelay";
 
     /// Tokens of the run's retry bucket: a retry takes 5, one after a time-out 10. A request that is
     /// answered gives back what its retries took, an untroubled one gives 1.
-    retry_quota: u16 = limits().budgets.bucket, "retryQuota";
+    limits.budgets.bucket: u16, "retryQuota";
 
     /// Wait out overloads and rate limits without counting; with "all", lost connections and server
     /// errors too.
-    unattended_retry: UnattendedRetry = UnattendedRetry::Off, "unattendedRetry"
+    limits.persistence: UnattendedRetry, "unattendedRetry"
         .variable("OUTLAST_UNATTENDED_RETRY", "also as 1, true or yes", unattended)
         .variable("CLAUDE_CODE_UNATTENDED_RETRY", "", unattended)
         .variable("CLAUDE_CODE_RETRY_WATCHDOG", "", unattended);
 
     /// The longest pause between tries in unattended mode.
-    unattended_longest_delay: Span = Span(limits().longest_capacity_wait), "unattendedLongestDelay";
+    limits.longest_capacity_wait: Span, "unattendedLongestDelay";
 
     /// Interrupt long pauses by requests for one token, which show whether the service is back.
     capacity_probes: bool = true, "capacityProbes";
 
     /// The time between such requests.
-    capacity_probe_interval: Span = Span(limits().probe_interval.unwrap_or_default()),
-        "capacityProbeInterval";
+    limits.probe_interval: Option<Span>, "capacityProbeInterval";
 
     /// Give up at so many overloads in a row.
-    overload_limit: Option<u8> = None, "overloadLimit";
+    limits.overload_limit: Option<u8>, "overloadLimit";
 
     /// Overloads in a row before the next model is tried.
-    overloads_per_fallback: u8 = limits().overloads_per_switch, "overloadsPerFallback";
+    limits.overloads_per_switch: u8, "overloadsPerFallback";
 
     /// Broken streams in a row before asking without streaming.
-    torn_streams_per_whole: u8 = limits().torn_streams_per_whole, "tornStreamsPerWhole";
+    limits.torn_streams_per_whole: u8, "tornStreamsPerWhole";
 
     /// Further tries after a reply that said nothing.
-    empty_reply_retries: u8 = limits().budgets.empty_replies, "emptyReplyRetries";
+    limits.budgets.empty_replies: u8, "emptyReplyRetries";
 
     /// Count a reply as complete only with a stop reason of the Messages API, and not with `stop` or
     /// another end word of other APIs that gateways pass on.
-    strict_stop_reasons: bool = false, "strictStopReasons";
+    limits.strict_stop_reasons: bool, "strictStopReasons";
 
     /// The maximum number of times that a reply paused by the service is resumed.
-    paused_turn_resumptions: u8 = limits().budgets.resumptions, "pausedTurnResumptions";
+    limits.budgets.resumptions: u8, "pausedTurnResumptions";
 
     /// Share rate-limit state with other runs on this host.
     shared_limits: bool = true, "sharedLimits"
@@ -351,43 +322,43 @@ settings! {
         .default_words("what a login says, else apiKey");
 
     /// The longest silence on standard error while waiting.
-    heartbeat_interval: Span = Span(limits().heartbeat), "heartbeatInterval";
+    limits.heartbeat: Span, "heartbeatInterval";
 
     /// The time limit for connecting.
-    connect_timeout: Span = seconds(15), "connectTimeout"
+    timers.connect: Span, "connectTimeout"
         .flag("connect-timeout", "TIME", TIMERS);
 
     /// The time limit for the first byte of an answer.
-    first_byte_timeout: Span = seconds(180), "firstByteTimeout"
+    timers.first_byte: Span, "firstByteTimeout"
         .flag("first-byte-timeout", "TIME", TIMERS);
 
     /// Cut a stream that brings no byte for so long.
-    stream_idle_timeout: Span = seconds(120), "streamIdleTimeout"
+    timers.idle: Span, "streamIdleTimeout"
         .flag("stream-idle-timeout", "TIME", TIMERS)
         .variable("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "in milliseconds", millis);
 
     /// Cut a stream that brings no content for so long: pings, unknown events and empty pieces are
     /// none.
-    stream_progress_timeout: Span = seconds(300), "streamProgressTimeout"
+    timers.progress: Span, "streamProgressTimeout"
         .flag("stream-progress-timeout", "TIME", TIMERS);
 
     /// The time limit of an answer that is streamed, in all, for every 16,000 tokens that it may
     /// hold.
-    reply_timeout: Span = seconds(3600), "replyTimeout"
+    timers.reply: Span, "replyTimeout"
         .flag("reply-timeout", "TIME", TIMERS);
 
     /// The time limit of an answer that is not streamed.
-    request_timeout: Span = seconds(600), "requestTimeout"
+    timers.whole: Span, "requestTimeout"
         .flag("request-timeout", "TIME", TIMERS)
         .variable("API_TIMEOUT_MS", "in milliseconds", millis);
 
     /// The longest silence of a connection, probes included, before it counts as lost; at least
     /// 11s.
-    dead_path_timeout: DeadPathSpan = DeadPathSpan(Duration::from_secs(55)), "deadPathTimeout"
+    timers.dead_path: DeadPathSpan, "deadPathTimeout"
         .flag("dead-path-timeout", "TIME", TIMERS);
 
     /// The longest silence of standard input once it is waited for.
-    stdin_timeout: Span = seconds(600), "stdinTimeout"
+    stdin_timeout: Span = Duration::from_mins(10), "stdinTimeout"
         .flag("stdin-timeout", "TIME", TIMERS);
 
     /// The maximum number of tokens in a reply.
@@ -396,28 +367,28 @@ settings! {
         .variable("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "", count).shown_as(limits().caps.first);
 
     /// The cap of the second try after a reply was cut off.
-    escalated_output_tokens: Tokens = Tokens::new(limits().caps.escalated), "escalatedOutputTokens";
+    limits.caps.escalated: Tokens, "escalatedOutputTokens";
 
     /// The cap of a reply that is not streamed.
-    whole_output_tokens: Tokens = Tokens::new(limits().caps.whole), "wholeOutputTokens";
+    limits.caps.whole: Tokens, "wholeOutputTokens";
 
     /// A request is not made if the budget allows it fewer output tokens than this.
-    min_output_tokens: Tokens = Tokens::new(limits().caps.floor), "minOutputTokens";
+    limits.caps.floor: Tokens, "minOutputTokens";
 
     /// The maximum number of times that the model is asked to continue where it was cut off.
-    output_continuations: u8 = limits().budgets.continuations, "outputContinuations";
+    limits.budgets.continuations: u8, "outputContinuations";
 
     /// The thoroughness of replies; a model without the level uses the next lower one.
-    effort: Option<Effort> = None, "effortLevel"
+    reasoning.effort: Option<Effort>, "effortLevel"
         .flag("effort", "LEVEL", MODEL)
         .variable("CLAUDE_CODE_EFFORT_LEVEL", "not where it is auto or unset", effort);
 
     /// The sizes of the models' context windows.
     context_window: Option<WindowSizes> = None, "contextWindow"
-        .flag("context-window", "[MODEL=]TOKENS", MODEL).joined();
+        .flag("context-window", "[MODEL=]TOKENS", MODEL).joined().kept();
 
     /// Summarise the older part of a conversation before it gets too long.
-    auto_compact_enabled: bool = true, "autoCompactEnabled"
+    limits.auto_compact: bool, "autoCompactEnabled"
         .variable("DISABLE_AUTO_COMPACT", "false where it is 1, true, yes or on", no);
 
     /// Summarise the conversation when it fills this part of the context window, if that is sooner
@@ -427,11 +398,11 @@ settings! {
 
     /// Summarise the conversation when less than this is free in the context window, beside the
     /// room for a reply. Small windows have less.
-    compact_headroom: Tokens = Tokens::new(limits().headroom), "compactHeadroom";
+    limits.headroom: Tokens, "compactHeadroom";
 
     /// The maximum number of summaries of a session's conversation; unlimited by default, while
     /// each summary makes room.
-    max_compactions: Option<u8> = None, "maxCompactions"
+    limits.budgets.compactions: Option<u8>, "maxCompactions"
         .flag("max-compactions", "N", MODEL);
 
     /// Mark the parts of requests that the service may keep in its prompt cache.
@@ -445,7 +416,7 @@ settings! {
         .default_words("models that decide for themselves how much do");
 
     /// The form in which the service shows thinking.
-    thinking_display: Option<ThinkingDisplay> = None, "thinkingDisplay"
+    reasoning.display: Option<ThinkingDisplay>, "thinkingDisplay"
         .flag("thinking-display", "HOW", MODEL);
 
     /// The maximum number of thinking tokens in a reply, if the model takes a budget; 0 for none.
@@ -454,56 +425,58 @@ settings! {
 
     /// Leave the definitions of MCP tools out of requests until the model searches for them, where
     /// they would fill much of the context window; see outlast-mcp(7).
-    tool_search: ToolSearch = ToolSearch::default(), "toolSearch"
+    tool_search: ToolSearch = ToolSearchMode::default(), "toolSearch"
         .variable("ENABLE_TOOL_SEARCH", "", tool_search);
 
     /// The time limit of a command when the model names none.
-    bash_timeout: Span = seconds(120), "bashTimeout"
+    commands.timeout: Span, "bashTimeout"
         .variable("BASH_DEFAULT_TIMEOUT_MS", "in milliseconds", millis);
 
     /// The longest time that the model may name for a command.
-    bash_max_timeout: Span = seconds(600), "bashMaxTimeout"
+    commands.max_timeout: Span, "bashMaxTimeout"
         .variable("BASH_MAX_TIMEOUT_MS", "in milliseconds", millis);
 
     /// The memory limit of all commands together. Beyond it, the one that takes most is ended.
-    command_memory: Option<MemorySize> = None, "commandMemory"
+    commands.memory: Option<MemorySize>, "commandMemory"
         .variable("OUTLAST_COMMAND_MEMORY", "", memory).critical()
         .default_words("three quarters of what the machine has, or its control group");
 
     /// The time limit of a background command.
-    background_lifetime: Span = seconds(3600), "backgroundLifetime";
+    commands.background_lifetime: Span, "backgroundLifetime";
 
     /// The longest wait for background commands once the model is done.
-    background_wait: Span = Span(limits().background.most), "backgroundWait"
+    limits.background.most: Span, "backgroundWait"
         .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds", millis);
 
     /// The time limit for fetching a page, with all redirects.
-    web_fetch_timeout: Span = seconds(60), "webFetchTimeout";
+    fetch.timeout: Span, "webFetchTimeout";
 
     /// Hosts that the tool WebFetch may reach at addresses that are not of the open internet: localhost,
     /// *.corp.example, 10.0.0.7, or * for all.
-    web_fetch_private_hosts: NameList = NameList::default(), "webFetchPrivateHosts";
+    fetch.private_hosts: NameList, "webFetchPrivateHosts"
+        .kept_as(KeptAs::Permission(None));
 
     /// The maximum nesting depth of sub-agents, 0 for none; see outlast-agents(7).
-    max_agent_depth: u8 = agents().depth, "maxAgentDepth"
-        .untrusted(Untrusted::Stricter(is_at_most::<u8>));
+    agents.depth: u8, "maxAgentDepth"
+        .untrusted(Untrusted::Stricter(is_at_most::<u8>)).kept();
 
     /// The maximum number of sub-agents at work at a time. Others wait in line.
-    max_live_agents: NonZeroU16 = live_agents(), "maxLiveAgents";
+    agents.live: NonZeroU16, "maxLiveAgents"
+        .kept();
 
     /// The maximum number of sub-agents that a session may start.
-    max_agents: u32 = agents().total, "maxAgents"
-        .takes("a whole number, or 0 for never");
+    agents.total: u32, "maxAgents"
+        .takes("a whole number, or 0 for never").kept();
 
     /// Tool results that are longer are cut in the middle, and kept whole in a file.
-    max_tool_result_chars: NonZeroU32 = const { NonZeroU32::new(30_000).expect("it is not 0") },
-        "maxToolResultChars"
+    results.chars: NonZeroU32, "maxToolResultChars"
         .variable("BASH_MAX_OUTPUT_LENGTH", "", count);
 
     /// The sandbox mode; off by default with bypassPermissions. See outlast-security(7).
     sandbox_mode: Option<SandboxMode> = None, "sandbox.mode"
         .flag("sandbox", "MODE", TOOLS).critical().untrusted(Untrusted::Stricter(is_stricter_mode))
-        .default_words("workspace; off with bypassPermissions");
+        .default_words("workspace; off with bypassPermissions")
+        .kept_as(KeptAs::Permission(Some("read-only")));
 
     /// Another form of sandbox.mode: true turns the sandbox on, false turns it off.
     sandbox_enabled: Option<bool> = None, "sandbox.enabled"
@@ -514,48 +487,53 @@ settings! {
         .critical().form_of("sandbox.mode").untrusted(Untrusted::Stricter(is_stricter_to_require));
 
     /// Paths that commands may write to, beside those of the mode.
-    allow_write: TextList = TextList::default(), "sandbox.filesystem.allowWrite"
-        .takes("a list of paths");
+    sandbox.allow_write: Vec<String>, "sandbox.filesystem.allowWrite"
+        .takes("a list of paths").kept_as(KeptAs::Permission(None));
 
     /// Paths that commands may not write to.
-    deny_write: TextList = TextList::default(), "sandbox.filesystem.denyWrite"
-        .takes("a list of paths").critical().untrusted(Untrusted::Paths);
+    sandbox.deny_write: Vec<String>, "sandbox.filesystem.denyWrite"
+        .takes("a list of paths").critical().untrusted(Untrusted::Paths)
+        .kept_as(KeptAs::Prohibition);
 
     /// Paths that commands may read, though a rule of outlast says otherwise.
-    allow_read: TextList = TextList::default(), "sandbox.filesystem.allowRead"
-        .takes("a list of paths");
+    sandbox.allow_read: Vec<String>, "sandbox.filesystem.allowRead"
+        .takes("a list of paths").kept_as(KeptAs::Permission(None));
 
     /// Paths that commands may not read.
-    deny_read: TextList = TextList::default(), "sandbox.filesystem.denyRead"
-        .takes("a list of paths").critical().untrusted(Untrusted::Paths);
+    sandbox.deny_read: Vec<String>, "sandbox.filesystem.denyRead"
+        .takes("a list of paths").critical().untrusted(Untrusted::Paths)
+        .kept_as(KeptAs::Prohibition);
 
     /// Let commands use terminals: those that they make (script, tmux, expect) and those in which
     /// the user works.
-    sandbox_terminals: bool = false, "sandbox.terminals";
+    sandbox.terminals: TerminalSwitch, "sandbox.terminals"
+        .kept_as(KeptAs::Permission(Some("false")));
 
     /// Let commands of root keep all capabilities that do not bypass the sandbox: to change users
     /// (su, apt-get), the clock, the network.
-    sandbox_capabilities: bool = false, "sandbox.capabilities";
+    sandbox.capabilities: RootSwitch, "sandbox.capabilities"
+        .kept_as(KeptAs::Permission(Some("false")));
 
     /// The network of sandboxed commands: on or off. Without it they cannot create sockets.
-    sandbox_network: NetworkSwitch = NetworkSwitch(true), "sandbox.network.enabled"
+    sandbox.no_network: NetworkSwitch, "sandbox.network.enabled"
         .flag("sandbox-network", "ON|OFF", TOOLS)
-        .untrusted(Untrusted::Stricter(|value, _| value == false));
+        .untrusted(Untrusted::Stricter(|value, _| value == false))
+        .kept_as(KeptAs::Permission(Some("false")));
 
     /// The only hosts that commands and WebFetch reach: HOST, *.HOST or an address, perhaps with :PORT.
     /// An empty list turns the network off. See outlast-network(7).
-    allowed_domains: TextList = TextList::default(), "sandbox.network.allowedDomains"
-        .takes("a list of hosts").critical();
+    allowed_domains: Vec<String> = Vec::new(), "sandbox.network.allowedDomains"
+        .takes("a list of hosts").critical().kept_as(KeptAs::IfSet);
 
     /// Hosts that they do not reach, even if they are allowed. Alone, all others are.
-    denied_domains: TextList = TextList::default(), "sandbox.network.deniedDomains"
-        .takes("a list of hosts").critical();
+    denied_domains: Vec<String> = Vec::new(), "sandbox.network.deniedDomains"
+        .takes("a list of hosts").critical().kept_as(KeptAs::Prohibition);
 
     /// Let commands open loopback ports. False needs a list of domains, or ends outlast.
     allow_local_binding: bool = true, "sandbox.network.allowLocalBinding";
 
     /// Unix sockets of other programs that commands may use beside a list of domains.
-    allow_unix_sockets: TextList = TextList::default(), "sandbox.network.allowUnixSockets"
+    allow_unix_sockets: Vec<String> = Vec::new(), "sandbox.network.allowUnixSockets"
         .takes("a list of paths");
 
     /// Let commands use all Unix sockets that have a path; not beside a list of domains, unless it
@@ -573,17 +551,18 @@ settings! {
 
     /// Hooks, helpers and local servers that run outside of the sandbox though commands can write
     /// where they lie: names of servers, words or paths of commands. Never read from a repository.
-    unconfined_programs: TextList = TextList::default(), "unconfinedPrograms"
+    unconfined_programs: Vec<String> = Vec::new(), "unconfinedPrograms"
         .takes("a list of names and paths");
 
     /// The variables that commands see.
-    child_env: ChildEnvironment = ChildEnvironment::Scrub, "childEnv"
+    commands.child_environment: ChildEnvironment, "childEnv"
         .flag("child-env", "MODE", TOOLS).critical().untrusted(Untrusted::Only("allowlist"))
-        .default_words("scrub; inherit with bypassPermissions");
+        .default_words("scrub; inherit with bypassPermissions")
+        .kept_as(KeptAs::Permission(Some("allowlist")));
 
     /// A variable that commands see in any case; may be repeated.
-    pass_env: NameList = NameList::default(), "passEnv"
-        .flag("pass-env", "NAME", TOOLS).joined();
+    commands.pass_env: NameList, "passEnv"
+        .flag("pass-env", "NAME", TOOLS).joined().kept_as(KeptAs::Permission(None));
 
     /// In a step of GitHub Actions, append a report on the run to the step's summary, and annotate a
     /// failure; see outlast-report(7).

@@ -254,10 +254,11 @@ impl Toolbox {
         settings.stops = TaskStops::default();
         settings.kept_commands = None;
         if let Some(mode) = wanted.mode {
-            settings.mode = settings.mode.restricted_to(mode);
+            let own = &mut settings.permissions.mode;
+            *own = own.restricted_to(mode);
             settings.live = settings.live.without_mode();
         }
-        settings.deny.extend(wanted.excluded.iter().cloned());
+        settings.permissions.deny.extend(wanted.excluded.iter().cloned());
         if let Some(names) = &wanted.only {
             let offered = settings.offered.intersection(names);
             settings.offered = offered.ok_or_else(|| none_exists(names))?;
@@ -283,8 +284,8 @@ impl Toolbox {
             is_error,
             ..ExternalResult::default()
         };
-        let mut outcome =
-            into_outcome_within(brought, self.tools.output_limit, self.tools.shell.scratch()).await;
+        let limit = self.tools.results.built_in();
+        let mut outcome = into_outcome_within(brought, limit, self.tools.shell.scratch()).await;
         outcome.detail = detail;
         self.redacted(outcome)
     }

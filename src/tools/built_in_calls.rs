@@ -147,7 +147,7 @@ impl ToolSet {
                 let matcher = grep::compile(input)?;
                 let scope = self.grep_scope(input, place)?;
                 let bounds = SearchBounds::new(stop);
-                grep::run(input, &matcher, &scope, &base, self.output_limit, &bounds)
+                grep::run(input, &matcher, &scope, &base, self.results.built_in(), &bounds)
             }
             ToolRequest::Bash(_)
             | ToolRequest::BashOutput(_)

@@ -1,13 +1,12 @@
 //! The built-in tools: names, descriptions for the model, schemas and effects.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
 use crate::transcript::ToolDefinition;
 
 use super::input_fields::{self, InputField};
 use super::outcome::Effect;
+use super::settings::CommandSettings;
 use super::tool_search;
 
 /// The name of the tool that starts sub-agents, as the model sees it.
@@ -30,13 +29,6 @@ pub fn is_agent_tool(name: &str) -> bool {
 /// The names of the built-in tools.
 pub fn built_in_names() -> Vec<&'static str> {
     BuiltinTool::ALL.into_iter().map(BuiltinTool::name).collect()
-}
-
-/// The time limits of commands, for the description of Bash.
-pub(super) struct CommandTimes {
-    pub(super) default: Duration,
-    pub(super) max: Duration,
-    pub(super) background: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,15 +139,19 @@ impl BuiltinTool {
         }
     }
 
-    pub(super) fn define(self, times: &CommandTimes, sandbox: Option<&str>) -> ToolDefinition {
+    pub(super) fn define(
+        self,
+        commands: &CommandSettings,
+        sandbox: Option<&str>,
+    ) -> ToolDefinition {
         ToolDefinition {
             name: self.name().to_string(),
-            description: self.describe(times, sandbox),
+            description: self.describe(commands, sandbox),
             input_schema: self.schema(),
         }
     }
 
-    fn describe(self, times: &CommandTimes, sandbox: Option<&str>) -> String {
+    fn describe(self, commands: &CommandSettings, sandbox: Option<&str>) -> String {
         match self {
             Self::Bash => format!(
                 "Runs a bash command and returns its stdout and stderr. A command that takes \
@@ -166,9 +162,9 @@ impl BuiltinTool {
                  Read, Edit, Write, Glob and Grep. With run_in_background it returns at once, and \
                  the command may run for {} ms; you are notified when it ends. Stop servers before \
                  you end: the run waits for what still runs.{}{}",
-                times.default.as_millis(),
-                times.max.as_millis(),
-                times.background.as_millis(),
+                commands.timeout.as_millis(),
+                commands.longest().as_millis(),
+                commands.background_lifetime.as_millis(),
                 if sandbox.is_some() { " " } else { "" },
                 sandbox.unwrap_or_default(),
             ),

@@ -98,6 +98,6 @@ impl ToolSet {
         cancel: CancellationToken,
     ) -> ToolOutcome {
         let brought = foreign.perform(call, cancel).await;
-        into_outcome_within(brought, self.foreign_output_limit, self.shell.scratch()).await
+        into_outcome_within(brought, self.results.external(), self.shell.scratch()).await
     }
 }

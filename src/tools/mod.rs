@@ -105,10 +105,12 @@ pub use sandbox::{
 };
 pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;
-pub use settings::{BadSettings, Offered, ToolSettings};
+pub use settings::{
+    BadSettings, CommandSettings, Offered, PermissionSettings, ResultLimits, ToolSettings,
+};
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use tool_name::{ToolName, classify_tool_name};
 pub use tool_search::DeferredTools;
 pub use toolbox::Toolbox;
-pub use web::{MakeClient, WebClient, WebClientError, WebSettings};
+pub use web::{FetchSettings, MakeClient, WebClient, WebClientError, WebSettings};

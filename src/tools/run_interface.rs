@@ -58,7 +58,8 @@ impl Toolbox {
 
     /// Secrets that permission rules name but that are still withheld from commands.
     pub fn withheld_despite_rules(&self) -> Vec<String> {
-        let is_named = |name: &str| self.settings.allow.iter().any(|rule| names(rule, name));
+        let is_named =
+            |name: &str| self.settings.permissions.allow.iter().any(|rule| names(rule, name));
         let withheld = self.tools.shell.environment.withheld_secrets();
         withheld.filter(|name| is_named(name)).map(|name| withheld_variable(&name)).collect()
     }
@@ -70,14 +71,14 @@ impl Toolbox {
 
     /// The policy for the run when a call is denied.
     pub fn on_denied(&self) -> OnDenied {
-        self.settings.on_denied
+        self.settings.permissions.on_denied
     }
 
     /// The tool that decides permission prompts. `None` if there is none or the mode forbids
     /// prompts.
     pub fn prompt_tool(&self) -> Option<&PermissionPrompt> {
         let tool = self.settings.prompt_tool.as_ref();
-        tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
+        tool.filter(|_| self.settings.permissions.mode != PermissionMode::DontAsk)
     }
 
     /// The permissions that a host can change during the run.

@@ -83,6 +83,80 @@ impl Offered {
     }
 }
 
+/// The permissions of the model's calls: the mode, and rules such as `Bash(cargo test *)`.
+#[derive(Clone, Debug, Default)]
+pub struct PermissionSettings {
+    pub mode: PermissionMode,
+    pub allow: Vec<String>,
+    pub ask: Vec<String>,
+    pub deny: Vec<String>,
+    /// The consequence of a denied call for the run.
+    pub on_denied: OnDenied,
+    /// Further folders that the run may work in.
+    pub additional_directories: Vec<PathBuf>,
+}
+
+/// The limits and the environment of commands.
+#[derive(Clone, Debug)]
+pub struct CommandSettings {
+    /// The timeout of a command for which the call names none.
+    pub timeout: Duration,
+    /// The longest timeout that a call may name, unless `timeout` is longer.
+    pub max_timeout: Duration,
+    /// The default and the maximum lifetime of a background command.
+    pub background_lifetime: Duration,
+    /// The maximum memory of all commands together, in bytes. `None`: no limit.
+    pub memory: Option<u64>,
+    pub child_environment: ChildEnvironment,
+    /// Names of variables that commands see although they look like secrets. Never the model's
+    /// credentials.
+    pub pass_env: Vec<String>,
+}
+
+impl CommandSettings {
+    /// Returns the longest timeout of a command.
+    pub(super) fn longest(&self) -> Duration {
+        self.max_timeout.max(self.timeout)
+    }
+}
+
+impl Default for CommandSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_mins(2),
+            max_timeout: Duration::from_mins(10),
+            background_lifetime: Duration::from_hours(1),
+            memory: None,
+            child_environment: ChildEnvironment::Scrub,
+            pass_env: Vec::new(),
+        }
+    }
+}
+
+/// The maximum length of a result that the model sees, in characters.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultLimits {
+    pub chars: u32,
+    /// The maximum for tools that are not built in. `None`: `chars`.
+    pub external_chars: Option<u32>,
+}
+
+impl ResultLimits {
+    pub(super) fn built_in(self) -> usize {
+        usize::try_from(self.chars).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn external(self) -> usize {
+        usize::try_from(self.external_chars.unwrap_or(self.chars)).unwrap_or(usize::MAX)
+    }
+}
+
+impl Default for ResultLimits {
+    fn default() -> Self {
+        Self { chars: 30_000, external_chars: None }
+    }
+}
+
 /// The configuration of the tools for one run and host.
 #[derive(Clone, Debug)]
 pub struct ToolSettings {
@@ -90,12 +164,10 @@ pub struct ToolSettings {
     pub cwd: PathBuf,
     /// The user's home folder, if known.
     pub home: Option<PathBuf>,
-    /// Further folders that the run may work in.
-    pub additional_dirs: Vec<PathBuf>,
     /// Folders in which only reading is allowed, without a rule.
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
-    pub mode: PermissionMode,
+    pub permissions: PermissionSettings,
     /// The changes of the permissions by a host during the run.
     pub live: LivePermissions,
     /// The tasks that a host can stop.
@@ -104,31 +176,12 @@ pub struct ToolSettings {
     pub kept_commands: Option<KeptCommands>,
     /// Keeps the contents of files before the file tools change them.
     pub history: Option<FileHistory>,
-    /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
-    pub allow: Vec<String>,
-    pub deny: Vec<String>,
-    pub ask: Vec<String>,
-    pub on_denied: OnDenied,
     /// The tool that decides permission prompts.
     pub prompt_tool: Option<PermissionPrompt>,
-    /// The default timeout of a command.
-    pub bash_timeout: Duration,
-    /// The longest timeout that a call may request.
-    pub bash_timeout_max: Duration,
-    /// The default and the maximum lifetime of a background command.
-    pub background_lifetime: Duration,
-    /// The maximum memory of all commands together, in bytes.
-    pub command_memory: Option<u64>,
-    /// The maximum length of a result that the model sees, in characters.
-    pub output_limit: usize,
-    /// The maximum length of a result of a tool that is not built in, in characters.
-    pub external_output_limit: usize,
+    pub commands: CommandSettings,
+    pub results: ResultLimits,
     /// The environment that outlast was started with.
     pub environment: Vec<(OsString, OsString)>,
-    pub child_environment: ChildEnvironment,
-    /// Names of variables that commands see although they look like secrets. Never the model's
-    /// credentials.
-    pub pass_env: Vec<String>,
     /// Names of variables that hold credentials of the model's services, whatever they are called.
     pub credentials: Vec<String>,
     /// Secrets that are redacted from what the model sees and from saved outputs.
@@ -158,28 +211,17 @@ impl ToolSettings {
         Self {
             cwd: cwd.to_path_buf(),
             home: None,
-            additional_dirs: Vec::new(),
             readable: Vec::new(),
             offered: Offered::All,
-            mode: PermissionMode::Default,
+            permissions: PermissionSettings::default(),
             live: LivePermissions::default(),
             stops: TaskStops::default(),
             kept_commands: None,
             history: None,
-            allow: Vec::new(),
-            deny: Vec::new(),
-            ask: Vec::new(),
-            on_denied: OnDenied::Continue,
             prompt_tool: None,
-            bash_timeout: Duration::from_mins(2),
-            bash_timeout_max: Duration::from_mins(10),
-            background_lifetime: Duration::from_hours(1),
-            command_memory: None,
-            output_limit: 30_000,
-            external_output_limit: 30_000,
+            commands: CommandSettings::default(),
+            results: ResultLimits::default(),
             environment: Vec::new(),
-            child_environment: ChildEnvironment::Scrub,
-            pass_env: Vec::new(),
             credentials: Vec::new(),
             secrets: KnownSecrets::default(),
             scratch: scratch.to_path_buf(),

@@ -25,8 +25,10 @@ use super::input::{BashInput, lowered};
 use super::outcome::ToolOutcome;
 use super::paths::WorkFolders;
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
+use super::settings::{CommandSettings, ToolSettings};
 use super::shell_lexer::{self, base_name};
 use super::shell_wrappers::inner_command;
+use super::toolbox_setup::background_tasks;
 use super::withheld::{FailedCommand, WithheldNotes};
 
 /// The maximum length of a command, in bytes: the kernel accepts no argument longer than 128 KiB.
@@ -57,12 +59,7 @@ const PLAIN_GIT: [(&str, &str); 6] = [
 pub(super) struct ShellSession {
     pub(super) program: PathBuf,
     pub(super) environment: CommandEnv,
-    timeout: Duration,
-    timeout_max: Duration,
-    /// The maximum running time of a background command.
-    lifetime: Duration,
-    /// The maximum memory of all commands together, in bytes.
-    memory: Option<u64>,
+    settings: CommandSettings,
     output_limit: usize,
     scratch: Arc<OutputFolder>,
     supervisor: Supervisor,
@@ -74,36 +71,24 @@ pub(super) struct ShellSession {
     pub(super) withheld: WithheldNotes,
 }
 
-/// The parts from which a shell session is built.
-pub(super) struct ShellParts {
-    pub(super) environment: CommandEnv,
-    pub(super) timeout: Duration,
-    pub(super) timeout_max: Duration,
-    pub(super) lifetime: Duration,
-    pub(super) memory: Option<u64>,
-    pub(super) output_limit: usize,
-    pub(super) scratch: Arc<OutputFolder>,
-    pub(super) cwd: PathBuf,
-    pub(super) supervisor: Supervisor,
-    pub(super) sandbox: Arc<Sandbox>,
-    pub(super) background: Arc<BackgroundTasks>,
-}
-
 impl ShellSession {
-    pub(super) fn new(parts: ShellParts) -> Self {
+    pub(super) fn new(
+        settings: &ToolSettings,
+        environment: CommandEnv,
+        cwd: &Path,
+        scratch: Arc<OutputFolder>,
+        sandbox: Arc<Sandbox>,
+    ) -> Self {
         Self {
-            program: find_shell(&parts.environment, &parts.cwd),
-            environment: parts.environment,
-            timeout: parts.timeout,
-            timeout_max: parts.timeout_max,
-            lifetime: parts.lifetime,
-            memory: parts.memory,
-            output_limit: parts.output_limit,
-            scratch: parts.scratch,
-            supervisor: parts.supervisor,
-            background: parts.background,
-            cwd: Mutex::new(parts.cwd),
-            sandbox: parts.sandbox,
+            program: find_shell(&environment, cwd),
+            environment,
+            settings: settings.commands.clone(),
+            output_limit: settings.results.built_in(),
+            scratch,
+            supervisor: settings.supervisor.clone(),
+            background: background_tasks(settings),
+            cwd: Mutex::new(cwd.to_path_buf()),
+            sandbox,
             withheld: WithheldNotes::default(),
         }
     }
@@ -145,7 +130,9 @@ impl ShellSession {
 
     /// Lowers the timeout to the maximum. Returns a note for the model if that changed it.
     pub(super) fn lower_timeout(&self, input: &mut BashInput) -> Option<String> {
-        let most = if input.run_in_background { self.lifetime } else { self.timeout_max };
+        let CommandSettings { background_lifetime, .. } = self.settings;
+        let most =
+            if input.run_in_background { background_lifetime } else { self.settings.longest() };
         let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
         input.timeout.filter(|timeout| *timeout > most)?;
         input.timeout = Some(most);
@@ -176,7 +163,7 @@ impl ShellSession {
             plain.outputs.push(whereabouts.path().to_path_buf());
         }
         let job = self.job(&input.command, &cwd, whereabouts.as_ref(), &scope);
-        let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
+        let limit = input.timeout.map_or(self.settings.timeout, Duration::from_millis);
         let is_plain = matches!(scope, CommandScope::Plain(_));
         let granted = match &scope {
             CommandScope::Sandbox(granted) => granted.clone(),
@@ -213,7 +200,7 @@ impl ShellSession {
         }
         let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
         notes.extend(self.sandbox.refusal_note(&refused));
-        let memory = self.memory;
+        let memory = self.settings.memory;
         CommandReport { command: &input.command, limit, memory, ended, captured, notes }.outcome()
     }
 
@@ -241,7 +228,9 @@ impl ShellSession {
                 call,
                 command: &input.command,
                 description: input.description.as_deref(),
-                lifetime: input.timeout.map_or(self.lifetime, Duration::from_millis),
+                lifetime: input
+                    .timeout
+                    .map_or(self.settings.background_lifetime, Duration::from_millis),
                 output_limit: self.output_limit,
                 scratch: Arc::clone(&self.scratch),
                 keeper: CommandKeeper {
@@ -364,7 +353,7 @@ impl ShellSession {
             cwd: cwd.to_path_buf(),
             environment,
             input: false,
-            memory: self.memory,
+            memory: self.settings.memory,
             landlock: None,
             terms: ProgramTerms::default(),
         }

@@ -9,19 +9,19 @@ use crate::types::ToolSearchMode;
 
 use super::acceptance::AcceptanceDemands;
 use super::capture::OutputFolder;
-use super::catalog::{AGENT, BuiltinTool, CommandTimes, TASK, built_in_names, is_agent_tool};
+use super::catalog::{AGENT, BuiltinTool, TASK, built_in_names, is_agent_tool};
 use super::external::ExternalTools;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::outcome::{Effect, ToolOutcome};
 use super::paths::WorkFolders;
 use super::permission::Permissions;
-use super::settings::{BadSettings, ToolSettings};
-use super::shell::{ShellParts, ShellSession};
+use super::settings::{BadSettings, ResultLimits, ToolSettings};
+use super::shell::ShellSession;
 use super::todo::TodoList;
 use super::tool_search::DeferredTools;
 use super::toolbox_setup::{
-    background_tasks, build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
+    build_permissions, environment, not_removed_by_rules, offered_tools, sandbox,
 };
 use super::web::WebFetcher;
 
@@ -53,8 +53,7 @@ pub(super) struct ToolSet {
     /// Keeps the contents of files before they are changed.
     pub(super) history: Option<FileHistory>,
     pub(super) todos: TodoList,
-    pub(super) output_limit: usize,
-    pub(super) foreign_output_limit: usize,
+    pub(super) results: ResultLimits,
 }
 
 impl Toolbox {
@@ -65,7 +64,9 @@ impl Toolbox {
     pub fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
         let environment = environment(settings);
         let home = settings.home.clone().filter(|home| home.is_absolute());
-        let roots = [settings.cwd.clone()].into_iter().chain(settings.additional_dirs.clone());
+        let roots = [settings.cwd.clone()]
+            .into_iter()
+            .chain(settings.permissions.additional_directories.clone());
         let roots: Vec<PathBuf> = roots.map(|root| settings.cwd.join(root)).collect();
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
@@ -78,31 +79,14 @@ impl Toolbox {
         let permissions = permissions.with_sandbox(sandbox.secrets(), sandbox.can_hold_readers());
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered);
-        let times = CommandTimes {
-            default: settings.bash_timeout,
-            max: settings.bash_timeout_max,
-            background: settings.background_lifetime,
-        };
-        let define =
-            |tool: &BuiltinTool| tool.define(&times, sandbox.model_description().as_deref());
+        let describe = sandbox.model_description();
+        let define = |tool: &BuiltinTool| tool.define(&settings.commands, describe.as_deref());
         let there = |tool: &&BuiltinTool| settings.has_service_of(**tool);
         let left = not_removed_by_rules(&offered, &permissions);
         let definitions = left.iter().filter(there).map(define).chain(demands.define()).collect();
         let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);
         let web = WebFetcher::from_settings(settings, &scratch)?;
-        let shell = ShellSession::new(ShellParts {
-            environment,
-            timeout: settings.bash_timeout.min(settings.bash_timeout_max),
-            timeout_max: settings.bash_timeout_max,
-            lifetime: settings.background_lifetime,
-            memory: settings.command_memory,
-            output_limit: settings.output_limit,
-            scratch,
-            cwd: places.cwd().to_path_buf(),
-            supervisor: settings.supervisor.clone(),
-            sandbox,
-            background: background_tasks(settings),
-        });
+        let shell = ShellSession::new(settings, environment, places.cwd(), scratch, sandbox);
         let tool_set = ToolSet {
             offered,
             permissions,
@@ -114,8 +98,7 @@ impl Toolbox {
             seen: FilesRead::default(),
             history: settings.history.clone(),
             todos: TodoList::default(),
-            output_limit: settings.output_limit,
-            foreign_output_limit: settings.external_output_limit,
+            results: settings.results,
         };
         let mask = Redactor::for_model(settings.secrets.clone());
         Ok(Self {

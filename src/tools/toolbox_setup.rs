@@ -44,11 +44,11 @@ pub(super) fn build_permissions(
     home: Option<&Path>,
 ) -> Result<Permissions, BadSettings> {
     let lists = [
-        (RuleList::Deny, settings.deny.as_slice()),
-        (RuleList::Ask, settings.ask.as_slice()),
-        (RuleList::Allow, settings.allow.as_slice()),
+        (RuleList::Deny, settings.permissions.deny.as_slice()),
+        (RuleList::Ask, settings.permissions.ask.as_slice()),
+        (RuleList::Allow, settings.permissions.allow.as_slice()),
     ];
-    Permissions::new(settings.mode, lists, cwd, home)
+    Permissions::new(settings.permissions.mode, lists, cwd, home)
         .map(|permissions| permissions.with_live(settings.live.clone()))
         .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
 }
@@ -67,8 +67,8 @@ pub(super) fn not_removed_by_rules(
 pub(super) fn environment(settings: &ToolSettings) -> CommandEnv {
     CommandEnv::for_children(
         &settings.environment,
-        settings.child_environment,
-        &settings.pass_env,
+        settings.commands.child_environment,
+        &settings.commands.pass_env,
         &settings.credentials,
         &settings.session_id,
     )

@@ -107,7 +107,7 @@ fn requiring(mut play: RunFixture, command: &str) -> RunFixture {
     let scratch = play.folder.path().join(".scratch");
     let mut settings = ToolSettings::new(play.folder.path(), &scratch, "session");
     settings.supervisor = crate::support::supervisor();
-    settings.mode = PermissionMode::BypassPermissions;
+    settings.permissions.mode = PermissionMode::BypassPermissions;
     settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
     let timeout = Duration::from_secs(30);
     settings.requirement = Some(Requirement { command: command.to_owned(), timeout });

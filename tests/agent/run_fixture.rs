@@ -320,7 +320,7 @@ fn toolbox(folder: &TempDir) -> Toolbox {
     let scratch = folder.path().join(".scratch");
     let mut settings = ToolSettings::new(folder.path(), &scratch, "session");
     settings.supervisor = supervisor();
-    settings.mode = PermissionMode::BypassPermissions;
+    settings.permissions.mode = PermissionMode::BypassPermissions;
     settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
     Toolbox::new(&settings).expect("the settings are right")
 }

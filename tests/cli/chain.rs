@@ -89,7 +89,7 @@ fn a_fallback_entry_names_its_model_base_url_and_key_variable() {
     assert_eq!(place(&settings, 4), ("https://far.example", &key(OTHER), vec![]));
     let bearer = CredentialSource::Bearer(OTHER.to_owned());
     assert_eq!(place(&settings, 5), ("https://bear.example/x", &bearer, vec![]));
-    assert_eq!(settings.limits.budgets.switches, 7);
+    assert_eq!(settings.config.limits.budgets.switches, 7);
 }
 
 /// A key must never reach another origin.
@@ -147,7 +147,7 @@ fn settings_accept_fallback_entries_as_strings_and_objects() {
     let bearer = CredentialSource::Bearer(OTHER.to_owned());
     assert_eq!(place(&settings, 3), ("https://big.example", &bearer, vec!["X-Title"]));
     assert_eq!(settings.chain.links[3].context_window, Some(32_000));
-    assert!(settings.fallback_return);
+    assert!(settings.config.fallback_return);
     assert_eq!(settings.chain.key_variables, ["OTHER_KEY"]);
     let own =
         r#"{"env": {"GATE": "gate-0123456789"}, "fallbackModel": "m@https://h.example#GATE"}"#;
@@ -266,7 +266,7 @@ fn a_fallback_flag_replaces_the_chain_in_settings() {
     let user = r#"{"fallbackModel": ["opus", "sonnet", "far@http://h#GONE"]}"#;
     let none = resolve(&["--model=m", "--no-fallback"], user).expect("the list is not looked at");
     assert_eq!(labels(&none), ["m"]);
-    assert_eq!(none.limits.budgets.switches, 0);
+    assert_eq!(none.config.limits.budgets.switches, 0);
     let flag = resolve(&["--model=m", "--fallback-model=n"], user).expect("nor is it here");
     assert_eq!(labels(&flag), ["m", "n"]);
     let user = r#"{"fallbackModel": ["opus", "sonnet"]}"#;
@@ -327,15 +327,20 @@ fn context_windows_are_set_by_label_model_name_or_index() {
 fn switches_of_the_context_and_of_speed_are_read() {
     let switches = |flags: &[&str], user: &str, more: &[(&str, &str)]| {
         let settings = resolve_with(flags, user, more).expect("they are right");
-        (settings.auto_compact, settings.compact_at, settings.fast, settings.fallback_return)
+        (
+            settings.config.limits.auto_compact,
+            settings.config.limits.compact_at,
+            settings.config.fast,
+            settings.config.fallback_return,
+        )
     };
     assert_eq!(switches(&[], "{}", &[]), (true, None, false, false));
     let flags = ["--no-auto-compact", "--fast", "--fallback-return"];
     assert_eq!(switches(&flags, "{}", &[]), (false, None, true, true));
     let user = r#"{"autoCompactEnabled": false, "compactAt": 0.5, "fast": true}"#;
-    assert_eq!(switches(&[], user, &[]), (false, Some(0.5), true, false));
+    assert_eq!(switches(&[], user, &[]), (false, Some(500), true, false));
     let more = [("DISABLE_AUTO_COMPACT", "Yes"), ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "80")];
-    assert_eq!(switches(&[], "{}", &more), (false, Some(0.8), false, false));
+    assert_eq!(switches(&[], "{}", &more), (false, Some(800), false, false));
     assert_eq!(switches(&[], "{}", &[("DISABLE_AUTO_COMPACT", "0")]), (true, None, false, false));
     for (name, value) in
         [("DISABLE_AUTO_COMPACT", "maybe"), ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "101")]

@@ -412,9 +412,9 @@ fn the_last_permissions_of_a_folder_hold_there() {
     let kept = Kept { original: here.clone(), latest, here: Some(here) };
     let terms = Terms { contract: Some(kept), prompt: None };
     let settings = held(&[], &[], &json!({}), (None, terms)).expect("good settings");
-    assert_eq!(settings.tools.mode, PermissionMode::Default);
-    assert_eq!(settings.tools.allow, ["Read"]);
-    assert_eq!(settings.limits.budgets.turns, Some(5));
+    assert_eq!(settings.config.permissions.mode, PermissionMode::Default);
+    assert_eq!(settings.config.permissions.allow, ["Read"]);
+    assert_eq!(settings.config.limits.budgets.turns, Some(5));
 }
 
 /// A session that has no limit is not given one by a settings file either, but what a file forbids
@@ -425,9 +425,9 @@ fn settings_files_can_only_add_denials_to_a_contract() {
     let contract = contract.expect("good settings").contract();
     let other = json!({ "maxTurns": 5, "permissions": { "deny": ["Bash"], "allow": ["Read"] } });
     let settings = held(&[], &[], &other, started_under(&contract)).expect("good settings");
-    assert_eq!(settings.limits.budgets.turns, None);
-    assert_eq!(settings.tools.deny, ["Edit", "Bash"]);
-    assert_eq!(settings.tools.allow, [""; 0]);
+    assert_eq!(settings.config.limits.budgets.turns, None);
+    assert_eq!(settings.config.permissions.deny, ["Edit", "Bash"]);
+    assert_eq!(settings.config.permissions.allow, [""; 0]);
     let names: Vec<&str> = settings.contract_changes().iter().map(|it| it.name).collect();
     assert_eq!(names, ["permissions.deny"], "and that is said");
 }
@@ -440,11 +440,11 @@ fn managed_files_outrank_the_contract() {
         "permissions": {"allow": ["Read"]}, "env": {"ANTHROPIC_MODEL": "theirs"}}"#;
     let (_, terms) = started_under(&contract);
     let settings = held(&[], &[], &json!({}), (Some(managed), terms)).expect("good settings");
-    assert_eq!(settings.limits.budgets.turns, Some(2));
-    assert_eq!(settings.tools.allow, ["Read"]);
+    assert_eq!(settings.config.limits.budgets.turns, Some(2));
+    assert_eq!(settings.config.permissions.allow, ["Read"]);
     assert_eq!(settings.chain.links[0].model, "theirs");
     let names: Vec<&str> = settings.contract_changes().iter().map(|it| it.name).collect();
-    assert_eq!(names, ["model", "maxTurns", "permissions.allow"]);
+    assert_eq!(names, ["model", "permissions.allow", "maxTurns"]);
 }
 
 /// What an alias stands for, and what that costs, is part of what was agreed.
@@ -457,7 +457,7 @@ fn a_stored_alias_keeps_the_model_it_resolved_to() {
     let again = again.expect("good settings");
     let label = &first.chain.links[0].label;
     assert_eq!(&again.chain.links[0].label, label);
-    assert_eq!(again.prices.get(label), first.prices.get("sonnet"));
+    assert_eq!(again.config.prices.get(label), first.config.prices.get("sonnet"));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn flags_outrank_the_agent_definition_of_a_run() {
     let settings = resolve(&world, &flags).expect("it is one");
     assert_eq!(settings.system.role.as_deref(), Some("You look."));
     assert_eq!(settings.tools.only, Some(vec!["Read".to_owned(), "Grep".to_owned()]));
-    assert_eq!(settings.tools.deny, ["Bash(rm *)", "mcp__other__*"]);
+    assert_eq!(settings.config.permissions.deny, ["Bash(rm *)", "mcp__other__*"]);
     assert_eq!(
         settings.chain.links[0].name,
         resolve(&world, &["--model=opus"]).unwrap().chain.links[0].name
@@ -115,7 +115,7 @@ fn an_agent_s_turn_limit_and_mode_apply_unless_overridden() {
     let plan = agents(r#", "permissionMode": "plan""#);
     let found = |world: &BinaryFixture, more: &[&str]| {
         let settings = resolve(world, &[&["--agent=a"], more].concat()).expect("it is right");
-        (settings.limits.budgets.turns, settings.tools.mode.name())
+        (settings.config.limits.budgets.turns, settings.config.permissions.mode.name())
     };
     let world = BinaryFixture::new();
     assert_eq!(found(&world, &["--agents", &plan]), (Some(4), "plan"));

@@ -70,14 +70,14 @@ fn managed_settings_outrank_flags_variables_and_files() {
         [("ANTHROPIC_MODEL", "env"), ("API_TIMEOUT_MS", "99"), ("MAX_THINKING_TOKENS", "1024")];
     let settings = load_settings(&world, &flags, &variables).expect("they agree");
     assert_eq!(settings.chain.links[0].name, "theirs");
-    assert_eq!(settings.limits.budgets.turns, Some(9));
-    assert!(settings.auto_compact);
-    assert_eq!(settings.endpoint.whole.as_secs(), 7);
-    assert_eq!(settings.tools.mode.name(), "plan");
-    assert_eq!(settings.tools.sandbox.mode, outlast::tools::SandboxMode::Workspace);
-    assert_eq!(settings.reasoning.thinking, ThinkingMode::Budget(4096));
-    assert_eq!(settings.limits.budgets.retries, 4, "they say nothing of this");
-    assert_eq!(settings.tools.deny, ["WebFetch", "Write"], "lists are joined");
+    assert_eq!(settings.config.limits.budgets.turns, Some(9));
+    assert!(settings.config.limits.auto_compact);
+    assert_eq!(settings.endpoint.timers.whole.as_secs(), 7);
+    assert_eq!(settings.config.permissions.mode.name(), "plan");
+    assert_eq!(settings.config.sandbox.mode, outlast::tools::SandboxMode::Workspace);
+    assert_eq!(settings.config.reasoning.thinking, ThinkingMode::Budget(4096));
+    assert_eq!(settings.config.limits.budgets.retries, 4, "they say nothing of this");
+    assert_eq!(settings.config.permissions.deny, ["WebFetch", "Write"], "lists are joined");
 
     let survey = survey(&world, &flags[..5], &variables);
     let origin = |name: &str| {
@@ -100,7 +100,7 @@ fn managed_settings_of_a_flag_outrank_all_but_those_of_the_machine() {
     let settings =
         load_settings(&world, &flags, &[("ANTHROPIC_MODEL", "env")]).expect("it is right");
     assert_eq!(settings.chain.links[0].name, "of-the-flag");
-    assert_eq!(settings.tools.mode.name(), "plan");
+    assert_eq!(settings.config.permissions.mode.name(), "plan");
     let broken = ["--managed-settings", r#"{"model": 7}"#];
     let Err(error) = load_settings(&world, &broken, &[]) else { panic!("it is wrong") };
     assert!(error.contains("--managed-settings:1:"), "{error}");
@@ -125,7 +125,7 @@ fn managed_settings_may_say_that_only_they_allow_hosts() {
         (&managed(&alone), &[], &[]),
         (&plain, &[], &["b.example"]),
     ] {
-        let sandbox = load_settings(world, flags, &[]).expect("it is right").tools.sandbox;
+        let sandbox = load_settings(world, flags, &[]).expect("it is right").config.sandbox;
         let allowed = sandbox.egress.as_ref().map_or(&[][..], |egress| egress.lists().allowed());
         assert_eq!(allowed, wanted, "{flags:?}");
         assert_eq!(sandbox.no_network, wanted.is_empty(), "{flags:?}");
@@ -172,10 +172,10 @@ fn no_user_setting_disables_a_managed_sandbox() {
             .file(PATHS[0], format!("{{\n  \"sandbox\": {theirs}}}"));
         let case = format!("{theirs} over {ours} {flags:?}");
         let settings = load_settings(&world, flags, &[]).expect(&case);
-        assert_eq!(settings.tools.sandbox.mode, wanted, "{case}");
+        assert_eq!(settings.config.sandbox.mode, wanted, "{case}");
         let flag = ["--settings", &format!("{{\"sandbox\": {ours}}}")];
         let settings = load_settings(&world, &[flags, &flag].concat(), &[]).expect(&case);
-        assert_eq!(settings.tools.sandbox.mode, wanted, "{case} as --settings");
+        assert_eq!(settings.config.sandbox.mode, wanted, "{case} as --settings");
 
         let shown = survey(&world, flags, &[]).effective;
         let spellings = ["sandbox.mode", "sandbox.enabled", "sandbox.failIfUnavailable"];
@@ -267,8 +267,14 @@ const UNMANAGED_FLAGS: [&str; 94] = [
 /// Everything about a run that one could tell apart.
 fn fingerprint(settings: &Settings) -> String {
     let at = &settings.endpoint;
-    let timers =
-        [at.connect, at.first_byte, at.stream_idle, at.stream_progress, at.whole, at.dead_path];
+    let timers = [
+        at.timers.connect,
+        at.timers.first_byte,
+        at.timers.idle,
+        at.timers.progress,
+        at.timers.whole,
+        at.timers.dead_path,
+    ];
     let helper = match &at.credential {
         CredentialSource::Helper(helper) => &helper.command,
         CredentialSource::ApiKey(_)
@@ -365,7 +371,7 @@ fn later_managed_files_outrank_earlier_ones_and_lists_are_merged() {
         .file(PATHS[1], r#"{"model": "two", "permissions": {"deny": ["Write"]}}"#);
     let settings = load_settings(&world, &[], &[]).expect("good");
     assert_eq!(settings.chain.links[0].name, "two");
-    assert_eq!(settings.tools.deny, ["WebFetch", "Edit", "Write"]);
+    assert_eq!(settings.config.permissions.deny, ["WebFetch", "Edit", "Write"]);
 }
 
 #[test]
@@ -394,13 +400,13 @@ fn managed_settings_can_allow_only_managed_hooks_and_permissions() {
 
     let rules = r#"{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Read"]}}"#;
     let settings = load_settings(&world(rules), &["--allowedTools=Write"], &[]).expect("good");
-    assert_eq!(settings.tools.allow, ["Read"]);
-    assert_eq!(settings.tools.deny, ["WebFetch"], "every source may add denials");
+    assert_eq!(settings.config.permissions.allow, ["Read"]);
+    assert_eq!(settings.config.permissions.deny, ["WebFetch"], "every source may add denials");
     let own = BinaryFixture::new().file(
         "home/.outlast/settings.json",
         r#"{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Read"]}}"#,
     );
-    assert_eq!(load_settings(&own, &[], &[]).expect("good").tools.allow, ["Read"]);
+    assert_eq!(load_settings(&own, &[], &[]).expect("good").config.permissions.allow, ["Read"]);
 }
 
 #[test]
@@ -416,6 +422,6 @@ fn what_managed_settings_outrank_is_not_even_checked() {
     let world = world(r#"{"maxRetries": 2, "prices": {"m": {"input": 1, "output": 2}}}"#);
     let variables = [("CLAUDE_CODE_MAX_RETRIES", "many")];
     let settings = load_settings(&world, &["--price", "junk"], &variables).expect("settings");
-    assert_eq!(settings.limits.budgets.retries, 2);
+    assert_eq!(settings.config.limits.budgets.retries, 2);
     assert!(!settings.variables.contains_key(std::ffi::OsStr::new(variables[0].0)));
 }

@@ -26,11 +26,12 @@ fn flags_outrank_files_and_ten_minutes_are_the_default() {
         (&["--require", "a", "--require", "b", "hi"], "{}", "b", 600, 3),
     ];
     for (flags, file, command, seconds, retries) in table {
-        let demands = resolve(flags, &[], file).expect("good settings").demands;
+        let settings = resolve(flags, &[], file).expect("good settings");
         let timeout = Duration::from_secs(seconds);
         let wanted = Requirement { command: command.to_owned(), timeout };
-        assert_eq!(demands.requirement, Some(wanted), "{flags:?}");
-        assert_eq!(demands.require_retries, retries, "{flags:?}");
+        assert_eq!(settings.demands.requirement, Some(wanted), "{flags:?}");
+        let given = settings.config.limits.budgets.requirement_tries;
+        assert_eq!(given, retries, "{flags:?}");
     }
     assert_eq!(resolve(&["hi"], &[], "{}").expect("good settings").demands.requirement, None);
 }

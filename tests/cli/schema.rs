@@ -153,7 +153,7 @@ fn schema_retries_come_from_the_variable_then_the_file() {
         let variables: Vec<(&str, &str)> =
             variable.map(|value| (name, value)).into_iter().collect();
         let settings = resolve(&["hi"], &variables, file).expect("good settings");
-        assert_eq!(settings.demands.schema_tries, tries, "{variable:?} {file}");
+        assert_eq!(settings.config.schema_tries, tries, "{variable:?} {file}");
     }
     let error = resolve(&["hi"], &[(name, "many")], "{}").expect_err("no number");
     assert!(error.contains(name) && error.contains("\"many\""), "{error}");

@@ -44,7 +44,7 @@ fn a_flag_outranks_settings_of_the_command_line_and_they_outrank_variables() {
     let given = ["hi", "--settings", r#"{"model": "of-settings"}"#];
     let settings = resolve(&given, &variables, user).expect("settings");
     assert_eq!(labels(&settings), ["of-settings"]);
-    assert_eq!(settings.limits.budgets.retries, 3, "the variable outranks the file");
+    assert_eq!(settings.config.limits.budgets.retries, 3, "the variable outranks the file");
     let settings = resolve(&[&given[..], &["--model", "of-flag"]].concat(), &variables, user);
     assert_eq!(labels(&settings.expect("settings")), ["of-flag"]);
     assert_eq!(labels(&resolve(&["hi"], &variables, user).expect("settings")), ["of-variable"]);
@@ -54,7 +54,7 @@ fn a_flag_outranks_settings_of_the_command_line_and_they_outrank_variables() {
 fn a_run_without_a_user_waits_out_outages_unless_the_settings_wait_out_more() {
     let waits = |flags: &[&str], user| {
         let settings = resolve(flags, &[], user).expect("settings");
-        (settings.limits.persistence, settings.output.format)
+        (settings.config.limits.persistence, settings.output.format)
     };
     let (text, json) = (OutputFormat::Text, OutputFormat::Json);
     assert_eq!(waits(&["hi"], "{}"), (Persistence::Off, json));
@@ -78,7 +78,7 @@ fn an_invalid_variable_is_no_mistake_where_a_flag_outranks_it() {
     assert!(why.contains("MAX_THINKING_TOKENS") && why.contains("at least 1024"), "{why}");
     let flags = ["--max-thinking-tokens", "2048", "--model", "", "hi"];
     let settings = resolve(&flags, &variables, "{}").expect("the flag outranks the variable");
-    assert_eq!(settings.reasoning.thinking, ThinkingMode::Budget(2048));
+    assert_eq!(settings.config.reasoning.thinking, ThinkingMode::Budget(2048));
     // A blank flag sets nothing, so that the variable counts.
     assert!(labels(&settings)[0].contains("opus"), "{:?}", labels(&settings));
 }
@@ -179,7 +179,7 @@ fn settings_of_other_tools_are_ignored_silently_unless_relied_on() {
 fn numbers_in_the_env_setting_are_converted_to_text() {
     let file = r#"{"env": {"CLAUDE_CODE_MAX_TURNS": 7, "A": 1.0, "B": true, "C": -2, "D": "x"}}"#;
     let settings = resolve(&["hi"], &[], file).unwrap();
-    assert_eq!(settings.limits.budgets.turns, Some(7));
+    assert_eq!(settings.config.limits.budgets.turns, Some(7));
     for (name, wanted) in [("A", "1"), ("B", "true"), ("C", "-2"), ("D", "x")] {
         let value = settings.variables.get(OsStr::new(name)).and_then(|value| value.to_str());
         assert_eq!(value, Some(wanted), "{name}");
@@ -208,13 +208,13 @@ fn opusplan_is_opus_while_planning_and_sonnet_otherwise() {
 #[test]
 fn the_run_ends_when_stop_hooks_reach_their_limit() {
     let name = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
-    assert_eq!(resolve(&["hi"], &[], "{}").unwrap().limits.budgets.objections, 2);
+    assert_eq!(resolve(&["hi"], &[], "{}").unwrap().config.limits.budgets.objections, 2);
     for (cap, objections) in [("8", 7), ("1", 0), (" 3 ", 2)] {
         let settings = resolve(&["hi"], &[(name, cap)], "{}").unwrap();
-        assert_eq!(settings.limits.budgets.objections, objections, "{cap}");
+        assert_eq!(settings.config.limits.budgets.objections, objections, "{cap}");
     }
     let file = format!(r#"{{"env": {{"{name}": 5}}}}"#);
-    assert_eq!(resolve(&["hi"], &[], &file).unwrap().limits.budgets.objections, 4);
+    assert_eq!(resolve(&["hi"], &[], &file).unwrap().config.limits.budgets.objections, 4);
     for wrong in ["0", "256", "many"] {
         let error = resolve(&["hi"], &[(name, wrong)], "{}").unwrap_err();
         assert!(error.contains(name) && error.contains("from 1 to 255"), "{error}");
@@ -226,7 +226,7 @@ fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
     let text = "{\n \"frobnicate\": 3,\n \"maxRetrys\": 1, \"statusLine\": {},\n \
         \"permissions\": {\"allou\": [], \"deny\": [\"WebFetch\"]}\n}";
     let settings = resolve(&["hi"], &[], text).unwrap();
-    assert_eq!(settings.tools.deny, ["WebFetch"]);
+    assert_eq!(settings.config.permissions.deny, ["WebFetch"]);
     let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
     let wanted = "unknown settings have no effect: \"frobnicate\" (line 2), \"maxRetrys\" (line 3; \
         did you mean \"maxRetries\"?), \"permissions.allou\" (line 4; did you mean \
@@ -240,7 +240,7 @@ fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
 #[test]
 fn a_settings_file_may_start_with_a_byte_order_mark_and_has_a_size_limit() {
     let marked = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 7}").unwrap();
-    assert_eq!(marked.limits.budgets.turns, Some(7));
+    assert_eq!(marked.config.limits.budgets.turns, Some(7));
     let mistake = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 0}").unwrap_err();
     assert!(mistake.contains("settings.json:1:14: "), "{mistake}");
     let huge = format!("{{\"model\": \"{}\"}}", "x".repeat(2 << 20));
@@ -293,23 +293,29 @@ fn flags_outrank_variables_variables_outrank_files() {
     let more = [("API_TIMEOUT_MS", "2500"), ("CLAUDE_CODE_MAX_RETRIES", "2")];
     let variables = [&variables[..], &more].concat();
     let only_file = resolve(&["hi"], &[], file).unwrap();
-    assert_eq!(only_file.limits.budgets.turns, Some(1));
+    assert_eq!(only_file.config.limits.budgets.turns, Some(1));
     assert_eq!(labels(&only_file), ["m1"]);
-    assert_eq!(only_file.endpoint.whole, Duration::from_secs(1));
+    assert_eq!(only_file.endpoint.timers.whole, Duration::from_secs(1));
     let both = resolve(&["hi"], &variables, file).unwrap();
-    assert_eq!((both.limits.budgets.turns, both.limits.budgets.retries), (Some(2), 2));
+    assert_eq!(
+        (both.config.limits.budgets.turns, both.config.limits.budgets.retries),
+        (Some(2), 2)
+    );
     assert_eq!(labels(&both), ["m2"]);
-    assert_eq!(both.endpoint.whole, Duration::from_millis(2500));
+    assert_eq!(both.endpoint.timers.whole, Duration::from_millis(2500));
     let flags = ["hi", "--max-turns", "3", "--model=m3", "--request-timeout=3s"];
     let flags = [&flags[..], &["--max-retries=3"]].concat();
     let all = resolve(&flags, &variables, file).unwrap();
-    assert_eq!((all.limits.budgets.turns, all.limits.budgets.retries), (Some(3), 3));
+    assert_eq!((all.config.limits.budgets.turns, all.config.limits.budgets.retries), (Some(3), 3));
     assert_eq!(labels(&all), ["m3"]);
-    assert_eq!(all.endpoint.whole, Duration::from_secs(3));
+    assert_eq!(all.endpoint.timers.whole, Duration::from_secs(3));
     let inline = resolve(&["hi", "--settings", r#"{"maxRetries": 9}"#], &[], file).unwrap();
-    assert_eq!((inline.limits.budgets.turns, inline.limits.budgets.retries), (Some(1), 9));
+    assert_eq!(
+        (inline.config.limits.budgets.turns, inline.config.limits.budgets.retries),
+        (Some(1), 9)
+    );
     let none = resolve(&["hi", "--setting-sources="], &[], file).unwrap();
-    assert_eq!(none.limits.budgets.turns, None);
+    assert_eq!(none.config.limits.budgets.turns, None);
 }
 
 #[test]
@@ -320,7 +326,7 @@ fn an_empty_object_keeps_what_other_files_say_and_null_removes_it() {
     let set = settings.variables.get(OsStr::new("A")).and_then(|value| value.to_str());
     assert_eq!(set, Some("1"));
     assert_eq!(settings.chain.links[0].context_window, Some(5000));
-    assert_eq!(settings.limits.budgets.turns, None);
+    assert_eq!(settings.config.limits.budgets.turns, None);
 }
 
 #[test]
@@ -358,10 +364,10 @@ fn permission_rules_of_all_sources_are_merged() {
     let file = r#"{"permissions": {"allow": ["Read"], "deny": ["WebFetch"]}}"#;
     let inline = r#"{"permissions": {"allow": ["Glob"], "defaultMode": "acceptEdits"}}"#;
     let flags = ["hi", "--settings", inline, "--allowedTools", "Bash(git log:*),Grep"];
-    let tools = resolve(&flags, &[], file).unwrap().tools;
-    assert_eq!(tools.allow, ["Read", "Glob", "Bash(git log:*)", "Grep"]);
-    assert_eq!(tools.deny, ["WebFetch"]);
-    assert_eq!(tools.mode.name(), "acceptEdits");
+    let permissions = resolve(&flags, &[], file).unwrap().config.permissions;
+    assert_eq!(permissions.allow, ["Read", "Glob", "Bash(git log:*)", "Grep"]);
+    assert_eq!(permissions.deny, ["WebFetch"]);
+    assert_eq!(permissions.mode.name(), "acceptEdits");
 }
 
 #[test]
@@ -382,7 +388,7 @@ fn prices_and_windows_of_unused_models_are_reported() {
 #[test]
 fn the_number_of_compactions_is_a_flag_and_a_setting() {
     let left = |flags: &[&str], file: &str| {
-        resolve(&[&["hi"], flags].concat(), &[], file).unwrap().limits.budgets.compactions
+        resolve(&[&["hi"], flags].concat(), &[], file).unwrap().config.limits.budgets.compactions
     };
     assert_eq!(left(&[], "{}"), None);
     assert_eq!(left(&[], r#"{"maxCompactions": 20}"#), Some(20));
@@ -391,8 +397,9 @@ fn the_number_of_compactions_is_a_flag_and_a_setting() {
 
 #[test]
 fn the_headroom_of_compaction_is_a_setting() {
-    let begins_at =
-        |file: &str| resolve(&["hi"], &[], file).unwrap().limits.crowded_from(200_000, 8_192, 0);
+    let begins_at = |file: &str| {
+        resolve(&["hi"], &[], file).unwrap().config.limits.crowded_from(200_000, 8_192, 0)
+    };
     assert_eq!(begins_at("{}") - begins_at(r#"{"compactHeadroom": 14000}"#), 1_000);
 }
 
@@ -408,7 +415,7 @@ fn the_unattended_flag_is_read_in_every_spelling() {
         ("", Persistence::Off),
     ] {
         for name in ["OUTLAST_UNATTENDED_RETRY", "CLAUDE_CODE_UNATTENDED_RETRY"] {
-            let limits = resolve(&["hi"], &[(name, value)], "{}").unwrap().limits;
+            let limits = resolve(&["hi"], &[(name, value)], "{}").unwrap().config.limits;
             assert_eq!(limits.persistence, wanted, "{name}={value}");
             let unattended = wanted != Persistence::Off;
             let wait = if unattended { Duration::from_hours(6) } else { Duration::from_mins(10) };
@@ -416,7 +423,7 @@ fn the_unattended_flag_is_read_in_every_spelling() {
         }
     }
     let ours_first = [("OUTLAST_UNATTENDED_RETRY", "off"), ("CLAUDE_CODE_UNATTENDED_RETRY", "all")];
-    let limits = resolve(&["hi"], &ours_first, "{}").unwrap().limits;
+    let limits = resolve(&["hi"], &ours_first, "{}").unwrap().config.limits;
     assert_eq!(limits.persistence, Persistence::Off);
 }
 
@@ -436,11 +443,11 @@ fn limit_settings_are_passed_to_the_run() {
         "--maxRetryWait=90",
     ];
     let settings = resolve(&flags, &[], r#"{"model": "a", "overloadLimit": 3}"#).unwrap();
-    let limits = settings.limits;
+    let limits = settings.config.limits;
     assert_eq!(limits.deadline.unwrap().as_millis(), 100_000);
     assert_eq!(limits.wrap_up.unwrap().as_millis(), 90_000);
     assert_eq!(limits.effort, Some(500_000));
-    assert_eq!(settings.budget, Money::from_dollars(2.5));
+    assert_eq!(settings.config.max_budget_usd, Money::from_dollars(2.5));
     assert_eq!(labels(&settings), ["a", "b", "c", "d"]);
     assert_eq!(limits.budgets.switches, 3);
     assert_eq!((limits.caps.first, limits.budgets.escalations), (4_000, 0));
@@ -453,13 +460,13 @@ fn every_timer_is_a_flag_and_a_setting() {
     let all = |settings: &Settings| {
         let endpoint = &settings.endpoint;
         [
-            endpoint.connect,
-            endpoint.first_byte,
-            endpoint.stream_idle,
-            endpoint.stream_progress,
-            endpoint.reply,
-            endpoint.whole,
-            endpoint.dead_path,
+            endpoint.timers.connect,
+            endpoint.timers.first_byte,
+            endpoint.timers.idle,
+            endpoint.timers.progress,
+            endpoint.timers.reply,
+            endpoint.timers.whole,
+            endpoint.timers.dead_path,
         ]
         .map(|duration| duration.as_secs())
     };

@@ -25,7 +25,7 @@ fn source(argument: Option<&str>) -> PromptSource {
         argument: argument.map(ToOwned::to_owned),
         stdin: StdinMode::Auto,
         may_be_empty: false,
-        patience: PATIENCE,
+        stdin_timeout: PATIENCE,
     }
 }
 

@@ -7,18 +7,19 @@ use jiff::tz::TimeZone;
 use outlast::cli::settings::SystemPrompt;
 use outlast::cli::system::{EnvironmentFacts, compose};
 use outlast::cli::timestamps::WallTime;
-use outlast::recovery::{Limits, Moment, Money};
+use outlast::config::Config;
+use outlast::recovery::{Moment, Money};
 
 fn at(instant: &str) -> WallTime {
     WallTime { at: instant.parse().expect("an instant"), zone: TimeZone::UTC }
 }
 
 fn told(cwd: &Path, now: &WallTime, prompt: &SystemPrompt) -> String {
-    let mut limits = Limits::default();
-    limits.budgets.turns = Some(20);
-    limits.deadline = Some(Moment::default().after(Duration::from_mins(45)));
-    let more = [PathBuf::from("/more")];
-    compose(prompt, &EnvironmentFacts::new(cwd, &more, now, &limits, Money::from_dollars(0.5)))
+    let mut config = Config { max_budget_usd: Money::from_dollars(0.5), ..Config::default() };
+    config.limits.budgets.turns = Some(20);
+    config.limits.deadline = Some(Moment::default().after(Duration::from_mins(45)));
+    config.permissions.additional_directories = vec![PathBuf::from("/more")];
+    compose(prompt, &EnvironmentFacts::new(cwd, &config, now))
 }
 
 #[test]

@@ -13,8 +13,8 @@ use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings, SystemPrompt};
 use outlast::cli::system::{EnvironmentFacts, compose};
 use outlast::cli::timestamps::WallTime;
+use outlast::config::Config;
 use outlast::config::repository::IgnoredSetting;
-use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 
 use super::binary_fixture::BinaryFixture;
@@ -65,7 +65,7 @@ fn at_work(world: &BinaryFixture, flags: &[&str]) -> Settings {
 /// Whether the repository's model is asked, and its rules allow.
 fn is_trusted(settings: &Settings) -> bool {
     let trusted = settings.chain.links[0].name == "theirs";
-    assert_eq!(settings.tools.allow == ["Bash"], trusted);
+    assert_eq!(settings.config.permissions.allow == ["Bash"], trusted);
     trusted
 }
 
@@ -81,11 +81,14 @@ fn an_untrusted_repository_can_only_add_denials() {
     assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
     assert_eq!(settings.endpoint.base_url, "https://api.anthropic.com");
     assert_eq!(settings.endpoint.ca_files, [""; 0].map(std::path::PathBuf::from));
-    assert_eq!(settings.tools.mode.name(), "default");
-    assert!(settings.tools.directories.is_empty() && settings.demands.requirement.is_none());
+    assert_eq!(settings.config.permissions.mode.name(), "default");
+    assert!(
+        settings.config.permissions.additional_directories.is_empty()
+            && settings.demands.requirement.is_none()
+    );
     assert!(!settings.variables.contains_key(&OsString::from("SSL_CERT_FILE")));
-    assert_eq!(settings.tools.deny, ["Read(secrets/**)"]);
-    assert_eq!(settings.tools.ask, ["WebFetch"]);
+    assert_eq!(settings.config.permissions.deny, ["Read(secrets/**)"]);
+    assert_eq!(settings.config.permissions.ask, ["WebFetch"]);
     let wanted = [
         "apiKeyHelper",
         "env.ANTHROPIC_BASE_URL",
@@ -131,16 +134,16 @@ fn only_the_deny_rules_of_an_untrusted_repository_apply() {
     }"#;
     let world = BinaryFixture::new().file(PROJECT_FILE, file);
     let settings = at_work(&world, &[]);
-    let tools = &settings.tools;
+    let (permissions, sandbox) = (&settings.config.permissions, &settings.config.sandbox);
     let denied = ["Bash(rm *)", "mcp__tracker", "Agent(Explore)", "WebFetch(domain:a.test)"];
-    assert_eq!(tools.deny, denied);
-    assert_eq!(tools.ask, ["Write", "Bash(git push *)"]);
-    assert_eq!(tools.mode.name(), "plan");
-    assert_eq!(tools.on_denied, outlast::types::OnDenied::Fail);
-    assert_eq!(tools.sandbox.deny_read, ["~/.ssh", "keys/**"]);
-    assert_eq!(tools.sandbox.deny_write, ["/srv"]);
-    assert!(tools.sandbox.allow_read.is_empty() && tools.sandbox.allow_write.is_empty());
-    assert_eq!(tools.sandbox.mode, outlast::tools::SandboxMode::Workspace);
+    assert_eq!(permissions.deny, denied);
+    assert_eq!(permissions.ask, ["Write", "Bash(git push *)"]);
+    assert_eq!(permissions.mode.name(), "plan");
+    assert_eq!(permissions.on_denied, outlast::types::OnDenied::Fail);
+    assert_eq!(sandbox.deny_read, ["~/.ssh", "keys/**"]);
+    assert_eq!(sandbox.deny_write, ["/srv"]);
+    assert!(sandbox.allow_read.is_empty() && sandbox.allow_write.is_empty());
+    assert_eq!(sandbox.mode, outlast::tools::SandboxMode::Workspace);
     let wanted = [
         "sandbox.mode",
         "sandbox.filesystem.denyRead",
@@ -161,7 +164,7 @@ fn only_the_deny_rules_of_an_untrusted_repository_apply() {
         "defaultMode": "plan"}}"#;
     let world =
         BinaryFixture::new().file(PROJECT_FILE, weaker).file("home/.outlast/settings.json", user);
-    assert_eq!(at_work(&world, &[]).tools.mode.name(), "plan");
+    assert_eq!(at_work(&world, &[]).config.permissions.mode.name(), "plan");
     let bypass = ["--dangerously-skip-permissions"];
     assert!(resolve(&world, &world.work(), &bypass, &[]).is_err(), "the user's own word holds");
 }
@@ -173,7 +176,7 @@ fn deny_rules_of_an_untrusted_repository_cause_no_warning() {
         BinaryFixture::new().file("work/.claude/settings.json", calm).file("work/.mcp.json", "{}");
     let settings = at_work(&world, &[]);
     assert_eq!((settings.ignored.len(), settings.all_warnings().count()), (0, 0));
-    assert_eq!(settings.tools.deny, ["WebFetch"]);
+    assert_eq!(settings.config.permissions.deny, ["WebFetch"]);
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn a_flag_or_a_variable_trusts_the_repository() {
     let trusted = at_work(&world, &["--trust-project"]);
     assert!(is_trusted(&trusted));
     assert_eq!(trusted.endpoint.base_url, "http://evil.test");
-    assert_eq!(trusted.tools.mode.name(), "bypassPermissions");
+    assert_eq!(trusted.config.permissions.mode.name(), "bypassPermissions");
     assert_eq!(keys(&trusted), ["trustedProjects"]);
     for (value, wanted) in [("1", true), ("yes", true), ("0", false), ("", false)] {
         let variables = [("OUTLAST_TRUST_PROJECT", value)];
@@ -219,7 +222,7 @@ fn files_of_a_trusted_repository_lie_between_the_user_s_and_the_flag_s() {
     let model = |flags: &[&str]| {
         let flags = [&["--trust-project"], flags].concat();
         let settings = at_work(&world, &flags);
-        (settings.chain.links[0].name.clone(), settings.tools.allow.join(" "))
+        (settings.chain.links[0].name.clone(), settings.config.permissions.allow.join(" "))
     };
     let is = |model: &str, allow: &str| (model.to_owned(), allow.to_owned());
     assert_eq!(model(&[]), is("own-local", "Read Glob Grep Edit Write"));
@@ -237,7 +240,7 @@ fn sources_that_are_not_read_are_not_listed() {
         .file("work/.mcp.json", r#"{"mcpServers": {"evil": {"command": "sh"}}}"#);
     let settings = at_work(&world, &["--setting-sources=user,local"]);
     assert_eq!(settings.ignored, []);
-    assert!(settings.tools.deny.is_empty());
+    assert!(settings.config.permissions.deny.is_empty());
 }
 
 #[test]
@@ -273,20 +276,6 @@ fn servers_in_a_repository_s_settings_are_the_repository_s() {
     }
     assert!(trusted.mcp.places["theirs"].ends_with(".claude/settings.json:1"), "{trusted:?}");
     assert!(at_work(&world, &["--trust-project", "--strict-mcp-config"]).mcp.servers.is_empty());
-}
-
-#[test]
-fn a_permission_rule_records_its_file_and_line() {
-    let rules = "{\"permissions\": {\n \"deny\": [\"Bash(\", \"WebFetch\",\n  \"Frob\"]}}";
-    let user = r#"{"permissions": {"deny": ["Read(/x)"]}}"#;
-    let world =
-        BinaryFixture::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
-    let tools = at_work(&world, &["--disallowedTools", "Glob"]).tools;
-    let place = |index: usize| tools.place_of(&tools.deny[index]);
-    assert!(place(0).is_some_and(|at| at.ends_with(".outlast/settings.json:1:27")), "{tools:?}");
-    assert!(place(1).is_some_and(|at| at.ends_with(".claude/settings.json:2:20")), "{tools:?}");
-    assert!(place(2).is_some_and(|at| at.ends_with(".claude/settings.json:3:3")), "{tools:?}");
-    assert_eq!((tools.deny[3].as_str(), place(3)), ("Glob", None));
 }
 
 /// A repository below `home` and the settings of a user who names this one.
@@ -371,22 +360,25 @@ fn what_only_tightens_needs_no_trust() {
     let settings = at_work(&world, &["--dangerously-skip-permissions"]);
     assert_eq!(keys(&settings), [""; 0]);
     assert_eq!(settings.ignored_warning, None);
-    assert_eq!(settings.limits.budgets.turns, Some(3));
-    assert_eq!(settings.budget.map(outlast::recovery::Money::as_dollars), Some(0.5));
-    assert!(settings.limits.deadline.is_some());
-    assert_eq!(settings.agent_limits.depth, 1);
-    let sandbox = &settings.tools.sandbox;
+    assert_eq!(settings.config.limits.budgets.turns, Some(3));
+    assert_eq!(settings.config.max_budget_usd.map(outlast::recovery::Money::as_dollars), Some(0.5));
+    assert!(settings.config.limits.deadline.is_some());
+    assert_eq!(settings.config.agents.depth, 1);
+    let sandbox = &settings.config.sandbox;
     assert_eq!((sandbox.mode, sandbox.no_network), (outlast::tools::SandboxMode::Required, true));
 
     let own = r#"{"maxTurns": 2, "maxBudgetUsd": 0.25, "maxDuration": 60, "maxAgentDepth": 0,
         "sandbox": {"mode": "read-only"}}"#;
     let world = world.file("home/.outlast/settings.json", own);
     let settings = at_work(&world, &[]);
-    assert_eq!(settings.limits.budgets.turns, Some(2));
-    assert_eq!(settings.budget.map(outlast::recovery::Money::as_dollars), Some(0.25));
-    assert_eq!(settings.agent_limits.depth, 0);
+    assert_eq!(settings.config.limits.budgets.turns, Some(2));
+    assert_eq!(
+        settings.config.max_budget_usd.map(outlast::recovery::Money::as_dollars),
+        Some(0.25)
+    );
+    assert_eq!(settings.config.agents.depth, 0);
     // The repository's requirement is added to the user's mode.
-    let mode = settings.tools.sandbox.mode;
+    let mode = settings.config.sandbox.mode;
     assert_eq!(mode, outlast::tools::SandboxMode::RequiredReadOnly);
     let wanted = ["maxTurns", "maxBudgetUsd", "maxDuration", "maxAgentDepth"];
     assert_eq!(keys(&settings), wanted);
@@ -552,7 +544,7 @@ fn settings_of_other_programs_are_read_in_spite_of_invalid_utf_8() {
         let world = BinaryFixture::new().file(file, rules);
         for flags in [&[][..], &["--trust-project"]] {
             let settings = at_work(&world, flags);
-            assert_eq!(settings.tools.deny, ["WebFetch"], "{file} {flags:?}");
+            assert_eq!(settings.config.permissions.deny, ["WebFetch"], "{file} {flags:?}");
             told("settings.json", &settings);
             assert!(is_users || settings.ignored.is_empty() == flags.contains(&"--trust-project"));
         }
@@ -568,7 +560,7 @@ fn invalid_rules_are_skipped_and_the_others_apply() {
     let rules = r#"{"permissions": {"deny": ["Bash(", 7, "WebFetch", "Read(!x)"], "ask": "Bash"}}"#;
     let world = BinaryFixture::new().file("work/.claude/settings.json", rules);
     let settings = at_work(&world, &[]);
-    assert_eq!(settings.tools.deny, ["WebFetch"]);
+    assert_eq!(settings.config.permissions.deny, ["WebFetch"]);
     let one = |key: &str, why: &str| IgnoredSetting {
         file: PROJECT.to_owned(),
         key: Some(key.to_owned()),
@@ -587,7 +579,7 @@ fn an_untrusted_rule_for_an_unknown_tool_is_reported_and_stops_nothing() {
     let told = settings.warnings.join("\n");
     let place = ".claude/settings.json:2:2: permissions.deny[1] (and 1 more) names no tool";
     assert!(told.contains(place) && !told.contains("ush"), "{told}");
-    assert_eq!(settings.tools.deny[0], "Read(x)");
+    assert_eq!(settings.config.permissions.deny[0], "Read(x)");
     let told = resolve(&world, &world.work(), &["--trust-project"], &[]).unwrap_err();
     assert!(told.contains(":2:2: ") && told.contains("\"Bash\""), "{told}");
 }
@@ -631,7 +623,7 @@ fn special_files_in_a_repository_are_neither_awaited_nor_read() {
         let [one] = &settings.ignored[..] else { panic!("{what}: {:?}", settings.ignored) };
         assert_eq!((one.file.as_str(), &one.key), (PROJECT, &None), "{what}");
         assert!(one.why.starts_with(why), "{what}: {}", one.why);
-        assert!(settings.tools.deny.is_empty(), "{what}");
+        assert!(settings.config.permissions.deny.is_empty(), "{what}");
         let warnings: Vec<&String> = settings.all_warnings().collect();
         let said = format!("{warnings:?}{:?}", settings.ignored);
         assert!(!said.contains("hush") && !said.contains("token-of-mine"), "{said}");
@@ -646,7 +638,7 @@ fn links_within_the_repository_are_followed_and_dangling_links_are_ignored() {
         fs::write(path.with_file_name("real.json"), GREEDY).expect("a file");
         symlink("real.json", path).expect("a link");
     });
-    assert_eq!(settings.tools.deny, ["Read(secrets/**)"]);
+    assert_eq!(settings.config.permissions.deny, ["Read(secrets/**)"]);
     let (settings, trusting) = oddity(|path| symlink("gone.json", path).expect("a link"));
     assert_eq!(settings.ignored, []);
     assert_eq!(trusting.expect("nothing is there").ignored, []);
@@ -683,11 +675,9 @@ fn hostile_git_files_do_not_extend_trust() {
         let folder = tempfile::tempdir().expect("a folder");
         make(&folder.path().join(".git"));
         let now = WallTime { at: jiff::Timestamp::UNIX_EPOCH, zone: jiff::tz::TimeZone::UTC };
-        let limits = Limits::default();
-        let text = compose(
-            &SystemPrompt::default(),
-            &EnvironmentFacts::new(folder.path(), &[], &now, &limits, None),
-        );
+        let config = Config::default();
+        let text =
+            compose(&SystemPrompt::default(), &EnvironmentFacts::new(folder.path(), &config, &now));
         assert!(text.contains(wanted) && text.len() < 4_000, "{text}");
     }
 }

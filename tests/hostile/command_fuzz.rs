@@ -148,7 +148,8 @@ impl Judge {
     fn with(mode: PermissionMode, allow: &[&str], deny: &[&str]) -> Self {
         let texts = |rules: &[&str]| rules.iter().map(ToString::to_string).collect();
         let bench = Bench::with(|settings: &mut ToolSettings| {
-            (settings.mode, settings.allow, settings.deny) = (mode, texts(allow), texts(deny));
+            (settings.permissions.mode, settings.permissions.allow, settings.permissions.deny) =
+                (mode, texts(allow), texts(deny));
         });
         for file in FILES {
             bench.file(file, "-\n");

@@ -10,8 +10,8 @@ use crate::tools::sandbox::SandboxFixture;
 
 fn bench(rule: &str) -> Bench {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::DontAsk;
-        settings.allow = vec![rule.to_owned()];
+        settings.permissions.mode = PermissionMode::DontAsk;
+        settings.permissions.allow = vec![rule.to_owned()];
     });
     bench.file("a", "x\n");
     bench.file("sub/b", "x\n");
@@ -125,8 +125,8 @@ fn text_that_a_shell_joins_or_expands_has_no_rule() {
 #[tokio::test]
 async fn plain_lines_read_nothing_outside_although_a_part_has_a_rule() {
     let fixture = SandboxFixture::with(|settings: &mut ToolSettings, root| {
-        settings.mode = PermissionMode::DontAsk;
-        settings.allow = vec!["Bash(git status *)".to_owned()];
+        settings.permissions.mode = PermissionMode::DontAsk;
+        settings.permissions.allow = vec!["Bash(git status *)".to_owned()];
         std::os::unix::fs::symlink(root.join("outside"), root.join("work/link")).expect("a link");
     });
     std::fs::write(fixture.root.join("work/a"), "x\n").expect("a file");

@@ -215,9 +215,9 @@ async fn a_login_that_is_made_while_a_command_runs_is_closed_to_it() {
 async fn a_rule_for_a_program_opens_its_own_login_files_and_no_others() {
     let programs = ["gh", "kubectl", "aws", "docker", "npm", "git"];
     let fixture = SandboxFixture::with(|settings, root| {
-        settings.mode = PermissionMode::Default;
-        settings.allow = programs.map(|program| format!("Bash({program} *)")).to_vec();
-        settings.allow.push("Bash(sh *)".to_owned());
+        settings.permissions.mode = PermissionMode::Default;
+        settings.permissions.allow = programs.map(|program| format!("Bash({program} *)")).to_vec();
+        settings.permissions.allow.push("Bash(sh *)".to_owned());
         plant(&root.join("home/.kube/config"));
         plant(&root.join("home/.aws/credentials"));
         let bin = root.join("bin");
@@ -267,8 +267,8 @@ async fn a_rule_for_a_program_opens_its_own_login_files_and_no_others() {
 #[tokio::test]
 async fn a_denied_file_within_a_login_folder_stays_closed_to_its_program() {
     let fixture = SandboxFixture::with(|settings, root| {
-        settings.mode = PermissionMode::Default;
-        settings.allow = vec!["Bash(gh *)".to_owned()];
+        settings.permissions.mode = PermissionMode::Default;
+        settings.permissions.allow = vec!["Bash(gh *)".to_owned()];
         plant(&root.join("home/.config/gh/private/x"));
         settings.sandbox.deny_read = vec!["~/.config/gh/private".to_owned()];
         let bin = root.join("bin");

@@ -16,9 +16,9 @@ use crate::tools::bench::{Bench, call, text};
 /// A checkout with links to what is protected, denied and outside.
 fn bench(arrange: impl FnOnce(&mut ToolSettings)) -> Bench {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::AcceptEdits;
+        settings.permissions.mode = PermissionMode::AcceptEdits;
         let denied = ["Edit(./keep.cfg)", "Edit(./made/k)", "Read(**/.env)"];
-        settings.deny = denied.map(str::to_owned).to_vec();
+        settings.permissions.deny = denied.map(str::to_owned).to_vec();
         arrange(settings);
     });
     bench.file(".git/config", "kept\n");
@@ -103,7 +103,7 @@ async fn files_are_copied_moved_and_removed_where_nothing_is_in_the_way() {
         ("echo EVIL > conf/z", "conf/z"),
         ("sed -i s/EVIL/GOOD/ conf/k && rm conf/b", "conf/k"),
     ] {
-        let bench = bench(|settings| settings.deny.clear());
+        let bench = bench(|settings| settings.permissions.deny.clear());
         let outcome = bench.bash(command).await;
         let has_worked = !outcome.is_error && bench.cwd.join(made).is_file();
         assert!(has_worked || made.is_empty(), "{command}: {outcome:?}");
@@ -114,8 +114,8 @@ async fn files_are_copied_moved_and_removed_where_nothing_is_in_the_way() {
 #[tokio::test]
 async fn versions_that_git_keeps_are_hidden_like_the_file() {
     let ways: [fn(&mut ToolSettings); 3] = [
-        |settings| settings.deny = vec!["Read(**/.env)".to_owned()],
-        |settings| settings.ask = vec!["Read(./.env)".to_owned()],
+        |settings| settings.permissions.deny = vec!["Read(**/.env)".to_owned()],
+        |settings| settings.permissions.ask = vec!["Read(./.env)".to_owned()],
         |settings| settings.sandbox.deny_read = vec![".env".to_owned()],
     ];
     for hide in ways {
@@ -171,7 +171,7 @@ async fn versions_that_git_keeps_are_hidden_like_the_file() {
 /// A command swaps a link in while files are written.
 #[tokio::test]
 async fn a_link_that_is_swapped_in_takes_no_file_outside() {
-    let bench = Bench::with(|settings| settings.mode = PermissionMode::AcceptEdits);
+    let bench = Bench::with(|settings| settings.permissions.mode = PermissionMode::AcceptEdits);
     let (there, other) = (bench.cwd.join("d"), bench.cwd.join("other"));
     let outside = bench.outside().join("notes");
     for folder in [&there, &outside] {

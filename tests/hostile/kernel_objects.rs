@@ -100,7 +100,8 @@ async fn shared_memory_semaphores_and_queues_are_closed_where_nothing_is_written
 
 #[tokio::test]
 async fn a_program_that_a_plain_command_runs_gets_no_shared_memory() {
-    let fixture = SandboxFixture::with(|settings, _| settings.mode = PermissionMode::Default);
+    let fixture =
+        SandboxFixture::with(|settings, _| settings.permissions.mode = PermissionMode::Default);
     if !fixture.holds() {
         return;
     }

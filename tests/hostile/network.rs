@@ -83,7 +83,8 @@ async fn commands_without_a_rule_have_no_sockets() {
     if !filters_system_calls() {
         return;
     }
-    let fixture = SandboxFixture::with(|settings, _| settings.mode = PermissionMode::Plan);
+    let fixture =
+        SandboxFixture::with(|settings, _| settings.permissions.mode = PermissionMode::Plan);
     let script = "#!/usr/bin/perl\nuse Socket;\nfor ([2, 1], [2, 2], [1, 1], [16, 3]) {\n\
                   print STDERR socket(S, $$_[0], $$_[1], 0) ? \"OPEN\\n\" : \"shut\\n\" }\n";
     let work = fixture.root.join("work");

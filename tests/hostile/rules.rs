@@ -65,8 +65,8 @@ const WAYS: &[(&str, &str)] = &[
 /// Commands are found by their own name only, so that each has just one rule.
 fn fixture(program: &str) -> SandboxFixture {
     let fixture = SandboxFixture::with(|settings: &mut ToolSettings, root| {
-        settings.mode = PermissionMode::DontAsk;
-        settings.allow = vec![format!("Bash({program} *)")];
+        settings.permissions.mode = PermissionMode::DontAsk;
+        settings.permissions.allow = vec![format!("Bash({program} *)")];
         settings.environment.push(("ROOT".into(), root.into()));
     });
     let work = fixture.root.join("work");
@@ -162,8 +162,8 @@ fn a_rule_for_one_program_is_no_rule_for_the_next() {
 #[test]
 fn plan_mode_has_no_rules_for_programs() {
     let fixture = SandboxFixture::with(|settings: &mut ToolSettings, _| {
-        settings.mode = PermissionMode::Plan;
-        settings.allow = vec!["Bash(git *)".to_owned(), "Bash(make *)".to_owned()];
+        settings.permissions.mode = PermissionMode::Plan;
+        settings.permissions.allow = vec!["Bash(git *)".to_owned(), "Bash(make *)".to_owned()];
     });
     for command in ["git -c alias.x='!./attack' x", "git config a.b c", "git push", "make x"] {
         let refused = fixture.toolbox.admit(&call("Bash", json!({ "command": command })));
@@ -197,7 +197,7 @@ async fn a_deny_rule_for_a_path_holds_for_commands_or_is_reported() {
                 fs::write(root.join("work/key"), "the-key\n").expect("a file");
                 let root = root.display().to_string();
                 let rule = |rule: &&str| rule.replace("/ROOT", &root);
-                settings.deny = rules.iter().map(rule).collect();
+                settings.permissions.deny = rules.iter().map(rule).collect();
                 settings.sandbox.mode = mode;
                 // The network would expose the sockets of the machine's services.
                 settings.sandbox.no_network = true;

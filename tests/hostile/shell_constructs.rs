@@ -181,7 +181,7 @@ fn modes() -> [PermissionMode; 4] {
 }
 
 fn bench(mode: PermissionMode) -> Bench {
-    let bench = Bench::with(|settings| settings.mode = mode);
+    let bench = Bench::with(|settings| settings.permissions.mode = mode);
     bench.file("a", "x\n");
     let mark = bench.file("mark", "#!/bin/sh\necho > ran\n");
     fs::set_permissions(mark, fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -250,7 +250,8 @@ fn a_path_is_judged_by_where_it_really_leads() {
 /// Rules for paths hold where no rule for commands does, whatever names the file.
 #[tokio::test]
 async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
-    let bench = Bench::with(|settings| settings.deny = vec!["Read(**/.env)".to_owned()]);
+    let bench =
+        Bench::with(|settings| settings.permissions.deny = vec!["Read(**/.env)".to_owned()]);
     bench.file("a", "free\n");
     bench.file(".env", "hidden-value\n");
     bench.file("sub/.env", "hidden-value\n");
@@ -329,7 +330,7 @@ attempt("connect over TCP", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, 
 #[tokio::test]
 async fn what_runs_without_a_rule_changes_nothing_and_reaches_nothing() {
     let fixture = SandboxFixture::with(|settings: &mut ToolSettings, _| {
-        settings.mode = PermissionMode::Plan;
+        settings.permissions.mode = PermissionMode::Plan;
     });
     if !LandlockSupport::probe().restricts_files() {
         return;
@@ -392,7 +393,7 @@ fn a_command_line_that_changes_files_does_nothing_else() {
 #[tokio::test]
 async fn flags_of_plain_commands_write_nothing_and_read_nothing_outside() {
     let fixture = SandboxFixture::with(|settings: &mut ToolSettings, _| {
-        settings.mode = PermissionMode::DontAsk;
+        settings.permissions.mode = PermissionMode::DontAsk;
     });
     if !LandlockSupport::probe().restricts_files() {
         return;
@@ -446,8 +447,8 @@ async fn what_is_hidden_stays_hidden_when_files_are_changed() {
         "mv p/sec/k q",
     ] {
         let bench = Bench::with(|settings| {
-            settings.mode = PermissionMode::AcceptEdits;
-            settings.deny = vec!["Read(./p/sec/**)".to_owned()];
+            settings.permissions.mode = PermissionMode::AcceptEdits;
+            settings.permissions.deny = vec!["Read(./p/sec/**)".to_owned()];
         });
         bench.file("p/sec/k", "hidden-value\n");
         bench.file("a", "x\n");
@@ -464,8 +465,8 @@ async fn files_that_a_command_names_are_read() {
     for deny in [vec![], vec!["Read(**/.env)".to_owned()]] {
         for mode in [PermissionMode::Default, PermissionMode::Plan, PermissionMode::AcceptEdits] {
             let bench = Bench::with(|settings| {
-                settings.mode = mode;
-                settings.deny.clone_from(&deny);
+                settings.permissions.mode = mode;
+                settings.permissions.deny.clone_from(&deny);
             });
             let file = bench.file("sub/a", "one\n");
             bench.file(".env", "hidden-value\n");
@@ -485,7 +486,7 @@ async fn files_that_a_command_names_are_read() {
 async fn programs_of_the_tree_are_not_looked_up() {
     for mode in [PermissionMode::Plan, PermissionMode::AcceptEdits] {
         let bench = Bench::with(|settings| {
-            settings.mode = mode;
+            settings.permissions.mode = mode;
             let own = settings.cwd.join("bin").into_os_string();
             let path = std::env::var_os("PATH").unwrap_or_default();
             let path =

@@ -48,8 +48,8 @@ const ORDINARY: &[&str] = &[
 
 fn bench(rules: &[&str]) -> Bench {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::AcceptEdits;
-        settings.allow = rules.iter().map(ToString::to_string).collect();
+        settings.permissions.mode = PermissionMode::AcceptEdits;
+        settings.permissions.allow = rules.iter().map(ToString::to_string).collect();
     });
     bench.file("a", "x\n");
     bench

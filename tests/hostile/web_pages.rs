@@ -20,7 +20,7 @@ async fn a_page_of_any_byte_is_read_and_its_text_is_bounded() {
     })
     .await;
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web(LONG, &["127.0.0.1"]));
     });
     for kind in ["html", "plain"] {
@@ -42,7 +42,7 @@ async fn several_large_pages_at_once_are_all_read() {
     })
     .await;
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web(LONG, &["127.0.0.1"]));
     });
     let one = |path: &str| {

@@ -103,12 +103,14 @@ const UNITS: &[&str] = &[
 
 fn benches() -> [(&'static str, Bench); 3] {
     let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let some = Bench::with(|settings| settings.allow = owned(&["Bash(a *)", "Bash(* b)"]));
+    let some =
+        Bench::with(|settings| settings.permissions.allow = owned(&["Bash(a *)", "Bash(* b)"]));
     let none = Bench::with(|settings| {
-        settings.allow = owned(&["Bash"]);
-        settings.deny = owned(&["Bash(rm * b)", "Bash(* c * d)", "Read(.env)", "Edit(/x/*.y)"]);
+        settings.permissions.allow = owned(&["Bash"]);
+        settings.permissions.deny =
+            owned(&["Bash(rm * b)", "Bash(* c * d)", "Read(.env)", "Edit(/x/*.y)"]);
     });
-    let any = Bench::with(|settings| settings.mode = PermissionMode::BypassPermissions);
+    let any = Bench::with(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);
     [("none", none), ("some", some), ("any", any)]
 }
 
@@ -205,8 +207,8 @@ fn a_deny_rule_is_found_in_a_very_long_command() {
     let [_, _, (_, bypass)] = benches();
     let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
     let ruled = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
-        settings.deny = owned(&["Bash(git push *)"]);
+        settings.permissions.mode = PermissionMode::BypassPermissions;
+        settings.permissions.deny = owned(&["Bash(git push *)"]);
     });
     let mut dodged = Vec::new();
     for filler in rotating_part(fillers, 9) {
@@ -233,8 +235,8 @@ fn a_long_here_document_is_allowed_when_all_of_bash_is() {
     let [_, _, (_, bypass)] = benches();
     let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
     let allowed = Bench::with(|settings| {
-        settings.allow = owned(&["Bash"]);
-        settings.deny = owned(&["Read(.env)"]);
+        settings.permissions.allow = owned(&["Bash"]);
+        settings.permissions.deny = owned(&["Read(.env)"]);
     });
     for bench in [bypass, allowed] {
         let (is_allowed, took) = judge(&bench, &format!("cat > notes <<'END'\n{text}END\n"));

@@ -156,8 +156,8 @@ async fn at_most_eight_background_commands_run_at_a_time() {
 #[tokio::test]
 async fn a_background_command_is_stopped_at_its_timeout() {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
-        settings.background_lifetime = Duration::from_millis(300);
+        settings.permissions.mode = PermissionMode::BypassPermissions;
+        settings.commands.background_lifetime = Duration::from_millis(300);
     });
     begin(&bench, "sleep 1000").await;
     let ended = end_of(&bench, "bash_1").await;
@@ -208,7 +208,7 @@ async fn a_background_command_does_not_change_the_working_directory() {
 
 #[test]
 fn permission_rules_apply_to_background_commands() {
-    let bench = Bench::with(|settings| settings.deny = vec!["Bash(curl *)".to_owned()]);
+    let bench = Bench::with(|settings| settings.permissions.deny = vec!["Bash(curl *)".to_owned()]);
     for background in [false, true] {
         let input = json!({ "command": "curl x", "run_in_background": background });
         let refused = bench.toolbox.admit(&call("Bash", input));
@@ -226,7 +226,7 @@ fn background_tools_are_offered_only_with_bash() {
     assert_eq!(names(&with), ["Bash", "BashOutput", "KillShell"]);
     let without = Bench::with(|settings| settings.offered = only("BashOutput"));
     assert_eq!(names(&without), [""; 0]);
-    let denied = Bench::with(|settings| settings.deny = vec!["Bash".to_owned()]);
+    let denied = Bench::with(|settings| settings.permissions.deny = vec!["Bash".to_owned()]);
     assert!(!names(&denied).iter().any(|name| name == "BashOutput" || name == "KillShell"));
 }
 

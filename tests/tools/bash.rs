@@ -245,8 +245,8 @@ async fn an_added_folder_is_a_working_directory_too() {
     let more = tempfile::tempdir().unwrap();
     let more = more.path().canonicalize().unwrap();
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
-        settings.additional_dirs = vec![more.clone()];
+        settings.permissions.mode = PermissionMode::BypassPermissions;
+        settings.permissions.additional_directories = vec![more.clone()];
     });
     bench.bash(&format!("cd {}", more.display())).await;
     assert_eq!(text(&bench.bash("pwd").await), more.display().to_string());
@@ -278,8 +278,8 @@ async fn a_timeout_is_an_error_with_the_output_so_far() {
 #[tokio::test]
 async fn the_configured_timeout_applies_when_the_call_names_none() {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
-        settings.bash_timeout = std::time::Duration::from_millis(200);
+        settings.permissions.mode = PermissionMode::BypassPermissions;
+        settings.commands.timeout = std::time::Duration::from_millis(200);
     });
     assert_fails_with(&bench.bash("sleep 60").await, "Timed out after 200ms");
 }
@@ -298,7 +298,7 @@ async fn a_missing_working_directory_is_refused_at_once() {
 #[tokio::test]
 async fn without_a_scratch_folder_commands_still_run() {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.scratch = "/proc/none/scratch".into();
     });
     assert_eq!(text(&bench.bash("echo on").await), "on");

@@ -27,7 +27,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// Everything is allowed.
     pub(crate) fn open() -> Self {
-        Self::with(|settings| settings.mode = PermissionMode::BypassPermissions)
+        Self::with(|settings| settings.permissions.mode = PermissionMode::BypassPermissions)
     }
 
     /// Nothing is allowed but what `arrange` allows.

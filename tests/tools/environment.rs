@@ -36,7 +36,7 @@ const OWN: &[(&str, &str)] = &[
 ];
 
 fn own(settings: &mut ToolSettings) {
-    settings.mode = PermissionMode::BypassPermissions;
+    settings.permissions.mode = PermissionMode::BypassPermissions;
     settings.environment.extend(OWN.iter().map(|(name, value)| (name.into(), value.into())));
 }
 
@@ -125,7 +125,8 @@ async fn commands_get_a_non_interactive_environment() {
 async fn a_passed_variable_is_visible_unless_it_is_the_models_credential() {
     let bench = Bench::with(|settings| {
         own(settings);
-        settings.pass_env = vec!["GITHUB_TOKEN".to_string(), "ANTHROPIC_API_KEY".to_string()];
+        settings.commands.pass_env =
+            vec!["GITHUB_TOKEN".to_string(), "ANTHROPIC_API_KEY".to_string()];
     });
     let seen = seen(&bench).await;
     assert_eq!(seen.get("GITHUB_TOKEN").map(String::as_str), Some("gh"));
@@ -143,8 +144,8 @@ async fn a_variable_that_holds_a_credential_is_hidden_under_any_name() {
             let more = [("NIGHT_GATE", "gate-0123456789"), ("COPY", "see gate-0123456789 there")];
             settings.environment.extend(more.map(|(name, value)| (name.into(), value.into())));
             settings.credentials = vec!["NIGHT_GATE".to_string()];
-            settings.pass_env = vec!["NIGHT_GATE".to_string(), "COPY".to_string()];
-            settings.child_environment = policy;
+            settings.commands.pass_env = vec!["NIGHT_GATE".to_string(), "COPY".to_string()];
+            settings.commands.child_environment = policy;
         });
         let seen = seen(&bench).await;
         for name in ["NIGHT_GATE", "COPY"] {
@@ -181,7 +182,7 @@ async fn a_scrubbed_secret_is_hidden_under_other_names_unless_passed() {
     let bench = Bench::with(|settings| {
         own(settings);
         settings.environment.extend(more.map(|(name, value)| (name.into(), value.into())));
-        settings.pass_env = vec!["CI_REPOSITORY_URL".to_string()];
+        settings.commands.pass_env = vec!["CI_REPOSITORY_URL".to_string()];
     });
     let shown = seen(&bench).await;
     assert!(shown.contains_key("CI_REPOSITORY_URL") && !shown.contains_key("CI_JOB_TOKEN"));
@@ -213,7 +214,7 @@ async fn a_repository_that_git_names_and_what_changes_the_shell_do_not_reach_com
     for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit] {
         let bench = Bench::with(|settings| {
             own(settings);
-            settings.child_environment = policy;
+            settings.commands.child_environment = policy;
             let more = names.iter().map(|name| (name.into(), "/elsewhere".into()));
             settings.environment.extend(more);
         });
@@ -253,7 +254,7 @@ async fn git_config_variables_are_kept_or_dropped_together() {
 async fn inheriting_the_environment_still_hides_the_models_credentials() {
     let bench = Bench::with(|settings| {
         own(settings);
-        settings.child_environment = ChildEnvironment::Inherit;
+        settings.commands.child_environment = ChildEnvironment::Inherit;
     });
     let seen = seen(&bench).await;
     for name in SECRETS {
@@ -268,8 +269,8 @@ async fn inheriting_the_environment_still_hides_the_models_credentials() {
 async fn an_allow_list_passes_only_what_it_names() {
     let bench = Bench::with(|settings| {
         own(settings);
-        settings.child_environment = ChildEnvironment::Allowlist;
-        settings.pass_env = vec!["COLORTERM".to_string(), "DB_PASSWORD".to_string()];
+        settings.commands.child_environment = ChildEnvironment::Allowlist;
+        settings.commands.pass_env = vec!["COLORTERM".to_string(), "DB_PASSWORD".to_string()];
     });
     let seen = seen(&bench).await;
     for name in ["PATH", "HOME", "CI", "LC_ALL", "COLORTERM", "DB_PASSWORD", "OUTLAST"] {
@@ -292,7 +293,7 @@ async fn a_user_defined_git_ssh_command_is_kept() {
 #[tokio::test]
 async fn without_path_commands_are_found_in_default_folders() {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.environment.clear();
     });
     assert_eq!(text(&bench.bash("basename /a/b").await), "b");
@@ -300,7 +301,7 @@ async fn without_path_commands_are_found_in_default_folders() {
 
 /// A work tree with programs of its own under common names, which leave a trace.
 fn with_impostors(settings: &mut ToolSettings) {
-    settings.mode = PermissionMode::BypassPermissions;
+    settings.permissions.mode = PermissionMode::BypassPermissions;
     let bin = settings.cwd.join("bin");
     fs::create_dir(&bin).expect("a folder");
     for name in ["bash", "sh", "ls"] {

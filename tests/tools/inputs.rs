@@ -284,7 +284,7 @@ async fn a_program_named_like_a_read_only_one_cannot_write() {
     }
     for mode in [SandboxMode::Off, SandboxMode::Workspace] {
         let bench = Bench::with(|settings| {
-            settings.mode = PermissionMode::BypassPermissions;
+            settings.permissions.mode = PermissionMode::BypassPermissions;
             settings.sandbox.mode = mode;
             let bin = settings.cwd.join("bin");
             let path = std::env::var("PATH").expect("there is one");
@@ -332,7 +332,7 @@ fn invalid_tool_settings_are_named() {
         Toolbox::new(&settings).err().expect("refused").to_string()
     };
     let rule = |text: &'static str| {
-        move |settings: &mut ToolSettings| settings.allow = vec![text.to_string()]
+        move |settings: &mut ToolSettings| settings.permissions.allow = vec![text.to_string()]
     };
     for (text, part) in [
         ("Bash(ls", "its parenthesis is not closed"),

@@ -173,10 +173,10 @@ async fn a_notebook_is_changed_under_the_rules_of_edit() {
     ] {
         for denied in [false, true] {
             let bench = Bench::with(|settings| {
-                settings.mode = mode;
-                settings.allow.extend((!rule.is_empty()).then(|| rule.to_owned()));
-                settings.deny.extend(denied.then(|| "Read(secret/**)".to_owned()));
-                settings.deny.extend(denied.then(|| "Edit(n.ipynb)".to_owned()));
+                settings.permissions.mode = mode;
+                settings.permissions.allow.extend((!rule.is_empty()).then(|| rule.to_owned()));
+                settings.permissions.deny.extend(denied.then(|| "Read(secret/**)".to_owned()));
+                settings.permissions.deny.extend(denied.then(|| "Edit(n.ipynb)".to_owned()));
             });
             bench.file("n.ipynb", NOTEBOOK);
             bench.read("n.ipynb").await;

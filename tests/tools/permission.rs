@@ -35,15 +35,15 @@ fn owned(rules: &[&str]) -> Vec<String> {
 
 fn bench(mode: PermissionMode, rules: Rules) -> Bench {
     let bench = Bench::with(|settings| {
-        settings.mode = mode;
+        settings.permissions.mode = mode;
         match rules {
             Rules::None => {}
-            Allow(allow) => settings.allow = owned(allow),
-            Deny(deny) => settings.deny = owned(deny),
-            Ask(ask) => settings.ask = owned(ask),
+            Allow(allow) => settings.permissions.allow = owned(allow),
+            Deny(deny) => settings.permissions.deny = owned(deny),
+            Ask(ask) => settings.permissions.ask = owned(ask),
             AllowDeny(allow, deny) => {
-                settings.allow = owned(allow);
-                settings.deny = owned(deny);
+                settings.permissions.allow = owned(allow);
+                settings.permissions.deny = owned(deny);
             }
         }
     });

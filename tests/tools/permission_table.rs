@@ -17,15 +17,15 @@ const TABLE: &str = include_str!("../data/permissions.tsv");
 
 fn bench(mode: &str, rules: &str) -> Bench {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::parse(mode).expect("a mode");
+        settings.permissions.mode = PermissionMode::parse(mode).expect("a mode");
         let root = settings.cwd.parent().expect("it is in a folder").display().to_string();
         for rule in rules.split(" ;; ").filter(|rule| *rule != "-") {
             let (list, rule) = rule.split_once(' ').expect("a list and a rule");
             let rule = rule.replace("@OUT", &format!("/{root}"));
             match list {
-                "allow" => settings.allow.push(rule),
-                "ask" => settings.ask.push(rule),
-                "deny" => settings.deny.push(rule),
+                "allow" => settings.permissions.allow.push(rule),
+                "ask" => settings.permissions.ask.push(rule),
+                "deny" => settings.permissions.deny.push(rule),
                 other => panic!("no list: {other}"),
             }
         }

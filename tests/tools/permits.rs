@@ -39,7 +39,7 @@ async fn run(bench: &Bench, permit: Permit) -> ToolOutcome {
 
 #[tokio::test]
 async fn a_path_that_leads_elsewhere_since_the_check_is_not_followed() {
-    let bench = bench(|settings| settings.mode = PermissionMode::BypassPermissions);
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);
     bench.read("link").await;
     for (name, input) in [
         ("Read", json!({ "file_path": "link" })),
@@ -62,7 +62,7 @@ async fn a_command_without_a_rule_gets_no_file_that_was_not_checked() {
     if !LandlockSupport::probe().restricts_files() {
         return;
     }
-    let bench = bench(|settings| settings.mode = PermissionMode::Default);
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::Default);
     let kept = permit(&bench, "Bash", json!({ "command": "cat link" }));
     assert_eq!(text(&run(&bench, kept).await), "the first");
     let swapped = permit(&bench, "Bash", json!({ "command": "cat link" }));
@@ -74,8 +74,8 @@ async fn a_command_without_a_rule_gets_no_file_that_was_not_checked() {
 async fn a_command_with_a_rule_runs_unless_a_deny_rule_covers_the_new_target() {
     for (deny, runs) in [(Vec::new(), true), (vec!["Read(./second)".to_owned()], false)] {
         let bench = bench(|settings| {
-            settings.allow = vec!["Bash(cat *)".to_owned()];
-            settings.deny = deny;
+            settings.permissions.allow = vec!["Bash(cat *)".to_owned()];
+            settings.permissions.deny = deny;
         });
         let permit = permit(&bench, "Bash", json!({ "command": "cat link" }));
         swap(&bench.cwd);
@@ -88,7 +88,7 @@ async fn a_command_with_a_rule_runs_unless_a_deny_rule_covers_the_new_target() {
 
 #[tokio::test]
 async fn a_rule_that_the_host_adds_after_the_check_applies() {
-    let bench = bench(|settings| settings.mode = PermissionMode::BypassPermissions);
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);
     let permits =
         ["first", "second"].map(|name| permit(&bench, "Read", json!({ "file_path": name })));
     let rule = json!({ "toolName": "Read", "ruleContent": "./first" });
@@ -103,7 +103,7 @@ async fn a_rule_that_the_host_adds_after_the_check_applies() {
 
 #[tokio::test]
 async fn a_call_that_the_run_performs_does_not_run_in_a_toolbox() {
-    let bench = bench(|settings| settings.mode = PermissionMode::BypassPermissions);
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);
     let permit = permit(&bench, "ToolSearch", json!({ "query": "mail" }));
     assert!(permit.delegated().is_some());
     assert_fails_with(&run(&bench, permit).await, "nothing can be searched here");

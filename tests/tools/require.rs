@@ -19,8 +19,8 @@ fn requirement(command: &str) -> Requirement {
 fn requiring(requirement: Requirement) -> Bench {
     Bench::with(|settings| {
         settings.requirement = Some(requirement);
-        settings.mode = PermissionMode::Plan;
-        settings.deny = vec!["Bash".to_owned()];
+        settings.permissions.mode = PermissionMode::Plan;
+        settings.permissions.deny = vec!["Bash".to_owned()];
     })
 }
 
@@ -63,7 +63,7 @@ async fn a_requirement_passes_only_with_exit_code_0() {
 #[tokio::test]
 async fn a_requirement_runs_in_the_start_folder_with_the_command_environment() {
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.environment.push(("ANTHROPIC_API_KEY".into(), "sk-ant-0123456789".into()));
         let command = "pwd; echo \"key=$ANTHROPIC_API_KEY ci=$OUTLAST\"; cd ..; cat";
         settings.requirement = Some(requirement(command));

@@ -60,7 +60,7 @@ impl SandboxFixture {
         let scratch = root.join("config/projects/own/tool-results");
         let mut settings = ToolSettings::new(&root.join("work"), &scratch, "a-session");
         settings.supervisor = supervisor();
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.sandbox.config_dir = Some(root.join("config"));
         let rustup = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -213,9 +213,9 @@ async fn the_sandbox_blocks_every_read_of_credentials() {
 async fn file_tools_refuse_credentials_too() {
     let secret = |fenced: &SandboxFixture| fenced.path("home/.ssh/id_x");
     let shut = SandboxFixture::with(|settings, root| {
-        settings.mode = PermissionMode::AcceptEdits;
-        settings.allow = vec!["Read".into(), "Write".into(), "Bash".into()];
-        settings.additional_dirs = vec![root.join("home")];
+        settings.permissions.mode = PermissionMode::AcceptEdits;
+        settings.permissions.allow = vec!["Read".into(), "Write".into(), "Bash".into()];
+        settings.permissions.additional_directories = vec![root.join("home")];
     });
     for request in [
         call("Read", json!({ "file_path": secret(&shut) })),
@@ -235,17 +235,17 @@ async fn file_tools_refuse_credentials_too() {
     assert!(found.contains("notes") && !found.contains("id_x"), "{found}");
 
     let by_rule = SandboxFixture::with(|settings, _| {
-        settings.mode = PermissionMode::Default;
-        settings.allow = vec!["Read(~/.ssh/**)".into()];
+        settings.permissions.mode = PermissionMode::Default;
+        settings.permissions.allow = vec!["Read(~/.ssh/**)".into()];
     });
     let by_setting = SandboxFixture::with(|settings, _| {
-        settings.mode = PermissionMode::Default;
-        settings.allow = vec!["Read".into()];
+        settings.permissions.mode = PermissionMode::Default;
+        settings.permissions.allow = vec!["Read".into()];
         settings.sandbox.allow_read = vec!["~/.ssh".into()];
     });
     let lifted = SandboxFixture::with(|settings, _| {
-        settings.mode = PermissionMode::Default;
-        settings.allow = vec!["Read".into()];
+        settings.permissions.mode = PermissionMode::Default;
+        settings.permissions.allow = vec!["Read".into()];
         settings.sandbox.mode = SandboxMode::Off;
     });
     for open in [by_rule, by_setting, lifted] {

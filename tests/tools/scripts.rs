@@ -214,7 +214,8 @@ fn ran(cwd: &Path, script: &str) -> String {
 
 #[test]
 fn every_command_that_bash_runs_was_found_by_the_permission_check() {
-    let allowing = Bench::with(|settings| settings.allow = vec!["Bash(beta *)".to_owned()]);
+    let allowing =
+        Bench::with(|settings| settings.permissions.allow = vec!["Bash(beta *)".to_owned()]);
     let harmless = Bench::with(|_| {});
     let cwd = &harmless.cwd;
     for name in NAMES {
@@ -302,9 +303,9 @@ const POSITIONS: [&str; 48] = [
 fn the_permission_check_finds_a_command_in_every_position() {
     let judge = |mode, allow: &[&str], deny: &[&str]| {
         Bench::with(|settings| {
-            settings.mode = mode;
-            settings.allow = allow.iter().map(ToString::to_string).collect();
-            settings.deny = deny.iter().map(ToString::to_string).collect();
+            settings.permissions.mode = mode;
+            settings.permissions.allow = allow.iter().map(ToString::to_string).collect();
+            settings.permissions.deny = deny.iter().map(ToString::to_string).collect();
         })
     };
     let denying = judge(PermissionMode::BypassPermissions, &["Bash"], &["Bash(evil *)"]);

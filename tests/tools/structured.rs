@@ -279,8 +279,8 @@ async fn no_setting_removes_the_structured_output_tool() {
     let bench = Bench::with(|settings| {
         settings.answer = Some(AnswerSchema::new(report()).expect("a schema"));
         settings.offered = Offered::Only(Vec::new());
-        settings.mode = PermissionMode::Plan;
-        settings.deny = vec!["*".to_owned()];
+        settings.permissions.mode = PermissionMode::Plan;
+        settings.permissions.deny = vec!["*".to_owned()];
     });
     let names: Vec<_> = bench.toolbox.definitions().iter().map(|tool| &tool.name).collect();
     assert_eq!(names, [STRUCTURED_OUTPUT]);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use outlast::model::{Proxies, RequestTimers, web_client};
 use outlast::tools::{
-    DomainLists, Effect, Egress, EgressOptions, MakeClient, PermissionMode, SandboxMode,
-    ToolOutcome, ToolRefusal, ToolSettings, WebClient, WebSettings,
+    DomainLists, Effect, Egress, EgressOptions, FetchSettings, MakeClient, PermissionMode,
+    SandboxMode, ToolOutcome, ToolRefusal, ToolSettings, WebClient, WebSettings,
 };
 use rustls::StreamOwned;
 use serde_json::json;
@@ -32,7 +32,7 @@ fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSet
         made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
     });
     let private_hosts = private_hosts.iter().map(ToString::to_string).collect();
-    WebSettings { timeout, private_hosts, client }
+    WebSettings { fetch: FetchSettings { timeout, private_hosts }, client }
 }
 
 /// Everything is allowed, and this machine may be fetched from.
@@ -42,7 +42,7 @@ fn bench() -> Bench {
 
 fn bench_with(timeout: Duration, private_hosts: &[&str]) -> Bench {
     Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web(timeout, private_hosts));
     })
 }
@@ -104,7 +104,7 @@ async fn behind_a_proxy_only_literal_private_addresses_are_refused() {
     let read = |name: &str| (name == "http_proxy").then(|| named.clone());
     let proxies = Proxies::from_variables(read).expect("it is one");
     let bench = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web_by(proxies, LONG, &[]));
     });
     let outcome = fetch(&bench, "http://docs.example/a").await;
@@ -131,7 +131,7 @@ async fn a_denied_address_is_not_fetched_by_a_name_that_leads_to_it() {
             proxy: Arc::new(|_| None),
         });
         let bench = Bench::with(|settings| {
-            settings.mode = PermissionMode::BypassPermissions;
+            settings.permissions.mode = PermissionMode::BypassPermissions;
             settings.sandbox.mode = SandboxMode::Off;
             settings.sandbox.egress = Some(egress);
             settings.web = Some(web(LONG, &["localhost"]));
@@ -350,24 +350,25 @@ fn a_host_needs_an_allow_rule_in_every_mode_but_bypass() {
         PermissionMode::Plan,
         PermissionMode::DontAsk,
     ] {
-        let refused = admitted(url, |settings| settings.mode = mode).unwrap_err();
+        let refused = admitted(url, |settings| settings.permissions.mode = mode).unwrap_err();
         assert!(refused.contains("'WebFetch(domain:docs.example.com)'"), "{refused}");
         for rule in ["WebFetch", "WebFetch(domain:*.example.com)", "WebFetch(domain:*)"] {
             let by_rule = admitted(url, |settings| {
-                settings.mode = mode;
-                settings.allow = vec![rule.to_owned()];
+                settings.permissions.mode = mode;
+                settings.permissions.allow = vec![rule.to_owned()];
             });
             assert_eq!(by_rule, Ok(()), "{rule}");
         }
     }
-    let bypass = |settings: &mut ToolSettings| settings.mode = PermissionMode::BypassPermissions;
+    let bypass =
+        |settings: &mut ToolSettings| settings.permissions.mode = PermissionMode::BypassPermissions;
     assert_eq!(admitted(url, bypass), Ok(()));
 }
 
 #[test]
 fn host_rules_apply_to_every_notation_of_a_url() {
     let allows = |rule: &str, url: &str| {
-        admitted(url, |settings| settings.allow = vec![rule.to_owned()]).is_ok()
+        admitted(url, |settings| settings.permissions.allow = vec![rule.to_owned()]).is_ok()
     };
     let good = "WebFetch(domain:good.com)";
     assert!(allows(good, "HTTP://GOOD.com.:8080/x?y=evil.com"));
@@ -376,13 +377,13 @@ fn host_rules_apply_to_every_notation_of_a_url() {
     }
     for url in ["https://bad.com", "https://BAD.COM./", "https://b%61d.com/"] {
         let denied = admitted(url, |settings| {
-            settings.mode = PermissionMode::BypassPermissions;
-            settings.deny = vec!["WebFetch(domain:bad.com)".to_owned()];
+            settings.permissions.mode = PermissionMode::BypassPermissions;
+            settings.permissions.deny = vec!["WebFetch(domain:bad.com)".to_owned()];
         });
         assert!(denied.unwrap_err().contains("denied to WebFetch by the rule"), "{url}");
         let asked = admitted(url, |settings| {
-            settings.allow = vec!["WebFetch".to_owned()];
-            settings.ask = vec!["WebFetch(domain:bad.com)".to_owned()];
+            settings.permissions.allow = vec!["WebFetch".to_owned()];
+            settings.permissions.ask = vec!["WebFetch(domain:bad.com)".to_owned()];
         });
         assert!(asked.unwrap_err().contains("must be asked about"), "{url}");
     }
@@ -394,7 +395,7 @@ fn without_network_access_fetch_is_not_offered() {
         |bench: &Bench| bench.toolbox.definitions().iter().any(|tool| tool.name == "WebFetch");
     assert!(offers(&bench()));
     let closed = Bench::with(|settings| {
-        settings.mode = PermissionMode::BypassPermissions;
+        settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web(LONG, &["*"]));
         settings.sandbox.no_network = true;
     });

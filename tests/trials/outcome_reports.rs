@@ -256,7 +256,7 @@ async fn within_this_process(
 ) -> RunOutcome {
     let mut tools = ToolSettings::new(folder, &folder.join("scratch"), "a-session");
     tools.supervisor = crate::support::supervisor();
-    tools.mode = PermissionMode::BypassPermissions;
+    tools.permissions.mode = PermissionMode::BypassPermissions;
     tools.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
     let client = ModelClient::new(ModelService::new(server.base_url(), Credential::None));
     let setup = Setup {

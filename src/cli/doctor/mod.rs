@@ -160,7 +160,7 @@ fn doctor_input(
         ca_files: survey.endpoint.ca_files.clone(),
         endpoints: places,
         broken: broken(&survey.files),
-        heartbeat: survey.limits.heartbeat,
+        heartbeat: survey.config.limits.heartbeat,
         mcp_wait: McpTimers::default().wait,
         hooks,
         bad_hooks,
@@ -198,9 +198,9 @@ fn add_run_findings(
     start: Servers,
     secrets: &KnownSecrets,
 ) {
-    known.bypasses_as_root =
-        settings.tools.mode == PermissionMode::BypassPermissions && Uid::effective().is_root();
-    known.heartbeat = settings.limits.heartbeat;
+    known.bypasses_as_root = settings.config.permissions.mode == PermissionMode::BypassPermissions
+        && Uid::effective().is_root();
+    known.heartbeat = settings.config.limits.heartbeat;
     add_endpoints(known, &settings, secrets);
     known.servers = servers(&settings);
     known.mcp_wait = settings.mcp.timers.wait;

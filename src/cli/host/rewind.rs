@@ -40,7 +40,12 @@ impl HostSession {
             .step("restoring files", move || {
                 let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
                 let folder = place.folder().join(session).join(FILE_HISTORY);
-                let further = settings.tools.directories.iter().map(|it| settings.cwd.join(it));
+                let further = settings
+                    .config
+                    .permissions
+                    .additional_directories
+                    .iter()
+                    .map(|it| settings.cwd.join(it));
                 let roots: Vec<_> = [settings.cwd.clone()].into_iter().chain(further).collect();
                 FileHistory::restore(&folder, &prompt, &prompts, &roots, mode)
                     .map_err(|error| UsageError::new(error.to_string()))

@@ -29,11 +29,9 @@ pub(super) fn resolve(
     let schema = args.acceptance.json_schema.as_ref();
     Ok(AcceptanceSettings {
         schema: schema.map(|given| answer_schema::parse_flag(given, cwd)).transpose()?,
-        schema_tries: config.schema_tries.get(),
         requirement: command.map(|command| Requirement {
             command: command.clone(),
-            timeout: config.require_timeout.0,
+            timeout: config.require_timeout,
         }),
-        require_retries: config.require_retries,
     })
 }

@@ -1,7 +1,5 @@
 //! Loads the agent definitions, and applies the one that the run works as.
 
-use std::num::NonZeroU32;
-
 use serde_json::json;
 use strsim::osa_distance;
 
@@ -98,9 +96,9 @@ pub(super) fn add_to(
     role: &AgentDefinition,
     file: &str,
     may_set: impl Fn(&str) -> bool,
-    most: Option<NonZeroU32>,
+    most: Option<u32>,
 ) {
-    let turns = role.max_turns.filter(|own| most.is_none_or(|most| *own < most.get()));
+    let turns = role.max_turns.filter(|own| most.is_none_or(|most| *own < most));
     let own = [
         ("model", role.model.as_ref().map(|model| json!(model))),
         ("effortLevel", role.effort.map(|level| json!(level))),
@@ -120,13 +118,12 @@ pub(super) fn add_to(
 /// # Errors
 /// None of its tools exists.
 pub(super) fn apply_prompt_and_tools(
-    role: Option<AgentDefinition>,
-    mut system: SystemPrompt,
-    mut tools: ToolRules,
+    role: &AgentDefinition,
+    system: &mut SystemPrompt,
+    (tools, deny): (&mut ToolRules, &mut Vec<String>),
     servers: &McpServers,
     paths: &RulePaths<'_>,
-) -> Result<(SystemPrompt, ToolRules), UsageError> {
-    let Some(role) = role else { return Ok((system, tools)) };
+) -> Result<(), UsageError> {
     system.role = Some(role.prompt.clone()).filter(|prompt| !prompt.is_empty());
     let no_rule = |rule: &&String| check_rule(rule, RuleList::Deny, paths.cwd, paths.home).is_err();
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
@@ -144,9 +141,9 @@ pub(super) fn apply_prompt_and_tools(
             role.name
         )));
     }
-    tools.deny.extend(role.disallowed_tools.iter().cloned());
+    deny.extend(role.disallowed_tools.iter().cloned());
     let wanted = role.tools.as_ref().filter(|_| tools.only.is_none());
-    let Some(wanted) = wanted else { return Ok((system, tools)) };
+    let Some(wanted) = wanted else { return Ok(()) };
     let built_in = built_in_names();
     let known = wanted.iter().filter(|name| built_in.contains(&name.as_str()));
     let known: Vec<String> = known.cloned().collect();
@@ -164,8 +161,8 @@ pub(super) fn apply_prompt_and_tools(
         let prefix = mcp::tool_name_prefix(&server.name);
         let whole = prefix.trim_end_matches('_');
         if !wanted.iter().any(|name| name == whole || name.starts_with(&prefix)) {
-            tools.deny.push(format!("{prefix}*"));
+            deny.push(format!("{prefix}*"));
         }
     }
-    Ok((system, tools))
+    Ok(())
 }

@@ -5,7 +5,8 @@
 //! contract, and the contract outranks the environment and the settings files. Files can only add
 //! prohibitions. Permissions apply only in the working directory that they were given in.
 
-use clap::ValueEnum;
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::Settings;
@@ -13,178 +14,103 @@ use super::chain::ModelChain;
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::fold::Fold;
-use crate::config::model_entry::{KeyVariable, ModelEntry};
-use crate::config::models::FilePrice;
-use crate::config::registry;
+use crate::config::model_entry::ModelEntry;
+use crate::config::{KeptAs, registry};
 use crate::journal::{Contract, Terms};
 use crate::messages::ContractChange;
-use crate::process::RootCapabilities;
-use crate::recovery::{Moment, Money};
 use crate::secrets::REDACTED;
-use crate::tools::{Egress, TerminalAccess};
+use crate::tools::{DomainLists, Egress};
 use crate::types::PermissionPrompt;
 
 /// Version of the terms. A higher one is rejected.
 const VERSION: u32 = 1;
 
-/// How a term is applied when the session is resumed.
+/// A setting that a session keeps, or a flag without a setting.
 #[derive(Clone, Copy)]
-enum Hold {
-    /// In place of the values of the settings files and the environment.
-    Setting,
-    /// Like `Setting`, but without a value the settings files decide.
-    SettingIfGiven,
-    /// Together with the values of the settings files: both only forbid.
-    Prohibition,
-    /// In place of its flag, unless the flag is given.
-    Flag(fn(&mut RunArgs, &Value)),
-    /// After everything else has been read.
-    Apart,
-}
-
-/// Treatment of a term whose value held a secret, which the journal does not store.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Loss {
-    /// The session is not resumed before the term is given again.
-    Refused,
-    /// The rest of it is applied, with a warning.
-    Warned,
-    /// The settings files are read for it again.
-    ReadAgain,
-}
-
-/// The folders in which a term applies.
-#[derive(Clone, Copy)]
-enum Reach {
-    Everywhere,
-    /// In the working directory of the process that recorded it. The value that allows least, if
-    /// there is one, counts everywhere.
-    OwnFolder(Option<&'static str>),
-}
-
 struct Term {
-    /// The name of the setting, or of the flag if there is no setting.
+    /// The name of the setting, or of the flag.
     name: &'static str,
-    value: fn(&Settings) -> Value,
-    hold: Hold,
-    loss: Loss,
-    reach: Reach,
+    kept: KeptAs,
+    value: fn(&Settings, &str) -> Value,
+    /// Gives the value of a flag, unless the command line has the flag.
+    give: fn(&mut RunArgs, &Value),
 }
 
-const fn setting(name: &'static str, value: fn(&Settings) -> Value) -> Term {
-    Term { name, value, hold: Hold::Setting, loss: Loss::Warned, reach: Reach::Everywhere }
-}
-
-const fn permission(name: &'static str, value: fn(&Settings) -> Value) -> Term {
-    Term { reach: Reach::OwnFolder(None), ..setting(name, value) }
-}
-
-const fn restriction(
-    name: &'static str,
-    strictest: &'static str,
-    value: fn(&Settings) -> Value,
-) -> Term {
-    Term { reach: Reach::OwnFolder(Some(strictest)), ..setting(name, value) }
-}
-
-const fn prohibition(name: &'static str, value: fn(&Settings) -> Value) -> Term {
-    Term { hold: Hold::Prohibition, loss: Loss::Refused, ..setting(name, value) }
-}
-
-/// Every term.
-const TERMS: [Term; 41] = [
-    setting("model", |all| json!(all.chain.links[0].model)),
+/// The flags without a setting that a session keeps.
+const FLAGS: [Term; 4] = [
     Term {
-        loss: Loss::ReadAgain,
-        ..setting("fallbackModel", |all| all.chain.entries.iter().map(fallback).collect())
-    },
-    setting("fallbackReturn", |all| json!(all.fallback_return)),
-    setting("contextWindow", windows),
-    setting("prices", prices),
-    setting("maxTurns", |all| json!(all.limits.budgets.turns)),
-    setting("maxBudgetUsd", |all| json!(all.budget.map(Money::as_dollars))),
-    setting("budgetMode", |all| name(&all.budget_mode)),
-    setting("maxDuration", max_duration),
-    setting("tokenBudget", |all| json!(all.limits.effort)),
-    Term { loss: Loss::Refused, ..setting("require", require) },
-    setting("requireTimeout", require_timeout),
-    setting("requireRetries", |all| json!(all.demands.require_retries)),
-    Term {
-        hold: Hold::Flag(|args, value| {
+        name: "jsonSchema",
+        kept: KeptAs::Demand,
+        value: |all, _| all.demands.schema.as_ref().map_or(Value::Null, |it| it.source().clone()),
+        give: |args, value| {
             args.acceptance.json_schema.get_or_insert_with(|| value.to_string());
-        }),
-        loss: Loss::Refused,
-        ..setting("jsonSchema", |all| {
-            all.demands.schema.as_ref().map_or(Value::Null, |it| it.source().clone())
-        })
+        },
     },
-    setting("schemaTries", |all| json!(all.demands.schema_tries)),
-    setting("agent", |all| json!(all.agent)),
     Term {
-        hold: Hold::Flag(|args, value| {
+        name: "tools",
+        kept: KeptAs::Term,
+        value: |all, _| json!(all.tools.only),
+        give: |args, value| {
             let empty = || vec![String::new()];
             let names = Some(texts(value)).filter(|names| !names.is_empty());
             args.tools.tools.get_or_insert_with(|| names.unwrap_or_else(empty));
-        }),
-        ..setting("tools", |all| json!(all.tools.only))
+        },
     },
-    restriction("permissions.defaultMode", "plan", |all| json!(all.tools.mode.name())),
-    permission("permissions.allow", |all| list(&all.tools.allow)),
-    prohibition("permissions.ask", |all| list(&all.tools.ask)),
-    prohibition("permissions.deny", |all| list(&all.tools.deny)),
-    permission("permissions.additionalDirectories", directories),
     Term {
-        hold: Hold::Flag(|args, value| {
-            let tool = &mut args.tools.permission_prompt_tool;
-            *tool = tool.take().or_else(|| value.as_str().map(str::to_owned));
-        }),
-        ..permission("permissionPromptTool", |all| match &all.tools.prompt_tool {
+        name: "permissionPromptTool",
+        kept: KeptAs::Permission(None),
+        value: |all, _| match &all.tools.prompt_tool {
             Some(PermissionPrompt::Tool(name)) => json!(name),
             // A host requests it again for each process.
             Some(PermissionPrompt::Host) | None => Value::Null,
-        })
+        },
+        give: |args, value| {
+            let tool = &mut args.tools.permission_prompt_tool;
+            *tool = tool.take().or_else(|| value.as_str().map(str::to_owned));
+        },
     },
-    setting("onDenied", |all| name(&all.tools.on_denied)),
-    restriction("sandbox.mode", "read-only", |all| json!(all.tools.sandbox.mode)),
-    restriction("sandbox.terminals", "false", |all| {
-        json!(all.tools.sandbox.terminals == TerminalAccess::Open)
-    }),
-    restriction("sandbox.capabilities", "false", |all| {
-        json!(all.tools.sandbox.capabilities == RootCapabilities::Kept)
-    }),
-    restriction("sandbox.network.enabled", "false", |all| json!(!all.tools.sandbox.no_network)),
     Term {
-        hold: Hold::SettingIfGiven,
-        ..setting("sandbox.network.allowedDomains", |all| {
-            let lists = all.tools.sandbox.egress.as_ref().map(Egress::lists);
-            lists.filter(|it| !it.allowed().is_empty()).map_or(Value::Null, |it| list(it.allowed()))
-        })
+        name: "mcpRequired",
+        kept: KeptAs::Term,
+        value: |all, _| without_repetitions(json!(all.mcp.required.as_deref().unwrap_or_default())),
+        // It is applied when everything else has been read.
+        give: |_, _| {},
     },
-    prohibition("sandbox.network.deniedDomains", |all| {
-        let egress = all.tools.sandbox.egress.as_ref();
-        list(egress.map_or(&[], |egress| egress.lists().denied()))
-    }),
-    permission("sandbox.filesystem.allowWrite", |all| list(&all.tools.sandbox.allow_write)),
-    permission("sandbox.filesystem.allowRead", |all| list(&all.tools.sandbox.allow_read)),
-    prohibition("sandbox.filesystem.denyWrite", |all| list(&all.tools.sandbox.deny_write)),
-    prohibition("sandbox.filesystem.denyRead", |all| list(&all.tools.sandbox.deny_read)),
-    restriction("childEnv", "allowlist", |all| name(&all.tools.child_env)),
-    permission("passEnv", |all| list(&all.tools.pass_env)),
-    permission("webFetchPrivateHosts", |all| list(&all.tools.web_private_hosts)),
-    Term {
-        hold: Hold::Apart,
-        ..setting("mcpRequired", |all| list(all.mcp.required.as_deref().unwrap_or_default()))
-    },
-    setting("maxAgentDepth", |all| json!(all.agent_limits.depth)),
-    setting("maxLiveAgents", |all| json!(all.agent_limits.live)),
-    setting("maxAgents", |all| json!(all.agent_limits.total)),
 ];
+
+/// Returns every term: the rows of the registry that a session keeps, and the flags.
+fn terms() -> impl Iterator<Item = Term> {
+    let settings = registry::settings().iter().filter_map(|setting| {
+        Some(Term { name: setting.key, kept: setting.kept?, value: kept_value, give: |_, _| {} })
+    });
+    settings.chain(FLAGS)
+}
+
+/// The value of a setting that a session keeps: the one in force, with names in place of aliases,
+/// and absolute folders.
+fn kept_value(all: &Settings, key: &str) -> Value {
+    match key {
+        "model" => json!(all.chain.links[0].model),
+        "fallbackModel" => all.chain.entries.iter().map(without_secrets).collect(),
+        "contextWindow" => windows(all),
+        "prices" => prices(all),
+        "maxDuration" => json!(all.config.max_duration.map(duration)),
+        "requireTimeout" => json!(all.demands.requirement.as_ref().map(|it| duration(it.timeout))),
+        "permissions.additionalDirectories" => directories(all),
+        "sandbox.network.allowedDomains" => match domains(all, DomainLists::allowed) {
+            names if names == json!([]) => Value::Null,
+            names => names,
+        },
+        "sandbox.network.deniedDomains" => domains(all, DomainLists::denied),
+        _ => without_repetitions(all.config.value(key)),
+    }
+}
 
 impl Settings {
     /// Returns the contract of a session that starts or resumes with these settings.
     pub fn contract(&self) -> Contract {
-        let term = |term: &Term| (term.name.to_owned(), (term.value)(self));
-        let terms = TERMS.iter().map(term).collect();
+        let term = |term: Term| (term.name.to_owned(), (term.value)(self, term.name));
+        let terms = terms().map(term).collect();
         Contract { version: VERSION, terms, redacted: Vec::new(), folder: None }
     }
 
@@ -196,14 +122,15 @@ impl Settings {
     }
 
     fn changes_of(&self, contract: &Contract) -> Vec<ContractChange> {
-        let change = |term: &Term| {
-            let (was, now) = (contract.terms.get(term.name)?.clone(), (term.value)(self));
+        let change = |term: Term| {
+            let was = contract.terms.get(term.name)?.clone();
+            let now = (term.value)(self, term.name);
             // The redacted part is unknown.
-            let is_lost = contract.redacted.iter().any(|lost| lost == term.name);
-            let is_same = was == now || (is_lost && term.loss == Loss::ReadAgain);
+            let is_unknown = term.kept == KeptAs::Fallbacks && term.is_lost(contract);
+            let is_same = was == now || is_unknown;
             (!is_same).then_some(ContractChange { name: term.name, was, now })
         };
-        TERMS.iter().filter_map(change).collect()
+        terms().filter_map(change).collect()
     }
 
     /// Applies the terms that neither files nor flags carry, and warns about what this command line
@@ -216,7 +143,7 @@ impl Settings {
         if let Some(required) = contract.terms.get("mcpRequired") {
             self.mcp.required.get_or_insert_with(|| texts(required));
         }
-        for term in &TERMS {
+        for term in terms() {
             self.check_loss(term, held)?;
         }
         let changes = self.changes_of(contract);
@@ -224,7 +151,7 @@ impl Settings {
             let listed: Vec<String> = changes.iter().map(words).collect();
             let listed = listed.join(", ");
             let dropped = |change: &ContractChange| {
-                TERMS.iter().any(|term| term.name == change.name && held.term(term).is_none())
+                terms().any(|term| term.name == change.name && held.term(term).is_none())
             };
             let why = contract.folder.as_ref().filter(|_| changes.iter().any(dropped));
             let why = why.map_or_else(String::new, |folder| {
@@ -237,17 +164,19 @@ impl Settings {
         Ok(self)
     }
 
-    fn check_loss(&mut self, term: &Term, held: Held<'_>) -> Result<(), UsageError> {
+    /// Checks a term whose value held a secret, which the journal does not store.
+    fn check_loss(&mut self, term: Term, held: Held<'_>) -> Result<(), UsageError> {
         let Some((contract, was)) = held.term(term) else { return Ok(()) };
-        let is_lost = contract.redacted.iter().any(|name| name == term.name);
-        let is_as_it_was = *was == (term.value)(self);
-        match term.loss {
-            Loss::Refused if is_lost && is_as_it_was => Err(UsageError::new(format!(
+        if !term.is_lost(contract) || *was != (term.value)(self, term.name) {
+            return Ok(());
+        }
+        match term.kept {
+            KeptAs::Demand | KeptAs::Prohibition => Err(UsageError::new(format!(
                 "the journal has the session's {:?} without the secret in it; give it again, by \
                  its flag or with --settings",
                 term.name
             ))),
-            Loss::Warned if is_lost && is_as_it_was => {
+            KeptAs::Term | KeptAs::IfSet | KeptAs::Permission(_) => {
                 self.warnings.push(format!(
                     "the session's {:?} is in force without the secrets in it, which the journal \
                      does not keep",
@@ -255,8 +184,15 @@ impl Settings {
                 ));
                 Ok(())
             }
-            Loss::Refused | Loss::Warned | Loss::ReadAgain => Ok(()),
+            KeptAs::Fallbacks => Ok(()),
         }
+    }
+}
+
+impl Term {
+    /// Returns true if the value in a contract held a secret.
+    fn is_lost(self, contract: &Contract) -> bool {
+        contract.redacted.iter().any(|lost| lost == self.name)
     }
 }
 
@@ -316,24 +252,20 @@ impl<'a> Held<'a> {
     }
 
     /// The value of a term that counts here, and the contract that it is from.
-    fn term(self, term: &Term) -> Option<(&'a Contract, &'a Value)> {
+    fn term(self, term: Term) -> Option<(&'a Contract, &'a Value)> {
         let value_in = |contract: &'a Contract| Some((contract, contract.terms.get(term.name)?));
         let latest = self.latest.and_then(value_in);
-        match term.reach {
-            Reach::Everywhere => latest,
-            Reach::OwnFolder(strictest) => {
-                let is_strictest = |value: &Value| {
-                    let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-                    Some(text.as_str()) == strictest
-                };
-                let here = self.here.and_then(value_in);
-                here.or(latest.filter(|(_, value)| is_strictest(value)))
-            }
-        }
+        let KeptAs::Permission(strictest) = term.kept else { return latest };
+        let is_strictest = |value: &Value| {
+            let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+            Some(text.as_str()) == strictest
+        };
+        let here = self.here.and_then(value_in);
+        here.or(latest.filter(|(_, value)| is_strictest(value)))
     }
 
-    fn terms(self) -> impl Iterator<Item = (&'static Term, &'a Contract, &'a Value)> {
-        TERMS.iter().filter_map(move |term| {
+    fn terms(self) -> impl Iterator<Item = (Term, &'a Contract, &'a Value)> {
+        terms().filter_map(move |term| {
             let (contract, value) = self.term(term)?;
             Some((term, contract, value))
         })
@@ -343,16 +275,21 @@ impl<'a> Held<'a> {
     pub(super) fn merge_into_files(self, fold: &mut Fold) {
         for (term, contract, value) in self.terms() {
             let Some(setting) = registry::find(term.name) else { continue };
-            let is_lost = contract.redacted.iter().any(|lost| lost == term.name);
-            match term.hold {
-                Hold::Setting if term.loss == Loss::ReadAgain && is_lost => {}
-                Hold::Setting if value.is_null() => fold.forget(term.name),
-                Hold::SettingIfGiven if value.is_null() => {}
-                Hold::Setting | Hold::SettingIfGiven => {
-                    fold.replace(setting, value.clone(), ORIGIN);
+            match term.kept {
+                KeptAs::Fallbacks if term.is_lost(contract) => {}
+                KeptAs::IfSet if value.is_null() => {}
+                KeptAs::Prohibition => fold.prepend(setting, value.clone(), ORIGIN),
+                KeptAs::Term
+                | KeptAs::IfSet
+                | KeptAs::Demand
+                | KeptAs::Fallbacks
+                | KeptAs::Permission(_) => {
+                    if value.is_null() {
+                        fold.forget(term.name);
+                    } else {
+                        fold.replace(setting, value.clone(), ORIGIN);
+                    }
                 }
-                Hold::Prohibition => fold.prepend(setting, value.clone(), ORIGIN),
-                Hold::Flag(_) | Hold::Apart => {}
             }
         }
     }
@@ -361,10 +298,7 @@ impl<'a> Held<'a> {
     pub(super) fn merge_into_flags(self, args: &RunArgs) -> RunArgs {
         let mut args = args.clone();
         for (term, _, value) in self.terms().filter(|(_, _, value)| !value.is_null()) {
-            match term.hold {
-                Hold::Flag(give) => give(&mut args, value),
-                Hold::Setting | Hold::SettingIfGiven | Hold::Prohibition | Hold::Apart => {}
-            }
+            (term.give)(&mut args, value);
         }
         args
     }
@@ -378,98 +312,64 @@ impl<'a> Held<'a> {
 /// Origin of the contract's values, for messages.
 const ORIGIN: &str = "the session's contract";
 
-fn name(value: &impl ValueEnum) -> Value {
-    let value = value.to_possible_value();
-    value.map_or(Value::Null, |value| value.get_name().into())
-}
-
 fn texts(value: &Value) -> Vec<String> {
     let items = value.as_array().into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Removes duplicates: files, flags and the contract may hold the same items.
-fn list(items: &[String]) -> Value {
-    let mut seen: Vec<&String> = Vec::new();
+/// Removes repetitions from a list: files, flags and the contract may hold the same items.
+fn without_repetitions(value: Value) -> Value {
+    let Value::Array(items) = value else { return value };
+    let mut seen: Vec<Value> = Vec::new();
     for item in items {
         if !seen.contains(&item) {
             seen.push(item);
         }
     }
-    json!(seen)
+    seen.into()
 }
 
-fn max_duration(all: &Settings) -> Value {
-    let duration = all.limits.deadline.map(|deadline| Moment::default().until(deadline));
-    json!(duration.map(|duration| humantime::format_duration(duration).to_string()))
-}
-
-fn require(all: &Settings) -> Value {
-    json!(all.demands.requirement.as_ref().map(|requirement| &requirement.command))
-}
-
-fn require_timeout(all: &Settings) -> Value {
-    let timeout = all.demands.requirement.as_ref().map(|requirement| requirement.timeout);
-    json!(timeout.map(|timeout| humantime::format_duration(timeout).to_string()))
+fn duration(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
 }
 
 fn directories(all: &Settings) -> Value {
     let absolute = |path: &std::path::PathBuf| all.cwd.join(path).to_string_lossy().into_owned();
-    let mut paths: Vec<String> = all.tools.directories.iter().map(absolute).collect();
+    let own = &all.config.permissions.additional_directories;
+    let mut paths: Vec<String> = own.iter().map(absolute).collect();
     paths.sort_unstable();
-    list(&paths)
+    paths.dedup();
+    json!(paths)
+}
+
+/// A list of domains that is in force.
+fn domains(all: &Settings, list: fn(&DomainLists) -> &[String]) -> Value {
+    let lists = all.config.sandbox.egress.as_ref().map(Egress::lists);
+    without_repetitions(json!(lists.map(list).unwrap_or_default()))
 }
 
 /// Serialises a fallback model as in a settings file, without headers that may be secret.
-fn fallback(entry: &ModelEntry) -> Value {
-    let (kind, key) = match &entry.key {
-        None => ("apiKeyEnv", None),
-        Some(KeyVariable::ApiKey(name)) => ("apiKeyEnv", Some(name)),
-        Some(KeyVariable::Bearer(name)) => ("authTokenEnv", Some(name)),
-    };
-    let mut object = Map::new();
-    object.insert("model".to_owned(), json!(entry.model));
-    let mut add = |name: &str, value: Value| {
-        if !value.is_null() {
-            object.insert(name.to_owned(), value);
+fn without_secrets(entry: &ModelEntry) -> Value {
+    let mut entry = entry.clone();
+    for (name, value) in &mut entry.headers {
+        if ModelChain::is_secret_header(name) {
+            REDACTED.clone_into(value);
         }
-    };
-    add("service", json!(entry.cloud.as_ref().map(ToString::to_string)));
-    add("baseUrl", json!(entry.base_url));
-    add(kind, json!(key));
-    let header = |(name, value): (&String, &String)| {
-        let shown = if ModelChain::is_secret_header(name) { REDACTED } else { value };
-        (name.clone(), json!(shown))
-    };
-    let headers: Map<String, Value> = entry.headers.iter().map(header).collect();
-    add("headers", Some(headers).filter(|it| !it.is_empty()).map_or(Value::Null, Value::Object));
-    add("contextWindow", json!(entry.context_window));
-    Value::Object(object)
+    }
+    entry.to_object()
 }
 
 /// The prices that flags and files name, and those of the chain by the labels of its models: an
 /// alias may come to stand for another one.
 fn prices(all: &Settings) -> Value {
-    let one = |price: &FilePrice| {
-        let FilePrice { input, output, cache_read, cache_write } = price;
-        let mut object = json!({ "input": input, "output": output });
-        for (name, value) in [("cacheRead", cache_read), ("cacheWrite", cache_write)] {
-            if let Some(value) = value {
-                object[name] = json!(value);
-            }
-        }
-        object
-    };
-    let mut prices: Map<String, Value> =
-        all.prices.iter().map(|(model, price)| (model.clone(), one(price))).collect();
+    let mut prices = all.config.prices.clone();
     for link in &all.chain.links {
-        let own = link.keys().iter().find_map(|key| all.prices.get(*key));
+        let own = link.keys().iter().find_map(|key| all.config.prices.get(*key));
         if let Some(price) = own {
-            prices.insert(link.label.clone(), one(price));
+            prices.insert(link.label.clone(), *price);
         }
     }
-    prices.sort_keys();
-    Value::Object(prices)
+    json!(prices)
 }
 
 /// Like [`prices`], for context windows.

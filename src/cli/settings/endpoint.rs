@@ -79,17 +79,11 @@ impl<'a> EndpointSources<'a> {
             service,
             base_url,
             credential,
-            headers: with_betas(env.custom_headers.clone(), &config.betas.0),
+            headers: with_betas(env.custom_headers.clone(), &config.betas),
             marks_cache: config.prompt_caching,
             ca_files: [&args.network.ca_file[..], &env.ca_files].concat(),
             proxies: env.proxies.clone(),
-            connect: config.connect_timeout.0,
-            first_byte: config.first_byte_timeout.0,
-            stream_idle: config.stream_idle_timeout.0,
-            stream_progress: config.stream_progress_timeout.0,
-            reply: config.reply_timeout.0,
-            whole: config.request_timeout.0,
-            dead_path: config.dead_path_timeout.0,
+            timers: config.timers,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
 use crate::config::flags::{SettingFlags, thinking_budget};
 use crate::config::fold::Fold;
-use crate::config::kinds::{ThinkingTokens, UnattendedRetry};
+use crate::config::kinds::UnattendedRetry;
 use crate::config::registry;
 use crate::config::variables;
 use crate::tools::AgentDefinition;
@@ -80,7 +80,7 @@ impl Inputs {
             let managed = |key: &str| sources.managed.determines_key(key);
             let may_set = |key: &str| !is_kept && !managed(key);
             let config = config(&fold, &mut mistakes);
-            agent_list::add_to(&mut fold, role, &file, may_set, config.max_turns);
+            agent_list::add_to(&mut fold, role, &file, may_set, config.limits.budgets.turns);
         }
         for flag in flags {
             fold.add_flag(flag);
@@ -91,13 +91,13 @@ impl Inputs {
         let managed = sources.managed.determines_key("maxThinkingTokens");
         let thinking = args.flags.thinking_mode().filter(|_| !managed).map(str::to_owned);
         let budget = fold.config().ok().and_then(|config| config.max_thinking_tokens);
-        let has_budget = budget.is_some_and(|tokens| tokens != ThinkingTokens(0));
+        let has_budget = budget.is_some_and(|tokens| tokens != 0);
         if let Some(tokens) = thinking.as_deref().and_then(|mode| thinking_budget(mode, has_budget))
         {
             fold.add_flag(tokens);
         }
         let config = config(&fold, &mut mistakes);
-        let env = environment_of(&all, &mut mistakes).with_planning_model(config.permission_mode);
+        let env = environment_of(&all, &mut mistakes).with_planning_model(config.permissions.mode);
         let variables = all;
         Self {
             args,

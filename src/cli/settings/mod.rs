@@ -21,7 +21,6 @@ mod sources;
 mod survey;
 mod system;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,23 +38,20 @@ use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinMode};
+use crate::config::Config;
 use crate::config::environment::{ColorChoice, Variables};
-use crate::config::kinds::BudgetMode;
-use crate::config::models::FilePrice;
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::{ReadRequest, Terms};
-use crate::model::{BaseUrl, Proxies, Reasoning, ServiceKind};
-use crate::recovery::{Limits, Money};
-use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
-use crate::types::{
-    AgentLimits, ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode,
-};
+use crate::model::{BaseUrl, Proxies, RequestTimers, ServiceKind};
+use crate::tools::{AgentDefinition, AnswerSchema, Requirement, secret_values};
+use crate::types::PermissionPrompt;
 
 /// All settings of a run, resolved.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
+    /// The settings in force, with the defaults that depend on other settings.
+    pub config: Box<Config>,
     pub output: OutputSettings,
     pub prompt: PromptSource,
     pub session: SessionStart,
@@ -69,8 +65,6 @@ pub struct Settings {
     pub terms: Terms,
     /// True if a journal is kept.
     pub persist: bool,
-    /// Time for which unused sessions are kept; `None`: for ever.
-    pub keep_sessions: Option<Duration>,
     /// Folder of the settings, and of sessions unless these have a folder of their own.
     pub config_dir: PathBuf,
     /// Folder of the sessions.
@@ -80,41 +74,17 @@ pub struct Settings {
     pub cwd: PathBuf,
     /// The models, the preferred one first, and their endpoints.
     pub chain: ModelChain,
-    /// True if the first model is tried again after a while, once another has taken over.
-    pub fallback_return: bool,
-    /// The name of the output style.
-    pub output_style: String,
-    /// True if the service is asked for fast answers.
-    pub fast: bool,
-    /// True if the older part of a conversation is summarised before it gets too long.
-    pub auto_compact: bool,
-    /// The fraction of the context window at which compaction starts, above 0 and at most 1, if
-    /// configured.
-    pub compact_at: Option<f64>,
-    /// True if runs on one host share rate-limit state.
-    pub shared_limits: bool,
-    /// Prices by model; the empty name is for every model that has no entry of its own.
-    pub prices: BTreeMap<String, FilePrice>,
     /// Endpoint of the first model.
     pub endpoint: EndpointSettings,
-    pub limits: Limits,
-    pub budget: Option<Money>,
-    pub budget_mode: BudgetMode,
-    /// Thinking and effort that are requested of models.
-    pub reasoning: Reasoning,
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
-    /// The agent that the run itself works as, by name.
-    pub agent: Option<String>,
     /// The kinds of sub-agents besides the built-in one, by name.
     pub agents: Vec<AgentDefinition>,
     /// Agents, commands, skills and output styles, with their files.
     pub library: PromptLibrary,
     pub plugins: Vec<Plugin>,
     pub demands: AcceptanceSettings,
-    /// Maximum number and depth of sub-agents.
-    pub agent_limits: AgentLimits,
     /// Text added to the system prompt of each sub-agent.
     pub subagent_prompt: Option<String>,
     /// The configured hooks.
@@ -136,13 +106,19 @@ pub struct Settings {
 impl Settings {
     /// Returns the secrets known before the run, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
-        let of_variables = secret_values(&self.variables, &self.tools.pass_env);
+        let of_variables = secret_values(&self.variables, &self.config.commands.pass_env);
         self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
     }
 
     /// Returns all warnings about the settings.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().chain(&self.ignored_warning).chain(&self.mcp.warnings)
+    }
+
+    /// Returns the time for which unused sessions are kept; `None`: for ever.
+    pub fn keep_sessions(&self) -> Option<Duration> {
+        let days = self.config.cleanup_period_days;
+        (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
     }
 
     /// Returns true if hooks are asked before a run may end.
@@ -195,7 +171,7 @@ pub struct PromptSource {
     /// True if a session goes on, so that no prompt is needed.
     pub may_be_empty: bool,
     /// Time that standard input may stay silent while it is waited for.
-    pub patience: Duration,
+    pub stdin_timeout: Duration,
 }
 
 impl PromptSource {
@@ -237,13 +213,7 @@ pub struct EndpointSettings {
     /// Certificates to trust in addition to the system's.
     pub ca_files: Vec<PathBuf>,
     pub proxies: Proxies,
-    pub connect: Duration,
-    pub first_byte: Duration,
-    pub stream_idle: Duration,
-    pub stream_progress: Duration,
-    pub reply: Duration,
-    pub whole: Duration,
-    pub dead_path: Duration,
+    pub timers: RequestTimers,
 }
 
 impl EndpointSettings {
@@ -307,57 +277,16 @@ pub struct MemorySources {
 #[derive(Clone, Debug)]
 pub struct AcceptanceSettings {
     pub schema: Option<AnswerSchema>,
-    /// Maximum number of attempts at an answer that fits the schema. At least 1.
-    pub schema_tries: u8,
     pub requirement: Option<Requirement>,
-    /// Maximum number of times that a failed requirement goes back to the model.
-    pub require_retries: u8,
 }
 
-/// The available tools and their permissions.
+/// The choices of tools that are no settings.
 #[derive(Clone, Debug)]
 pub struct ToolRules {
     /// The names of the only available tools. `None`: all are.
     pub only: Option<Vec<String>>,
-    pub allow: Vec<String>,
-    pub ask: Vec<String>,
-    pub deny: Vec<String>,
-    /// Positions of rules in files, by the rule: `FILE:LINE:COLUMN`.
-    pub places: BTreeMap<String, String>,
-    pub mode: PermissionMode,
     /// The set of restrictions that a flag asked for.
     pub profile: Option<Profile>,
-    pub on_denied: OnDenied,
     /// The MCP tool that decides what the permission rules leave open.
     pub prompt_tool: Option<PermissionPrompt>,
-    /// Deferral of the definitions of MCP tools.
-    pub tool_search: ToolSearchMode,
-    pub directories: Vec<PathBuf>,
-    /// The sandbox of commands.
-    pub sandbox: SandboxSettings,
-    /// Programs of the user that run without the sandbox, wherever they are.
-    pub unconfined: Vec<String>,
-    pub child_env: ChildEnvironment,
-    pub pass_env: Vec<String>,
-    pub bash_timeout: Duration,
-    pub bash_max_timeout: Duration,
-    /// Time limit of a background command.
-    pub background_lifetime: Duration,
-    /// Maximum memory of all commands together, in bytes. `None`: the system does not report the
-    /// usable memory.
-    pub command_memory: Option<u64>,
-    /// Time limit for fetching a page.
-    pub web_timeout: Duration,
-    /// Hosts that may be fetched from at private addresses.
-    pub web_private_hosts: Vec<String>,
-    pub result_chars: u32,
-    /// Like `result_chars`, for tools of MCP servers.
-    pub mcp_result_chars: u32,
-}
-
-impl ToolRules {
-    /// Returns the position of a rule, `FILE:LINE:COLUMN`. `None`: it is not from a file.
-    pub fn place_of(&self, rule: &str) -> Option<&str> {
-        self.places.get(rule).map(String::as_str)
-    }
 }

@@ -9,22 +9,16 @@ use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::types::SandboxMode;
 
-use super::ToolRules;
-
-/// The tools of a run with the profile: no search, and no page where no host is listed.
+/// Denies the tools that a run with the profile lacks: search, and pages where no host is listed.
 ///
 /// # Errors
 /// The run has no budget or no time limit, or managed settings set another sandbox.
-pub(super) fn apply(
-    args: &RunArgs,
-    config: &Config,
-    mut tools: ToolRules,
-) -> Result<ToolRules, UsageError> {
+pub(super) fn apply(args: &RunArgs, config: &mut Config) -> Result<(), UsageError> {
     match args.tools.profile {
-        None => return Ok(tools),
+        None => return Ok(()),
         Some(Profile::Untrusted) => {}
     }
-    if tools.sandbox.mode != SandboxMode::RequiredReadOnly {
+    if config.sandbox.mode != SandboxMode::RequiredReadOnly {
         return Err(UsageError::new(
             "--profile untrusted needs the sandbox read-only,required, and the managed settings set \
              another; ask the administrator",
@@ -46,9 +40,9 @@ pub(super) fn apply(
         )));
     }
     // The text of a search may carry what was read in the checkout.
-    tools.deny.push("WebSearch".to_owned());
-    if config.allowed_domains.0.is_empty() {
-        tools.deny.push("WebFetch".to_owned());
+    config.permissions.deny.push("WebSearch".to_owned());
+    if config.allowed_domains.is_empty() {
+        config.permissions.deny.push("WebFetch".to_owned());
     }
-    Ok(tools)
+    Ok(())
 }

@@ -23,13 +23,13 @@ use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
 use crate::config::fold::Fold;
-use crate::config::kinds::{Dollars, Fraction, ThinkingTokens};
 use crate::config::repository::RulePaths;
 use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
-use crate::model::{Reasoning, ThinkingMode};
+use crate::model::ThinkingMode;
+use crate::recovery::Limits;
 use crate::types::{ChildEnvironment, PermissionMode};
 
 /// Resolves the settings of a run. Reads files, changes nothing.
@@ -91,47 +91,37 @@ pub fn resolve_resumed(
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     let mcp = servers::resolve(args, env, config, named, variables);
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
-    let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
-    let limits = run_limits::limits(config, env, switches, account);
-    let tools = profile::apply(args, config, tools(&inputs, &cwd)?)?;
-    warnings.extend(rule_names::check_run_rules(args, &tools, &mcp, &chain)?);
+    let mut tools = tools(&inputs)?;
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
-    let (system, missing_style) = system::resolve(&inputs)?;
-    warnings.extend(sandbox::warnings(config, &args.flags).chain(missing_style));
-    let (system, tools) =
-        agent_list::apply_prompt_and_tools(role.clone(), system, tools, &mcp, &paths)?;
+    let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
+    let limits = run_limits::limits(config, env, switches, account);
+    let mut config = with_derived_defaults(&inputs, limits, &paths)?;
+    profile::apply(args, &mut config)?;
+    warnings.extend(rule_names::check_run_rules(args, &config.permissions, &mcp, &chain)?);
+    let (mut system, missing_style) = system::resolve(&inputs)?;
+    warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
+    if let Some(role) = role {
+        let deny = &mut config.permissions.deny;
+        agent_list::apply_prompt_and_tools(role, &mut system, (&mut tools, deny), &mcp, &paths)?;
+    }
     let settings = Settings {
-        output: output(args, env, step_summary(config, variables))?,
-        prompt: prompt(args, config),
+        output: output(args, env, step_summary(&config, variables))?,
+        prompt: prompt(args, &config),
         session: start(args)?,
         names_folder: args.session.names_folder,
         session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
         reading: reading(args)?,
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
-        keep_sessions: run_limits::keep_sessions(config),
-        limits,
         chain,
-        fallback_return: config.fallback_return,
-        fast: config.fast,
-        auto_compact: config.auto_compact_enabled,
-        shared_limits: config.shared_limits,
-        compact_at: config.compact_at.map(Fraction::get),
-        prices: config.prices.0.clone(),
         endpoint,
-        budget: config.max_budget_usd.map(|Dollars(budget)| budget),
-        budget_mode: config.budget_mode,
-        output_style: config.output_style.clone(),
-        reasoning: reasoning(config, inputs.thinking.as_deref()),
         system,
         tools,
         mcp,
         hooks: hooks(&inputs),
-        agent: role.as_ref().map(|role| role.name.clone()),
         agents: inputs.sources.library.definitions(),
-        demands: acceptance_checks::resolve(args, config, &cwd)?,
-        agent_limits: run_limits::agents(config),
+        demands: acceptance_checks::resolve(args, &config, &cwd)?,
         subagent_prompt: args.model.append_subagent_system_prompt.clone(),
         hook_depth: environment::hook_depth(variables)?,
         memory: (!args.session.no_memory && !env.no_memory).then_some(inputs.sources.memory),
@@ -145,6 +135,7 @@ pub fn resolve_resumed(
         library: inputs.sources.library,
         plugins: inputs.sources.plugins,
         variables: inputs.variables,
+        config: Box::new(config),
     };
     settings.apply(held)
 }
@@ -157,17 +148,16 @@ fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     inputs.sources.managed.select_hooks(all, is_disabled.or(inputs.config.disable_all_hooks))
 }
 
-/// Returns the thinking and effort that are requested of models. A number of tokens is more exact
-/// than the switch.
-fn reasoning(config: &Config, flag: Option<&str>) -> Reasoning {
-    let thinking = match (config.max_thinking_tokens, config.always_thinking) {
-        (Some(ThinkingTokens(0)), _) | (None, Some(false)) => ThinkingMode::Off,
-        (Some(ThinkingTokens(tokens)), _) => ThinkingMode::Budget(tokens),
+/// Returns the thinking that is requested of models. A number of tokens is more exact than the
+/// switch.
+fn thinking(config: &Config, flag: Option<&str>) -> ThinkingMode {
+    match (config.max_thinking_tokens, config.always_thinking) {
+        _ if flag == Some("adaptive") => ThinkingMode::Adaptive,
+        (Some(0), _) | (None, Some(false)) => ThinkingMode::Off,
+        (Some(tokens), _) => ThinkingMode::Budget(tokens),
         (None, Some(true)) => ThinkingMode::Budget(THINKING_TOKENS),
         (None, None) => ThinkingMode::Adaptive,
-    };
-    let thinking = if flag == Some("adaptive") { ThinkingMode::Adaptive } else { thinking };
-    Reasoning { thinking, display: config.thinking_display, effort: config.effort }
+    }
 }
 
 fn chain(
@@ -321,10 +311,10 @@ fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Us
 /// Returns the variables that commands see: with `bypassPermissions` all but the model's credentials,
 /// unless the user chose.
 fn child_environment(config: &Config, fold: &Fold) -> ChildEnvironment {
-    if config.permission_mode == PermissionMode::BypassPermissions && !fold.is_set("childEnv") {
+    if config.permissions.mode == PermissionMode::BypassPermissions && !fold.is_set("childEnv") {
         return ChildEnvironment::Inherit;
     }
-    config.child_env
+    config.commands.child_environment
 }
 
 fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
@@ -338,7 +328,7 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
             (false, false) => StdinMode::Auto,
         },
         may_be_empty: args.session.go_on || args.session.resume.is_some(),
-        patience: config.stdin_timeout.0,
+        stdin_timeout: config.stdin_timeout,
     }
 }
 
@@ -450,12 +440,11 @@ fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {
     })
 }
 
-fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
-    let Inputs { args, config, env, fold, variables, .. } = inputs;
-    let mode = config.permission_mode;
-    let home = environment::home(variables);
-    let folders = RulePaths { cwd, home: home.as_deref() };
-    if let (PermissionMode::BypassPermissions, Some(file)) = (mode, &fold.forbids_bypass) {
+fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
+    let Inputs { args, config, fold, .. } = inputs;
+    if let (PermissionMode::BypassPermissions, Some(file)) =
+        (config.permissions.mode, &fold.forbids_bypass)
+    {
         return Err(UsageError::new(format!(
             "the settings forbid bypassPermissions ({file}: disableBypassPermissionsMode); allow \
              tools by rules instead"
@@ -469,32 +458,32 @@ fn tools(inputs: &Inputs, cwd: &Path) -> Result<ToolRules, UsageError> {
         )));
     }
     let only = args.tools.tools.as_deref().map(|names| rule_names::offered_tools(names).0);
-    let result_chars = config.max_tool_result_chars.get();
     Ok(ToolRules {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
-        allow: config.allow.0.clone(),
-        ask: config.ask.0.clone(),
-        deny: config.deny.0.clone(),
-        mode,
         profile: args.tools.profile,
-        places: fold.rules.clone(),
         prompt_tool: prompt_tool::resolve(args)?,
-        on_denied: config.on_denied,
-        tool_search: config.tool_search.0,
-        directories: config.additional_directories.0.clone(),
-        sandbox: sandbox::resolve(config, (fold, &inputs.sources.managed), args, &folders)?,
-        unconfined: config.unconfined_programs.0.clone(),
-        child_env: child_environment(config, fold),
-        pass_env: config.pass_env.0.clone(),
-        bash_timeout: config.bash_timeout.0,
-        bash_max_timeout: config.bash_max_timeout.0.max(config.bash_timeout.0),
-        background_lifetime: config.background_lifetime.0,
-        command_memory: run_limits::command_memory(config),
-        web_timeout: config.web_fetch_timeout.0,
-        web_private_hosts: config.web_fetch_private_hosts.0.clone(),
-        result_chars,
-        mcp_result_chars: env
-            .mcp_result_tokens
-            .map_or(result_chars, |tokens| tokens.get().saturating_mul(4)),
     })
+}
+
+/// Returns the settings with the defaults that depend on other settings, the environment or the
+/// machine.
+///
+/// # Errors
+/// The sandbox cannot be as the settings want it.
+fn with_derived_defaults(
+    inputs: &Inputs,
+    limits: Limits,
+    paths: &RulePaths<'_>,
+) -> Result<Config, UsageError> {
+    let Inputs { args, fold, sources, role, env, .. } = inputs;
+    let mut config = Config { limits, ..inputs.config.clone() };
+    config.reasoning.thinking = thinking(&config, inputs.thinking.as_deref());
+    config.agent = role.as_ref().map(|role| role.name.clone());
+    config.sandbox = sandbox::resolve(&config, (fold, &sources.managed), args, paths)?;
+    config.sandbox_mode = Some(config.sandbox.mode);
+    config.commands.child_environment = child_environment(&config, fold);
+    config.commands.memory = run_limits::command_memory(&config);
+    let external = env.mcp_result_tokens.map(|tokens| tokens.get().saturating_mul(4));
+    config.results.external_chars = external;
+    Ok(config)
 }

@@ -2,14 +2,15 @@
 
 use strsim::osa_distance;
 
-use super::{McpServers, ModelChain, ToolRules};
+use super::{McpServers, ModelChain};
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::config::values;
 use crate::mcp;
 use crate::tools::{
-    AgentDefinition, ToolName, WEB_SEARCH, built_in_names, classify_tool_name, is_agent_tool,
+    AgentDefinition, PermissionSettings, ToolName, WEB_SEARCH, built_in_names, classify_tool_name,
+    is_agent_tool,
 };
 
 /// The maximum number of names in a warning.
@@ -29,7 +30,7 @@ enum RulePurpose {
 /// A restricting rule of a flag is a likely typo of a tool name.
 pub(super) fn check_run_rules(
     args: &RunArgs,
-    rules: &ToolRules,
+    rules: &PermissionSettings,
     servers: &McpServers,
     chain: &ModelChain,
 ) -> Result<Vec<String>, UsageError> {
@@ -120,7 +121,7 @@ fn search_warning(args: &RunArgs, chain: &ModelChain) -> Option<String> {
     Some(format!("{flag}: {WEB_SEARCH} is not offered: the service of the model has no search"))
 }
 
-fn missing_server_warnings(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
+fn missing_server_warnings(rules: &PermissionSettings, servers: &McpServers) -> Vec<String> {
     let known: Vec<String> =
         servers.servers.iter().map(|server| mcp::tool_name_prefix(&server.name)).collect();
     let lists = [("deny", &rules.deny), ("ask", &rules.ask)];

@@ -1,15 +1,10 @@
-//! Builds the limits of a run from the settings.
-
-use std::time::Duration;
+//! The limits of a run that depend on more than their own settings.
 
 use crate::config::Config;
 use crate::config::environment::ProcessEnv;
-use crate::config::kinds::{Span, Tokens, UnattendedRetry};
+use crate::config::kinds::Fraction;
 use crate::process::usable_memory;
-use crate::recovery::{
-    AccountKind, Backoff, Budgets, Limits, LoopLimits, Moment, OutputCaps, Persistence, WorkWait,
-};
-use crate::types::AgentLimits;
+use crate::recovery::{AccountKind, Budgets, Limits, Moment, WorkWait};
 
 /// Returns the limits of the recovery state machine. `fallbacks` is the number of models after the
 /// first one; `account` is the kind of account that the credential shows.
@@ -19,86 +14,46 @@ pub(super) fn limits(
     fallbacks: usize,
     account: AccountKind,
 ) -> Limits {
-    let usual = Limits::default();
-    let persistence = match config.unattended_retry {
-        UnattendedRetry::Off => Persistence::Off,
-        UnattendedRetry::On => Persistence::Capacity,
-        UnattendedRetry::All => Persistence::All,
-    };
-    let Span(probe_interval) = config.capacity_probe_interval;
-    let limits = Limits {
+    let mut limits = Limits {
         budgets: budgets(config, env, fallbacks),
-        backoff: Backoff {
-            first: config.retry_first_delay.0,
-            longest: config.retry_longest_delay.0,
-        },
-        persistence,
-        max_retry_wait: config.max_retry_wait.map_or(persistence.max_retry_wait(), |it| it.0),
-        longest_capacity_wait: config.unattended_longest_delay.0,
-        probe_interval: config.capacity_probes.then_some(probe_interval),
-        heartbeat: config.heartbeat_interval.0,
-        background: WorkWait::of(config.background_wait.0),
-        overloads_per_switch: config.overloads_per_fallback,
-        torn_streams_per_whole: config.torn_streams_per_whole,
-        loops: LoopLimits {
-            soft: config.loop_note_at.or_never(),
-            hard: config.loop_stop_at.or_never(),
-        },
-        overload_limit: config.overload_limit,
-        strict_stop_reasons: config.strict_stop_reasons,
-        headroom: config.compact_headroom.get(),
-        effort: config.token_budget.map(Tokens::get),
+        max_retry_wait: config
+            .max_retry_wait
+            .unwrap_or_else(|| config.limits.persistence.max_retry_wait()),
+        probe_interval: config.limits.probe_interval.filter(|_| config.capacity_probes),
+        background: WorkWait::of(config.limits.background.most),
+        compact_at: config.compact_at.map(per_mille),
         account: config.account_kind.unwrap_or(account),
-        caps: OutputCaps {
-            first: config.max_output_tokens.map_or(usual.caps.first, Tokens::get),
-            escalated: config.escalated_output_tokens.get(),
-            whole: config.whole_output_tokens.get(),
-            floor: config.min_output_tokens.get(),
-            ..usual.caps
-        },
-        ..usual
+        ..config.limits
     };
-    let Some(Span(duration)) = config.max_duration else { return limits };
+    limits.caps.first = config.max_output_tokens.unwrap_or(limits.caps.first);
+    let Some(duration) = config.max_duration else { return limits };
     let begin = Moment::default();
     let part = duration.mul_f64(config.wrap_up_at.get());
     Limits { deadline: Some(begin.after(duration)), wrap_up: Some(begin.after(part)), ..limits }
 }
 
 fn budgets(config: &Config, env: &ProcessEnv, fallbacks: usize) -> Budgets {
-    let usual = Limits::default().budgets;
-    let retries = config.max_retries.0;
+    let own = config.limits.budgets;
     Budgets {
-        turns: config.max_turns.map(u32::from),
-        retries,
-        odd_refusals: usual.odd_refusals.min(retries),
+        odd_refusals: own.odd_refusals.min(own.retries),
         switches: u8::try_from(fallbacks).unwrap_or(u8::MAX),
-        bucket: config.retry_quota,
-        continuations: config.output_continuations,
         // An explicit cap is final: only the default one is raised when it proves too small.
-        escalations: if config.max_output_tokens.is_some() { 0 } else { usual.escalations },
-        empty_replies: config.empty_reply_retries,
-        resumptions: config.paused_turn_resumptions,
-        compactions: config.max_compactions,
-        nudges: config.token_budget_nudges,
+        escalations: if config.max_output_tokens.is_some() { 0 } else { own.escalations },
+        schema_tries: config.schema_tries - 1,
         // The last block ends the run; the earlier ones send the model back to work.
-        objections: env.stop_block_cap.map_or(usual.objections, |cap| cap.get() - 1),
-        ..usual
+        objections: env.stop_block_cap.map_or(own.objections, |cap| cap.get() - 1),
+        ..own
     }
 }
 
-/// Returns the maximum number and depth of sub-agents.
-pub(super) fn agents(config: &Config) -> AgentLimits {
-    AgentLimits {
-        depth: config.max_agent_depth,
-        live: config.max_live_agents.get().into(),
-        total: config.max_agents,
-    }
-}
-
-/// Returns the time for which sessions are kept; `None`: for ever.
-pub(super) fn keep_sessions(config: &Config) -> Option<Duration> {
-    let days = config.cleanup_period_days;
-    (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
+/// Converts a fraction above 0 and at most 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and 1000, as the settings were checked"
+)]
+fn per_mille(part: Fraction) -> u16 {
+    (part.get().clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
 /// Returns the maximum memory of all commands together, in bytes: by default, they leave a quarter
@@ -106,5 +61,5 @@ pub(super) fn keep_sessions(config: &Config) -> Option<Duration> {
 pub(super) fn command_memory(config: &Config) -> Option<u64> {
     // A multiple of a mebibyte, which is shown as a short number.
     let usual = || usable_memory().map(|bytes| (bytes / 4 * 3) >> 20 << 20);
-    config.command_memory.map(|size| size.0).or_else(usual)
+    config.commands.memory.or_else(usual)
 }

@@ -10,8 +10,7 @@ use crate::config::flags::SettingFlags;
 use crate::config::fold::Fold;
 use crate::config::managed::ManagedSettings;
 use crate::config::repository::RulePaths;
-use crate::process::RootCapabilities;
-use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings, TerminalAccess};
+use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings};
 use crate::types::{PermissionMode, SandboxMode};
 
 /// Resolves the sandbox. `bypassPermissions` switches it off too, unless a flag or file sets its
@@ -30,8 +29,8 @@ pub(super) fn resolve(
     let is_limited = is_untrusted
         || fold.is_set("sandbox.network.allowedDomains")
         || managed.limits_domains_to_managed();
-    let allows_no_host = is_limited && config.allowed_domains.0.is_empty();
-    let no_network = !config.sandbox_network.0 || allows_no_host;
+    let allows_no_host = is_limited && config.allowed_domains.is_empty();
+    let no_network = config.sandbox.no_network || allows_no_host;
     let mut egress = None;
     if !no_network {
         let lists = domain_lists(config, fold)?;
@@ -47,32 +46,12 @@ pub(super) fn resolve(
             "--sandbox-network off needs a sandbox; add --sandbox workspace, read-only or required",
         ));
     }
-    Ok(SandboxSettings {
-        mode,
-        no_network,
-        egress,
-        terminals: if config.sandbox_terminals {
-            TerminalAccess::Open
-        } else {
-            TerminalAccess::Closed
-        },
-        capabilities: if config.sandbox_capabilities {
-            RootCapabilities::Kept
-        } else {
-            RootCapabilities::Files
-        },
-        allow_write: config.allow_write.0.clone(),
-        deny_write: config.deny_write.0.clone(),
-        allow_read: config.allow_read.0.clone(),
-        deny_read: config.deny_read.0.clone(),
-        config_dir: None,
-        makes_config_dir: false,
-    })
+    Ok(SandboxSettings { mode, no_network, egress, ..config.sandbox.clone() })
 }
 
 /// The lists of domains. `None`: there are none.
 fn domain_lists(config: &Config, fold: &Fold) -> Result<Option<DomainLists>, UsageError> {
-    let (allowed, denied) = (&config.allowed_domains.0, &config.denied_domains.0);
+    let (allowed, denied) = (&config.allowed_domains, &config.denied_domains);
     if allowed.is_empty() && denied.is_empty() {
         return Ok(None);
     }
@@ -103,7 +82,7 @@ fn egress_of(lists: DomainLists, config: &Config, fold: &Fold, folders: &RulePat
         (Some(rest), Some(home)) => home.join(rest),
         (Some(_), None) | (None, _) => folders.cwd.join(text),
     };
-    let unix_sockets: Vec<PathBuf> = config.allow_unix_sockets.0.iter().map(path).collect();
+    let unix_sockets: Vec<PathBuf> = config.allow_unix_sockets.iter().map(path).collect();
     Egress::new(EgressOptions {
         lists,
         allows_binding: config.allow_local_binding,
@@ -146,7 +125,7 @@ fn origin<'a>(fold: &'a Fold, key: &str) -> &'a str {
 
 /// Returns the mode if neither a flag nor a file names one.
 pub(super) fn default_mode(config: &Config) -> SandboxMode {
-    match config.permission_mode {
+    match config.permissions.mode {
         PermissionMode::BypassPermissions => SandboxMode::Off,
         PermissionMode::Default
         | PermissionMode::AcceptEdits
@@ -163,7 +142,7 @@ pub(super) fn warnings(config: &Config, flags: &SettingFlags) -> impl Iterator<I
 /// Warns that a settings file bypasses permissions and thereby switches the sandbox off, if neither
 /// a flag nor a file sets the sandbox. A flag of the user needs no warning.
 fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
-    let is_bypass = config.permission_mode == PermissionMode::BypassPermissions;
+    let is_bypass = config.permissions.mode == PermissionMode::BypassPermissions;
     let by_flag = flags.has("dangerously-skip-permissions") || flags.has("permission-mode");
     (is_bypass && !by_flag && config.sandbox_mode.is_none()).then(|| {
         "with bypassPermissions commands run without a sandbox; --sandbox workspace keeps it, \
@@ -174,7 +153,7 @@ fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
 
 /// The warning that the user's flag leaves lists of domains without effect.
 fn open_network_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
-    let has_lists = !config.allowed_domains.0.is_empty() || !config.denied_domains.0.is_empty();
+    let has_lists = !config.allowed_domains.is_empty() || !config.denied_domains.is_empty();
     let is_off = config.sandbox_mode == Some(SandboxMode::Off) && flags.has("sandbox");
     (has_lists && is_off).then(|| {
         "the network of commands is open: --sandbox off leaves sandbox.network.allowedDomains and \

@@ -352,8 +352,8 @@ struct ServerApproval {
 
 impl ServerApproval {
     fn of(config: &Config) -> Self {
-        let enabled = (!config.all_project_servers).then(|| config.enabled_servers.0.clone());
-        Self { disabled: config.disabled_servers.0.clone(), enabled }
+        let enabled = (!config.all_project_servers).then(|| config.enabled_servers.clone());
+        Self { disabled: config.disabled_servers.clone(), enabled }
     }
 
     fn admits(&self, name: &str) -> bool {

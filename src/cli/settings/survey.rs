@@ -12,13 +12,13 @@ use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox,
 use crate::cli::args::RunArgs;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
-use crate::config::MemorySize;
 use crate::config::environment::{Variables, config_dir_variable, variable_names};
 use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
 use crate::config::kinds::Span;
 use crate::config::managed;
 use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
+use crate::config::{Config, MemorySize};
 use crate::mcp::ServerConfig;
 use crate::model::BaseUrl;
 use crate::recovery::Limits;
@@ -36,8 +36,6 @@ pub struct SettingsSurvey {
     pub ignored: Vec<IgnoredSetting>,
     /// The warning about these ignored settings, if there are any.
     pub ignored_warning: Option<String>,
-    /// The variables that commands are given by name.
-    pub pass_env: Vec<String>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub endpoint: EndpointSettings,
@@ -46,7 +44,7 @@ pub struct SettingsSurvey {
     /// True if the server is known to require a credential.
     pub needs_credential: bool,
     pub model: String,
-    pub limits: Limits,
+    pub config: Config,
     pub effective: Vec<EffectiveValue>,
     /// Keys of other tools, with their places.
     pub foreign: Vec<(String, String)>,
@@ -102,13 +100,12 @@ pub fn survey_with_managed(
         needs_credential: endpoint.base_url == BASE_URL,
         unknown_variables: unknown_variables(&inputs.variables),
         effective,
-        limits,
+        config: Config { limits, ..inputs.config },
         warnings,
         server_warnings: mcp.warnings,
         servers: mcp.servers,
         credentials: found,
         model,
-        pass_env: inputs.config.pass_env.0.clone(),
         variables: inputs.variables,
         config_dir: inputs.config_dir,
         files,
@@ -174,7 +171,8 @@ impl SettingsSurvey {
 
     /// Returns the secrets, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
-        let mut secrets = crate::tools::secret_values(&self.variables, &self.pass_env);
+        let mut secrets =
+            crate::tools::secret_values(&self.variables, &self.config.commands.pass_env);
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
         secrets.extend(self.endpoint.proxies.secrets());
         let headers = self.endpoint.headers.iter();

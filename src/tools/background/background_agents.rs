@@ -45,7 +45,7 @@ impl Toolbox {
     /// # Errors
     /// The run is ending.
     pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), BackgroundClosed> {
-        self.tools.shell.background.adopt(adopted, self.tools.output_limit)
+        self.tools.shell.background.adopt(adopted, self.tools.results.built_in())
     }
 }
 

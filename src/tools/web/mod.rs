@@ -12,5 +12,5 @@ mod web_fetch;
 
 pub(super) use address::private_network;
 pub(super) use address_guard::SystemResolver;
-pub use settings::{MakeClient, WebClient, WebClientError, WebSettings};
+pub use settings::{FetchSettings, MakeClient, WebClient, WebClientError, WebSettings};
 pub(super) use web_fetch::{WebFetcher, fetch, requested_host};

@@ -22,20 +22,30 @@ pub struct WebClient {
     pub is_proxied: bool,
 }
 
-/// The settings for fetching pages.
-#[derive(Clone)]
-pub struct WebSettings {
+/// The limits of fetching pages.
+#[derive(Clone, Debug)]
+pub struct FetchSettings {
     /// The time limit for a page, including redirects.
     pub timeout: Duration,
     /// Hosts that may have private addresses: `localhost`, `*.corp.example`, `*`.
     pub private_hosts: Vec<String>,
+}
+
+impl Default for FetchSettings {
+    fn default() -> Self {
+        Self { timeout: Duration::from_mins(1), private_hosts: Vec::new() }
+    }
+}
+
+/// The settings for fetching pages.
+#[derive(Clone)]
+pub struct WebSettings {
+    pub fetch: FetchSettings,
     pub client: MakeClient,
 }
 
 impl fmt::Debug for WebSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("WebSettings");
-        shown.field("timeout", &self.timeout).field("private_hosts", &self.private_hosts);
-        shown.finish_non_exhaustive()
+        f.debug_struct("WebSettings").field("fetch", &self.fetch).finish_non_exhaustive()
     }
 }

@@ -97,7 +97,7 @@ impl WebFetcher {
         let Some(own) = settings.web.as_ref().filter(|_| settings.reaches_web()) else {
             return Ok(None);
         };
-        let hosts = own.private_hosts.iter().map(|host| Domain::parse(host));
+        let hosts = own.fetch.private_hosts.iter().map(|host| Domain::parse(host));
         let hosts = hosts.collect::<Result<_, _>>().map_err(|why| BadSettings::Web { why })?;
         Ok(Some(Self {
             settings: own.clone(),
@@ -105,7 +105,7 @@ impl WebFetcher {
             converter: PageConverter::default(),
             large_pages: Arc::new(Semaphore::new(1)),
             lists: settings.sandbox.egress.as_ref().map(|egress| egress.lists().clone()),
-            output_limit: settings.output_limit,
+            output_limit: settings.results.built_in(),
             scratch: Arc::clone(scratch),
         }))
     }
@@ -116,7 +116,7 @@ impl WebFetcher {
             Ok(url) => url,
             Err(why) => return why.into(),
         };
-        let (timeout, large) = (self.settings.timeout, &self.large_pages);
+        let (timeout, large) = (self.settings.fetch.timeout, &self.large_pages);
         let got = get(url.clone(), timeout, large, |url| self.send_request(url)).await;
         match got {
             Ok(FetchResult::Page(page)) if page.status.is_success() => {

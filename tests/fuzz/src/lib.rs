@@ -73,8 +73,8 @@ pub fn work() -> PathBuf {
 pub fn toolbox(mode: PermissionMode, allow: &[&str], deny: &[&str]) -> Toolbox {
     let mut settings = ToolSettings::new(&work(), &folder().join("scratch"), "fuzz");
     settings.home = Some(folder().join("home"));
-    settings.mode = mode;
-    settings.allow = allow.iter().map(ToString::to_string).collect();
-    settings.deny = deny.iter().map(ToString::to_string).collect();
+    settings.permissions.mode = mode;
+    settings.permissions.allow = allow.iter().map(ToString::to_string).collect();
+    settings.permissions.deny = deny.iter().map(ToString::to_string).collect();
     Toolbox::new(&settings).expect("the settings are good")
 }
