@@ -19,7 +19,7 @@ use super::session_fixture::{
     weighed,
 };
 
-const OVERLOAD: Event = Event::Failed(Failure {
+pub(super) const OVERLOAD: Event = Event::Failed(Failure {
     class: ErrorClass::ServerOverload,
     retry_after: None,
     retry_hint: None,
@@ -43,7 +43,7 @@ const LOST_STREAM: Event = Event::Failed(Failure {
 });
 
 /// A run that is written down as the agent does it.
-struct RecordedRun {
+pub(super) struct RecordedRun {
     run: Run,
     limits: Limits,
     chronicle: RecoveryLog,
@@ -52,7 +52,7 @@ struct RecordedRun {
 }
 
 impl RecordedRun {
-    fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         let limits = Limits::default();
         let (run, chronicle) = (Run::new(7, &limits), RecoveryLog::default());
         Self { run, limits, chronicle, turns: 0, now: 0 }
@@ -80,7 +80,7 @@ impl RecordedRun {
         self.record_event(journal, event);
     }
 
-    fn record_events(&mut self, journal: &mut Journal, events: &[Event]) {
+    pub(super) fn record_events(&mut self, journal: &mut Journal, events: &[Event]) {
         for event in events {
             self.record_event(journal, *event);
         }
