@@ -16,8 +16,8 @@ use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 use super::ended_calls::UndoneCalls;
 use super::entry::{
     Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, FailedCheck, JournalRecord,
-    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, TITLE_TYPE,
-    TitleLine, ToolStarted, VERSION, WireMessage,
+    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, SpendRecord,
+    TITLE_TYPE, TitleLine, ToolStarted, VERSION, WireMessage,
 };
 use super::lease::{FileLock, LeaseRequest, SessionLease};
 use super::lease_claim::LeaseRefusal;
@@ -329,13 +329,7 @@ impl Journal {
 
     /// Appends the cost of a call, before its reply. `None` if no price is known.
     pub fn spend(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
-        let (usage, model) = (*usage, model.to_owned());
-        self.record(&JournalRecord::Spend { cost, usage, model, unsettled: false }, Sync::Later);
-    }
-
-    /// Appends a spending record again, because its line was cut off.
-    pub(super) fn repeat_spend(&mut self, spend: &JournalRecord) {
-        self.record(spend, Sync::Later);
+        self.record_spend(cost, usage, model, false);
     }
 
     /// Appends contract and prompt again, because their lines were cut off.
@@ -352,8 +346,19 @@ impl Journal {
 
     /// Appends the worst-case cost of a call whose actual cost is unknown.
     pub fn spend_upper_bound(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
+        self.record_spend(cost, usage, model, true);
+    }
+
+    fn record_spend(
+        &mut self,
+        cost: Option<Money>,
+        usage: &Usage,
+        model: &str,
+        is_upper_bound: bool,
+    ) {
         let (usage, model) = (*usage, model.to_owned());
-        self.record(&JournalRecord::Spend { cost, usage, model, unsettled: true }, Sync::Later);
+        let spend = SpendRecord { cost, usage, model, is_upper_bound };
+        self.record(&JournalRecord::Spend(spend), Sync::Later);
     }
 
     /// Appends the repairs that were made before a request.

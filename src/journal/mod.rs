@@ -42,6 +42,7 @@ mod summary;
 mod terms;
 mod tool_results;
 mod totals;
+mod view;
 mod writer;
 
 pub use cleanup::{CleanupReport, delete_old_sessions};
@@ -50,7 +51,7 @@ pub use damage::OnDamage;
 pub use ended_calls::{Denial, ToolStats, UndoneCalls};
 pub use entry::{
     BackgroundChanges, BackgroundWork, CarryOver, ContentForm, Damage, FailedCheck, JournalRecord,
-    MessageMeta, OpenRecord, ProcessOpening, ToolStarted,
+    MessageMeta, OpenRecord, ProcessOpening, SpendRecord, ToolStarted,
 };
 pub use error::{JournalError, LockHolder};
 pub use learned_facts::LearnedFacts;
@@ -74,3 +75,4 @@ pub use summary::{
 };
 pub use terms::{Kept, Terms, read_terms};
 pub use totals::{ModelSpan, ModelTotals, SessionTotals};
+pub use view::JournalView;

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recovery::{Money, StopReason};
+use crate::recovery::{Money, StopReason, Transition};
 use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_calls};
 
-use super::entry::JournalRecord;
-use super::reader::{self, JournalEntry};
+use super::entry::{OpenRecord, SpendRecord, ToolStarted};
+use super::reader::{self, MessageEntry};
 use super::session_folder::entries;
 use super::totals::{SessionTotals, worst_case};
+use super::view::JournalView;
 
 /// The maximum length of an agent's final text that is passed to the model, in characters.
 const FINAL_TEXT_MAX: usize = 2_000;
@@ -98,7 +99,7 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
 /// Reads one sub-agent. A missing or damaged journal yields what can be read.
 fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
     let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
-    let mut agent = PastAgent {
+    let agent = PastAgent {
         id: known.agent_id,
         call: known.tool_use_id,
         kind: known.agent_type,
@@ -109,30 +110,10 @@ fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
         epoch: known.epoch,
         ..PastAgent::default()
     };
-    let (mut messages, mut begun) = (Vec::<Message>::new(), BTreeSet::new());
-    let mut in_flight = Money::ZERO;
-    for entry in contents.into_iter().flat_map(|contents| contents.entries) {
-        match entry {
-            JournalEntry::Message(entry) => {
-                if let Some(reply) = messages.last_mut().filter(|_| entry.continues_reply()) {
-                    reply.content.extend(entry.message.content);
-                } else {
-                    agent.sums.turns += u32::from(entry.message.role == Role::Assistant);
-                    messages.push(entry.message);
-                }
-            }
-            JournalEntry::Record(record) => {
-                if let JournalRecord::Intent { calls } = record.as_ref() {
-                    begun.extend(calls.iter().map(|call| call.id.clone()));
-                }
-                in_flight = agent.apply(*record, in_flight);
-            }
-            JournalEntry::Link { .. }
-            | JournalEntry::UnreadTransition
-            | JournalEntry::Title(_)
-            | JournalEntry::Other => {}
-        }
-    }
+    let entries = contents.map(|contents| contents.entries).unwrap_or_default();
+    let mut replay = AgentReplay { agent, ..AgentReplay::default() };
+    entries.iter().for_each(|entry| entry.show(&mut replay));
+    let AgentReplay { mut agent, messages, begun, in_flight } = replay;
     let model = agent.model.clone();
     agent.sums.add_in_flight(in_flight, &model);
     agent.tool_calls = u32::try_from(begun.len()).unwrap_or(u32::MAX);
@@ -140,6 +121,51 @@ fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
     agent.unknown = unanswered_calls(&messages, &begun);
     agent.text = last_text(&messages).unwrap_or_default();
     agent
+}
+
+/// A sub-agent while its journal is read.
+#[derive(Default)]
+struct AgentReplay {
+    agent: PastAgent,
+    messages: Vec<Message>,
+    /// The ids of the calls that were started.
+    begun: BTreeSet<String>,
+    /// The worst-case cost of the call in flight.
+    in_flight: Money,
+}
+
+impl JournalView<'_> for AgentReplay {
+    fn message(&mut self, entry: &MessageEntry) {
+        let message = entry.message.clone();
+        if let Some(reply) = self.messages.last_mut().filter(|_| entry.continues_reply()) {
+            reply.content.extend(message.content);
+        } else {
+            self.agent.sums.turns += u32::from(message.role == Role::Assistant);
+            self.messages.push(message);
+        }
+    }
+
+    fn open(&mut self, open: &OpenRecord) {
+        self.agent.model.clone_from(&open.model);
+    }
+
+    fn transition(&mut self, transition: &Transition) {
+        self.in_flight = worst_case(self.in_flight, transition);
+    }
+
+    fn intent(&mut self, calls: &[ToolStarted]) {
+        self.begun.extend(calls.iter().map(|call| call.id.clone()));
+    }
+
+    fn spend(&mut self, spend: &SpendRecord) {
+        self.agent.sums.add_record(spend);
+        self.in_flight = Money::ZERO;
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.agent.ended = Some(reason);
+        self.in_flight = Money::ZERO;
+    }
 }
 
 /// Adds the spending of sub-agents that were started by process number `since` or later.
@@ -172,37 +198,6 @@ pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) 
 }
 
 impl PastAgent {
-    /// Applies a record. Takes and returns the worst-case cost of the call in flight.
-    fn apply(&mut self, record: JournalRecord, in_flight: Money) -> Money {
-        match record {
-            JournalRecord::Spend { cost, usage, model, unsettled: true } => {
-                self.sums.add_upper_bound(cost, usage, &model);
-            }
-            JournalRecord::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
-            JournalRecord::Transition { transition } => return worst_case(in_flight, &transition),
-            JournalRecord::End { reason } => self.ended = Some(reason),
-            JournalRecord::Open(open) => {
-                self.model = open.model;
-                return in_flight;
-            }
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
-            | JournalRecord::Intent { .. }
-            | JournalRecord::Repair { .. }
-            | JournalRecord::Rewrite { .. }
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_)
-            | JournalRecord::Forked(_) => return in_flight,
-        }
-        Money::ZERO
-    }
-
     /// Describes a sub-agent whose report the model never received.
     pub fn describe(&self) -> String {
         let (id, kind) = (&self.id, &self.kind);

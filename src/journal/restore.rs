@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
-    StopReason, Transition,
+    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, RefusedField,
+    ReplyDisposition, Run, StopReason, ToolCallRecord, Transition,
 };
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
@@ -17,20 +17,22 @@ use crate::transcript::{
 
 use super::SessionId;
 use super::damage::Rest;
+use super::ended_calls::UndoneCalls;
 use super::entry::{
-    BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, OpenRecord,
+    BackgroundChanges, BackgroundWork, CarryOver, Damage, OpenRecord, SpendRecord, ToolStarted,
 };
 use super::error::JournalError;
 use super::learned_facts::LearnedFacts;
 use super::past_agents::{self, PastAgent};
 use super::prompt_fold::PromptFold;
-use super::reader::{JournalContents, JournalEntry, MessageEntry};
+use super::reader::{JournalContents, MessageEntry};
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
     answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
 };
 use super::totals::{SessionTotals, TurnCounting, finish_reason, worst_case};
+use super::view::JournalView;
 
 /// A session as restored from its file.
 #[derive(Clone, Debug)]
@@ -102,9 +104,9 @@ pub struct PastBackground {
 }
 
 impl PastBackground {
-    fn apply(&mut self, changes: BackgroundChanges) {
+    fn apply(&mut self, changes: &BackgroundChanges) {
         self.commands = self.commands.max(changes.commands);
-        self.lost.extend(changes.started);
+        self.lost.extend(changes.started.iter().cloned());
         self.lost.retain(|work| !changes.reported.iter().any(|id| id == work.id()));
     }
 }
@@ -129,19 +131,16 @@ pub(super) struct RestoreRemarks {
     pub(super) answers: Vec<Block>,
 }
 
-pub(super) fn restore(
+pub(super) fn restore<'a>(
     id: SessionId,
-    contents: JournalContents,
-    rest: Option<&Rest>,
+    contents: &'a JournalContents,
+    rest: Option<&'a Rest>,
     agents: &[PastAgent],
-    point: Option<&ResumePoint>,
+    point: Option<&'a ResumePoint>,
 ) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
     let mut story = SessionReplay::default();
-    let spending = rest.into_iter().flat_map(Rest::spending_records).cloned();
-    let spending = spending.map(|spend| JournalEntry::Record(Box::new(spend)));
-    for entry in contents.entries.into_iter().chain(spending) {
-        story.apply(entry);
-    }
+    contents.entries.iter().for_each(|entry| entry.show(&mut story));
+    rest.into_iter().flat_map(Rest::spending_records).for_each(|spend| spend.show(&mut story));
     if let Some(point) = point {
         story.cut(&id, point)?;
     }
@@ -159,7 +158,7 @@ pub(super) fn restore(
     };
     let deferred = story.deferred && rest.is_none() && ends_with_calls(&messages);
     let held = if deferred { messages.pop() } else { None };
-    let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
+    let outcome = |id: &str| interrupted_answer(story.intents.get(id).copied(), unknown(id));
     let describe = |id: &str| past_agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, describe);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
@@ -196,13 +195,13 @@ pub(super) fn restore(
         terms: Terms::default(),
         worked: story.worked + Moment::default().until(story.now),
         unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
-        cwd: opened.as_ref().map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
-        model: opened.as_ref().map(|open| open.model.clone()),
+        cwd: opened.map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
+        model: opened.map(|open| open.model.clone()),
         answered_by,
-        signed_by: story.signed_by,
-        permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
-        limits: opened.as_ref().map(|open| open.limits),
-        required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
+        signed_by: story.signed_by.map(str::to_owned),
+        permission_mode: opened.map(|open| open.permission_mode.clone()),
+        limits: opened.map(|open| open.limits),
+        required_servers: opened.map_or_else(Vec::new, |it| it.required_servers.clone()),
         agents: agents.iter().filter(|agent| agent.epoch >= story.prompt_epoch).cloned().collect(),
         background: story.background,
     };
@@ -237,8 +236,8 @@ fn append_to_user(messages: &mut Vec<Message>, block: Block) {
 
 /// The state while entries are replayed in order.
 #[derive(Default)]
-struct SessionReplay {
-    messages: Vec<MessageEntry>,
+struct SessionReplay<'a> {
+    messages: Vec<&'a MessageEntry>,
     /// Number of messages that are older than the process that started the last prompt.
     old_messages: usize,
     /// The value of `old_messages` for each prompt, from the first on.
@@ -246,12 +245,12 @@ struct SessionReplay {
     /// The epoch of that process.
     prompt_epoch: u64,
     /// The last message of the conversation, if it is not the last one of the file.
-    leaf: Option<String>,
+    leaf: Option<&'a str>,
     /// Parents of messages and links, by uuid.
-    links: HashMap<String, Option<String>>,
+    links: HashMap<&'a str, Option<&'a str>>,
     /// Calls that were about to run, with their inputs if changed.
-    intents: HashMap<String, Option<Value>>,
-    opened: Option<OpenRecord>,
+    intents: HashMap<&'a str, Option<&'a Value>>,
+    opened: Option<&'a OpenRecord>,
     run: Option<Run>,
     fold: PromptFold,
     /// True if the records of the last prompt are those of the session that this one was forked
@@ -274,41 +273,26 @@ struct SessionReplay {
     worked: Duration,
     in_flight: Money,
     /// The model whose reply was paid for last.
-    paid: Option<String>,
+    paid: Option<&'a str>,
     /// The model that was charged for last, including upper bounds.
-    charged: Option<String>,
-    signed_by: Option<String>,
+    charged: Option<&'a str>,
+    signed_by: Option<&'a str>,
     counted: TurnCounting,
-    rewritten: Vec<RewrittenHistory>,
+    rewritten: Vec<RewrittenHistory<'a>>,
 }
 
 /// A replaced conversation.
-struct RewrittenHistory {
+struct RewrittenHistory<'a> {
     /// The last message before the replacement.
-    after: Option<String>,
+    after: Option<&'a str>,
     /// The model of its thinking.
-    model: Option<String>,
-    messages: Vec<Message>,
+    model: Option<&'a str>,
+    messages: &'a [Message],
 }
 
-impl SessionReplay {
-    fn apply(&mut self, entry: JournalEntry) {
-        self.fold.observe(&entry);
-        match entry {
-            JournalEntry::Message(entry) => self.apply_message(*entry),
-            JournalEntry::Link { uuid, parent } => {
-                self.links.insert(uuid, parent);
-            }
-            JournalEntry::UnreadTransition => {
-                self.run = None;
-                self.in_flight = Money::ZERO;
-            }
-            JournalEntry::Title(_) | JournalEntry::Other => {}
-            JournalEntry::Record(record) => self.apply_record(*record),
-        }
-    }
-
-    fn apply_message(&mut self, entry: MessageEntry) {
+impl<'a> JournalView<'a> for SessionReplay<'a> {
+    fn message(&mut self, entry: &'a MessageEntry) {
+        self.fold.message(entry);
         self.begin_prompt_after_end();
         self.deferred = false;
         // The lines of one reply count once.
@@ -317,89 +301,43 @@ impl SessionReplay {
             self.count_turn();
         }
         if begins && !entry.is_sidechain {
-            self.signed_by = self.paid.take().or_else(|| entry.model.clone());
+            self.signed_by = self.paid.take().or(entry.model.as_deref());
         }
         if entry.ours {
             self.is_forked = false;
         }
-        self.links.insert(entry.uuid.clone(), entry.parent.clone());
+        self.links.insert(&entry.uuid, entry.parent.as_deref());
         self.messages.push(entry);
     }
 
-    fn apply_record(&mut self, record: JournalRecord) {
-        match record {
-            JournalRecord::Open(open) => {
-                self.worked += Moment::default().until(mem::take(&mut self.now));
-                match open.carry {
-                    CarryOver::Fresh => {
-                        self.begin_prompt();
-                        self.prompt_epoch = open.epoch;
-                        self.old_messages = self.messages.len();
-                        self.prompt_starts.push(self.old_messages);
-                    }
-                    CarryOver::On => self.recovery = mem::take(&mut self.recovery).resumed(),
-                }
-                self.ended = None;
-                self.opened = Some(*open);
-            }
-            JournalRecord::Transition { transition } => self.apply_transition(&transition),
-            JournalRecord::Intent { calls } => {
-                self.deferred = false;
-                self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
-            }
-            JournalRecord::Spend { cost, usage, model, unsettled } => {
-                self.begin_prompt_after_end();
-                for sums in [&mut self.prompt, &mut self.session] {
-                    if unsettled {
-                        sums.add_upper_bound(cost, usage, &model);
-                    } else {
-                        sums.add(cost, usage, &model);
-                    }
-                }
-                let tokens = usage.input() + usage.output_tokens;
-                self.recovery.record_cost(cost, tokens);
-                self.charged = Some(model.clone());
-                if !unsettled {
-                    self.paid = Some(model);
-                }
-                self.in_flight = Money::ZERO;
-            }
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
-            | JournalRecord::Repair { .. }
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::Recovery(_) => {}
-            JournalRecord::ToolCalls { calls: deeds } => {
-                let limits = self.opened.as_ref().map(|open| open.limits.loops);
-                self.loop_detector.observe(&deeds, limits.unwrap_or_default());
-            }
-            JournalRecord::Window { model, tokens } => {
-                self.learned_facts.learn_window(model, tokens);
-            }
-            JournalRecord::OutputLimit { model, tokens } => {
-                self.learned_facts.learn_output_limit(model, tokens);
-            }
-            JournalRecord::RefusedField(refused) => {
-                self.learned_facts.learn_refused_field(refused);
-            }
-            JournalRecord::Background(changes) => self.background.apply(changes),
-            JournalRecord::Forked(_) => self.is_forked = true,
-            JournalRecord::Rewrite { after, messages } => {
-                self.begin_prompt_after_end();
-                let model = self.messages.iter().rev().find_map(|entry| entry.model.clone());
-                self.rewritten.push(RewrittenHistory { after, model, messages });
-            }
-            JournalRecord::End { reason } => {
-                self.ended = Some(reason);
-                self.deferred = reason == StopReason::ToolDeferred;
-                self.recovery.end(self.now, reason);
-                self.in_flight = Money::ZERO;
-            }
-        }
+    fn link(&mut self, uuid: &'a str, parent: Option<&'a str>) {
+        self.links.insert(uuid, parent);
     }
 
-    fn apply_transition(&mut self, transition: &Transition) {
+    fn unread_transition(&mut self) {
+        self.fold.unread_transition();
+        self.run = None;
+        self.in_flight = Money::ZERO;
+    }
+
+    fn open(&mut self, open: &'a OpenRecord) {
+        self.fold.open(open);
+        self.worked += Moment::default().until(mem::take(&mut self.now));
+        match open.carry {
+            CarryOver::Fresh => {
+                self.begin_prompt();
+                self.prompt_epoch = open.epoch;
+                self.old_messages = self.messages.len();
+                self.prompt_starts.push(self.old_messages);
+            }
+            CarryOver::On => self.recovery = mem::take(&mut self.recovery).resumed(),
+        }
+        self.ended = None;
+        self.opened = Some(open);
+    }
+
+    fn transition(&mut self, transition: &'a Transition) {
+        self.fold.transition(transition);
         self.begin_prompt_after_end();
         if self.counted.observe_step(transition) {
             self.count_turn();
@@ -414,20 +352,86 @@ impl SessionReplay {
         self.run = Some(transition.next);
     }
 
+    fn intent(&mut self, calls: &'a [ToolStarted]) {
+        self.fold.intent(calls);
+        self.deferred = false;
+        self.intents.extend(calls.iter().map(|call| (&*call.id, call.changed.as_ref())));
+    }
+
+    fn spend(&mut self, spend: &'a SpendRecord) {
+        self.fold.spend(spend);
+        self.begin_prompt_after_end();
+        self.prompt.add_record(spend);
+        self.session.add_record(spend);
+        self.recovery.record_cost(spend.cost, spend.usage.input() + spend.usage.output_tokens);
+        self.charged = Some(&spend.model);
+        if !spend.is_upper_bound {
+            self.paid = Some(&spend.model);
+        }
+        self.in_flight = Money::ZERO;
+    }
+
+    fn rewrite(&mut self, after: Option<&'a str>, messages: &'a [Message]) {
+        self.fold.rewrite(after, messages);
+        self.begin_prompt_after_end();
+        let model = self.messages.iter().rev().find_map(|entry| entry.model.as_deref());
+        self.rewritten.push(RewrittenHistory { after, model, messages });
+    }
+
+    fn tool_calls(&mut self, calls: &'a [ToolCallRecord]) {
+        let limits = self.opened.map(|open| open.limits.loops);
+        self.loop_detector.observe(calls, limits.unwrap_or_default());
+    }
+
+    fn undone_calls(&mut self, calls: &'a UndoneCalls) {
+        self.fold.undone_calls(calls);
+    }
+
+    fn learned_window(&mut self, model: &'a str, tokens: u64) {
+        self.learned_facts.learned_window(model, tokens);
+    }
+
+    fn learned_output_limit(&mut self, model: &'a str, tokens: u32) {
+        self.learned_facts.learned_output_limit(model, tokens);
+    }
+
+    fn refused_field(&mut self, refused: &'a RefusedField) {
+        self.learned_facts.refused_field(refused);
+    }
+
+    fn background(&mut self, changes: &'a BackgroundChanges) {
+        self.background.apply(changes);
+    }
+
+    fn forked(&mut self, recorded: &'a RecordedPrompt) {
+        self.fold.forked(recorded);
+        self.is_forked = true;
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.fold.end(reason);
+        self.ended = Some(reason);
+        self.deferred = reason == StopReason::ToolDeferred;
+        self.recovery.end(self.now, reason);
+        self.in_flight = Money::ZERO;
+    }
+}
+
+impl<'a> SessionReplay<'a> {
     /// Adds the worst-case cost of the call that was in flight. Returns the model that it is booked
     /// under.
     fn book_in_flight(&mut self) -> String {
-        let opened = self.opened.as_ref().map(|open| open.model.clone());
-        let model = self.charged.take().or(opened).unwrap_or_else(|| "unknown".to_owned());
-        self.prompt.add_in_flight(self.in_flight, &model);
-        self.session.add_in_flight(self.in_flight, &model);
+        let opened = self.opened.map(|open| open.model.as_str());
+        let model = self.charged.or(opened).unwrap_or("unknown");
+        self.prompt.add_in_flight(self.in_flight, model);
+        self.session.add_in_flight(self.in_flight, model);
         self.recovery.record_cost(self.in_flight, 0);
-        model
+        model.to_owned()
     }
 
     fn count_turn(&mut self) {
         for sums in [&mut self.prompt, &mut self.session] {
-            sums.count_turn(self.paid.as_deref());
+            sums.count_turn(self.paid);
         }
     }
 
@@ -455,7 +459,7 @@ impl SessionReplay {
     ///
     /// # Errors
     /// There is no such message, or more than the turn that may be dropped follows it.
-    fn cut(&mut self, id: &SessionId, point: &ResumePoint) -> Result<(), JournalError> {
+    fn cut(&mut self, id: &SessionId, point: &'a ResumePoint) -> Result<(), JournalError> {
         let message = &point.message;
         if !self.messages.iter().any(|entry| entry.uuid == *message) {
             return Err(JournalError::NoMessage { id: id.clone(), message: message.clone() });
@@ -463,7 +467,7 @@ impl SessionReplay {
         if let Some(turn) = &point.dropped_turn {
             self.check_dropped(message, turn).map_err(|why| JournalError::DropsMore { why })?;
         }
-        self.leaf = Some(message.clone());
+        self.leaf = Some(message);
         self.begin_prompt();
         self.fold = PromptFold::default();
         (self.run, self.ended) = (None, None);
@@ -496,16 +500,16 @@ impl SessionReplay {
 
     /// The messages of the conversation from first to last, without other branches and side
     /// conversations.
-    fn chain(&self) -> Vec<&MessageEntry> {
+    fn chain(&self) -> Vec<&'a MessageEntry> {
         let by_uuid: HashMap<&str, &MessageEntry> =
-            self.messages.iter().map(|entry| (entry.uuid.as_str(), entry)).collect();
+            self.messages.iter().map(|entry| (entry.uuid.as_str(), *entry)).collect();
         let mut chain = Vec::new();
         let mut seen = HashSet::new();
         let last = self.messages.iter().rev().find(|entry| !entry.is_sidechain);
-        let mut next = self.leaf.as_deref().or(last.map(|entry| entry.uuid.as_str()));
+        let mut next = self.leaf.or(last.map(|entry| entry.uuid.as_str()));
         while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
             chain.extend(by_uuid.get(uuid).copied());
-            next = self.links.get(uuid).and_then(Option::as_deref);
+            next = self.links.get(uuid).copied().flatten();
         }
         chain.reverse();
         chain
@@ -536,19 +540,19 @@ impl SessionReplay {
     }
 
     /// The last replacement of the conversation on this branch, and the lines after it.
-    fn rewritten<'a, 'b>(
+    fn rewritten<'b>(
         &self,
-        chain: &'a [&'b MessageEntry],
+        chain: &'b [&'a MessageEntry],
         answered_by: Option<&str>,
-    ) -> (Vec<Message>, &'a [&'b MessageEntry]) {
-        let end_of = |rewritten: &RewrittenHistory| {
-            let Some(after) = &rewritten.after else { return Some(0) };
-            chain.iter().position(|entry| entry.uuid == *after).map(|at| at + 1)
+    ) -> (Vec<Message>, &'b [&'a MessageEntry]) {
+        let end_of = |rewritten: &RewrittenHistory<'_>| {
+            let Some(after) = rewritten.after else { return Some(0) };
+            chain.iter().position(|entry| entry.uuid == after).map(|at| at + 1)
         };
         let last = self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)));
         let Some((rewritten, end)) = last else { return (Vec::new(), chain) };
-        let mut messages = rewritten.messages.clone();
-        if rewritten.model.as_deref() != answered_by {
+        let mut messages = rewritten.messages.to_vec();
+        if rewritten.model != answered_by {
             strip_thinking(&mut messages);
         }
         (messages, &chain[end..])

@@ -20,7 +20,7 @@ use super::past_agents::read_subagents;
 use super::reader::{self, JournalContents, RefusalReason};
 use super::restore::{RestoreRemarks, ResumePoint, restore};
 use super::terms::{Terms, find_terms};
-use super::writer::{JournalWriter, replace_file};
+use super::writer::{JournalWriter, Sync, replace_file};
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
 
 /// Options for reading a session.
@@ -77,7 +77,8 @@ pub fn read_session(
     let bytes = std::fs::read(&path).map_err(unreadable)?;
     let Understood { contents, rest, terms } = parse_file(place, id, &path, (&bytes, on_damage))?;
     let agents = read_subagents(&path);
-    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
+    let (restored, _loose) =
+        restore(id.clone(), &contents, rest.as_ref(), &agents, point.as_ref())?;
     Ok(RestoredSession { terms, ..restored })
 }
 
@@ -132,7 +133,7 @@ impl LockedSession {
         };
         let agents = read_subagents(&path);
         let (restored, loose) =
-            restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
+            restore(id.clone(), &contents, rest.as_ref(), &agents, point.as_ref())?;
         let restored = RestoredSession { terms, ..restored };
         Ok(Self { restored, notes: loose, rest, file, lease, path, end, unwritable })
     }
@@ -183,7 +184,7 @@ impl LockedSession {
         }
         if let Some(rest) = &rest {
             journal.repeat_terms(&restored.terms);
-            rest.spending_records().for_each(|spend| journal.repeat_spend(spend));
+            rest.spending_records().for_each(|spend| journal.record(spend, Sync::Later));
         }
         if restored.in_flight > Money::ZERO {
             let (cost, model) = (restored.in_flight, restored.in_flight_model.as_str());

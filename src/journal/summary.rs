@@ -14,8 +14,8 @@ use crate::json;
 use crate::recovery::{Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
-use super::contract::prompt_title;
-use super::entry::{JournalRecord, LineChecksum, check_seal};
+use super::contract::{FirstPrompt, prompt_title};
+use super::entry::{LineChecksum, OpenRecord, SpendRecord, check_seal};
 use super::lease_record::is_held_elsewhere;
 use super::lines::RawLines;
 use super::lock::is_held;
@@ -23,6 +23,7 @@ use super::past_agents::subagent_files;
 use super::reader::{JournalEntry, RefusalReason, parse_with_rest};
 use super::session_folder::entries;
 use super::totals::{TurnCounting, finish_reason};
+use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
 /// The scope of a list of sessions.
@@ -269,58 +270,12 @@ impl SessionScan {
         if !kinds.iter().any(|kind| has(head, kind)) {
             return;
         }
-        let record = match parse_with_rest(line) {
-            Ok((parsed, _rest)) => match parsed.entry {
-                JournalEntry::Record(record) => *record,
-                JournalEntry::UnreadTransition
-                | JournalEntry::Message(_)
-                | JournalEntry::Link { .. }
-                | JournalEntry::Title(_)
-                | JournalEntry::Other => return,
-            },
-            Err(RefusalReason::Newer(_)) => {
-                self.is_newer = true;
-                return;
-            }
+        match parse_with_rest(line) {
+            Ok((parsed, _rest)) => parsed.entry.show(self),
+            Err(RefusalReason::Newer(_)) => self.is_newer = true,
             Err(RefusalReason::Damaged(_)) => {
                 self.damaged_lines = self.damaged_lines.saturating_add(1);
-                return;
             }
-        };
-        match record {
-            JournalRecord::Open(open) => {
-                self.ended = None;
-                if self.started.is_none() {
-                    self.started = open.since.parse().ok();
-                }
-                self.project = Some(PathBuf::from(open.cwd));
-            }
-            JournalRecord::Prompt(prompt) => {
-                self.prompt.get_or_insert(prompt.beginning);
-            }
-            JournalRecord::Transition { transition } => self.observe_step(&transition),
-            JournalRecord::Spend { cost, .. } => self.spent += cost.into(),
-            JournalRecord::End { reason } => self.ended = Some(reason),
-            JournalRecord::Contract(_)
-            | JournalRecord::Intent { .. }
-            | JournalRecord::Repair { .. }
-            | JournalRecord::Rewrite { .. }
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_)
-            | JournalRecord::Forked(_) => {}
-        }
-    }
-
-    fn observe_step(&mut self, transition: &Transition) {
-        self.ended = finish_reason(transition.action);
-        if self.counted.observe_step(transition) {
-            self.turns = self.turns.saturating_add(1);
         }
     }
 
@@ -351,6 +306,35 @@ impl SessionScan {
             | Block::Document { .. }
             | Block::Other(_) => None,
         });
+    }
+}
+
+impl JournalView<'_> for SessionScan {
+    fn open(&mut self, open: &OpenRecord) {
+        self.ended = None;
+        if self.started.is_none() {
+            self.started = open.since.parse().ok();
+        }
+        self.project = Some(PathBuf::from(&open.cwd));
+    }
+
+    fn first_prompt(&mut self, prompt: &FirstPrompt) {
+        self.prompt.get_or_insert_with(|| prompt.beginning.clone());
+    }
+
+    fn transition(&mut self, transition: &Transition) {
+        self.ended = finish_reason(transition.action);
+        if self.counted.observe_step(transition) {
+            self.turns = self.turns.saturating_add(1);
+        }
+    }
+
+    fn spend(&mut self, spend: &SpendRecord) {
+        self.spent += spend.cost.into();
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.ended = Some(reason);
     }
 }
 

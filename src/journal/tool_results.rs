@@ -60,7 +60,7 @@ fn result_id(block: &Block) -> Option<&str> {
 
 /// Results that are not on the chain, by call id.
 pub(super) fn results_off_chain(
-    all: &[MessageEntry],
+    all: &[&MessageEntry],
     chain: &[&MessageEntry],
 ) -> HashMap<String, Block> {
     let within: HashSet<&str> =
@@ -79,8 +79,8 @@ const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
 /// The answer to an interrupted call. `intent`: the record of its start, with the input if that was
 /// changed.
-pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
-    match intent.map(Option::as_ref) {
+pub(super) fn interrupted_answer(intent: Option<Option<&Value>>, unknown: bool) -> String {
+    match intent {
         Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
         Some(None) => OUTCOME_UNKNOWN.to_owned(),
         None if unknown => OUTCOME_UNKNOWN.to_owned(),
