@@ -58,10 +58,10 @@ impl Rest {
 
     /// The readable spending records after the damage: they still count.
     pub(super) fn spending_records(&self) -> impl Iterator<Item = &JournalRecord> {
-        self.entries
-            .iter()
-            .filter_map(JournalEntry::record)
-            .filter(|record| matches!(record, JournalRecord::Spend(_)))
+        self.entries.iter().filter_map(|entry| {
+            let JournalEntry::Record(record) = entry else { return None };
+            matches!(**record, JournalRecord::Spend(_)).then_some(&**record)
+        })
     }
 
     /// Returns the note to the model that replaces the damaged part.

@@ -118,27 +118,29 @@ impl Journal {
         place: &SessionFolder,
         id: &SessionId,
         opening: &ProcessOpening,
-        source: &RestoredSession,
+        (source_id, source): (&SessionId, &RestoredSession),
     ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
-        let forked_from = Some(source.id.to_string());
+        let RestoredSession { conversation, contract, work, .. } = source;
+        let forked_from = Some(source_id.to_string());
         // All restored thinking is by the model that answered last.
-        let meta = MessageMeta { model: source.answered_by.as_deref(), ..MessageMeta::default() };
-        for message in &source.messages {
+        let model = conversation.answered_by.as_deref();
+        let meta = MessageMeta { model, ..MessageMeta::default() };
+        for message in &conversation.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
         let beginning = JournalStart { epoch: 1, forked_from, ..JournalStart::default() };
-        let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
+        let prompt = contract.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
         if opening.carry == CarryOver::On {
-            journal.recorded = source.recorded.clone();
+            journal.recorded = conversation.recorded.clone();
             journal.recorded.forget_calls();
             let recorded = Box::new(journal.recorded.clone());
             journal.record(&JournalRecord::Forked(recorded), Sync::Later);
         }
-        if source.background != PastBackground::default() {
-            let PastBackground { commands, lost: started } = source.background.clone();
+        if work.background != PastBackground::default() {
+            let PastBackground { commands, lost: started } = work.background.clone();
             let changes = BackgroundChanges { commands, started, reported: Vec::new() };
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }

@@ -63,7 +63,10 @@ pub use prompt_fold::PromptFold;
 pub use prune::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
 pub use reader::{JournalEntry, MessageEntry, RefusalReason};
 pub use recorded_prompt::RecordedPrompt;
-pub use restore::{PastBackground, RestoredSession, ResumePoint};
+pub use restore::{
+    PastBackground, RestoredContract, RestoredConversation, RestoredSession, RestoredTotals,
+    ResumePoint, WorkInProgress,
+};
 pub use resume::{LockedSession, ReadRequest, read_session};
 pub use session_folder::{MachineId, SessionFolder, SessionId, latest};
 pub use sink::JournalHealth;

@@ -46,13 +46,6 @@ pub enum JournalEntry {
     Other,
 }
 
-impl JournalEntry {
-    /// The record, if it is one.
-    pub(super) fn record(&self) -> Option<&JournalRecord> {
-        if let Self::Record(record) = self { Some(record) } else { None }
-    }
-}
-
 /// A line with a message.
 #[derive(Debug)]
 pub struct MessageEntry {

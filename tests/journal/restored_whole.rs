@@ -200,38 +200,40 @@ fn described(restored: &RestoredSession) -> Vec<String> {
         format!("{name}: {value:?}")
     }
     let mut lines: Vec<String> = Vec::new();
-    for (index, message) in restored.messages.iter().enumerate() {
+    for (index, message) in restored.conversation.messages.iter().enumerate() {
         lines.push(format!("message {index}: {}", serde_json::to_string(message).expect("JSON")));
     }
-    let limits = restored.limits.map(|limits| limits.budgets.turns);
+    let opened = restored.contract.opened.as_ref();
+    let limits = opened.map(|open| open.limits.budgets.turns);
+    let servers = opened.map_or(&[][..], |open| &open.required_servers);
     let parts: [(&str, &dyn Debug); 27] = [
-        ("repairs", &restored.repairs),
-        ("run", &restored.run),
-        ("recorded", &restored.recorded),
-        ("left off", &restored.left_off),
-        ("deferred", &restored.deferred),
-        ("ended", &restored.ended),
-        ("prompt", &restored.prompt),
-        ("session", &restored.session),
-        ("recovery", &restored.recovery),
-        ("loop detector", &restored.loop_detector),
+        ("repairs", &restored.conversation.repairs),
+        ("run", &restored.work.run),
+        ("recorded", &restored.conversation.recorded),
+        ("left off", &restored.conversation.left_off),
+        ("deferred", &restored.conversation.deferred),
+        ("ended", &restored.work.ended),
+        ("prompt", &restored.totals.prompt),
+        ("session", &restored.totals.session),
+        ("recovery", &restored.totals.recovery),
+        ("loop detector", &restored.work.loop_detector),
         ("learned facts", &restored.learned_facts),
-        ("in flight", &restored.in_flight),
-        ("in flight model", &restored.in_flight_model),
-        ("dropped records", &restored.dropped_records),
-        ("damage", &restored.damage),
-        ("terms", &restored.terms),
-        ("worked", &restored.worked),
-        ("unknown outcomes", &restored.unknown_outcomes),
-        ("cwd", &restored.cwd),
-        ("model", &restored.model),
-        ("answered by", &restored.answered_by),
-        ("signed by", &restored.signed_by),
-        ("permission mode", &restored.permission_mode),
+        ("in flight", &restored.totals.in_flight),
+        ("in flight model", &restored.totals.in_flight_model),
+        ("dropped records", &restored.totals.dropped_records),
+        ("damage", &restored.contract.damage),
+        ("terms", &restored.contract.terms),
+        ("worked", &restored.totals.worked),
+        ("unknown outcomes", &restored.totals.unknown_outcomes),
+        ("cwd", &restored.contract.cwd),
+        ("model", &opened.map(|open| &open.model)),
+        ("answered by", &restored.conversation.answered_by),
+        ("signed by", &restored.conversation.signed_by),
+        ("permission mode", &opened.map(|open| &open.permission_mode)),
         ("turns", &limits),
-        ("required servers", &restored.required_servers),
-        ("agents", &restored.agents),
-        ("background", &restored.background),
+        ("required servers", &servers),
+        ("agents", &restored.work.agents),
+        ("background", &restored.work.background),
     ];
     lines.extend(parts.iter().map(|(name, value)| line(name, value)));
     lines
@@ -279,7 +281,7 @@ fn each_record_restores_the_same_state_as_ever() {
     }
     let (source, fork) = (sandbox.read(&id), SessionId::generate());
     let opening = process(CarryOver::On, MODEL, 9);
-    drop(Journal::fork(&sandbox.place, &fork, &opening, &source).expect("created"));
+    drop(Journal::fork(&sandbox.place, &fork, &opening, (&id, &source)).expect("created"));
     writeln!(text, "\n# a fork").expect("a string takes all");
     add_changes(&mut text, &before, &described(&sandbox.read(&fork)));
     let root = sandbox.root.path().to_str().expect("text");
