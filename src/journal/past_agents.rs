@@ -22,7 +22,7 @@ const FINAL_TEXT_MAX: usize = 2_000;
 const DESCRIPTION_MAX: usize = 20_000;
 
 /// The metadata file of a sub-agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubagentMeta {
     pub agent_id: String,
@@ -45,18 +45,8 @@ pub struct SubagentMeta {
 /// A sub-agent of an earlier process, as read from its journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastAgent {
-    pub id: String,
-    /// The tool call that started it.
-    pub call: String,
-    pub kind: String,
-    pub description: String,
-    /// The sub-agent that started it. `None`: the run itself.
-    pub parent: Option<String>,
-    pub background: bool,
-    /// The sub-agent that it retried.
-    pub retries: Option<String>,
+    pub meta: SubagentMeta,
     pub model: String,
-    pub(super) epoch: u64,
     /// Totals of its usage and spending.
     pub sums: SessionTotals,
     pub tool_calls: u32,
@@ -97,22 +87,14 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
 }
 
 /// Reads one sub-agent. A missing or damaged journal yields what can be read.
-fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
+fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
     let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
-    let agent = PastAgent {
-        id: known.agent_id,
-        call: known.tool_use_id,
-        kind: known.agent_type,
-        description: known.description,
-        parent: known.parent_agent_id,
-        background: known.background,
-        retries: known.retries,
-        epoch: known.epoch,
-        ..PastAgent::default()
-    };
     let entries = contents.map(|contents| contents.entries).unwrap_or_default();
+    let agent = PastAgent { meta, ..PastAgent::default() };
     let mut replay = AgentReplay { agent, ..AgentReplay::default() };
-    entries.iter().for_each(|entry| entry.show(&mut replay));
+    for entry in &entries {
+        entry.show(&mut replay);
+    }
     let AgentReplay { mut agent, messages, begun, in_flight } = replay;
     let model = agent.model.clone();
     agent.sums.add_in_flight(in_flight, &model);
@@ -170,7 +152,7 @@ impl JournalView<'_> for AgentReplay {
 
 /// Adds the spending of sub-agents that were started by process number `since` or later.
 pub(super) fn add_spending(agents: &[PastAgent], sums: &mut SessionTotals, since: u64) {
-    for agent in agents.iter().filter(|agent| agent.epoch >= since) {
+    for agent in agents.iter().filter(|agent| agent.meta.epoch >= since) {
         sums.add_subagent(&agent.sums);
     }
 }
@@ -178,12 +160,14 @@ pub(super) fn add_spending(agents: &[PastAgent], sums: &mut SessionTotals, since
 /// Describes to the model a call whose outcome is unknown, with the sub-agents that it started and
 /// their descendants.
 pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) -> String {
-    let first = agents.iter().filter(|agent| agent.call == call && agent.parent.is_none());
+    let first = agents
+        .iter()
+        .filter(|agent| agent.meta.tool_use_id == call && agent.meta.parent_agent_id.is_none());
     let mut kin: Vec<&PastAgent> = first.collect();
     let mut next = 0;
-    while let Some(above) = kin.get(next) {
-        let id = above.id.clone();
-        kin.extend(agents.iter().filter(|agent| agent.parent.as_ref() == Some(&id)));
+    while let Some(&above) = kin.get(next) {
+        let id = Some(&above.meta.agent_id);
+        kin.extend(agents.iter().filter(|agent| agent.meta.parent_agent_id.as_ref() == id));
         next += 1;
     }
     for agent in kin {
@@ -200,7 +184,7 @@ pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) 
 impl PastAgent {
     /// Describes a sub-agent whose report the model never received.
     pub fn describe(&self) -> String {
-        let (id, kind) = (&self.id, &self.kind);
+        let (id, kind) = (&self.meta.agent_id, &self.meta.agent_type);
         let mut text = match self.ended {
             None => {
                 format!("The agent {id} ({kind}) was lost with its process.")

@@ -231,7 +231,7 @@ pub(super) fn restore(
     };
     let work = WorkInProgress {
         ended: story.work.ended.or(story.planned_end),
-        agents: agents.iter().filter(|agent| agent.epoch >= prompt_epoch).cloned().collect(),
+        agents: agents.iter().filter(|agent| agent.meta.epoch >= prompt_epoch).cloned().collect(),
         ..story.work
     };
     let contract = RestoredContract {
@@ -296,7 +296,7 @@ struct SessionReplay<'a> {
     /// Parents of messages and links, by uuid.
     links: HashMap<&'a str, Option<&'a str>>,
     /// Calls that were about to run, with their inputs if changed.
-    intents: HashMap<&'a str, Option<&'a Value>>,
+    intents: HashMap<&'a str, &'a Option<Value>>,
     opened: Option<&'a OpenRecord>,
     fold: PromptFold,
     /// True if the records of the last prompt are those of the session that this one was forked
@@ -391,7 +391,7 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
 
     fn intent(&mut self, calls: &'a [ToolStarted]) {
         self.deferred = false;
-        self.intents.extend(calls.iter().map(|call| (&*call.id, call.changed.as_ref())));
+        self.intents.extend(calls.iter().map(|call| (&*call.id, &call.changed)));
     }
 
     fn spend(&mut self, spend: &'a SpendRecord) {

@@ -65,7 +65,7 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
         let head = &line[..line.len().min(HEAD_BYTES)];
         let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
         if !has(OURS)
-            || !(has(OPEN) || has(CONTRACT) || has(PROMPT))
+            || !KINDS.iter().any(|kind| has(kind))
             || check_seal(line) != LineChecksum::Intact
         {
             continue;
@@ -107,6 +107,4 @@ impl JournalView<'_> for TermsFold<'_> {
 /// The mark of our records, and the number of bytes at the start of a line that must contain it.
 const OURS: &[u8] = br#""type":"outlast""#;
 const HEAD_BYTES: usize = 160;
-const OPEN: &[u8] = br#""kind":"open""#;
-const CONTRACT: &[u8] = br#""kind":"contract""#;
-const PROMPT: &[u8] = br#""kind":"prompt""#;
+const KINDS: [&[u8]; 3] = [br#""kind":"open""#, br#""kind":"contract""#, br#""kind":"prompt""#];

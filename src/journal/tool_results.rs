@@ -79,8 +79,8 @@ const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
 /// The answer to an interrupted call. `intent`: the record of its start, with the input if that was
 /// changed.
-pub(super) fn interrupted_answer(intent: Option<Option<&Value>>, unknown: bool) -> String {
-    match intent {
+pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
+    match intent.map(Option::as_ref) {
         Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
         Some(None) => OUTCOME_UNKNOWN.to_owned(),
         None if unknown => OUTCOME_UNKNOWN.to_owned(),
