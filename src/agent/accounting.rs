@@ -1,9 +1,10 @@
 //! Accounting: the costs and the statistics of the run so far.
 
-use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, settle};
+use crate::journal::{ModelTotals, RestoredTotals};
+use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, model_facts, settle};
 use crate::recovery::{Money, Reservation, Spending};
 
-use super::setup::{ModelEndpoint, RunStats};
+use super::setup::{ModelEndpoint, ModelStats, RunStats};
 use super::shared_ledger::{ReservationTurn, SharedLedger, bill};
 
 /// The shared ledger, the totals, and the reservation for the current call.
@@ -63,18 +64,32 @@ pub(super) enum CallCost {
 }
 
 impl Accounting {
-    pub(super) fn new(
+    /// Continues from the totals of earlier processes.
+    pub(super) fn restore(
+        totals: RestoredTotals,
+        endpoints: &[ModelEndpoint],
         ledger: SharedLedger,
         agent: Option<String>,
-        after: Option<Money>,
-        stats: RunStats,
+        stop_after: Option<Money>,
     ) -> Self {
+        let prompt = totals.prompt;
+        let by_model = prompt.by_model.into_iter();
+        let stats = RunStats {
+            turns: prompt.turns,
+            usage: prompt.usage,
+            by_model: by_model.map(|sum| model_stats(sum, endpoints)).collect(),
+            models: prompt.models,
+            recovery: totals.recovery,
+            unknown_outcomes: totals.unknown_outcomes,
+            dropped_records: totals.dropped_records,
+            ..RunStats::default()
+        };
         Self {
             ledger,
             stats,
             turn: None,
             agent,
-            stop_after: after,
+            stop_after,
             reserved: None,
             reported: ReportedWarnings::default(),
         }
@@ -203,6 +218,15 @@ impl Accounting {
         );
         notes
     }
+}
+
+/// Returns the counts of a model with its limits, which the chain knows better.
+fn model_stats(sum: ModelTotals, endpoints: &[ModelEndpoint]) -> ModelStats {
+    let ModelTotals { model, usage, cost } = sum;
+    let known = endpoints.iter().find(|endpoint| endpoint.label == model);
+    let facts = known.map_or_else(|| model_facts(&model), |endpoint| endpoint.facts.clone());
+    let (context_window, max_output) = (facts.context_window, facts.max_output);
+    ModelStats { model, usage, cost, context_window, max_output }
 }
 
 impl CallCost {

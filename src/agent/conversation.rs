@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::hooks::HookDecision;
-use crate::journal::{Journal, JournalHealth, MessageMeta};
+use crate::journal::{Journal, JournalHealth, MessageMeta, RestoredConversation};
 use crate::model::ModelReply;
-use crate::recovery::HOOK_SAYS;
+use crate::recovery::{HOOK_SAYS, LeftOff};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
     Block, History, Message, Role, Usage, history_violations, repair, strip_thinking, violations,
@@ -45,6 +45,33 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
+    /// Continues a conversation. `fixed` is the size of a request without its messages, and `model`
+    /// the one that answers next: thinking that another one has signed is removed.
+    pub(super) fn restore(
+        restored: RestoredConversation,
+        (journal, secrets, gauge): (Journal, KnownSecrets, ContextGauge),
+        fixed: u64,
+        model: Option<&str>,
+    ) -> Self {
+        let RestoredConversation { mut messages, left_off, signed_by, .. } = restored;
+        if signed_by.is_some() && signed_by.as_deref() != model {
+            strip_thinking(&mut messages);
+        }
+        Self {
+            thinking_stripped: !messages.is_empty(),
+            history: History::new(messages, fixed),
+            journal,
+            secrets,
+            redacted_secrets: 0,
+            pending: None,
+            emitted_blocks: EmittedBlocks::default(),
+            paused: left_off == Some(LeftOff::Paused),
+            journal_loss_reported: false,
+            gauge,
+            last_usage: None,
+        }
+    }
+
     /// Reports that emitted blocks are not part of the conversation.
     pub(super) fn drop_emitted_blocks(&mut self, monitor: &mut RunMonitor<'_>) {
         let ids = self.emitted_blocks.forget();

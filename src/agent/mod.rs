@@ -58,8 +58,8 @@ pub use run::run;
 pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use servers::with_mcp_tools;
 pub use setup::{
-    DeferredCall, HookStats, ModelEndpoint, ModelStats, MovedFolder, Prompt, ResumedState,
-    RunOutcome, RunStats, Setup,
+    DeferredCall, HookStats, ModelEndpoint, ModelStats, MovedFolder, Prompt, RunOutcome, RunStats,
+    Setup,
 };
 pub use signals::{InterruptReceiver, InterruptSender, interrupt};
 pub use transport::{Transport, TransportFuture};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::journal::{LearnedFacts, UndoneCalls};
+use crate::journal::{LearnedFacts, RestoredSession, UndoneCalls};
 use crate::process::{Panic, catch_async_panic, catch_panic};
 use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
 use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
-use crate::transcript::{History, fixed_bytes};
+use crate::transcript::fixed_bytes;
 
 use super::accounting::Accounting;
 use super::compactor::Compactor;
@@ -18,7 +18,6 @@ use super::conversation::Conversation;
 use super::delegate::SearchCosts;
 use super::drive::drive;
 use super::early_tools::EarlyTools;
-use super::emitted_blocks::EmittedBlocks;
 use super::failed_checks::FailedChecks;
 use super::final_reply::LeftOpen;
 use super::hook_runner::HookRunner;
@@ -55,10 +54,10 @@ pub async fn run(
     setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
-    let left_off = setup.resumed.left_off;
+    let left_off = setup.resumed.conversation.left_off;
     let finished = left_off.and_then(LeftOff::end);
     let mut setup = setup;
-    let prompt = std::mem::take(&mut setup.prompt);
+    let (prompt, moved_folder) = (std::mem::take(&mut setup.prompt), setup.moved_folder.take());
     let setup = AgentSetup::of_run(setup, interrupts.clone());
     let mut monitor =
         RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
@@ -67,6 +66,7 @@ pub async fn run(
         monitor = monitor.stopped_by(takeovers);
     }
     let mut world = open(setup, monitor);
+    world.tools.moved_folder = moved_folder;
     let leftovers = Leftovers(Arc::clone(&world.tools.toolbox));
     let state = if finished.is_some() { Finished::Yes } else { Finished::No };
     let init = world.complete(init, state).await;
@@ -154,8 +154,8 @@ pub(super) async fn run_subagent(
 
 fn machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
-    let run = setup.resumed.run.map_or_else(fresh, Run::resumed);
-    if setup.resumed.awaits_tools { run.awaiting_tools() } else { run }
+    let run = setup.resumed.work.run.map_or_else(fresh, Run::resumed);
+    if setup.resumed.conversation.deferred { run.awaiting_tools() } else { run }
 }
 
 async fn drive_session(
@@ -219,46 +219,40 @@ fn init(setup: &Setup) -> Init {
         dropped_variables: setup.toolbox.dropped_variables().to_vec(),
         memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
         agents,
-        cost_before: setup.resumed.cost_before,
+        cost_before: setup.resumed.totals.cost_before(),
         recorded: setup.journal.recorded().clone(),
     }
 }
 
 pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
     let AgentSetup { context, toolbox, resumed, .. } = setup;
+    let RestoredSession { conversation, totals, learned_facts, work, .. } = resumed;
     let deps = Arc::clone(&context.deps);
-    let windows = windows(&setup.endpoints, &resumed.learned_facts);
+    let windows = windows(&setup.endpoints, &learned_facts);
     let mut deferred = toolbox.deferred_tools();
-    let definitions = deferred.select(toolbox.all_definitions(), &windows, &resumed.messages);
+    let definitions = deferred.select(toolbox.all_definitions(), &windows, &conversation.messages);
     report_commands(&toolbox, &monitor);
     let fixed = fixed_bytes(&setup.system, &definitions);
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let thinking_stripped = !resumed.messages.is_empty();
+    let is_resumed = !conversation.messages.is_empty();
     let full = setup.limits.budgets.objections;
-    let pressing = resumed.run.is_some_and(|run| run.budgets.objections < full);
-    let output_limits = output_limits(&setup.endpoints, &resumed.learned_facts);
-    drop_refused_fields(&setup.endpoints, &resumed.learned_facts);
+    let pressing = work.run.is_some_and(|run| run.budgets.objections < full);
+    let output_limits = output_limits(&setup.endpoints, &learned_facts);
+    drop_refused_fields(&setup.endpoints, &learned_facts);
     let mark = context.mark.as_ref().map(|mark| mark.id.clone());
-    let accounting = Accounting::new(deps.ledger.clone(), mark, deps.stop_after, resumed.stats);
+    let model_index = work.run.map_or(0, |run| run.model_index);
+    let model = setup.endpoints.get(usize::from(model_index)).or(setup.endpoints.last());
+    let model = model.map(|endpoint| endpoint.label.as_str());
+    let (cost_before, ledger) = (totals.cost_before(), deps.ledger.clone());
+    let accounting = Accounting::restore(totals, &setup.endpoints, ledger, mark, deps.stop_after);
+    let owned = (setup.journal, deps.secrets.clone(), setup.gauge);
     RunWorld {
-        conversation: Conversation {
-            history: History::new(resumed.messages, fixed),
-            journal: setup.journal,
-            secrets: deps.secrets.clone(),
-            redacted_secrets: 0,
-            pending: None,
-            emitted_blocks: EmittedBlocks::default(),
-            paused: resumed.left_off == Some(LeftOff::Paused),
-            thinking_stripped,
-            journal_loss_reported: false,
-            gauge: setup.gauge,
-            last_usage: None,
-        },
+        conversation: Conversation::restore(conversation, owned, fixed, model),
         caller: ModelCaller {
             system: setup.system,
             definitions,
             endpoints: setup.endpoints,
-            model_index: resumed.run.map_or(0, |run| run.model_index),
+            model_index,
             reasoning: setup.reasoning,
             search: setup.search,
             stream_events: setup.stream_events,
@@ -266,7 +260,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             output_limits,
             shared: setup.shared_limits,
             accounting,
-            cost_before: resumed.cost_before,
+            cost_before,
             fault: None,
             retry_at: None,
             met: LimitsMet::default(),
@@ -283,9 +277,9 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
             calls_in_reply: 0,
             supervisor_started: false,
             deferred: None,
-            loop_detector: resumed.loop_detector,
-            past_background: resumed.background,
-            moved_folder: resumed.moved_folder,
+            loop_detector: work.loop_detector,
+            past_background: work.background,
+            moved_folder: None,
             work_stop_announced: false,
             search_costs: SearchCosts::default(),
             deferred_tools: deferred,
@@ -296,7 +290,7 @@ pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
         monitor,
         context,
         limits: setup.limits,
-        is_resumed: thinking_stripped,
+        is_resumed,
         broken: None,
         left_open: LeftOpen::default(),
         yielded_in_turn: None,

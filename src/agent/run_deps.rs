@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::hooks::Hooks;
-use crate::journal::Journal;
+use crate::journal::{Journal, RestoredSession};
 use crate::mcp::Servers;
 use crate::model::limits::SharedLimits;
 use crate::model::{Reasoning, WebSearch};
@@ -17,7 +17,7 @@ use super::context_gauge::ContextGauge;
 use super::delegate::{AgentContext, AgentRegistry};
 use super::housekeeping::Housekeeping;
 use super::servers::with_mcp_tools;
-use super::setup::{ModelEndpoint, ResumedState, Setup};
+use super::setup::{ModelEndpoint, Setup};
 use super::shared_ledger::SharedLedger;
 use super::signals::InterruptReceiver;
 
@@ -56,14 +56,14 @@ pub(super) struct AgentSetup {
     pub(super) journal: Journal,
     pub(super) hooks: Option<Hooks>,
     pub(super) gauge: ContextGauge,
-    pub(super) resumed: ResumedState,
+    pub(super) resumed: RestoredSession,
 }
 
 impl AgentSetup {
     /// Returns the setup of the run itself, with the dependencies that its sub-agents will share.
     pub(super) fn of_run(setup: Setup, interrupts: InterruptReceiver) -> Self {
         let mut resumed = setup.resumed;
-        let past = std::mem::take(&mut resumed.agents);
+        let past = std::mem::take(&mut resumed.work.agents);
         let journals = setup.journal.subagent_journals();
         let registry = AgentRegistry::new(
             setup.agents,

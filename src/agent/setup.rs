@@ -10,19 +10,18 @@ use uuid::Uuid;
 
 use crate::hooks::Hooks;
 use crate::journal::{
-    ContentForm, Denial, Journal, JournalHealth, LearnedFacts, ModelSpan, PastAgent,
-    PastBackground, RecordedPrompt, ToolStats,
+    ContentForm, Denial, Journal, JournalHealth, ModelSpan, RecordedPrompt, RestoredSession,
+    ToolStats,
 };
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits, Reasoning};
 use crate::recovery::{
-    ErrorClass, Fault, Ledger, LeftOff, Limits, LoopDetector, Money, RecoveryLog, Run, Shortfall,
-    StopReason,
+    ErrorClass, Fault, Ledger, Limits, Money, RecoveryLog, Shortfall, StopReason,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
-use crate::transcript::{Block, Contributor, Message, ToolCall, Usage};
+use crate::transcript::{Block, Contributor, ToolCall, Usage};
 use crate::types::HostChannel;
 
 use super::clock::Clock;
@@ -92,7 +91,10 @@ pub struct Setup {
     pub memory_files: Vec<PathBuf>,
     /// Warnings to show before the run begins.
     pub warnings: Vec<String>,
-    pub resumed: ResumedState,
+    /// The state of the session so far. Its position is that of the prompt that continues, and
+    /// `None` if there is a new one.
+    pub resumed: RestoredSession,
+    pub moved_folder: Option<MovedFolder>,
     /// Publishes the size of the conversation to the host.
     pub gauge: ContextGauge,
     /// The kinds of sub-agents beside the built-in one.
@@ -119,30 +121,6 @@ pub struct ModelEndpoint {
 pub struct MovedFolder {
     pub before: PathBuf,
     pub now: PathBuf,
-}
-
-/// The state of a session that an earlier process hands over to this one.
-#[derive(Debug, Default)]
-pub struct ResumedState {
-    pub messages: Vec<Message>,
-    /// Set when that process did not finish its prompt: its counters go on.
-    pub run: Option<Run>,
-    /// True if the last reply has a call that a hook deferred.
-    pub awaits_tools: bool,
-    /// The position of the prompt that continues. `None`: there is a new one.
-    pub left_off: Option<LeftOff>,
-    /// The state of the loop detector.
-    pub loop_detector: LoopDetector,
-    pub learned_facts: LearnedFacts,
-    pub moved_folder: Option<MovedFolder>,
-    /// The sub-agents of the resumed session.
-    pub agents: Vec<PastAgent>,
-    /// The background work of the resumed session.
-    pub background: PastBackground,
-    /// The totals to continue from.
-    pub stats: RunStats,
-    /// The cost of the session before those.
-    pub cost_before: Money,
 }
 
 /// A call that a hook has deferred, and the reason.

@@ -12,7 +12,7 @@ use crate::agent::{
     Transport, agent_kinds, with_mcp_tools,
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
-use crate::journal::{ContentForm, Damage};
+use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{ServerEnvironment, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
@@ -28,7 +28,7 @@ use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
 use super::old_copies::remove_copies_of_programs;
 use super::output::Resumption;
-use super::session::{FoundSession, SessionHistory, Task};
+use super::session::{FoundSession, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
 use super::system::{EnvironmentFacts, add_acceptance_checks, add_memory, add_skills, compose};
@@ -81,11 +81,11 @@ pub(super) fn assemble(
         Arc::new(servers.with_required(required))
     });
     let (limits, session_id) = (limits(settings, &endpoints), session.id());
-    let (journal, mut history) = session.open(given, &limits, &endpoints[0].label)?;
-    history.adapt_to_chain(&endpoints);
-    let damaged = Vec::from_iter(history.damage.as_ref().map(describe_damage));
-    let resumption =
-        Resumption { changes: given.contract_changes(), damage: history.damage.take() };
+    let moved_folder = session.moved_folder(settings);
+    let (journal, resumed) = session.open(given, &limits, &endpoints[0].label)?;
+    let damage = resumed.contract.damage.clone();
+    let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
+    let resumption = Resumption { changes: given.contract_changes(), damage };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
     let stop_after = budget(settings, BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
@@ -102,7 +102,7 @@ pub(super) fn assemble(
         keep_servers,
         host: channel,
         limits,
-        ledger: ledger(settings, &history),
+        ledger: ledger(settings, &resumed.totals.prompt),
         clock,
         seed,
         permission_mode: settings.config.permissions.mode.name().to_owned(),
@@ -116,7 +116,8 @@ pub(super) fn assemble(
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
         warnings: [memory.warnings, doubts, damaged].concat(),
-        resumed: history.carried,
+        resumed,
+        moved_folder,
         gauge: host.map(|host| host.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
         delegation,
@@ -219,10 +220,10 @@ fn budget(Settings { config, .. }: &Settings, mode: BudgetMode) -> Option<Money>
     config.max_budget_usd.filter(|_| config.budget_mode == mode)
 }
 
-fn ledger(settings: &Settings, history: &SessionHistory) -> Ledger {
+fn ledger(settings: &Settings, prompt: &SessionTotals) -> Ledger {
     Ledger::new(budget(settings, BudgetMode::Ceiling))
-        .with_spent(history.spent.minus(history.unsettled))
-        .with_unsettled(history.unsettled)
+        .with_spent(prompt.spent.minus(prompt.upper_bounds))
+        .with_unsettled(prompt.upper_bounds)
 }
 
 fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {

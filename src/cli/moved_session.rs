@@ -24,6 +24,7 @@ pub fn resume_command(session_id: &str, cwd: Option<&Path>, profile: Option<Prof
 
 /// A resumed session, with the facts that decide whether its folder may change.
 pub(super) struct ResumedFolder<'a> {
+    pub(super) id: &'a SessionId,
     pub(super) restored: &'a RestoredSession,
     /// True if there is a new prompt.
     pub(super) has_prompt: bool,
@@ -38,16 +39,16 @@ impl ResumedFolder<'_> {
     /// # Errors
     /// The session cannot be resumed here: its folder still exists, or there is nothing left to do.
     pub(super) fn earlier_folder(self, settings: &Settings) -> Result<Option<PathBuf>, UsageError> {
-        let Self { restored, has_prompt, may_move } = self;
+        let Self { id, restored, has_prompt, may_move } = self;
         let here = &settings.cwd;
-        let before = restored.cwd.as_deref().filter(|before| !is_same(before, here));
+        let before = restored.contract.cwd.as_deref().filter(|before| !is_same(before, here));
         let Some(before) = before else { return Ok(None) };
-        let left_off = restored.left_off.and_then(LeftOff::end);
+        let left_off = restored.conversation.left_off.and_then(LeftOff::end);
         let (is_done, is_there) = (!has_prompt && left_off.is_some(), before.is_dir());
         if may_move || !(is_done || is_there) {
             return Ok(Some(before.to_owned()));
         }
-        let (id, was, now) = (&restored.id, before.display(), here.display());
+        let (was, now) = (before.display(), here.display());
         let line = if is_there {
             let command = resume_command(id.as_str(), Some(before), settings.tools.profile);
             format!(

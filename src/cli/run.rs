@@ -317,7 +317,7 @@ impl RunJob {
             StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
                 .step("opening the session", move || job.open(&task))
                 .await?;
-        if setup.resumed.left_off.and_then(LeftOff::end).is_none() {
+        if setup.resumed.conversation.left_off.and_then(LeftOff::end).is_none() {
             self.require_servers(&setup).await?;
         }
         if let Some(call) = call {

@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{ModelEndpoint, ModelStats, MovedFolder, ResumedState, RunStats};
+use crate::agent::MovedFolder;
 use crate::config::environment;
 use crate::journal::{
-    CarryOver, Damage, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession, MachineId,
-    ProcessOpening, RecordedPrompt, RestoredSession, SessionFolder, SessionId, latest,
-    prompt_title, read_session,
+    CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, LockedSession, MachineId,
+    ProcessOpening, RecordedPrompt, RestoredSession, SessionFolder, SessionId, SessionTotals,
+    latest, prompt_title, read_session,
 };
-use crate::model;
-use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, Money, Run, StopReason};
+use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, Run, StopReason};
 use crate::secrets::REDACTED;
-use crate::transcript::{Block, Role, TokenDensity, strip_thinking};
+use crate::transcript::{Block, Role, TokenDensity};
 
 use super::moved_session::{ResumedFolder, moved_warning};
 use super::prompts::ServerPromptCall;
@@ -64,41 +63,10 @@ pub(super) struct FoundSession {
 enum SessionOrigin {
     New,
     Resumed(Box<LockedSession>),
-    Forked(Box<RestoredSession>),
+    /// With the id of its source.
+    Forked(SessionId, Box<RestoredSession>),
     /// Restored read-only: no journal is kept.
     ReadOnly(Box<RestoredSession>),
-}
-
-/// State taken over from an earlier process of the session.
-#[derive(Default)]
-pub(super) struct SessionHistory {
-    pub(super) carried: ResumedState,
-    /// The cost that already counts against the budget.
-    pub(super) spent: Money,
-    /// The part of it that may not have been billed.
-    pub(super) unsettled: Money,
-    /// Damage of the session's file, if there was any.
-    pub(super) damage: Option<Damage>,
-    /// The model that signed the thinking blocks of the messages.
-    model: Option<String>,
-}
-
-impl SessionHistory {
-    /// Drops thinking blocks that were signed by another model of `chain` than the first one, and
-    /// looks up the previously used models in the chain.
-    pub(super) fn adapt_to_chain(&mut self, chain: &[ModelEndpoint]) {
-        let index = self.carried.run.map_or(0, |run| usize::from(run.model_index));
-        let asked = chain.get(index).or(chain.last());
-        if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.label != before)) {
-            strip_thinking(&mut self.carried.messages);
-        }
-        for line in &mut self.carried.stats.by_model {
-            if let Some(index) = chain.iter().find(|index| index.label == line.model) {
-                line.context_window = index.facts.context_window;
-                line.max_output = index.facts.max_output;
-            }
-        }
-    }
 }
 
 impl FoundSession {
@@ -139,7 +107,7 @@ impl FoundSession {
         let (id, kind) = match fork {
             Some(fresh) => {
                 let restored = read_session(&place, &source, request).map_err(journal_error)?;
-                (id(fresh)?, SessionOrigin::Forked(Box::new(restored)))
+                (id(fresh)?, SessionOrigin::Forked(source, Box::new(restored)))
             }
             None if settings.persist => {
                 let held = LockedSession::lock_and_read(&place, &source, request)
@@ -161,7 +129,7 @@ impl FoundSession {
     /// Checks that the session is still what it was when the settings were read: another process
     /// may have had it in between.
     fn check_terms(&self, settings: &Settings) -> Result<(), UsageError> {
-        if self.restored().is_none_or(|restored| restored.terms == settings.terms) {
+        if self.restored().is_none_or(|restored| restored.contract.terms == settings.terms) {
             return Ok(());
         }
         let what = format!("another process has just worked on session {}; try again", self.id);
@@ -183,7 +151,7 @@ impl FoundSession {
         match LockedSession::lock_and_read(&place, &id, settings.reading.on_damage) {
             Ok(held) => {
                 let restored = held.restored();
-                let prompted = !restored.messages.is_empty();
+                let prompted = !restored.conversation.messages.is_empty();
                 if let (None, Some(known)) = (&settings.terms.prompt, first_words(restored))
                     && !is_prompt_of(&known, task)
                 {
@@ -204,17 +172,18 @@ impl FoundSession {
     /// unless there is a new one.
     fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
         if let Some(restored) = self.restored() {
-            let may_move = settings.names_folder || matches!(self.kind, SessionOrigin::Forked(_));
-            let session = ResumedFolder { restored, has_prompt: !prompt.is_empty(), may_move };
+            let may_move = settings.names_folder || matches!(self.kind, SessionOrigin::Forked(..));
+            let (id, has_prompt) = (self.source(), !prompt.is_empty());
+            let session = ResumedFolder { id, restored, has_prompt, may_move };
             self.moved_from = session.earlier_folder(settings)?;
         }
         if prompt.is_empty()
             && let Some(restored) = self.restored()
         {
-            let left_off = restored.left_off.ok_or_else(|| {
+            let left_off = restored.conversation.left_off.ok_or_else(|| {
                 UsageError::new(format!(
                     "session {} has no prompt that could go on; give one",
-                    restored.id
+                    self.source()
                 ))
             })?;
             self.left_off = Some(left_off);
@@ -227,6 +196,12 @@ impl FoundSession {
         if self.has_prompt { "" } else { prompt }
     }
 
+    /// Returns the change of the folder that the session works in, if there is one.
+    pub(super) fn moved_folder(&self, settings: &Settings) -> Option<MovedFolder> {
+        let before = self.moved_from.clone();
+        before.map(|before| MovedFolder { before, now: settings.cwd.clone() })
+    }
+
     pub(super) fn id(&self) -> String {
         self.id.to_string()
     }
@@ -236,17 +211,25 @@ impl FoundSession {
         self.place.folder().join(self.id.as_str())
     }
 
+    /// The id of the session that was read, of which this one may be a fork.
+    fn source(&self) -> &SessionId {
+        if let SessionOrigin::Forked(source, _) = &self.kind { source } else { &self.id }
+    }
+
     fn restored(&self) -> Option<&RestoredSession> {
         match &self.kind {
             SessionOrigin::New => None,
             SessionOrigin::Resumed(held) => Some(held.restored()),
-            SessionOrigin::Forked(restored) | SessionOrigin::ReadOnly(restored) => Some(restored),
+            SessionOrigin::Forked(_, restored) | SessionOrigin::ReadOnly(restored) => {
+                Some(restored)
+            }
         }
     }
 
     /// Returns the required MCP servers: those of the flags, or else those of the previous process.
     pub(super) fn required_servers(&self, settings: &Settings) -> Vec<String> {
-        let carried = || self.restored().map(|restored| restored.required_servers.clone());
+        let opened = || self.restored().and_then(|restored| restored.contract.opened.as_ref());
+        let carried = || opened().map(|open| open.required_servers.clone());
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
     }
 
@@ -258,12 +241,13 @@ impl FoundSession {
 
     /// Warns about a session whose journal does not record how it was started.
     pub(super) fn unknown_start_warning(&self) -> Option<String> {
-        let restored = self.restored().filter(|it| it.terms.contract.is_none());
-        restored.filter(|restored| !restored.messages.is_empty()).map(|restored| {
+        let RestoredSession { conversation, contract, .. } = self.restored()?;
+        let is_unknown = contract.terms.contract.is_none() && !conversation.messages.is_empty();
+        is_unknown.then(|| {
             format!(
                 "the journal of session {} does not say which limits, requirement and rules it \
                  was started with; those of this command line and of the settings apply",
-                restored.id
+                self.source()
             )
         })
     }
@@ -271,7 +255,7 @@ impl FoundSession {
     /// Returns the limits, less the time that the prompt has already used.
     pub(super) fn remaining_limits(&self, limits: &Limits) -> Limits {
         let worked = self.restored().filter(|_| self.carry() == CarryOver::On);
-        let Some(worked) = worked.map(|restored| restored.worked) else { return *limits };
+        let Some(worked) = worked.map(|restored| restored.totals.worked) else { return *limits };
         let left = |end: Moment| {
             Moment::default().after(Moment::default().until(end).saturating_sub(worked))
         };
@@ -284,11 +268,11 @@ impl FoundSession {
         let goes_on = match &self.kind {
             SessionOrigin::New => false,
             SessionOrigin::Resumed(held) => {
-                let before = held.restored();
+                let before = &held.restored().work;
                 let was_cut_off = before.ended.is_none() && before.run.is_some();
                 self.left_off.is_some() || was_cut_off
             }
-            SessionOrigin::Forked(_) | SessionOrigin::ReadOnly(_) => self.left_off.is_some(),
+            SessionOrigin::Forked(..) | SessionOrigin::ReadOnly(_) => self.left_off.is_some(),
         };
         if goes_on { CarryOver::On } else { CarryOver::Fresh }
     }
@@ -303,7 +287,7 @@ impl FoundSession {
         settings: &Settings,
         limits: &Limits,
         model: &str,
-    ) -> Result<(Journal, SessionHistory), UsageError> {
+    ) -> Result<(Journal, RestoredSession), UsageError> {
         let carry = self.carry();
         let opening = ProcessOpening {
             version: VERSION.to_owned(),
@@ -317,7 +301,7 @@ impl FoundSession {
             title: settings.session_title.clone(),
             redact: settings.secrets(),
         };
-        let is_forked = matches!(self.kind, SessionOrigin::Forked(_));
+        let is_forked = matches!(self.kind, SessionOrigin::Forked(..));
         let (journal, restored) = match self.kind {
             SessionOrigin::New if settings.persist => {
                 let created = Journal::create(&self.place, &self.id, &opening);
@@ -328,75 +312,47 @@ impl FoundSession {
                 let (journal, restored) = held.open(&self.place, &opening);
                 (journal, Some(restored))
             }
-            SessionOrigin::Forked(source) if settings.persist => {
-                let forked = Journal::fork(&self.place, &self.id, &opening, &source);
+            SessionOrigin::Forked(id, source) if settings.persist => {
+                let forked = Journal::fork(&self.place, &self.id, &opening, (&id, &source));
                 (begun(forked)?, Some(*source))
             }
-            SessionOrigin::Forked(source) | SessionOrigin::ReadOnly(source) => {
+            SessionOrigin::Forked(_, source) | SessionOrigin::ReadOnly(source) => {
                 let recorded = match carry {
-                    CarryOver::On => source.recorded.clone(),
+                    CarryOver::On => source.conversation.recorded.clone(),
                     CarryOver::Fresh => RecordedPrompt::default(),
                 };
                 (Journal::disabled().with_recorded(recorded), Some(*source))
             }
         };
+        let mut restored = restored.unwrap_or_default();
         // The counts and costs of a forked session are reported by its source.
         let counts = if is_forked { CarryOver::Fresh } else { carry };
-        let history = restored.map(|restored| resumed_state(restored, counts, limits));
-        let mut history = history.unwrap_or_default();
+        adapt(&mut restored, counts, limits);
         if is_forked {
-            history.carried.cost_before = Money::ZERO;
+            restored.totals.session = SessionTotals::default();
         }
-        history.carried.left_off = self.left_off;
-        let now = &settings.cwd;
-        history.carried.moved_folder =
-            self.moved_from.map(|before| MovedFolder { before, now: now.clone() });
-        Ok((journal, history))
+        restored.conversation.left_off = self.left_off;
+        Ok((journal, restored))
     }
 }
 
-/// Returns the state that a resumed run starts with. The counters of an interrupted prompt
-/// continue; a new prompt starts at zero.
-fn resumed_state(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> SessionHistory {
-    let mut stats = RunStats {
-        unknown_outcomes: restored.unknown_outcomes,
-        dropped_records: restored.dropped_records,
-        ..RunStats::default()
-    };
-    let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
-    let mut cost_before = restored.session.spent;
-    let (mut loop_detector, mut agents) = (LoopDetector::default(), Vec::new());
-    if carry == CarryOver::On {
-        let done = restored.prompt;
-        cost_before = cost_before.minus(done.spent);
-        let is_over = restored.ended.is_some_and(|end| end != StopReason::Completed);
-        stats.turns = done.turns;
-        stats.usage = done.usage;
-        stats.by_model = done.by_model.into_iter().map(stats_of).collect();
-        stats.models = done.models;
-        stats.recovery = restored.recovery;
-        (spent, unsettled) = (done.spent, done.upper_bounds);
-        agents = restored.agents;
-        if !is_over {
-            loop_detector = restored.loop_detector;
-        }
-        let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
-        let before = restored.limits.as_ref();
-        run = run_before.map(|run| apply_limits(run, done.turns, before, limits));
+/// Adapts a restored session to this process. The counters of an interrupted prompt continue; a
+/// new prompt starts at zero.
+fn adapt(restored: &mut RestoredSession, carry: CarryOver, limits: &Limits) {
+    let RestoredSession { totals, work, contract, .. } = restored;
+    let is_over = work.ended.is_some_and(|end| end != StopReason::Completed);
+    if is_over || carry == CarryOver::Fresh {
+        work.loop_detector = LoopDetector::default();
     }
-    let carried = ResumedState {
-        messages: restored.messages,
-        run,
-        stats,
-        loop_detector,
-        awaits_tools: restored.deferred,
-        learned_facts: restored.learned_facts,
-        agents,
-        background: restored.background,
-        cost_before,
-        ..ResumedState::default()
-    };
-    SessionHistory { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
+    if carry == CarryOver::Fresh {
+        totals.begin_prompt();
+        (work.run, work.agents) = (None, Vec::new());
+    }
+    let before = contract.opened.as_ref().map(|open| &open.limits);
+    work.run = work.run.map(|run| {
+        let run = if is_over { run.reopened(limits) } else { run };
+        apply_limits(run, totals.prompt.turns, before, limits)
+    });
 }
 
 /// Applies the limits of this process to a restored run, less the part used under earlier limits.
@@ -418,20 +374,9 @@ fn apply_limits(run: Run, turns: u32, before: Option<&Limits>, limits: &Limits) 
     run
 }
 
-fn stats_of(sum: crate::journal::ModelTotals) -> ModelStats {
-    let facts = model::model_facts(&sum.model);
-    ModelStats {
-        model: sum.model,
-        usage: sum.usage,
-        cost: sum.cost,
-        context_window: facts.context_window,
-        max_output: facts.max_output,
-    }
-}
-
 /// Returns the text of a session's first message.
 fn first_words(restored: &RestoredSession) -> Option<String> {
-    let first = restored.messages.first().filter(|first| first.role == Role::User)?;
+    let first = restored.conversation.messages.first().filter(|first| first.role == Role::User)?;
     first
         .content
         .iter()
@@ -511,28 +456,29 @@ impl Settings {
 /// # Errors
 /// It is not, or cannot be read.
 pub(super) fn check_resumable(settings: &Settings) -> Result<bool, UsageError> {
-    let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
-    let id = match &settings.session {
-        SessionStart::New { .. } | SessionStart::ResumeOrStart { .. } => return Ok(false),
-        SessionStart::Resume { session_id, .. } => id(session_id)?,
-        SessionStart::Continue { .. } => newest(&place)?,
-    };
-    let restored = read_session(&place, &id, settings.reading.clone()).map_err(journal_error)?;
-    Ok(restored.deferred)
+    if matches!(settings.session, SessionStart::ResumeOrStart { .. }) {
+        return Ok(false);
+    }
+    Ok(stored(settings)?.is_some_and(|restored| restored.conversation.deferred))
 }
 
 /// Estimates the tokens of the messages that the session has already; 0 if it cannot be read.
 pub(super) fn stored_tokens(settings: &Settings) -> u64 {
+    let stored = stored(settings).ok().flatten();
+    stored.map_or(0, |stored| TokenDensity::USUAL.of(&stored.conversation.messages))
+}
+
+/// Reads the session to resume, if there is one.
+fn stored(settings: &Settings) -> Result<Option<RestoredSession>, UsageError> {
     let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
     let id = match &settings.session {
-        SessionStart::New { .. } => return 0,
+        SessionStart::New { .. } => return Ok(None),
         SessionStart::ResumeOrStart { session_id } | SessionStart::Resume { session_id, .. } => {
-            id(session_id)
+            id(session_id)?
         }
-        SessionStart::Continue { .. } => newest(&place),
+        SessionStart::Continue { .. } => newest(&place)?,
     };
-    let stored = id.ok().and_then(|id| read_session(&place, &id, settings.reading.clone()).ok());
-    stored.map_or(0, |stored| TokenDensity::USUAL.of(&stored.messages))
+    read_session(&place, &id, settings.reading.clone()).map(Some).map_err(journal_error)
 }
 
 /// Turns a journal write error into a run without a journal.

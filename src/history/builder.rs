@@ -17,19 +17,19 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::journal::{
-    CarryOver, FailedCheck, JournalEntry, JournalLine, JournalRecord, MessageEntry, OpenRecord,
-    PromptFold, RefusalReason, ToolStarted,
+    BackgroundChanges, CarryOver, Contract, FailedCheck, JournalEntry, JournalLine, JournalRecord,
+    JournalView, MessageEntry, OpenRecord, PromptFold, RefusalReason, SpendRecord, ToolStarted,
 };
 use crate::recovery::{
-    Action, Event, Moment, Phase, RecoveryPlan, ReplyDisposition, StopReason, Transition,
-    failure_class,
+    Action, Event, Moment, Phase, RecoveryPlan, RecoveryRecord, ReplyDisposition, StopReason,
+    Transition, failure_class,
 };
-use crate::transcript::{Block, Role, Usage};
+use crate::transcript::{Block, Message, Role, Usage};
 
 use super::calls::{CallContext, CallLog};
 use super::session::{
     FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
-    RecordedMessage, SessionHistory, SpendRecord, UnreadableLine, WaitCause, WaitRecord,
+    RecordedMessage, SessionHistory, UnreadableLine, WaitCause, WaitRecord,
 };
 use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 
@@ -37,6 +37,8 @@ use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 #[derive(Debug, Default)]
 pub struct HistoryBuilder {
     history: SessionHistory,
+    /// Time of the current line.
+    at: Option<Timestamp>,
     /// Position of each tool call by its id: the index of its turn's item, and its index there.
     calls: HashMap<String, (usize, usize)>,
     /// Number of the process that started each call, by the call's id.
@@ -96,12 +98,11 @@ impl HistoryBuilder {
             self.end_process();
         }
         self.observe_time(at);
-        self.prompt.observe(&entry);
-        match entry {
-            JournalEntry::Message(entry) => self.message(at, *entry, detail, usage),
-            JournalEntry::Record(record) => self.record(at, *record),
-            JournalEntry::Title(title) => self.history.title = Some(title),
-            JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
+        entry.show(&mut self.prompt);
+        if let JournalEntry::Message(entry) = entry {
+            self.add_message(*entry, detail, usage);
+        } else {
+            entry.show(self);
         }
     }
 
@@ -121,41 +122,40 @@ impl HistoryBuilder {
     }
 
     fn observe_time(&mut self, at: Option<Timestamp>) {
+        self.at = at;
         let Some(at) = at else { return };
         self.history.started.get_or_insert(at);
         self.process_began.get_or_insert(at);
         self.history.ended = Some(at);
     }
 
-    fn push(&mut self, at: Option<Timestamp>, event: HistoryEvent) -> usize {
+    fn push(&mut self, event: HistoryEvent) -> usize {
+        self.push_at(self.at, event)
+    }
+
+    fn push_at(&mut self, at: Option<Timestamp>, event: HistoryEvent) -> usize {
         self.history.items.push(HistoryItem { at, event });
         self.history.items.len() - 1
     }
 
-    fn message(
-        &mut self,
-        at: Option<Timestamp>,
-        entry: MessageEntry,
-        detail: Option<Value>,
-        usage: Option<Usage>,
-    ) {
+    fn add_message(&mut self, entry: MessageEntry, detail: Option<Value>, usage: Option<Usage>) {
         if self.history.project.is_none() {
             self.history.project = entry.cwd.as_ref().map(PathBuf::from);
         }
         self.history.end = None;
         match entry.message.role {
-            Role::Assistant => self.reply(at, entry, usage.unwrap_or_default()),
-            Role::User => self.user_message(at, entry, detail),
+            Role::Assistant => self.reply(entry, usage.unwrap_or_default()),
+            Role::User => self.user_message(entry, detail),
         }
     }
 
-    fn reply(&mut self, at: Option<Timestamp>, entry: MessageEntry, usage: Usage) {
+    fn reply(&mut self, entry: MessageEntry, usage: Usage) {
         self.awaits_prompt = false;
         // Other programs write one line for each block.
         let continues = entry.continues_reply() || !entry.ours;
         let index = match self.reply.filter(|_| continues) {
             Some(index) => index,
-            None => self.begin_turn(at, &entry, usage),
+            None => self.begin_turn(&entry, usage),
         };
         self.reply = Some(index);
         let MessageEntry { message, stop_reason, .. } = entry;
@@ -183,17 +183,17 @@ impl HistoryBuilder {
         self.calls.extend(calls.into_iter().map(|(id, tool)| (id, (index, tool))));
     }
 
-    fn begin_turn(&mut self, at: Option<Timestamp>, entry: &MessageEntry, usage: Usage) -> usize {
+    fn begin_turn(&mut self, entry: &MessageEntry, usage: Usage) -> usize {
         let model = entry.model.clone().unwrap_or_default();
         let before = self.history.turns().map(|turn| &turn.model).rfind(|name| !name.is_empty());
         if let Some(from) = before.filter(|from| **from != model && !model.is_empty()).cloned() {
-            self.push(at, HistoryEvent::ModelSwitch { from, to: model.clone() });
+            self.push(HistoryEvent::ModelSwitch { from, to: model.clone() });
         }
         self.history.totals.count_turn(Some(&model).filter(|name| !name.is_empty()).map(|m| &**m));
         let number = self.history.totals.turns;
-        let took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
+        let took = self.asked.zip(self.at).and_then(|(from, to)| elapsed(from, to));
         let turn = TurnRecord { number, model, usage, took, ..TurnRecord::default() };
-        self.push(at, HistoryEvent::Turn(Box::new(turn)))
+        self.push(HistoryEvent::Turn(Box::new(turn)))
     }
 
     fn turn_at(&mut self, index: usize) -> Option<&mut TurnRecord> {
@@ -206,12 +206,12 @@ impl HistoryBuilder {
         self.turn_at(item)?.tools.get_mut(tool)
     }
 
-    fn user_message(&mut self, at: Option<Timestamp>, entry: MessageEntry, detail: Option<Value>) {
+    fn user_message(&mut self, entry: MessageEntry, detail: Option<Value>) {
         self.reply = None;
         let (mut rest, mut detail) = (Vec::new(), detail);
         for block in entry.message.content {
             if let Block::ToolResult { tool_use_id, content, is_error } = block {
-                self.result(at, &tool_use_id, content, is_error, detail.take());
+                self.result(&tool_use_id, content, is_error, detail.take());
             } else {
                 rest.push(block);
             }
@@ -229,18 +229,11 @@ impl HistoryBuilder {
         }
         let text = texts_of(&rest).collect::<Vec<_>>().join("\n\n");
         let media = rest.len() - texts_of(&rest).count();
-        self.push(at, HistoryEvent::Message(RecordedMessage { author, text, media }));
+        self.push(HistoryEvent::Message(RecordedMessage { author, text, media }));
     }
 
-    fn result(
-        &mut self,
-        at: Option<Timestamp>,
-        call: &str,
-        output: Vec<Block>,
-        is_error: bool,
-        detail: Option<Value>,
-    ) {
-        let begun = self.begun.get(call).copied();
+    fn result(&mut self, call: &str, output: Vec<Block>, is_error: bool, detail: Option<Value>) {
+        let (at, begun) = (self.at, self.begun.get(call).copied());
         // The result is from a later process than the start, so the outcome is unknown.
         let is_lost = begun.is_some_and(|begun| begun < self.epoch);
         let Some(tool) = self.tool(call) else { return };
@@ -253,126 +246,14 @@ impl HistoryBuilder {
         (tool.ended, tool.output, tool.detail) = (at, output, detail);
     }
 
-    fn record(&mut self, at: Option<Timestamp>, record: JournalRecord) {
-        match record {
-            JournalRecord::Open(open) => self.open(at, *open),
-            JournalRecord::Transition { transition } => self.step(at, &transition),
-            JournalRecord::Intent { calls } => self.intent(at, calls),
-            JournalRecord::Spend { cost, usage, model, unsettled } => {
-                if unsettled {
-                    self.history.totals.add_upper_bound(cost, usage, &model);
-                } else {
-                    self.history.totals.add(cost, usage, &model);
-                }
-                let spend = SpendRecord { cost, usage, model, is_upper_bound: unsettled };
-                self.spent.push(spend);
-            }
-            JournalRecord::Rewrite { messages, .. } => {
-                self.requests.rewritten(&messages);
-                let messages = messages.len();
-                self.push(at, HistoryEvent::HistoryChange { messages });
-            }
-            JournalRecord::Recovery(record) => {
-                self.push(at, HistoryEvent::Recovery(record));
-            }
-            JournalRecord::Background(changes) => {
-                self.push(at, HistoryEvent::Background(changes));
-            }
-            JournalRecord::End { reason } => self.end(at, reason),
-            JournalRecord::Window { tokens, .. } => self.requests.window(tokens),
-            JournalRecord::Contract(contract) => self.history.contract = Some(*contract),
-            JournalRecord::Prompt(_)
-            | JournalRecord::Forked(_)
-            | JournalRecord::Repair { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_) => {}
-            JournalRecord::FailedCheck(check) => self.failed_check = Some(Box::new(check)),
-        }
-    }
-
-    fn open(&mut self, at: Option<Timestamp>, open: OpenRecord) {
-        self.flush_spending(None);
-        self.pause = None;
-        self.asked = None;
-        self.requests.interrupt();
-        self.history.limits = Some(open.limits);
-        self.epoch = open.epoch;
-        self.awaits_prompt = open.carry == CarryOver::Fresh;
-        self.history.end = None;
-        self.history.project = Some(PathBuf::from(open.cwd));
-        let start = ProcessStart {
-            epoch: open.epoch,
-            pid: open.pid,
-            host: open.host,
-            version: open.version,
-            model: open.model,
-            permission_mode: open.permission_mode,
-            resumes_prompt: open.carry == CarryOver::On,
-            forked_from: open.forked_from,
-            damage: open.damage,
-        };
-        self.since_step = self.push(at, HistoryEvent::Process(Box::new(start))) + 1;
-    }
-
     fn end_process(&mut self) {
         let worked = self.process_began.take().zip(self.history.ended);
         let worked = worked.and_then(|(from, to)| elapsed(from, to)).unwrap_or(Duration::ZERO);
         self.history.worked += worked;
     }
 
-    fn intent(&mut self, at: Option<Timestamp>, calls: Vec<ToolStarted>) {
-        for ToolStarted { id, changed, .. } in calls {
-            self.begun.insert(id.clone(), self.epoch);
-            let Some(tool) = self.tool(&id) else { continue };
-            // Stays unknown if the process is killed before the result is recorded.
-            (tool.started, tool.state) = (at, ToolRunState::Unknown);
-            if let Some(input) = changed {
-                (tool.input, tool.is_changed) = (input, true);
-            }
-        }
-    }
-
-    fn step(&mut self, at: Option<Timestamp>, step: &Transition) {
-        self.history.end = None;
-        self.explain_items(at, step);
-        self.requests.step(
-            step,
-            CallContext {
-                at,
-                prompt: self.prompts,
-                turns: self.history.totals.turns,
-                usage: self.spent.last().map(|spend| spend.usage),
-            },
-        );
-        self.flush_spending(Some(step));
-        if let Event::Consulted(decision) = step.event {
-            self.history.stop_hooks.push(decision);
-        }
-        if let Event::Checked { passed } = step.event {
-            // Only notices about the check can lie between the two steps, so the insertion does
-            // not shift an item whose index is stored.
-            let failure = self.failed_check.take().filter(|_| !passed);
-            let item = HistoryItem { at, event: HistoryEvent::Requirement { passed, failure } };
-            let index = self.since_step.min(self.history.items.len());
-            self.history.items.insert(index, item);
-        }
-        if let Some(mut record) = failure_of(step) {
-            if matches!(step.event, Event::Failed(_)) {
-                record.took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
-            }
-            self.push(at, HistoryEvent::Failure(record));
-        }
-        self.follow_pause(at, step);
-        if matches!(step.action, Action::Ask(_)) {
-            self.asked = at;
-        }
-        self.since_step = self.history.items.len();
-    }
-
     /// Completes the items since the last step with the information in this one.
-    fn explain_items(&mut self, at: Option<Timestamp>, step: &Transition) {
+    fn explain_items(&mut self, step: &Transition) {
         let mut nudges = [step.edit.say, step.edit.notice].into_iter().flatten();
         let is_summary = step.edit.reply == ReplyDisposition::Summary;
         let mut has_turn = false;
@@ -405,7 +286,7 @@ impl HistoryBuilder {
             self.history.totals.count_turn(None);
             let number = self.history.totals.turns;
             let turn = TurnRecord { number, ..TurnRecord::default() };
-            self.push(at, HistoryEvent::Turn(Box::new(turn)));
+            self.push(HistoryEvent::Turn(Box::new(turn)));
         }
     }
 
@@ -424,12 +305,12 @@ impl HistoryBuilder {
         }
         let at = self.history.ended;
         for spend in spent {
-            self.push(at, HistoryEvent::Spend(spend));
+            self.push_at(at, HistoryEvent::Spend(spend));
         }
     }
 
     /// Begins or ends a pause. Its duration is measured on the run's own clock.
-    fn follow_pause(&mut self, at: Option<Timestamp>, step: &Transition) {
+    fn follow_pause(&mut self, step: &Transition) {
         let pause = if let Phase::Awaiting { until } = step.next.phase {
             Some((until, WaitCause::BackgroundWork))
         } else {
@@ -438,7 +319,7 @@ impl HistoryBuilder {
         match (pause, self.pause) {
             (Some((until, cause)), None) => {
                 let wait = WaitRecord { cause, planned: step.at.until(until), waited: None };
-                let item = self.push(at, HistoryEvent::Wait(wait));
+                let item = self.push(HistoryEvent::Wait(wait));
                 self.pause = Some((item, step.at));
             }
             (None, Some((item, since))) => {
@@ -452,11 +333,122 @@ impl HistoryBuilder {
             (Some(_), Some(_)) | (None, None) => {}
         }
     }
+}
 
-    fn end(&mut self, at: Option<Timestamp>, reason: StopReason) {
+impl JournalView<'_> for HistoryBuilder {
+    fn open(&mut self, open: &OpenRecord) {
         self.flush_spending(None);
-        let end = HistoryEnd { reason, at };
-        self.push(at, HistoryEvent::End(end));
+        self.pause = None;
+        self.asked = None;
+        self.requests.interrupt();
+        self.history.limits = Some(open.limits);
+        self.epoch = open.epoch;
+        self.awaits_prompt = open.carry == CarryOver::Fresh;
+        self.history.end = None;
+        self.history.project = Some(PathBuf::from(&open.cwd));
+        let start = ProcessStart {
+            epoch: open.epoch,
+            pid: open.pid,
+            host: open.host.clone(),
+            version: open.version.clone(),
+            model: open.model.clone(),
+            permission_mode: open.permission_mode.clone(),
+            resumes_prompt: open.carry == CarryOver::On,
+            forked_from: open.forked_from.clone(),
+            damage: open.damage.clone(),
+        };
+        self.since_step = self.push(HistoryEvent::Process(Box::new(start))) + 1;
+    }
+
+    fn intent(&mut self, calls: &[ToolStarted]) {
+        let at = self.at;
+        for ToolStarted { id, changed, .. } in calls {
+            self.begun.insert(id.clone(), self.epoch);
+            let Some(tool) = self.tool(id) else { continue };
+            // Stays unknown if the process is killed before the result is recorded.
+            (tool.started, tool.state) = (at, ToolRunState::Unknown);
+            if let Some(input) = changed {
+                (tool.input, tool.is_changed) = (input.clone(), true);
+            }
+        }
+    }
+
+    fn transition(&mut self, step: &Transition) {
+        let at = self.at;
+        self.history.end = None;
+        self.explain_items(step);
+        self.requests.step(
+            step,
+            CallContext {
+                at,
+                prompt: self.prompts,
+                turns: self.history.totals.turns,
+                usage: self.spent.last().map(|spend| spend.usage),
+            },
+        );
+        self.flush_spending(Some(step));
+        if let Event::Consulted(decision) = step.event {
+            self.history.stop_hooks.push(decision);
+        }
+        if let Event::Checked { passed } = step.event {
+            // Only notices about the check can lie between the two steps, so the insertion does
+            // not shift an item whose index is stored.
+            let failure = self.failed_check.take().filter(|_| !passed);
+            let item = HistoryItem { at, event: HistoryEvent::Requirement { passed, failure } };
+            let index = self.since_step.min(self.history.items.len());
+            self.history.items.insert(index, item);
+        }
+        if let Some(mut record) = failure_of(step) {
+            if matches!(step.event, Event::Failed(_)) {
+                record.took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
+            }
+            self.push(HistoryEvent::Failure(record));
+        }
+        self.follow_pause(step);
+        if matches!(step.action, Action::Ask(_)) {
+            self.asked = at;
+        }
+        self.since_step = self.history.items.len();
+    }
+
+    fn spend(&mut self, spend: &SpendRecord) {
+        self.history.totals.add_record(spend);
+        self.spent.push(spend.clone());
+    }
+
+    fn rewrite(&mut self, _after: Option<&str>, messages: &[Message]) {
+        self.requests.rewritten(messages);
+        self.push(HistoryEvent::HistoryChange { messages: messages.len() });
+    }
+
+    fn recovery(&mut self, record: &RecoveryRecord) {
+        self.push(HistoryEvent::Recovery(Box::new(record.clone())));
+    }
+
+    fn background(&mut self, changes: &BackgroundChanges) {
+        self.push(HistoryEvent::Background(changes.clone()));
+    }
+
+    fn learned_window(&mut self, _model: &str, tokens: u64) {
+        self.requests.window(tokens);
+    }
+
+    fn contract(&mut self, contract: &Contract) {
+        self.history.contract = Some(contract.clone());
+    }
+
+    fn failed_check(&mut self, check: &FailedCheck) {
+        self.failed_check = Some(Box::new(check.clone()));
+    }
+
+    fn title(&mut self, title: &str) {
+        self.history.title = Some(title.to_owned());
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.flush_spending(None);
+        let end = HistoryEnd { reason, at: self.at };
+        self.push(HistoryEvent::End(end));
         self.history.end = Some(end);
         self.awaits_prompt = true;
         self.pause = None;

@@ -13,13 +13,12 @@ mod read;
 mod session;
 mod turn;
 
-pub use crate::journal::FailedCheck;
+pub use crate::journal::{FailedCheck, SpendRecord};
 pub use builder::HistoryBuilder;
 pub use calls::{CallEnd, CallRecord};
 pub use read::read_history;
 pub use session::{
     AgentHistory, FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor,
-    ProcessStart, RecordedMessage, SessionHistory, SpendRecord, UnreadableLine, WaitCause,
-    WaitRecord,
+    ProcessStart, RecordedMessage, SessionHistory, UnreadableLine, WaitCause, WaitRecord,
 };
 pub use turn::{ToolRun, ToolRunState, TurnRecord};

@@ -6,13 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::journal::{
-    BackgroundChanges, Contract, Damage, FailedCheck, RecordedPrompt, SessionTotals, SubagentMeta,
+    BackgroundChanges, Contract, Damage, FailedCheck, RecordedPrompt, SessionTotals, SpendRecord,
+    SubagentMeta,
 };
 use crate::recovery::{
-    ErrorClass, Limits, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending,
-    StopHookDecision, StopReason,
+    ErrorClass, Limits, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending, StopHookDecision,
+    StopReason,
 };
-use crate::transcript::Usage;
 
 use super::calls::CallRecord;
 use super::turn::{ToolRun, TurnRecord};
@@ -185,17 +185,6 @@ impl From<Pause> for WaitCause {
         }
         Self::Retry { class: pause.class, retry: pause.retry, of: pause.of }
     }
-}
-
-/// A cost that belongs to no turn.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpendRecord {
-    /// `None` when no price is known.
-    pub cost: Option<Money>,
-    pub usage: Usage,
-    pub model: String,
-    /// True if it is an upper bound: the call broke off, or the API reported no usage.
-    pub is_upper_bound: bool,
 }
 
 /// The end of a prompt.

@@ -58,15 +58,10 @@ impl Rest {
 
     /// The readable spending records after the damage: they still count.
     pub(super) fn spending_records(&self) -> impl Iterator<Item = &JournalRecord> {
-        let records = self.entries.iter().filter_map(|entry| match entry {
-            JournalEntry::Record(record) => Some(record.as_ref()),
-            JournalEntry::Message(_)
-            | JournalEntry::Link { .. }
-            | JournalEntry::UnreadTransition
-            | JournalEntry::Title(_)
-            | JournalEntry::Other => None,
-        });
-        records.filter(|record| matches!(record, JournalRecord::Spend { .. }))
+        self.entries.iter().filter_map(|entry| {
+            let JournalEntry::Record(record) = entry else { return None };
+            matches!(**record, JournalRecord::Spend(_)).then_some(&**record)
+        })
     }
 
     /// Returns the note to the model that replaces the damaged part.

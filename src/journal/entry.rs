@@ -98,15 +98,7 @@ pub enum JournalRecord {
     Intent {
         calls: Vec<ToolStarted>,
     },
-    Spend {
-        /// Pico-dollars. `None` when no price was known.
-        cost: Option<Money>,
-        usage: Usage,
-        model: String,
-        /// True if the cost is an upper bound: the call broke off, or the API reported no usage.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        unsettled: bool,
-    },
+    Spend(SpendRecord),
     Repair {
         repairs: Vec<HistoryRepair>,
     },
@@ -147,6 +139,18 @@ pub enum JournalRecord {
     End {
         reason: StopReason,
     },
+}
+
+/// The cost of a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpendRecord {
+    /// Pico-dollars. `None` when no price was known.
+    pub cost: Option<Money>,
+    pub usage: Usage,
+    pub model: String,
+    /// True if the cost is an upper bound: the call broke off, or the API reported no usage.
+    #[serde(rename = "unsettled", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_upper_bound: bool,
 }
 
 /// A failed check of `--require`.

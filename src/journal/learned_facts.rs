@@ -2,6 +2,8 @@
 
 use crate::recovery::RefusedField;
 
+use super::view::JournalView;
+
 /// Facts that later requests of the session respect. The last window and the last output limit
 /// recorded for a model apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,18 +14,6 @@ pub struct LearnedFacts {
 }
 
 impl LearnedFacts {
-    pub(super) fn learn_window(&mut self, model: String, tokens: u64) {
-        self.windows.push((model, tokens));
-    }
-
-    pub(super) fn learn_output_limit(&mut self, model: String, tokens: u32) {
-        self.output_limits.push((model, tokens));
-    }
-
-    pub(super) fn learn_refused_field(&mut self, refused: RefusedField) {
-        self.refused_fields.push(refused);
-    }
-
     /// The context window of the model with this label, in tokens.
     pub fn window(&self, model: &str) -> Option<u64> {
         latest(&self.windows, model)
@@ -37,6 +27,20 @@ impl LearnedFacts {
     /// The fields that a host refuses for a model.
     pub fn refused_fields(&self) -> &[RefusedField] {
         &self.refused_fields
+    }
+}
+
+impl JournalView<'_> for LearnedFacts {
+    fn learned_window(&mut self, model: &str, tokens: u64) {
+        self.windows.push((model.to_owned(), tokens));
+    }
+
+    fn learned_output_limit(&mut self, model: &str, tokens: u32) {
+        self.output_limits.push((model.to_owned(), tokens));
+    }
+
+    fn refused_field(&mut self, refused: &RefusedField) {
+        self.refused_fields.push(refused.clone());
     }
 }
 

@@ -16,8 +16,8 @@ use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 use super::ended_calls::UndoneCalls;
 use super::entry::{
     Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, FailedCheck, JournalRecord,
-    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, TITLE_TYPE,
-    TitleLine, ToolStarted, VERSION, WireMessage,
+    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, SpendRecord,
+    TITLE_TYPE, TitleLine, ToolStarted, VERSION, WireMessage,
 };
 use super::lease::{FileLock, LeaseRequest, SessionLease};
 use super::lease_claim::LeaseRefusal;
@@ -118,27 +118,29 @@ impl Journal {
         place: &SessionFolder,
         id: &SessionId,
         opening: &ProcessOpening,
-        source: &RestoredSession,
+        (source_id, source): (&SessionId, &RestoredSession),
     ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
-        let forked_from = Some(source.id.to_string());
+        let RestoredSession { conversation, contract, work, .. } = source;
+        let forked_from = Some(source_id.to_string());
         // All restored thinking is by the model that answered last.
-        let meta = MessageMeta { model: source.answered_by.as_deref(), ..MessageMeta::default() };
-        for message in &source.messages {
+        let model = conversation.answered_by.as_deref();
+        let meta = MessageMeta { model, ..MessageMeta::default() };
+        for message in &conversation.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
         let beginning = JournalStart { epoch: 1, forked_from, ..JournalStart::default() };
-        let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
+        let prompt = contract.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
         if opening.carry == CarryOver::On {
-            journal.recorded = source.recorded.clone();
+            journal.recorded = conversation.recorded.clone();
             journal.recorded.forget_calls();
             let recorded = Box::new(journal.recorded.clone());
             journal.record(&JournalRecord::Forked(recorded), Sync::Later);
         }
-        if source.background != PastBackground::default() {
-            let PastBackground { commands, lost: started } = source.background.clone();
+        if work.background != PastBackground::default() {
+            let PastBackground { commands, lost: started } = work.background.clone();
             let changes = BackgroundChanges { commands, started, reported: Vec::new() };
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }
@@ -329,13 +331,7 @@ impl Journal {
 
     /// Appends the cost of a call, before its reply. `None` if no price is known.
     pub fn spend(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
-        let (usage, model) = (*usage, model.to_owned());
-        self.record(&JournalRecord::Spend { cost, usage, model, unsettled: false }, Sync::Later);
-    }
-
-    /// Appends a spending record again, because its line was cut off.
-    pub(super) fn repeat_spend(&mut self, spend: &JournalRecord) {
-        self.record(spend, Sync::Later);
+        self.record_spend(cost, usage, model, false);
     }
 
     /// Appends contract and prompt again, because their lines were cut off.
@@ -352,8 +348,19 @@ impl Journal {
 
     /// Appends the worst-case cost of a call whose actual cost is unknown.
     pub fn spend_upper_bound(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
+        self.record_spend(cost, usage, model, true);
+    }
+
+    fn record_spend(
+        &mut self,
+        cost: Option<Money>,
+        usage: &Usage,
+        model: &str,
+        is_upper_bound: bool,
+    ) {
         let (usage, model) = (*usage, model.to_owned());
-        self.record(&JournalRecord::Spend { cost, usage, model, unsettled: true }, Sync::Later);
+        let spend = SpendRecord { cost, usage, model, is_upper_bound };
+        self.record(&JournalRecord::Spend(spend), Sync::Later);
     }
 
     /// Appends the repairs that were made before a request.

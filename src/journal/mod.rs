@@ -42,6 +42,7 @@ mod summary;
 mod terms;
 mod tool_results;
 mod totals;
+mod view;
 mod writer;
 
 pub use cleanup::{CleanupReport, delete_old_sessions};
@@ -50,7 +51,7 @@ pub use damage::OnDamage;
 pub use ended_calls::{Denial, ToolStats, UndoneCalls};
 pub use entry::{
     BackgroundChanges, BackgroundWork, CarryOver, ContentForm, Damage, FailedCheck, JournalRecord,
-    MessageMeta, OpenRecord, ProcessOpening, ToolStarted,
+    MessageMeta, OpenRecord, ProcessOpening, SpendRecord, ToolStarted,
 };
 pub use error::{JournalError, LockHolder};
 pub use learned_facts::LearnedFacts;
@@ -62,7 +63,10 @@ pub use prompt_fold::PromptFold;
 pub use prune::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
 pub use reader::{JournalEntry, MessageEntry, RefusalReason};
 pub use recorded_prompt::RecordedPrompt;
-pub use restore::{PastBackground, RestoredSession, ResumePoint};
+pub use restore::{
+    PastBackground, RestoredContract, RestoredConversation, RestoredSession, RestoredTotals,
+    ResumePoint, WorkInProgress,
+};
 pub use resume::{LockedSession, ReadRequest, read_session};
 pub use session_folder::{MachineId, SessionFolder, SessionId, latest};
 pub use sink::JournalHealth;
@@ -74,3 +78,4 @@ pub use summary::{
 };
 pub use terms::{Kept, Terms, read_terms};
 pub use totals::{ModelSpan, ModelTotals, SessionTotals};
+pub use view::JournalView;

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recovery::{Money, StopReason};
+use crate::recovery::{Money, StopReason, Transition};
 use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_calls};
 
-use super::entry::JournalRecord;
-use super::reader::{self, JournalEntry};
+use super::entry::{OpenRecord, SpendRecord, ToolStarted};
+use super::reader::{self, MessageEntry};
 use super::session_folder::entries;
 use super::totals::{SessionTotals, worst_case};
+use super::view::JournalView;
 
 /// The maximum length of an agent's final text that is passed to the model, in characters.
 const FINAL_TEXT_MAX: usize = 2_000;
@@ -21,7 +22,7 @@ const FINAL_TEXT_MAX: usize = 2_000;
 const DESCRIPTION_MAX: usize = 20_000;
 
 /// The metadata file of a sub-agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubagentMeta {
     pub agent_id: String,
@@ -44,18 +45,8 @@ pub struct SubagentMeta {
 /// A sub-agent of an earlier process, as read from its journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastAgent {
-    pub id: String,
-    /// The tool call that started it.
-    pub call: String,
-    pub kind: String,
-    pub description: String,
-    /// The sub-agent that started it. `None`: the run itself.
-    pub parent: Option<String>,
-    pub background: bool,
-    /// The sub-agent that it retried.
-    pub retries: Option<String>,
+    pub meta: SubagentMeta,
     pub model: String,
-    pub(super) epoch: u64,
     /// Totals of its usage and spending.
     pub sums: SessionTotals,
     pub tool_calls: u32,
@@ -96,43 +87,15 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
 }
 
 /// Reads one sub-agent. A missing or damaged journal yields what can be read.
-fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
+fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
     let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
-    let mut agent = PastAgent {
-        id: known.agent_id,
-        call: known.tool_use_id,
-        kind: known.agent_type,
-        description: known.description,
-        parent: known.parent_agent_id,
-        background: known.background,
-        retries: known.retries,
-        epoch: known.epoch,
-        ..PastAgent::default()
-    };
-    let (mut messages, mut begun) = (Vec::<Message>::new(), BTreeSet::new());
-    let mut in_flight = Money::ZERO;
-    for entry in contents.into_iter().flat_map(|contents| contents.entries) {
-        match entry {
-            JournalEntry::Message(entry) => {
-                if let Some(reply) = messages.last_mut().filter(|_| entry.continues_reply()) {
-                    reply.content.extend(entry.message.content);
-                } else {
-                    agent.sums.turns += u32::from(entry.message.role == Role::Assistant);
-                    messages.push(entry.message);
-                }
-            }
-            JournalEntry::Record(record) => {
-                if let JournalRecord::Intent { calls } = record.as_ref() {
-                    begun.extend(calls.iter().map(|call| call.id.clone()));
-                }
-                in_flight = agent.apply(*record, in_flight);
-            }
-            JournalEntry::Link { .. }
-            | JournalEntry::UnreadTransition
-            | JournalEntry::Title(_)
-            | JournalEntry::Other => {}
-        }
+    let entries = contents.map(|contents| contents.entries).unwrap_or_default();
+    let agent = PastAgent { meta, ..PastAgent::default() };
+    let mut replay = AgentReplay { agent, ..AgentReplay::default() };
+    for entry in &entries {
+        entry.show(&mut replay);
     }
+    let AgentReplay { mut agent, messages, begun, in_flight } = replay;
     let model = agent.model.clone();
     agent.sums.add_in_flight(in_flight, &model);
     agent.tool_calls = u32::try_from(begun.len()).unwrap_or(u32::MAX);
@@ -142,9 +105,54 @@ fn read_subagent(known: SubagentMeta, journal: &Path) -> PastAgent {
     agent
 }
 
+/// A sub-agent while its journal is read.
+#[derive(Default)]
+struct AgentReplay {
+    agent: PastAgent,
+    messages: Vec<Message>,
+    /// The ids of the calls that were started.
+    begun: BTreeSet<String>,
+    /// The worst-case cost of the call in flight.
+    in_flight: Money,
+}
+
+impl JournalView<'_> for AgentReplay {
+    fn message(&mut self, entry: &MessageEntry) {
+        let message = entry.message.clone();
+        if let Some(reply) = self.messages.last_mut().filter(|_| entry.continues_reply()) {
+            reply.content.extend(message.content);
+        } else {
+            self.agent.sums.turns += u32::from(message.role == Role::Assistant);
+            self.messages.push(message);
+        }
+    }
+
+    fn open(&mut self, open: &OpenRecord) {
+        self.agent.model.clone_from(&open.model);
+    }
+
+    fn transition(&mut self, transition: &Transition) {
+        self.in_flight = worst_case(self.in_flight, transition);
+    }
+
+    fn intent(&mut self, calls: &[ToolStarted]) {
+        self.begun.extend(calls.iter().map(|call| call.id.clone()));
+    }
+
+    fn spend(&mut self, spend: &SpendRecord) {
+        self.agent.sums.add_record(spend);
+        self.in_flight = Money::ZERO;
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.agent.ended = Some(reason);
+        self.in_flight = Money::ZERO;
+    }
+}
+
 /// Adds the spending of sub-agents that were started by process number `since` or later.
 pub(super) fn add_spending(agents: &[PastAgent], sums: &mut SessionTotals, since: u64) {
-    for agent in agents.iter().filter(|agent| agent.epoch >= since) {
+    for agent in agents.iter().filter(|agent| agent.meta.epoch >= since) {
         sums.add_subagent(&agent.sums);
     }
 }
@@ -152,12 +160,14 @@ pub(super) fn add_spending(agents: &[PastAgent], sums: &mut SessionTotals, since
 /// Describes to the model a call whose outcome is unknown, with the sub-agents that it started and
 /// their descendants.
 pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) -> String {
-    let first = agents.iter().filter(|agent| agent.call == call && agent.parent.is_none());
+    let first = agents
+        .iter()
+        .filter(|agent| agent.meta.tool_use_id == call && agent.meta.parent_agent_id.is_none());
     let mut kin: Vec<&PastAgent> = first.collect();
     let mut next = 0;
-    while let Some(above) = kin.get(next) {
-        let id = above.id.clone();
-        kin.extend(agents.iter().filter(|agent| agent.parent.as_ref() == Some(&id)));
+    while let Some(&above) = kin.get(next) {
+        let id = Some(&above.meta.agent_id);
+        kin.extend(agents.iter().filter(|agent| agent.meta.parent_agent_id.as_ref() == id));
         next += 1;
     }
     for agent in kin {
@@ -172,40 +182,9 @@ pub(super) fn describe_call(agents: &[PastAgent], call: &str, mut text: String) 
 }
 
 impl PastAgent {
-    /// Applies a record. Takes and returns the worst-case cost of the call in flight.
-    fn apply(&mut self, record: JournalRecord, in_flight: Money) -> Money {
-        match record {
-            JournalRecord::Spend { cost, usage, model, unsettled: true } => {
-                self.sums.add_upper_bound(cost, usage, &model);
-            }
-            JournalRecord::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
-            JournalRecord::Transition { transition } => return worst_case(in_flight, &transition),
-            JournalRecord::End { reason } => self.ended = Some(reason),
-            JournalRecord::Open(open) => {
-                self.model = open.model;
-                return in_flight;
-            }
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
-            | JournalRecord::Intent { .. }
-            | JournalRecord::Repair { .. }
-            | JournalRecord::Rewrite { .. }
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_)
-            | JournalRecord::Forked(_) => return in_flight,
-        }
-        Money::ZERO
-    }
-
     /// Describes a sub-agent whose report the model never received.
     pub fn describe(&self) -> String {
-        let (id, kind) = (&self.id, &self.kind);
+        let (id, kind) = (&self.meta.agent_id, &self.meta.agent_type);
         let mut text = match self.ended {
             None => {
                 format!("The agent {id} ({kind}) was lost with its process.")

@@ -1,10 +1,13 @@
 //! Folds the lines of a journal to the state of the last prompt, for a resume and for reports.
 
-use crate::transcript::Role;
+use crate::recovery::{StopReason, Transition};
+use crate::transcript::{Message, Role};
 
-use super::entry::{CarryOver, JournalRecord};
-use super::reader::{JournalEntry, MessageEntry};
+use super::ended_calls::UndoneCalls;
+use super::entry::{CarryOver, OpenRecord, SpendRecord, ToolStarted};
+use super::reader::MessageEntry;
 use super::recorded_prompt::RecordedPrompt;
+use super::view::JournalView;
 
 /// A fold over the lines of a journal that yields the state of the last prompt.
 #[derive(Clone, Debug, Default)]
@@ -15,21 +18,19 @@ pub struct PromptFold {
 }
 
 impl PromptFold {
-    /// Applies the next line.
-    pub fn observe(&mut self, entry: &JournalEntry) {
-        match entry {
-            JournalEntry::Message(message) => self.message(message),
-            JournalEntry::Record(record) => self.record(record),
-            JournalEntry::UnreadTransition => self.recorded = RecordedPrompt::default(),
-            JournalEntry::Link { .. } | JournalEntry::Title(_) | JournalEntry::Other => {}
-        }
-    }
-
-    /// Returns the state of the last prompt after the lines so far.
+    /// Returns the state of the last prompt after the entries so far.
     pub fn recorded(self) -> RecordedPrompt {
         self.recorded
     }
 
+    fn begin_after_end(&mut self) {
+        if self.has_ended {
+            *self = Self::default();
+        }
+    }
+}
+
+impl JournalView<'_> for PromptFold {
     fn message(&mut self, entry: &MessageEntry) {
         self.begin_after_end();
         if !entry.ours {
@@ -42,44 +43,46 @@ impl PromptFold {
         }
     }
 
-    fn record(&mut self, record: &JournalRecord) {
-        match record {
-            JournalRecord::Open(open) => match open.carry {
-                CarryOver::Fresh => *self = Self::default(),
-                CarryOver::On => self.has_ended = false,
-            },
-            JournalRecord::Transition { transition } => {
-                self.begin_after_end();
-                self.recorded.step(transition);
-            }
-            JournalRecord::Intent { calls } => {
-                for call in calls {
-                    self.recorded.started(&call.id, &call.name);
-                }
-            }
-            JournalRecord::UndoneCalls(calls) => self.recorded.undone(calls),
-            JournalRecord::Forked(recorded) => self.recorded.clone_from(recorded),
-            JournalRecord::Spend { .. } | JournalRecord::Rewrite { .. } => self.begin_after_end(),
-            JournalRecord::End { reason } => {
-                self.has_ended = true;
-                self.recorded.end(*reason);
-            }
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
-            | JournalRecord::Repair { .. }
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_) => {}
+    fn unread_transition(&mut self) {
+        self.recorded = RecordedPrompt::default();
+    }
+
+    fn open(&mut self, open: &OpenRecord) {
+        match open.carry {
+            CarryOver::Fresh => *self = Self::default(),
+            CarryOver::On => self.has_ended = false,
         }
     }
 
-    fn begin_after_end(&mut self) {
-        if self.has_ended {
-            *self = Self::default();
+    fn transition(&mut self, transition: &Transition) {
+        self.begin_after_end();
+        self.recorded.step(transition);
+    }
+
+    fn intent(&mut self, calls: &[ToolStarted]) {
+        for call in calls {
+            self.recorded.started(&call.id, &call.name);
         }
+    }
+
+    fn undone_calls(&mut self, calls: &UndoneCalls) {
+        self.recorded.undone(calls);
+    }
+
+    fn forked(&mut self, recorded: &RecordedPrompt) {
+        self.recorded.clone_from(recorded);
+    }
+
+    fn spend(&mut self, _spend: &SpendRecord) {
+        self.begin_after_end();
+    }
+
+    fn rewrite(&mut self, _after: Option<&str>, _messages: &[Message]) {
+        self.begin_after_end();
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.has_ended = true;
+        self.recorded.end(reason);
     }
 }

@@ -174,32 +174,9 @@ pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
 
 /// Returns the last opening record that can be read.
 pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
-    bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
-        JournalEntry::Record(record) => match *record {
-            JournalRecord::Open(open) => Some(*open),
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
-            | JournalRecord::Transition { .. }
-            | JournalRecord::Intent { .. }
-            | JournalRecord::Spend { .. }
-            | JournalRecord::Repair { .. }
-            | JournalRecord::Rewrite { .. }
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_)
-            | JournalRecord::Forked(_)
-            | JournalRecord::End { .. } => None,
-        },
-        JournalEntry::Message(_)
-        | JournalEntry::Link { .. }
-        | JournalEntry::UnreadTransition
-        | JournalEntry::Title(_)
-        | JournalEntry::Other => None,
+    bytes.rsplit(|byte| *byte == b'\n').find_map(|line| {
+        let JournalEntry::Record(record) = parse(line).ok()?.entry else { return None };
+        if let JournalRecord::Open(open) = *record { Some(*open) } else { None }
     })
 }
 
@@ -228,14 +205,7 @@ pub(super) struct ParsedLine {
 impl ParsedLine {
     /// The number of the line and of all lines that are valid only together.
     fn group(&self) -> Option<(usize, usize)> {
-        let part = match &self.entry {
-            JournalEntry::Message(entry) => entry.part,
-            JournalEntry::Link { .. }
-            | JournalEntry::Record(_)
-            | JournalEntry::UnreadTransition
-            | JournalEntry::Title(_)
-            | JournalEntry::Other => None,
-        };
+        let part = if let JournalEntry::Message(entry) = &self.entry { entry.part } else { None };
         self.step.or(part)
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Incomplete, LeftOff, Limits, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
-    StopReason, Transition,
+    Incomplete, LeftOff, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
+    StopReason, ToolCallRecord, Transition,
 };
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
@@ -18,78 +18,112 @@ use crate::transcript::{
 use super::SessionId;
 use super::damage::Rest;
 use super::entry::{
-    BackgroundChanges, BackgroundWork, CarryOver, Damage, JournalRecord, OpenRecord,
+    BackgroundChanges, BackgroundWork, CarryOver, Damage, OpenRecord, SpendRecord, ToolStarted,
 };
 use super::error::JournalError;
 use super::learned_facts::LearnedFacts;
 use super::past_agents::{self, PastAgent};
 use super::prompt_fold::PromptFold;
-use super::reader::{JournalContents, JournalEntry, MessageEntry};
+use super::reader::{JournalContents, MessageEntry};
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
     answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
 };
 use super::totals::{SessionTotals, TurnCounting, finish_reason, worst_case};
+use super::view::JournalView;
 
-/// A session as restored from its file.
-#[derive(Clone, Debug)]
+/// A session as restored from its file, in parts. Each has an owner in a run, which takes it whole.
+#[derive(Clone, Debug, Default)]
 pub struct RestoredSession {
-    pub id: SessionId,
+    pub conversation: RestoredConversation,
+    pub totals: RestoredTotals,
+    pub learned_facts: LearnedFacts,
+    pub work: WorkInProgress,
+    pub contract: RestoredContract,
+}
+
+/// The conversation, and its last prompt.
+#[derive(Clone, Debug, Default)]
+pub struct RestoredConversation {
     /// A valid history, which may end with a message of the assistant. Empty for an unused session.
     pub messages: Vec<Message>,
     /// The repairs that were made, apart from answers to interrupted calls.
     pub repairs: Vec<HistoryRepair>,
-    /// The state machine after its last step; `None` if there is none, or this version cannot read
-    /// it.
-    pub run: Option<Run>,
     /// The state of the last prompt, folded from its records.
     pub recorded: RecordedPrompt,
     /// The position of the last prompt. `None`: the session can only go on with a new prompt.
     pub left_off: Option<LeftOff>,
     /// True if the last message has a call that a hook deferred and that has no result.
     pub deferred: bool,
-    /// The stop reason of the last prompt, recorded or only decided. `None` if there is none: then
-    /// turns and money of `prompt` count towards the totals of its continuation.
-    pub ended: Option<StopReason>,
+    /// The model that answered last, by the API's name. All thinking is from it.
+    pub answered_by: Option<String>,
+    /// The requested name of the model in `answered_by`, if known.
+    pub signed_by: Option<String>,
+}
+
+/// Counts and costs.
+#[derive(Clone, Debug, Default)]
+pub struct RestoredTotals {
     /// Totals of the last prompt.
     pub prompt: SessionTotals,
     /// Totals of the session.
     pub session: SessionTotals,
     /// The recoveries of the last prompt. Unfinished ones continue.
     pub recovery: RecoveryLog,
-    /// The loop detector's state for the last prompt.
-    pub loop_detector: LoopDetector,
-    pub learned_facts: LearnedFacts,
     /// The worst-case cost of a call that was in flight when the process died. Whether it was
     /// billed is unknown, so the totals include it.
     pub in_flight: Money,
     /// The model that this cost is booked under.
     pub in_flight_model: String,
-    /// Number of torn lines that were dropped.
-    pub dropped_records: u32,
-    /// The damage of the file, if only the part before it is used.
-    pub damage: Option<Damage>,
-    /// The contract and the first prompt of the session, if recorded.
-    pub terms: Terms,
     /// Working time of the processes of the last prompt, each up to its last record.
     pub worked: Duration,
     /// Started calls that were answered with "outcome unknown".
     pub unknown_outcomes: u32,
-    pub cwd: Option<PathBuf>,
-    /// The model that was requested.
-    pub model: Option<String>,
-    /// The model that answered last, by the API's name. All thinking is from it.
-    pub answered_by: Option<String>,
-    /// The requested name of the model in `answered_by`, if known.
-    pub signed_by: Option<String>,
-    pub permission_mode: Option<String>,
-    pub limits: Option<Limits>,
-    /// The MCP servers that the last process required.
-    pub required_servers: Vec<String>,
+    /// Number of torn lines that were dropped.
+    pub dropped_records: u32,
+}
+
+impl RestoredTotals {
+    /// Returns the cost of the session before the last prompt.
+    pub fn cost_before(&self) -> Money {
+        self.session.spent.minus(self.prompt.spent)
+    }
+
+    /// Starts at zero for another prompt.
+    pub fn begin_prompt(&mut self) {
+        (self.prompt, self.recovery) = (SessionTotals::default(), RecoveryLog::default());
+        self.worked = Duration::ZERO;
+    }
+}
+
+/// The work on the last prompt.
+#[derive(Clone, Debug, Default)]
+pub struct WorkInProgress {
+    /// The state machine after its last step; `None` if there is none, or this version cannot read
+    /// it.
+    pub run: Option<Run>,
+    /// The stop reason of the last prompt, recorded or only decided. `None` if there is none: then
+    /// its turns and money count towards the totals of its continuation.
+    pub ended: Option<StopReason>,
+    /// The loop detector's state.
+    pub loop_detector: LoopDetector,
     /// The sub-agents of the last prompt.
     pub agents: Vec<PastAgent>,
     pub background: PastBackground,
+}
+
+/// The facts that the session was started with, and the state of its file.
+#[derive(Clone, Debug, Default)]
+pub struct RestoredContract {
+    /// The contract and the first prompt of the session, if recorded.
+    pub terms: Terms,
+    /// The last process. `None`: outlast did not write to the session.
+    pub opened: Option<OpenRecord>,
+    /// The folder that the session worked in.
+    pub cwd: Option<PathBuf>,
+    /// The damage of the file, if only the part before it is used.
+    pub damage: Option<Damage>,
 }
 
 /// The background work of earlier processes.
@@ -102,9 +136,9 @@ pub struct PastBackground {
 }
 
 impl PastBackground {
-    fn apply(&mut self, changes: BackgroundChanges) {
+    fn apply(&mut self, changes: &BackgroundChanges) {
         self.commands = self.commands.max(changes.commands);
-        self.lost.extend(changes.started);
+        self.lost.extend(changes.started.iter().cloned());
         self.lost.retain(|work| !changes.reported.iter().any(|id| id == work.id()));
     }
 }
@@ -123,27 +157,37 @@ pub struct ResumePoint {
 pub(super) struct RestoreRemarks {
     /// The last message.
     pub(super) leaf: Option<String>,
-    /// Number of processes that wrote to the session.
-    pub(super) epoch: u64,
     /// Answers to interrupted calls: in the restored messages, but not in the file.
     pub(super) answers: Vec<Block>,
 }
 
+/// A session's file, with the journals of its sub-agents.
+pub(super) struct ParsedFile {
+    pub(super) contents: JournalContents,
+    /// The part that was left out, if the file is damaged.
+    pub(super) rest: Option<Rest>,
+    pub(super) terms: Terms,
+    pub(super) agents: Vec<PastAgent>,
+}
+
 pub(super) fn restore(
-    id: SessionId,
-    contents: JournalContents,
-    rest: Option<&Rest>,
-    agents: &[PastAgent],
+    id: &SessionId,
+    file: &ParsedFile,
     point: Option<&ResumePoint>,
 ) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
+    let ParsedFile { contents, rest, terms, agents } = file;
     let mut story = SessionReplay::default();
-    let spending = rest.into_iter().flat_map(Rest::spending_records).cloned();
-    let spending = spending.map(|spend| JournalEntry::Record(Box::new(spend)));
-    for entry in contents.entries.into_iter().chain(spending) {
-        story.apply(entry);
+    for entry in &contents.entries {
+        entry.show(&mut story.fold);
+        entry.show(&mut story.learned_facts);
+        entry.show(&mut story);
+    }
+    for spend in rest.iter().flat_map(Rest::spending_records) {
+        spend.show(&mut story.fold);
+        spend.show(&mut story);
     }
     if let Some(point) = point {
-        story.cut(&id, point)?;
+        story.cut(id, point)?;
     }
     let chain = story.chain();
     let (leaf, is_recorded) =
@@ -159,7 +203,7 @@ pub(super) fn restore(
     };
     let deferred = story.deferred && rest.is_none() && ends_with_calls(&messages);
     let held = if deferred { messages.pop() } else { None };
-    let outcome = |id: &str| interrupted_answer(story.intents.get(id), unknown(id));
+    let outcome = |id: &str| interrupted_answer(story.intents.get(id).copied(), unknown(id));
     let describe = |id: &str| past_agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, describe);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
@@ -167,46 +211,48 @@ pub(super) fn restore(
     let (mut messages, repairs) = repair_history(messages, describe);
     messages.extend(held);
     let mut recorded = mem::take(&mut story.fold).recorded();
-    if let Some(note) = rest.map(Rest::note_to_model) {
+    if let Some(note) = rest.as_ref().map(Rest::note_to_model) {
         recorded.add_user_message(std::slice::from_ref(&note), None);
         append_to_user(&mut messages, note);
     }
     let left_off = left_off(&messages, is_recorded.then(|| recorded.left_off()));
-    past_agents::add_spending(agents, &mut story.session, 0);
-    past_agents::add_spending(agents, &mut story.prompt, story.prompt_epoch);
-    let (asked, opened) = (story.book_in_flight(), story.opened);
-    let restored = RestoredSession {
-        id,
+    past_agents::add_spending(agents, &mut story.totals.session, 0);
+    past_agents::add_spending(agents, &mut story.totals.prompt, story.prompt_epoch);
+    story.book_in_flight();
+    let SessionReplay { opened, signed_by, now, prompt_epoch, .. } = story;
+    let totals = RestoredTotals {
+        recovery: story.totals.recovery.resumed(),
+        worked: story.totals.worked + Moment::default().until(now),
+        unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
+        dropped_records: rest
+            .as_ref()
+            .map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
+        ..story.totals
+    };
+    let work = WorkInProgress {
+        ended: story.work.ended.or(story.planned_end),
+        agents: agents.iter().filter(|agent| agent.meta.epoch >= prompt_epoch).cloned().collect(),
+        ..story.work
+    };
+    let contract = RestoredContract {
+        terms: terms.clone(),
+        opened: opened.cloned(),
+        cwd: opened.map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
+        damage: rest.as_ref().map(|rest| rest.damage.clone()),
+    };
+    let signed_by = signed_by.map(str::to_owned);
+    let conversation = RestoredConversation {
         messages,
         repairs,
-        run: story.run,
         recorded,
         left_off,
         deferred,
-        ended: story.ended.or(story.planned_end),
-        prompt: story.prompt,
-        session: story.session,
-        recovery: story.recovery.resumed(),
-        loop_detector: story.loop_detector,
-        learned_facts: story.learned_facts,
-        in_flight: story.in_flight,
-        in_flight_model: asked,
-        dropped_records: rest.map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
-        damage: rest.map(|rest| rest.damage.clone()),
-        terms: Terms::default(),
-        worked: story.worked + Moment::default().until(story.now),
-        unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
-        cwd: opened.as_ref().map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
-        model: opened.as_ref().map(|open| open.model.clone()),
         answered_by,
-        signed_by: story.signed_by,
-        permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
-        limits: opened.as_ref().map(|open| open.limits),
-        required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
-        agents: agents.iter().filter(|agent| agent.epoch >= story.prompt_epoch).cloned().collect(),
-        background: story.background,
+        signed_by,
     };
-    Ok((restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers }))
+    let learned_facts = story.learned_facts;
+    let restored = RestoredSession { conversation, totals, learned_facts, work, contract };
+    Ok((restored, RestoreRemarks { leaf, answers }))
 }
 
 /// Returns the position of the prompt after these messages. The records of outlast decide; without
@@ -237,8 +283,8 @@ fn append_to_user(messages: &mut Vec<Message>, block: Block) {
 
 /// The state while entries are replayed in order.
 #[derive(Default)]
-struct SessionReplay {
-    messages: Vec<MessageEntry>,
+struct SessionReplay<'a> {
+    messages: Vec<&'a MessageEntry>,
     /// Number of messages that are older than the process that started the last prompt.
     old_messages: usize,
     /// The value of `old_messages` for each prompt, from the first on.
@@ -246,69 +292,45 @@ struct SessionReplay {
     /// The epoch of that process.
     prompt_epoch: u64,
     /// The last message of the conversation, if it is not the last one of the file.
-    leaf: Option<String>,
+    leaf: Option<&'a str>,
     /// Parents of messages and links, by uuid.
-    links: HashMap<String, Option<String>>,
+    links: HashMap<&'a str, Option<&'a str>>,
     /// Calls that were about to run, with their inputs if changed.
-    intents: HashMap<String, Option<Value>>,
-    opened: Option<OpenRecord>,
-    run: Option<Run>,
+    intents: HashMap<&'a str, &'a Option<Value>>,
+    opened: Option<&'a OpenRecord>,
     fold: PromptFold,
     /// True if the records of the last prompt are those of the session that this one was forked
     /// from.
     is_forked: bool,
     /// True if a hook deferred a call, and no message or start of a call was recorded since.
     deferred: bool,
-    ended: Option<StopReason>,
     /// The stop reason that the state machine has chosen.
     planned_end: Option<StopReason>,
-    prompt: SessionTotals,
-    session: SessionTotals,
-    recovery: RecoveryLog,
-    loop_detector: LoopDetector,
+    totals: RestoredTotals,
     learned_facts: LearnedFacts,
-    background: PastBackground,
+    work: WorkInProgress,
     /// The time of the current process's last step.
     now: Moment,
-    /// Working time of earlier processes on the last prompt.
-    worked: Duration,
-    in_flight: Money,
     /// The model whose reply was paid for last.
-    paid: Option<String>,
+    paid: Option<&'a str>,
     /// The model that was charged for last, including upper bounds.
-    charged: Option<String>,
-    signed_by: Option<String>,
+    charged: Option<&'a str>,
+    signed_by: Option<&'a str>,
     counted: TurnCounting,
-    rewritten: Vec<RewrittenHistory>,
+    rewritten: Vec<RewrittenHistory<'a>>,
 }
 
 /// A replaced conversation.
-struct RewrittenHistory {
+struct RewrittenHistory<'a> {
     /// The last message before the replacement.
-    after: Option<String>,
+    after: Option<&'a str>,
     /// The model of its thinking.
-    model: Option<String>,
-    messages: Vec<Message>,
+    model: Option<&'a str>,
+    messages: &'a [Message],
 }
 
-impl SessionReplay {
-    fn apply(&mut self, entry: JournalEntry) {
-        self.fold.observe(&entry);
-        match entry {
-            JournalEntry::Message(entry) => self.apply_message(*entry),
-            JournalEntry::Link { uuid, parent } => {
-                self.links.insert(uuid, parent);
-            }
-            JournalEntry::UnreadTransition => {
-                self.run = None;
-                self.in_flight = Money::ZERO;
-            }
-            JournalEntry::Title(_) | JournalEntry::Other => {}
-            JournalEntry::Record(record) => self.apply_record(*record),
-        }
-    }
-
-    fn apply_message(&mut self, entry: MessageEntry) {
+impl<'a> JournalView<'a> for SessionReplay<'a> {
+    fn message(&mut self, entry: &'a MessageEntry) {
         self.begin_prompt_after_end();
         self.deferred = false;
         // The lines of one reply count once.
@@ -317,130 +339,129 @@ impl SessionReplay {
             self.count_turn();
         }
         if begins && !entry.is_sidechain {
-            self.signed_by = self.paid.take().or_else(|| entry.model.clone());
+            self.signed_by = self.paid.take().or(entry.model.as_deref());
         }
         if entry.ours {
             self.is_forked = false;
         }
-        self.links.insert(entry.uuid.clone(), entry.parent.clone());
+        self.links.insert(&entry.uuid, entry.parent.as_deref());
         self.messages.push(entry);
     }
 
-    fn apply_record(&mut self, record: JournalRecord) {
-        match record {
-            JournalRecord::Open(open) => {
-                self.worked += Moment::default().until(mem::take(&mut self.now));
-                match open.carry {
-                    CarryOver::Fresh => {
-                        self.begin_prompt();
-                        self.prompt_epoch = open.epoch;
-                        self.old_messages = self.messages.len();
-                        self.prompt_starts.push(self.old_messages);
-                    }
-                    CarryOver::On => self.recovery = mem::take(&mut self.recovery).resumed(),
-                }
-                self.ended = None;
-                self.opened = Some(*open);
-            }
-            JournalRecord::Transition { transition } => self.apply_transition(&transition),
-            JournalRecord::Intent { calls } => {
-                self.deferred = false;
-                self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
-            }
-            JournalRecord::Spend { cost, usage, model, unsettled } => {
-                self.begin_prompt_after_end();
-                for sums in [&mut self.prompt, &mut self.session] {
-                    if unsettled {
-                        sums.add_upper_bound(cost, usage, &model);
-                    } else {
-                        sums.add(cost, usage, &model);
-                    }
-                }
-                let tokens = usage.input() + usage.output_tokens;
-                self.recovery.record_cost(cost, tokens);
-                self.charged = Some(model.clone());
-                if !unsettled {
-                    self.paid = Some(model);
-                }
-                self.in_flight = Money::ZERO;
-            }
-            JournalRecord::Contract(_)
-            | JournalRecord::Prompt(_)
-            | JournalRecord::Repair { .. }
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::Recovery(_) => {}
-            JournalRecord::ToolCalls { calls: deeds } => {
-                let limits = self.opened.as_ref().map(|open| open.limits.loops);
-                self.loop_detector.observe(&deeds, limits.unwrap_or_default());
-            }
-            JournalRecord::Window { model, tokens } => {
-                self.learned_facts.learn_window(model, tokens);
-            }
-            JournalRecord::OutputLimit { model, tokens } => {
-                self.learned_facts.learn_output_limit(model, tokens);
-            }
-            JournalRecord::RefusedField(refused) => {
-                self.learned_facts.learn_refused_field(refused);
-            }
-            JournalRecord::Background(changes) => self.background.apply(changes),
-            JournalRecord::Forked(_) => self.is_forked = true,
-            JournalRecord::Rewrite { after, messages } => {
-                self.begin_prompt_after_end();
-                let model = self.messages.iter().rev().find_map(|entry| entry.model.clone());
-                self.rewritten.push(RewrittenHistory { after, model, messages });
-            }
-            JournalRecord::End { reason } => {
-                self.ended = Some(reason);
-                self.deferred = reason == StopReason::ToolDeferred;
-                self.recovery.end(self.now, reason);
-                self.in_flight = Money::ZERO;
-            }
-        }
+    fn link(&mut self, uuid: &'a str, parent: Option<&'a str>) {
+        self.links.insert(uuid, parent);
     }
 
-    fn apply_transition(&mut self, transition: &Transition) {
+    fn unread_transition(&mut self) {
+        self.work.run = None;
+        self.totals.in_flight = Money::ZERO;
+    }
+
+    fn open(&mut self, open: &'a OpenRecord) {
+        self.totals.worked += Moment::default().until(mem::take(&mut self.now));
+        match open.carry {
+            CarryOver::Fresh => {
+                self.begin_prompt();
+                self.prompt_epoch = open.epoch;
+                self.old_messages = self.messages.len();
+                self.prompt_starts.push(self.old_messages);
+            }
+            CarryOver::On => {
+                self.totals.recovery = mem::take(&mut self.totals.recovery).resumed();
+            }
+        }
+        self.work.ended = None;
+        self.opened = Some(open);
+    }
+
+    fn transition(&mut self, transition: &'a Transition) {
         self.begin_prompt_after_end();
         if self.counted.observe_step(transition) {
             self.count_turn();
         }
-        self.recovery.observe(transition, self.prompt.turns);
+        self.totals.recovery.observe(transition, self.totals.prompt.turns);
         self.now = transition.at;
-        self.in_flight = worst_case(self.in_flight, transition);
+        self.totals.in_flight = worst_case(self.totals.in_flight, transition);
         self.planned_end = finish_reason(transition.action);
         if transition.edit.reply == ReplyDisposition::Summary {
-            self.loop_detector = LoopDetector::default();
+            self.work.loop_detector = LoopDetector::default();
         }
-        self.run = Some(transition.next);
+        self.work.run = Some(transition.next);
     }
 
-    /// Adds the worst-case cost of the call that was in flight. Returns the model that it is booked
-    /// under.
-    fn book_in_flight(&mut self) -> String {
-        let opened = self.opened.as_ref().map(|open| open.model.clone());
-        let model = self.charged.take().or(opened).unwrap_or_else(|| "unknown".to_owned());
-        self.prompt.add_in_flight(self.in_flight, &model);
-        self.session.add_in_flight(self.in_flight, &model);
-        self.recovery.record_cost(self.in_flight, 0);
-        model
+    fn intent(&mut self, calls: &'a [ToolStarted]) {
+        self.deferred = false;
+        self.intents.extend(calls.iter().map(|call| (&*call.id, &call.changed)));
+    }
+
+    fn spend(&mut self, spend: &'a SpendRecord) {
+        self.begin_prompt_after_end();
+        self.totals.prompt.add_record(spend);
+        self.totals.session.add_record(spend);
+        self.totals
+            .recovery
+            .record_cost(spend.cost, spend.usage.input() + spend.usage.output_tokens);
+        self.charged = Some(&spend.model);
+        if !spend.is_upper_bound {
+            self.paid = Some(&spend.model);
+        }
+        self.totals.in_flight = Money::ZERO;
+    }
+
+    fn rewrite(&mut self, after: Option<&'a str>, messages: &'a [Message]) {
+        self.begin_prompt_after_end();
+        let model = self.messages.iter().rev().find_map(|entry| entry.model.as_deref());
+        self.rewritten.push(RewrittenHistory { after, model, messages });
+    }
+
+    fn tool_calls(&mut self, calls: &'a [ToolCallRecord]) {
+        let limits = self.opened.map(|open| open.limits.loops);
+        self.work.loop_detector.observe(calls, limits.unwrap_or_default());
+    }
+
+    fn background(&mut self, changes: &'a BackgroundChanges) {
+        self.work.background.apply(changes);
+    }
+
+    fn forked(&mut self, _recorded: &'a RecordedPrompt) {
+        self.is_forked = true;
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.work.ended = Some(reason);
+        self.deferred = reason == StopReason::ToolDeferred;
+        self.totals.recovery.end(self.now, reason);
+        self.totals.in_flight = Money::ZERO;
+    }
+}
+
+impl<'a> SessionReplay<'a> {
+    /// Adds the worst-case cost of the call that was in flight.
+    fn book_in_flight(&mut self) {
+        let opened = self.opened.map(|open| open.model.as_str());
+        let model = self.charged.or(opened).unwrap_or("unknown");
+        let RestoredTotals { prompt, session, recovery, in_flight, .. } = &mut self.totals;
+        prompt.add_in_flight(*in_flight, model);
+        session.add_in_flight(*in_flight, model);
+        recovery.record_cost(*in_flight, 0);
+        self.totals.in_flight_model = model.to_owned();
     }
 
     fn count_turn(&mut self) {
-        for sums in [&mut self.prompt, &mut self.session] {
-            sums.count_turn(self.paid.as_deref());
+        for sums in [&mut self.totals.prompt, &mut self.totals.session] {
+            sums.count_turn(self.paid);
         }
     }
 
     fn begin_prompt(&mut self) {
-        (self.prompt, self.recovery) = (SessionTotals::default(), RecoveryLog::default());
-        (self.loop_detector, self.planned_end) = (LoopDetector::default(), None);
-        self.worked = Duration::ZERO;
+        self.totals.begin_prompt();
+        (self.work.loop_detector, self.planned_end) = (LoopDetector::default(), None);
         self.is_forked = false;
     }
 
     /// Starts a new prompt if the last one had ended: the same process continued with another one.
     fn begin_prompt_after_end(&mut self) {
-        if self.ended.take().is_some() {
+        if self.work.ended.take().is_some() {
             self.begin_prompt();
         }
     }
@@ -455,7 +476,7 @@ impl SessionReplay {
     ///
     /// # Errors
     /// There is no such message, or more than the turn that may be dropped follows it.
-    fn cut(&mut self, id: &SessionId, point: &ResumePoint) -> Result<(), JournalError> {
+    fn cut(&mut self, id: &SessionId, point: &'a ResumePoint) -> Result<(), JournalError> {
         let message = &point.message;
         if !self.messages.iter().any(|entry| entry.uuid == *message) {
             return Err(JournalError::NoMessage { id: id.clone(), message: message.clone() });
@@ -463,12 +484,12 @@ impl SessionReplay {
         if let Some(turn) = &point.dropped_turn {
             self.check_dropped(message, turn).map_err(|why| JournalError::DropsMore { why })?;
         }
-        self.leaf = Some(message.clone());
+        self.leaf = Some(message);
         self.begin_prompt();
         self.fold = PromptFold::default();
-        (self.run, self.ended) = (None, None);
+        (self.work.run, self.work.ended) = (None, None);
         self.deferred = false;
-        self.background.lost.clear();
+        self.work.background.lost.clear();
         Ok(())
     }
 
@@ -496,16 +517,16 @@ impl SessionReplay {
 
     /// The messages of the conversation from first to last, without other branches and side
     /// conversations.
-    fn chain(&self) -> Vec<&MessageEntry> {
+    fn chain(&self) -> Vec<&'a MessageEntry> {
         let by_uuid: HashMap<&str, &MessageEntry> =
-            self.messages.iter().map(|entry| (entry.uuid.as_str(), entry)).collect();
+            self.messages.iter().map(|entry| (entry.uuid.as_str(), *entry)).collect();
         let mut chain = Vec::new();
         let mut seen = HashSet::new();
         let last = self.messages.iter().rev().find(|entry| !entry.is_sidechain);
-        let mut next = self.leaf.as_deref().or(last.map(|entry| entry.uuid.as_str()));
+        let mut next = self.leaf.or(last.map(|entry| entry.uuid.as_str()));
         while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
             chain.extend(by_uuid.get(uuid).copied());
-            next = self.links.get(uuid).and_then(Option::as_deref);
+            next = self.links.get(uuid).copied().flatten();
         }
         chain.reverse();
         chain
@@ -536,19 +557,19 @@ impl SessionReplay {
     }
 
     /// The last replacement of the conversation on this branch, and the lines after it.
-    fn rewritten<'a, 'b>(
+    fn rewritten<'b>(
         &self,
-        chain: &'a [&'b MessageEntry],
+        chain: &'b [&'a MessageEntry],
         answered_by: Option<&str>,
-    ) -> (Vec<Message>, &'a [&'b MessageEntry]) {
-        let end_of = |rewritten: &RewrittenHistory| {
-            let Some(after) = &rewritten.after else { return Some(0) };
-            chain.iter().position(|entry| entry.uuid == *after).map(|at| at + 1)
+    ) -> (Vec<Message>, &'b [&'a MessageEntry]) {
+        let end_of = |rewritten: &RewrittenHistory<'_>| {
+            let Some(after) = rewritten.after else { return Some(0) };
+            chain.iter().position(|entry| entry.uuid == after).map(|at| at + 1)
         };
         let last = self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)));
         let Some((rewritten, end)) = last else { return (Vec::new(), chain) };
-        let mut messages = rewritten.messages.clone();
-        if rewritten.model.as_deref() != answered_by {
+        let mut messages = rewritten.messages.to_vec();
+        if rewritten.model != answered_by {
             strip_thinking(&mut messages);
         }
         (messages, &chain[end..])

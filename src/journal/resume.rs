@@ -17,10 +17,10 @@ use super::lease_claim::LeaseRefusal;
 use super::lock::{LockedFile, lock, locked_error};
 use super::log::JournalStart;
 use super::past_agents::read_subagents;
-use super::reader::{self, JournalContents, RefusalReason};
-use super::restore::{RestoreRemarks, ResumePoint, restore};
-use super::terms::{Terms, find_terms};
-use super::writer::{JournalWriter, replace_file};
+use super::reader::{self, RefusalReason};
+use super::restore::{ParsedFile, RestoreRemarks, ResumePoint, restore};
+use super::terms::find_terms;
+use super::writer::{JournalWriter, Sync, replace_file};
 use super::{Journal, JournalError, RestoredSession, SessionFolder, SessionId};
 
 /// Options for reading a session.
@@ -40,6 +40,7 @@ impl From<OnDamage> for ReadRequest {
 /// A session that was read and is locked, but not yet written to.
 #[derive(Debug)]
 pub struct LockedSession {
+    id: SessionId,
     restored: RestoredSession,
     notes: RestoreRemarks,
     rest: Option<Rest>,
@@ -75,18 +76,8 @@ pub fn read_session(
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
-    let Understood { contents, rest, terms } = parse_file(place, id, &path, (&bytes, on_damage))?;
-    let agents = read_subagents(&path);
-    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
-    Ok(RestoredSession { terms, ..restored })
-}
-
-/// The result of parsing a file.
-struct Understood {
-    contents: JournalContents,
-    /// The part that was left out, if the file is damaged.
-    rest: Option<Rest>,
-    terms: Terms,
+    let file = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
+    restore(id, &file, point.as_ref()).map(|(restored, _remarks)| restored)
 }
 
 impl LockedSession {
@@ -123,18 +114,16 @@ impl LockedSession {
         };
         // Another process may have written meanwhile.
         file.read_to_end(&mut bytes).map_err(unreadable)?;
-        let Understood { contents, rest, terms } =
-            parse_file(place, id, &path, (&bytes, on_damage))?;
+        let parsed = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
+        let contents = &parsed.contents;
         let end = SessionEnd {
             whole: contents.intact_bytes,
             seq: contents.seq,
             unended: contents.lacks_newline,
         };
-        let agents = read_subagents(&path);
-        let (restored, loose) =
-            restore(id.clone(), contents, rest.as_ref(), &agents, point.as_ref())?;
-        let restored = RestoredSession { terms, ..restored };
-        Ok(Self { restored, notes: loose, rest, file, lease, path, end, unwritable })
+        let (restored, notes) = restore(id, &parsed, point.as_ref())?;
+        let (id, rest) = (id.clone(), parsed.rest);
+        Ok(Self { id, restored, notes, rest, file, lease, path, end, unwritable })
     }
 
     pub fn restored(&self) -> &RestoredSession {
@@ -148,7 +137,8 @@ impl LockedSession {
         place: &SessionFolder,
         opening: &ProcessOpening,
     ) -> (Journal, RestoredSession) {
-        let Self { mut restored, notes: loose, rest, file, lease, path, end, unwritable } = self;
+        let Self { id, mut restored, notes: loose, rest, file, lease, path, end, unwritable } =
+            self;
         let (lease, takeover) =
             lease.map_or((None, Takeover::Certain), |(lease, takeover)| (Some(lease), takeover));
         let kept = match (unwritable, &rest) {
@@ -165,9 +155,9 @@ impl LockedSession {
             Ok(kept)
         });
         let writer = JournalWriter::new(file, end.whole).leased(lease);
-        let mut journal = Journal::on_writer(writer, place, &restored.id, opening)
+        let mut journal = Journal::on_writer(writer, place, &id, opening)
             .continuing(path, end.seq, loose.leaf)
-            .with_recorded(restored.recorded.clone());
+            .with_recorded(restored.conversation.recorded.clone());
         let kept_in = match cut {
             Ok(kept_in) => kept_in,
             Err(cause) => {
@@ -175,25 +165,26 @@ impl LockedSession {
                 return (journal, restored);
             }
         };
-        if let Some(damage) = &mut restored.damage {
+        if let Some(damage) = &mut restored.contract.damage {
             damage.kept_in = kept_in;
         }
         if end.unended {
             journal.end_line();
         }
         if let Some(rest) = &rest {
-            journal.repeat_terms(&restored.terms);
-            rest.spending_records().for_each(|spend| journal.repeat_spend(spend));
+            journal.repeat_terms(&restored.contract.terms);
+            rest.spending_records().for_each(|spend| journal.record(spend, Sync::Later));
         }
-        if restored.in_flight > Money::ZERO {
-            let (cost, model) = (restored.in_flight, restored.in_flight_model.as_str());
+        let totals = &restored.totals;
+        if totals.in_flight > Money::ZERO {
+            let (cost, model) = (totals.in_flight, totals.in_flight_model.as_str());
             journal.spend_upper_bound(Some(cost), &Usage::default(), model);
         }
-        let dropped = restored.dropped_records;
-        let damage = restored.damage.clone();
-        let beginning =
-            JournalStart { epoch: loose.epoch + 1, dropped, damage, ..JournalStart::default() };
-        journal.open(opening, &restored.terms, beginning);
+        let dropped = totals.dropped_records;
+        let damage = restored.contract.damage.clone();
+        let epoch = restored.contract.opened.as_ref().map_or(0, |open| open.epoch) + 1;
+        let beginning = JournalStart { epoch, dropped, damage, ..JournalStart::default() };
+        journal.open(opening, &restored.contract.terms, beginning);
         let id = |answer: &Block| {
             let Block::ToolResult { tool_use_id, .. } = answer else { return None };
             Some(tool_use_id.clone())
@@ -206,7 +197,7 @@ impl LockedSession {
         if let Some(rest) = &rest {
             journal.message(&Message::user(vec![rest.note_to_model()]), &MessageMeta::default());
         }
-        journal.repairs(&restored.repairs);
+        journal.repairs(&restored.conversation.repairs);
         (journal, restored)
     }
 }
@@ -219,28 +210,31 @@ fn open(path: &Path) -> io::Result<(File, Option<io::Error>)> {
     }
 }
 
-fn parse_file(
-    place: &SessionFolder,
-    id: &SessionId,
-    path: &Path,
-    (bytes, on_damage): (&[u8], OnDamage),
-) -> Result<Understood, JournalError> {
-    let read = reader::parse_journal(bytes).map(|contents| (contents, None));
-    let read = read.or_else(|refusal| match (&refusal.why, on_damage) {
-        (RefusalReason::Damaged(what), OnDamage::UseIntactPart) => {
-            let (contents, rest) = Rest::split(bytes, &refusal, what)?;
-            Ok((contents, Some(rest)))
-        }
-        (RefusalReason::Damaged(_), OnDamage::Refuse) | (RefusalReason::Newer(_), _) => {
-            Err(refusal)
-        }
-    });
-    let (contents, rest) = read.map_err(|refusal| {
-        let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);
-        match refusal.why {
-            RefusalReason::Damaged(what) => JournalError::Damaged { id, path, line, what },
-            RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
-        }
-    })?;
-    Ok(Understood { contents, rest, terms: find_terms(path, bytes, &place.recorded_cwd())? })
+impl ParsedFile {
+    fn parse(
+        place: &SessionFolder,
+        id: &SessionId,
+        path: &Path,
+        (bytes, on_damage): (&[u8], OnDamage),
+    ) -> Result<Self, JournalError> {
+        let read = reader::parse_journal(bytes).map(|contents| (contents, None));
+        let read = read.or_else(|refusal| match (&refusal.why, on_damage) {
+            (RefusalReason::Damaged(what), OnDamage::UseIntactPart) => {
+                let (contents, rest) = Rest::split(bytes, &refusal, what)?;
+                Ok((contents, Some(rest)))
+            }
+            (RefusalReason::Damaged(_), OnDamage::Refuse) | (RefusalReason::Newer(_), _) => {
+                Err(refusal)
+            }
+        });
+        let (contents, rest) = read.map_err(|refusal| {
+            let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);
+            match refusal.why {
+                RefusalReason::Damaged(what) => JournalError::Damaged { id, path, line, what },
+                RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
+            }
+        })?;
+        let terms = find_terms(path, bytes, &place.recorded_cwd())?;
+        Ok(Self { contents, rest, terms, agents: read_subagents(path) })
+    }
 }

@@ -8,14 +8,12 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::json;
 use crate::recovery::{Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
-use super::contract::prompt_title;
-use super::entry::{JournalRecord, LineChecksum, check_seal};
+use super::contract::{FirstPrompt, prompt_title};
+use super::entry::{LineChecksum, OpenRecord, SpendRecord, check_seal};
 use super::lease_record::is_held_elsewhere;
 use super::lines::RawLines;
 use super::lock::is_held;
@@ -23,6 +21,7 @@ use super::past_agents::subagent_files;
 use super::reader::{JournalEntry, RefusalReason, parse_with_rest};
 use super::session_folder::entries;
 use super::totals::{TurnCounting, finish_reason};
+use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
 /// The scope of a list of sessions.
@@ -92,7 +91,7 @@ fn bytes_below(folder: &Path) -> u64 {
 }
 
 /// The subject, state and cost of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSummary {
     /// The working directory, if recorded.
     pub project: Option<PathBuf>,
@@ -110,7 +109,7 @@ pub struct SessionSummary {
 }
 
 /// The state of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionState {
     /// A process works on it.
     Running,
@@ -119,6 +118,7 @@ pub enum SessionState {
     /// The last process did not record its end: it was killed, or its journal was lost.
     Unfinished,
     /// Another program wrote it.
+    #[default]
     Foreign,
     /// A newer version of outlast wrote it, so that the rest is not known.
     Newer,
@@ -134,12 +134,11 @@ pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
     let is_running = is_held(&opened) || is_held_elsewhere(&file.path);
     let mut scan = SessionScan::default();
     scan.read(opened)?;
-    let mut spent = scan.spent;
     for (_, journal) in subagent_files(&file.path) {
         let mut agent = SessionScan::default();
         // A missing journal of a sub-agent is one without spending.
         let _unreadable = File::open(journal).and_then(|opened| agent.read(opened));
-        spent += agent.spent;
+        scan.found.spent += agent.found.spent;
     }
     let state = match scan.ended {
         _ if is_running => SessionState::Running,
@@ -148,33 +147,19 @@ pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
         None if scan.is_ours => SessionState::Unfinished,
         None => SessionState::Foreign,
     };
-    Ok(SessionSummary {
-        project: scan.project,
-        started: scan.started,
-        state,
-        turns: scan.turns,
-        spent,
-        prompt: scan.prompt.or(scan.first_text),
-        title: scan.title,
-        damaged_lines: scan.damaged_lines,
-    })
+    let prompt = scan.found.prompt.or(scan.first_text);
+    Ok(SessionSummary { state, prompt, ..scan.found })
 }
 
 /// The state of a pass over a file.
 #[derive(Default)]
 struct SessionScan {
-    project: Option<PathBuf>,
-    started: Option<Timestamp>,
+    found: SessionSummary,
     ended: Option<StopReason>,
     is_ours: bool,
     is_newer: bool,
-    turns: u32,
     counted: TurnCounting,
-    spent: Spending,
-    prompt: Option<String>,
-    title: Option<String>,
     first_text: Option<String>,
-    damaged_lines: u32,
 }
 
 /// The part of a line that has its type, even if the working directory has the longest path.
@@ -184,12 +169,6 @@ const TAIL_BYTES: usize = 112;
 
 /// The type of a line with the session's name, as it is written.
 const TITLE_HEAD: &[u8] = br#""type":"custom-title""#;
-
-/// Returns the session's name in a line of that type.
-fn title_of(line: &[u8]) -> Option<String> {
-    let line: Value = json::read(line).ok()?;
-    line["customTitle"].as_str().filter(|title| !title.is_empty()).map(str::to_owned)
-}
 
 /// Returns the sessions of all working directories whose ids start with `beginning`, each once, the
 /// last written first.
@@ -211,7 +190,7 @@ pub fn session_named(place: &SessionFolder, name: &str) -> Option<SessionId> {
     let is_named = |file: &SessionFile| {
         let mut scan = SessionScan::default();
         let read = File::open(&file.path).and_then(|opened| scan.read(opened));
-        read.is_ok() && scan.title.as_deref() == Some(name)
+        read.is_ok() && scan.found.title.as_deref() == Some(name)
     };
     files.find(is_named).map(|file| file.id)
 }
@@ -222,7 +201,7 @@ impl SessionScan {
         while let Some((_, line)) = lines.next_line()? {
             match line {
                 Ok(line) => self.observe(line),
-                Err(_) => self.damaged_lines += 1,
+                Err(_) => self.found.damaged_lines += 1,
             }
         }
         Ok(())
@@ -236,7 +215,7 @@ impl SessionScan {
             LineChecksum::Absent => !(line.starts_with(b"{") && line.ends_with(b"}")),
         };
         if is_damaged {
-            self.damaged_lines = self.damaged_lines.saturating_add(1);
+            self.found.damaged_lines = self.found.damaged_lines.saturating_add(1);
             return;
         }
         self.is_ours |= seal == LineChecksum::Intact;
@@ -248,10 +227,10 @@ impl SessionScan {
             let tail = &line[line.len().saturating_sub(TAIL_BYTES)..];
             let continues = has(tail, br#","part":["#) && !has(tail, br#","part":[1,"#);
             if !continues && self.counted.observe_reply() {
-                self.turns = self.turns.saturating_add(1);
+                self.found.turns = self.found.turns.saturating_add(1);
             }
         } else if has(&head[..head.len().min(160)], TITLE_HEAD) {
-            self.title = title_of(line).or(self.title.take());
+            self.observe_entry(line);
         } else if has(head, br#""type":"user""#) {
             self.ended = None;
             self.observe_user(line);
@@ -266,67 +245,24 @@ impl SessionScan {
             br#""kind":"spend""#,
             br#""kind":"end""#,
         ];
-        if !kinds.iter().any(|kind| has(head, kind)) {
-            return;
-        }
-        let record = match parse_with_rest(line) {
-            Ok((parsed, _rest)) => match parsed.entry {
-                JournalEntry::Record(record) => *record,
-                JournalEntry::UnreadTransition
-                | JournalEntry::Message(_)
-                | JournalEntry::Link { .. }
-                | JournalEntry::Title(_)
-                | JournalEntry::Other => return,
-            },
-            Err(RefusalReason::Newer(_)) => {
-                self.is_newer = true;
-                return;
-            }
-            Err(RefusalReason::Damaged(_)) => {
-                self.damaged_lines = self.damaged_lines.saturating_add(1);
-                return;
-            }
-        };
-        match record {
-            JournalRecord::Open(open) => {
-                self.ended = None;
-                if self.started.is_none() {
-                    self.started = open.since.parse().ok();
-                }
-                self.project = Some(PathBuf::from(open.cwd));
-            }
-            JournalRecord::Prompt(prompt) => {
-                self.prompt.get_or_insert(prompt.beginning);
-            }
-            JournalRecord::Transition { transition } => self.observe_step(&transition),
-            JournalRecord::Spend { cost, .. } => self.spent += cost.into(),
-            JournalRecord::End { reason } => self.ended = Some(reason),
-            JournalRecord::Contract(_)
-            | JournalRecord::Intent { .. }
-            | JournalRecord::Repair { .. }
-            | JournalRecord::Rewrite { .. }
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_)
-            | JournalRecord::Forked(_) => {}
+        if kinds.iter().any(|kind| has(head, kind)) {
+            self.observe_entry(line);
         }
     }
 
-    fn observe_step(&mut self, transition: &Transition) {
-        self.ended = finish_reason(transition.action);
-        if self.counted.observe_step(transition) {
-            self.turns = self.turns.saturating_add(1);
+    fn observe_entry(&mut self, line: &[u8]) {
+        match parse_with_rest(line) {
+            Ok((parsed, _rest)) => parsed.entry.show(self),
+            Err(RefusalReason::Newer(_)) => self.is_newer = true,
+            Err(RefusalReason::Damaged(_)) => {
+                self.found.damaged_lines = self.found.damaged_lines.saturating_add(1);
+            }
         }
     }
 
     /// Takes the title and the working directory from the first text of the user.
     fn observe_user(&mut self, line: &[u8]) {
-        if self.first_text.is_some() || self.prompt.is_some() {
+        if self.first_text.is_some() || self.found.prompt.is_some() {
             return;
         }
         let Ok((parsed, rest)) = parse_with_rest(line) else { return };
@@ -334,12 +270,12 @@ impl SessionScan {
         if entry.message.role != Role::User || entry.is_sidechain {
             return;
         }
-        self.started = self.started.or_else(|| {
+        self.found.started = self.found.started.or_else(|| {
             let at = rest.get("timestamp").and_then(|at| String::deserialize(at).ok());
             at.and_then(|at| at.parse().ok())
         });
-        if self.project.is_none() {
-            self.project = entry.cwd.map(PathBuf::from);
+        if self.found.project.is_none() {
+            self.found.project = entry.cwd.map(PathBuf::from);
         }
         self.first_text = entry.message.content.iter().find_map(|block| match block {
             Block::Text { text } => Some(prompt_title(text)),
@@ -351,6 +287,39 @@ impl SessionScan {
             | Block::Document { .. }
             | Block::Other(_) => None,
         });
+    }
+}
+
+impl JournalView<'_> for SessionScan {
+    fn open(&mut self, open: &OpenRecord) {
+        self.ended = None;
+        if self.found.started.is_none() {
+            self.found.started = open.since.parse().ok();
+        }
+        self.found.project = Some(PathBuf::from(&open.cwd));
+    }
+
+    fn first_prompt(&mut self, prompt: &FirstPrompt) {
+        self.found.prompt.get_or_insert_with(|| prompt.beginning.clone());
+    }
+
+    fn transition(&mut self, transition: &Transition) {
+        self.ended = finish_reason(transition.action);
+        if self.counted.observe_step(transition) {
+            self.found.turns = self.found.turns.saturating_add(1);
+        }
+    }
+
+    fn spend(&mut self, spend: &SpendRecord) {
+        self.found.spent += spend.cost.into();
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        self.ended = Some(reason);
+    }
+
+    fn title(&mut self, title: &str) {
+        self.found.title = Some(title.to_owned());
     }
 }
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::contract::{Contract, FirstPrompt};
-use super::entry::{JournalRecord, LineChecksum, check_seal};
+use super::entry::{JournalRecord, LineChecksum, OpenRecord, check_seal};
+use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
 /// The contract and the first prompt of a session, according to its journal. Empty if a version
@@ -59,13 +60,12 @@ pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, Journa
 /// # Errors
 /// A contract that this version cannot read.
 pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms, JournalError> {
-    let mut terms = Terms::default();
-    let mut folder = None;
+    let mut fold = TermsFold { terms: Terms::default(), here, folder: None };
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let head = &line[..line.len().min(HEAD_BYTES)];
         let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
         if !has(OURS)
-            || !(has(OPEN) || has(CONTRACT) || has(PROMPT))
+            || !KINDS.iter().any(|kind| has(kind))
             || check_seal(line) != LineChecksum::Intact
         {
             continue;
@@ -74,39 +74,37 @@ pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms,
             let (path, what) = (path.to_owned(), format!("contract: {error}"));
             JournalError::Newer { path, line: index + 1, what }
         })?;
-        match record {
-            // Older versions did not record the folder in the contract itself.
-            JournalRecord::Contract(contract) => terms.add(
-                Contract { folder: contract.folder.clone().or(folder.clone()), ..*contract },
-                here,
-            ),
-            JournalRecord::Prompt(prompt) => {
-                terms.prompt.get_or_insert(prompt);
-            }
-            JournalRecord::Open(open) => folder = Some(open.cwd),
-            JournalRecord::Transition { .. }
-            | JournalRecord::Intent { .. }
-            | JournalRecord::Spend { .. }
-            | JournalRecord::Repair { .. }
-            | JournalRecord::Rewrite { .. }
-            | JournalRecord::Recovery(_)
-            | JournalRecord::ToolCalls { .. }
-            | JournalRecord::UndoneCalls(_)
-            | JournalRecord::FailedCheck(_)
-            | JournalRecord::Window { .. }
-            | JournalRecord::OutputLimit { .. }
-            | JournalRecord::RefusedField(_)
-            | JournalRecord::Background(_)
-            | JournalRecord::Forked(_)
-            | JournalRecord::End { .. } => {}
-        }
+        record.show(&mut fold);
     }
-    Ok(terms)
+    Ok(fold.terms)
+}
+
+/// The terms while records are read in order.
+struct TermsFold<'a> {
+    terms: Terms,
+    /// The working directory.
+    here: &'a str,
+    /// The working directory of the process that wrote the last records.
+    folder: Option<String>,
+}
+
+impl JournalView<'_> for TermsFold<'_> {
+    fn open(&mut self, open: &OpenRecord) {
+        self.folder = Some(open.cwd.clone());
+    }
+
+    fn contract(&mut self, contract: &Contract) {
+        // Older versions did not record the folder in the contract itself.
+        let folder = contract.folder.clone().or(self.folder.clone());
+        self.terms.add(Contract { folder, ..contract.clone() }, self.here);
+    }
+
+    fn first_prompt(&mut self, prompt: &FirstPrompt) {
+        self.terms.prompt.get_or_insert_with(|| prompt.clone());
+    }
 }
 
 /// The mark of our records, and the number of bytes at the start of a line that must contain it.
 const OURS: &[u8] = br#""type":"outlast""#;
 const HEAD_BYTES: usize = 160;
-const OPEN: &[u8] = br#""kind":"open""#;
-const CONTRACT: &[u8] = br#""kind":"contract""#;
-const PROMPT: &[u8] = br#""kind":"prompt""#;
+const KINDS: [&[u8]; 3] = [br#""kind":"open""#, br#""kind":"contract""#, br#""kind":"prompt""#];

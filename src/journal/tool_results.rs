@@ -60,7 +60,7 @@ fn result_id(block: &Block) -> Option<&str> {
 
 /// Results that are not on the chain, by call id.
 pub(super) fn results_off_chain(
-    all: &[MessageEntry],
+    all: &[&MessageEntry],
     chain: &[&MessageEntry],
 ) -> HashMap<String, Block> {
     let within: HashSet<&str> =

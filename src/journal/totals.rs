@@ -6,6 +6,8 @@ use serde::Serialize;
 use crate::recovery::{Action, Event, Money, ReplyDisposition, Spending, StopReason, Transition};
 use crate::transcript::Usage;
 
+use super::entry::SpendRecord;
+
 /// Turns, usage and costs of replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionTotals {
@@ -40,6 +42,16 @@ pub struct ModelTotals {
 }
 
 impl SessionTotals {
+    /// Adds a recorded cost.
+    pub fn add_record(&mut self, spend: &SpendRecord) {
+        let SpendRecord { cost, usage, model, is_upper_bound } = spend;
+        if *is_upper_bound {
+            self.add_upper_bound(*cost, *usage, model);
+        } else {
+            self.add(*cost, *usage, model);
+        }
+    }
+
     /// Adds the usage and the cost of a call.
     pub fn add(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         self.spent += cost.unwrap_or_default();

@@ -112,9 +112,9 @@ async fn a_panicking_observer_ends_the_run_without_a_panic() {
         assert_eq!(ending.broken.as_deref(), Some("the observer fell over"), "at notice {left}");
         assert_eq!(*asked.lock().expect("it is not held"), 1, "who fell over is left alone");
         let restored = read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole");
-        assert_eq!(restored.ended, Some(StopReason::InternalError), "at notice {left}");
-        assert_eq!(restored.repairs, [], "at notice {left}");
-        assert_eq!(history_violations(&restored.messages), [], "at notice {left}");
+        assert_eq!(restored.work.ended, Some(StopReason::InternalError), "at notice {left}");
+        assert_eq!(restored.conversation.repairs, [], "at notice {left}");
+        assert_eq!(history_violations(&restored.conversation.messages), [], "at notice {left}");
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use outlast::agent::{
     self, Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
-    Prompt, ResumedState, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
+    Prompt, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
-use outlast::journal::{CarryOver, Journal, ProcessOpening};
+use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
 use outlast::recovery::{Backoff, Ledger, Limits, Transition};
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
@@ -302,7 +302,8 @@ pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
         hooks: None,
         memory_files: Vec::new(),
         warnings: Vec::new(),
-        resumed: ResumedState::default(),
+        resumed: RestoredSession::default(),
+        moved_folder: None,
         gauge: ContextGauge::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),

@@ -245,6 +245,7 @@ async fn an_interrupt_keeps_finished_tool_results_and_fills_in_the_others() {
     let finished = || {
         let said = journal::read_session(&place, &id, OnDamage::Refuse)
             .expect("the journal is whole")
+            .conversation
             .messages;
         serde_json::to_string(&said).expect("messages are JSON").contains("1:file00")
     };

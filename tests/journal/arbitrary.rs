@@ -114,7 +114,7 @@ fn apply(lines: &mut Vec<String>, change: &Change) {
 }
 
 fn assert_sendable(restored: &RestoredSession) {
-    for violation in violations(&restored.messages) {
+    for violation in violations(&restored.conversation.messages) {
         let open_ended =
             matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{violation:?}");
@@ -144,7 +144,7 @@ fn assert_read_or_refused(bytes: &[u8]) {
             drop(journal);
             let again = sandbox.read(&id);
             assert_sendable(&again);
-            assert_eq!(again.dropped_records, 0, "the torn end is gone");
+            assert_eq!(again.totals.dropped_records, 0, "the torn end is gone");
         }
     }
 }
@@ -154,7 +154,7 @@ fn bare_lines_are_sealed_as_the_journal_seals_them() {
     let sandbox = Sandbox::new();
     let id = sandbox.with_file(&add_checksums(&lines()));
     let restored = sandbox.read(&id);
-    assert_eq!((restored.messages.len(), restored.dropped_records), (4, 0));
+    assert_eq!((restored.conversation.messages.len(), restored.totals.dropped_records), (4, 0));
 }
 
 proptest! {

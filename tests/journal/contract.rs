@@ -67,7 +67,7 @@ fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
     assert_eq!((kept.original, &kept.latest), (first, &second));
     assert_eq!(kept.here, Some(second), "it is of this folder");
     assert_eq!(known.prompt, Some(FirstPrompt::of("Fix it.")));
-    assert_eq!(sandbox.read(&id).terms, known);
+    assert_eq!(sandbox.read(&id).contract.terms, known);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_fork_takes_the_prompt_along() {
     drop(Journal::create(&sandbox.place, &id, &starting(&own, "Fix it.")).expect("created"));
     let source = sandbox.read(&id);
     let opening = starting(&own, "Other.");
-    drop(Journal::fork(&sandbox.place, &copy, &opening, &source).expect("created"));
+    drop(Journal::fork(&sandbox.place, &copy, &opening, (&id, &source)).expect("created"));
     let known = read_terms(&sandbox.place, &copy).expect("readable");
     assert_eq!(known.prompt, Some(FirstPrompt::of("Fix it.")));
     assert_eq!(known.contract.map(|kept| kept.latest), Some(recorded(&sandbox, &own)));

@@ -41,14 +41,14 @@ fn a_rewritten_conversation_is_restored_as_rewritten() {
     let (id, mut journal) = sandbox.create();
     let messages = compact(&mut journal);
     let restored = sandbox.read(&id);
-    assert_eq!(sent(&restored.messages), sent(&messages));
-    assert_eq!(restored.repairs, []);
+    assert_eq!(sent(&restored.conversation.messages), sent(&messages));
+    assert_eq!(restored.conversation.repairs, []);
     // What the earlier rounds cost and counted is not forgotten with them.
-    assert_eq!(restored.session.turns, 2);
+    assert_eq!(restored.totals.session.turns, 2);
     drop(journal);
     let (journal, again) = sandbox.resume(&id);
     drop(journal);
-    assert_eq!(again.messages, messages);
+    assert_eq!(again.conversation.messages, messages);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn messages_after_a_rewrite_follow_it() {
     messages.push(Message::user(vec![result("t3", "three")]));
     messages.push(says("Fixed now."));
     let restored = sandbox.read(&id);
-    assert_eq!(restored.messages, messages);
-    assert_eq!(restored.repairs, []);
+    assert_eq!(restored.conversation.messages, messages);
+    assert_eq!(restored.conversation.repairs, []);
 }
 
 /// The last of several changes holds, and what came between them is in it or gone.
@@ -82,7 +82,7 @@ fn the_last_rewrite_wins() {
     let last = vec![user("Fix it. In short: done, and more was wanted.")];
     journal.rewrite(&last);
     journal.message(&says("Here is more."), &reply());
-    let messages = sandbox.read(&id).messages;
+    let messages = sandbox.read(&id).conversation.messages;
     assert_eq!(messages, [last, vec![says("Here is more.")]].concat());
 }
 
@@ -96,14 +96,18 @@ fn interrupted_calls_after_a_rewrite_get_a_result() {
     journal.intent(&[(call("begun"), false)]);
     drop(journal);
     let (journal, restored) = sandbox.resume(&id);
-    assert_eq!(violations(&restored.messages), []);
-    assert_eq!(restored.unknown_outcomes, 1);
-    let answers = sent(&restored.messages[4..]);
+    assert_eq!(violations(&restored.conversation.messages), []);
+    assert_eq!(restored.totals.unknown_outcomes, 1);
+    let answers = sent(&restored.conversation.messages[4..]);
     assert!(answers.contains(OUTCOME_UNKNOWN) && answers.contains("not started"), "{answers}");
-    assert_eq!(sent(&restored.messages[..3]), sent(&compacted()));
+    assert_eq!(sent(&restored.conversation.messages[..3]), sent(&compacted()));
     drop(journal);
     let again = sandbox.read(&id);
-    assert_eq!((again.messages, again.unknown_outcomes), (restored.messages, 0), "told once");
+    assert_eq!(
+        (again.conversation.messages, again.totals.unknown_outcomes),
+        (restored.conversation.messages, 0),
+        "told once"
+    );
 }
 
 /// A kill in the middle of writing the change leaves the conversation as it was before, whole.
@@ -118,16 +122,20 @@ fn a_torn_rewrite_record_is_ignored() {
     for cut in [whole + 1, usize::midpoint(whole, bytes.len()), bytes.len() - 2] {
         let torn = sandbox.with_file(&bytes[..cut]);
         let (mut journal, restored) = sandbox.resume(&torn);
-        assert_eq!(restored.dropped_records, 1, "cut at {cut}");
-        assert_eq!(restored.messages, before, "cut at {cut}");
+        assert_eq!(restored.totals.dropped_records, 1, "cut at {cut}");
+        assert_eq!(restored.conversation.messages, before, "cut at {cut}");
         journal.message(&user("Go on."), &MessageMeta::default());
         drop(journal);
         let again = sandbox.read(&torn);
-        assert_eq!((again.messages.len(), again.dropped_records), (5, 0), "cut at {cut}");
+        assert_eq!(
+            (again.conversation.messages.len(), again.totals.dropped_records),
+            (5, 0),
+            "cut at {cut}"
+        );
     }
     // It lacks only its end, so it is there.
     let unended = sandbox.with_file(&bytes[..bytes.len() - 1]);
-    assert_eq!(sandbox.read(&unended).messages, compacted());
+    assert_eq!(sandbox.read(&unended).conversation.messages, compacted());
 }
 
 #[test]
@@ -164,12 +172,12 @@ fn a_branch_from_before_a_rewrite_keeps_the_original_messages() {
         "message": { "role": "assistant", "content": "On another one.", "model": "m" },
     });
     let branched = sandbox.with_file(format!("{text}{branch}\n").as_bytes());
-    let messages = sandbox.read(&branched).messages;
+    let messages = sandbox.read(&branched).conversation.messages;
     assert_eq!(messages, [user("Fix it."), says("On another one.")]);
     // And one from after it has the new ones.
     let last = uuids.last().expect("messages").as_str();
     let branch = text.clone() + &branch.to_string().replace(&uuids[0], last) + "\n";
-    let messages = sandbox.read(&sandbox.with_file(branch.as_bytes())).messages;
+    let messages = sandbox.read(&sandbox.with_file(branch.as_bytes())).conversation.messages;
     assert_eq!(messages[..3], told);
 }
 
@@ -180,14 +188,15 @@ fn a_fork_starts_with_the_summary_instead_of_the_summarised_messages() {
     let messages = compact(&mut journal);
     let forked = SessionId::generate();
     let source = sandbox.read(&id);
-    let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), &source).expect("a fork");
+    let mut fork =
+        Journal::fork(&sandbox.place, &forked, &opening(), (&id, &source)).expect("a fork");
     fork.message(&says("From here on."), &reply());
     fork.rewrite(&[user("The fork in short.")]);
     drop(fork);
     let text = fs::read_to_string(sandbox.file(&forked)).expect("text");
     assert!(text.contains("in short: 1.") && !text.contains("Let me see."), "{text}");
-    assert_eq!(sandbox.read(&forked).messages, [user("The fork in short.")]);
-    assert_eq!(sandbox.read(&id).messages, messages, "its source is as it was");
+    assert_eq!(sandbox.read(&forked).conversation.messages, [user("The fork in short.")]);
+    assert_eq!(sandbox.read(&id).conversation.messages, messages, "its source is as it was");
 }
 
 /// A session that a version without changes wrote, and went on under this one.
@@ -200,11 +209,11 @@ fn journal_lines_of_versions_without_rewrites_are_still_read() {
     assert!(!String::from_utf8_lossy(&old).contains("rewrite"));
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
-    assert_eq!(restored.messages, before);
+    assert_eq!(restored.conversation.messages, before);
     journal.message(&user("And now?"), &MessageMeta::default());
     journal.rewrite(&compacted());
     drop(journal);
-    assert_eq!(sandbox.read(&id).messages, compacted());
+    assert_eq!(sandbox.read(&id).conversation.messages, compacted());
     assert!(sandbox.bytes(&id).starts_with(&old), "what was written stays");
 }
 
@@ -230,7 +239,7 @@ fn a_rewrite_record_of_a_later_version_is_read_or_refused_but_never_ignored() {
         sandbox.with_file(format!("{before}\n{json},\"crc\":\"{crc:08x}\"}}\n").as_bytes())
     };
     let later = resealed(&|line| line["why"] = json!("summary"));
-    assert_eq!(sandbox.read(&later).messages, compacted());
+    assert_eq!(sandbox.read(&later).conversation.messages, compacted());
     let unreadable = resealed(&|line| {
         let object = line.as_object_mut().expect("an object");
         let messages = object.remove("messages").expect("there");
@@ -254,7 +263,7 @@ fn thinking_in_a_rewrite_belongs_to_the_model_that_signed_it() {
         let before = [user("go"), calls(&["a"]), Message::user(vec![result("a", "k")])];
         journal.rewrite(&before);
         journal.message(&says("Done."), &MessageMeta { model: Some(model), ..reply() });
-        let messages = sandbox.read(&id).messages;
+        let messages = sandbox.read(&id).conversation.messages;
         let expected =
             if kept { calls(&["a"]).content } else { calls(&["a"]).content[1..].to_vec() };
         assert_eq!(messages[1].content, expected, "{model}");
@@ -267,9 +276,9 @@ fn a_rewrite_after_the_run_end_starts_a_new_prompt() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     tell(&mut journal);
-    assert_eq!(sandbox.read(&id).ended, Some(StopReason::Completed));
+    assert_eq!(sandbox.read(&id).work.ended, Some(StopReason::Completed));
     journal.rewrite(&compacted());
-    assert_eq!(sandbox.read(&id).ended, None);
+    assert_eq!(sandbox.read(&id).work.ended, None);
 }
 
 #[test]
@@ -282,5 +291,5 @@ fn a_secret_in_a_rewrite_never_reaches_the_disk() {
     journal.rewrite(&[user(&format!("The key is {secret}."))]);
     let text = fs::read_to_string(sandbox.file(&id)).expect("text");
     assert!(!text.contains(secret), "{text}");
-    assert_eq!(sandbox.read(&id).messages, [user("The key is [redacted].")]);
+    assert_eq!(sandbox.read(&id).conversation.messages, [user("The key is [redacted].")]);
 }

@@ -71,11 +71,14 @@ fn a_session_killed_anywhere_resumes_without_repeating_effects() {
         let restored = LockedSession::lock_and_read(&place, &id, OnDamage::Refuse)
             .expect("the lock died with its holder");
         let restored = restored.restored();
-        assert!(restored.unknown_outcomes <= 1 && restored.dropped_records <= 1, "{restored:?}");
-        for violation in violations(&restored.messages) {
+        assert!(
+            restored.totals.unknown_outcomes <= 1 && restored.totals.dropped_records <= 1,
+            "{restored:?}"
+        );
+        for violation in violations(&restored.conversation.messages) {
             assert_eq!(violation.rule, HistoryRule::AssistantCloses, "round {round}");
         }
-        let told = results(&restored.messages);
+        let told = results(&restored.conversation.messages);
         let effects = fs::read_to_string(folder.path().join(EFFECTS)).unwrap_or_default();
         let mut seen: HashMap<&str, u32> = HashMap::new();
         for effect in effects.lines() {

@@ -352,16 +352,20 @@ impl Trial<'_> {
             };
         let mut run = Run::new(7, &limits);
         let (mut messages, mut left_off) = (Vec::new(), None);
-        if let Some(restored) = restored.filter(|restored| !restored.messages.is_empty()) {
-            left_off = Some(restored.left_off.expect("outlast has recorded it"));
-            if let Some(before) = restored.run {
-                let is_over = restored.ended.is_some();
+        if let Some(restored) =
+            restored.filter(|restored| !restored.conversation.messages.is_empty())
+        {
+            left_off = Some(restored.conversation.left_off.expect("outlast has recorded it"));
+            if let Some(before) = restored.work.run {
+                let is_over = restored.work.ended.is_some();
                 let goes_on = if is_over { before.reopened(&limits) } else { before };
                 run = goes_on.resumed();
-                run.budgets.turns =
-                    limits.budgets.turns.map(|all| all.saturating_sub(restored.prompt.turns));
+                run.budgets.turns = limits
+                    .budgets
+                    .turns
+                    .map(|all| all.saturating_sub(restored.totals.prompt.turns));
             }
-            messages = restored.messages;
+            messages = restored.conversation.messages;
         }
         let (story, now) = (self.story, Moment::default());
         let mut process =

@@ -66,7 +66,7 @@ fn damages(lines: &[Vec<u8>], index: usize) -> [(&'static str, Vec<u8>); 3] {
 
 fn texts(restored: &RestoredSession) -> Vec<&str> {
     let mut texts = Vec::new();
-    for block in restored.messages.iter().flat_map(|message| &message.content) {
+    for block in restored.conversation.messages.iter().flat_map(|message| &message.content) {
         if let Block::Text { text } = block {
             texts.push(text.as_str());
         }
@@ -76,7 +76,7 @@ fn texts(restored: &RestoredSession) -> Vec<&str> {
 
 fn answers(restored: &RestoredSession, id: &str) -> Vec<String> {
     let mut answers = Vec::new();
-    for block in restored.messages.iter().flat_map(|message| &message.content) {
+    for block in restored.conversation.messages.iter().flat_map(|message| &message.content) {
         if let Block::ToolResult { tool_use_id, content, .. } = block
             && tool_use_id == id
         {
@@ -88,14 +88,14 @@ fn answers(restored: &RestoredSession, id: &str) -> Vec<String> {
 
 /// Asserts the invariants of a session that is resumed in spite of damage.
 fn assert_goes_on(restored: &RestoredSession, before: &RestoredSession, context: &str) {
-    for violation in violations(&restored.messages) {
+    for violation in violations(&restored.conversation.messages) {
         let open_ended =
             matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{context}: {violation:?}");
     }
     let said = texts(restored);
     assert_eq!(said.iter().filter(|text| text.contains(LOST)).count(), 1, "{context}: {said:?}");
-    let last = restored.messages.last().expect("the note at least");
+    let last = restored.conversation.messages.last().expect("the note at least");
     assert_eq!(last.role, Role::User, "{context}: the model is told before it goes on");
     // Nothing that was intact is lost, and nothing after it is believed.
     let kept = texts(before);
@@ -133,7 +133,7 @@ fn damage_at_any_record_is_refused_unless_resumed_to_last_intact() {
             assert_eq!(sandbox.bytes(&id), damaged, "{context}: nothing changes before it opens");
             let (mut journal, restored) = held.open(&sandbox.place, &starting());
             assert_goes_on(&restored, &before, &context);
-            let damage = restored.damage.as_ref().expect("it says so");
+            let damage = restored.contract.damage.as_ref().expect("it says so");
             let left_out = lines(&damaged).len() - index;
             assert_eq!(damage.line, index + 1, "{context}");
             assert_eq!(usize::try_from(damage.dropped_records).ok(), Some(left_out), "{context}");
@@ -144,14 +144,21 @@ fn damage_at_any_record_is_refused_unless_resumed_to_last_intact() {
             journal.message(&user("go on"), &MessageMeta::default());
             drop(journal);
             let again = sandbox.read(&id);
-            assert_eq!((again.dropped_records, &again.damage), (0, &None), "{context}");
+            assert_eq!(
+                (again.totals.dropped_records, &again.contract.damage),
+                (0, &None),
+                "{context}"
+            );
             assert_goes_on(&again, &before, &context);
             // The records of lines 2 and 3 say how it was started. Others do not touch them.
             let prompt = (index != 2).then(|| FirstPrompt::of("go"));
-            assert_eq!(restored.terms.prompt, prompt, "{context}");
+            assert_eq!(restored.contract.terms.prompt, prompt, "{context}");
             let given = Some(FirstPrompt::of("go"));
-            assert_eq!(again.terms.prompt, given, "{context}: of this process, if of no other");
-            let kept = again.terms.contract.expect("the contract is written again");
+            assert_eq!(
+                again.contract.terms.prompt, given,
+                "{context}: of this process, if of no other"
+            );
+            let kept = again.contract.terms.contract.expect("the contract is written again");
             let given = starting().contract.expect("there is one");
             assert_eq!(kept.original.terms, given.terms, "{context}");
             assert_eq!(kept.latest, kept.original, "{context}");
@@ -173,9 +180,9 @@ fn spending_after_the_damage_counts() {
         let (journal, restored) = held.open(&sandbox.place, &starting());
         drop(journal);
         let lost = if is_spend(&whole[index]) { cents(2) } else { Money::ZERO };
-        assert_eq!(restored.session.spent, cents(4).minus(lost), "line {}", index + 1);
-        let again = sandbox.read(&id).session.spent;
-        assert_eq!(again, restored.session.spent, "line {}", index + 1);
+        assert_eq!(restored.totals.session.spent, cents(4).minus(lost), "line {}", index + 1);
+        let again = sandbox.read(&id).totals.session.spent;
+        assert_eq!(again, restored.totals.session.spent, "line {}", index + 1);
     }
 }
 
@@ -191,7 +198,7 @@ fn calls_after_the_damage_are_named() {
     let restored = outlast::journal::read_session(&sandbox.place, &id, OnDamage::UseIntactPart);
     let restored = restored.expect("it goes on");
     assert_eq!(sandbox.bytes(&id), damaged, "a reader changes nothing");
-    assert_eq!(restored.damage.as_ref().and_then(|it| it.kept_in.clone()), None);
+    assert_eq!(restored.contract.damage.as_ref().and_then(|it| it.kept_in.clone()), None);
     let said = texts(&restored).join("\n");
     assert!(said.contains("- Bash `") && said.contains(": outcome unknown"), "{said}");
     let [told] = &answers(&restored, "a")[..] else { panic!("one answer") };
@@ -211,7 +218,7 @@ fn each_damaged_tail_is_saved_in_its_own_file() {
         let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart)
             .expect("it goes on");
         let (_journal, restored) = held.open(&sandbox.place, &starting());
-        kept.push(restored.damage.and_then(|damage| damage.kept_in).expect("it is kept"));
+        kept.push(restored.contract.damage.and_then(|damage| damage.kept_in).expect("it is kept"));
     }
     assert_ne!(kept[0], kept[1]);
     assert_eq!(fs::read(&kept[0]).expect("readable"), fs::read(&kept[1]).expect("readable"));

@@ -100,11 +100,11 @@ fn a_full_disk_stops_the_journal_but_not_the_run() {
     let place = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
     let restored = outlast::journal::read_session(&place, &id, OnDamage::Refuse)
         .expect("what was written is whole");
-    assert_eq!(restored.dropped_records, 0);
+    assert_eq!(restored.totals.dropped_records, 0);
     let line = said.lines().find(|line| line.starts_with("lost as")).expect("it is there");
     let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
     let texts = |wanted: &str| {
-        let blocks = restored.messages.iter().flat_map(|message| &message.content);
+        let blocks = restored.conversation.messages.iter().flat_map(|message| &message.content);
         blocks.filter(|block| **block == Block::text(wanted)).count()
     };
     assert_eq!([texts("go"), texts("Done.")], numbers[..], "nothing is lost");

@@ -57,10 +57,10 @@ fn foreign_journal_lines_become_a_valid_history() {
         Message::user(vec![result("x", "one"), result("y", "two")]),
         says("ok"),
     ];
-    assert_eq!(restored.messages, expected);
-    assert_eq!(restored.repairs, []);
-    assert_eq!((restored.run, restored.session.turns), (None, 0));
-    assert_eq!(restored.cwd.as_deref(), Some(std::path::Path::new("/theirs")));
+    assert_eq!(restored.conversation.messages, expected);
+    assert_eq!(restored.conversation.repairs, []);
+    assert_eq!((restored.work.run, restored.totals.session.turns), (None, 0));
+    assert_eq!(restored.contract.cwd.as_deref(), Some(std::path::Path::new("/theirs")));
     assert_eq!(latest(&sandbox.place).expect("readable"), None, "it is of another folder");
     let ours = String::from_utf8(bytes).expect("text");
     let ours = ours.replace("/theirs", sandbox.place.cwd().to_str().expect("text"));
@@ -80,8 +80,10 @@ fn an_open_call_in_a_foreign_session_may_have_run() {
         line("assistant", "a1", Some("u1"), &tool("x")),
     ]));
     let restored = sandbox.read(&id);
-    assert_eq!(restored.unknown_outcomes, 1);
-    let Block::ToolResult { content, .. } = &restored.messages[2].content[0] else { panic!() };
+    assert_eq!(restored.totals.unknown_outcomes, 1);
+    let Block::ToolResult { content, .. } = &restored.conversation.messages[2].content[0] else {
+        panic!()
+    };
     assert_eq!(content[..], [Block::text(OUTCOME_UNKNOWN)]);
 }
 
@@ -95,7 +97,7 @@ fn a_continued_foreign_session_is_readable_by_both_programs() {
     bytes.pop();
     let id = sandbox.with_file(&bytes);
     let (mut journal, restored) = sandbox.resume(&id);
-    assert_eq!(restored.dropped_records, 0, "only the line's end is missing");
+    assert_eq!(restored.totals.dropped_records, 0, "only the line's end is missing");
     journal.message(&user("more"), &MessageMeta::default());
     journal.message(&says("yes"), &MessageMeta { model: Some(MODEL), ..MessageMeta::default() });
     drop(journal);
@@ -107,10 +109,13 @@ fn a_continued_foreign_session_is_readable_by_both_programs() {
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["parentUuid"].clone());
     assert_eq!(parent, Some(json!("a1")));
     let again = sandbox.read(&id);
-    assert_eq!(again.messages, [user("do it"), says("done"), user("more"), says("yes")]);
+    assert_eq!(
+        again.conversation.messages,
+        [user("do it"), says("done"), user("more"), says("yes")]
+    );
     let (mut journal, _) = sandbox.resume(&id);
     journal.message(&user("still"), &MessageMeta::default());
-    assert_eq!(violations(&sandbox.read(&id).messages), []);
+    assert_eq!(violations(&sandbox.read(&id).conversation.messages), []);
 }
 
 #[test]
@@ -125,7 +130,7 @@ fn a_foreign_copy_of_our_session_belongs_to_the_other_program() {
         (line["type"] != "outlast").then_some(line)
     });
     let copy = sandbox.with_file(&lines(&copied.collect::<Vec<_>>()));
-    assert_eq!(sandbox.read(&copy).messages, messages);
+    assert_eq!(sandbox.read(&copy).conversation.messages, messages);
 }
 
 #[test]
@@ -135,5 +140,5 @@ fn circular_parent_links_in_a_journal_end() {
         line("user", "u1", Some("a1"), &json!("round")),
         line("assistant", "a1", Some("u1"), &json!("and round")),
     ]));
-    assert_eq!(sandbox.read(&id).messages, [user("round"), says("and round")]);
+    assert_eq!(sandbox.read(&id).conversation.messages, [user("round"), says("and round")]);
 }

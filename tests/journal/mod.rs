@@ -13,6 +13,7 @@ mod owner;
 mod recorded_prompt;
 mod recoveries;
 mod restored;
+pub(crate) mod restored_whole;
 mod session_files;
 mod session_fixture;
 mod torn;

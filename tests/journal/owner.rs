@@ -102,7 +102,7 @@ fn many_runs_share_a_folder_without_meeting() {
                     }
                 }
                 assert_eq!(journal.health(), JournalHealth::Durable);
-                assert_eq!(sandbox.read(&id).messages, messages);
+                assert_eq!(sandbox.read(&id).conversation.messages, messages);
             });
         }
     });
@@ -132,7 +132,7 @@ fn a_title_that_another_program_adds_does_no_harm() {
     other.write_all(b"{\"type\":\"custom-title\",\"customTitle\":\"x\"}\n").expect("written");
     journal.message(&says("two"), &reply());
     assert_eq!(journal.health(), JournalHealth::Durable);
-    assert_eq!(sandbox.read(&id).messages, [user("one"), says("two")]);
+    assert_eq!(sandbox.read(&id).conversation.messages, [user("one"), says("two")]);
 }
 
 #[test]

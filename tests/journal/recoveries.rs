@@ -4,7 +4,7 @@ use std::fs;
 
 use outlast::journal::{
     CarryOver, Journal, LockedSession, MessageMeta, ModelSpan, OnDamage, ProcessOpening,
-    RestoredSession, SessionId,
+    RestoredTotals, SessionId,
 };
 use outlast::recovery::{
     AvailableMitigations, CallEffect, EndpointStatus, ErrorBody, ErrorClass, Event, Failure,
@@ -19,7 +19,7 @@ use super::session_fixture::{
     weighed,
 };
 
-const OVERLOAD: Event = Event::Failed(Failure {
+pub(super) const OVERLOAD: Event = Event::Failed(Failure {
     class: ErrorClass::ServerOverload,
     retry_after: None,
     retry_hint: None,
@@ -43,7 +43,7 @@ const LOST_STREAM: Event = Event::Failed(Failure {
 });
 
 /// A run that is written down as the agent does it.
-struct RecordedRun {
+pub(super) struct RecordedRun {
     run: Run,
     limits: Limits,
     chronicle: RecoveryLog,
@@ -52,7 +52,7 @@ struct RecordedRun {
 }
 
 impl RecordedRun {
-    fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         let limits = Limits::default();
         let (run, chronicle) = (Run::new(7, &limits), RecoveryLog::default());
         Self { run, limits, chronicle, turns: 0, now: 0 }
@@ -80,7 +80,7 @@ impl RecordedRun {
         self.record_event(journal, event);
     }
 
-    fn record_events(&mut self, journal: &mut Journal, events: &[Event]) {
+    pub(super) fn record_events(&mut self, journal: &mut Journal, events: &[Event]) {
         for event in events {
             self.record_event(journal, *event);
         }
@@ -117,7 +117,7 @@ fn every_finished_recovery_is_one_journal_line() {
     assert_eq!((&lines[0]["type"], &lines[0]["v"]), (&"outlast".into(), &1.into()));
     assert_eq!((&lines[0]["class"], &lines[0]["saved"]), (&"server_overload".into(), &true.into()));
     assert_eq!((&lines[0]["attempts"], &lines[0]["waited_ms"]), (&2.into(), &20_000.into()));
-    assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed());
+    assert_eq!(sandbox.read(&id).totals.recovery, live.chronicle.resumed());
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn totals_and_the_open_recovery_survive_a_crash() {
     drop(journal);
 
     let (mut journal, restored) = sandbox.resume(&id);
-    assert_eq!(restored.recovery.totals(), &before, "all of it is carried over");
-    assert_eq!(restored.prompt.models, [model_from(1)]);
-    let RestoredSession { recovery, run, in_flight, .. } = restored;
-    let run = run.expect("it was under way").resumed();
+    assert_eq!(restored.totals.recovery.totals(), &before, "all of it is carried over");
+    assert_eq!(restored.totals.prompt.models, [model_from(1)]);
+    let RestoredTotals { recovery, in_flight, .. } = restored.totals;
+    let run = restored.work.run.expect("it was under way").resumed();
     let mut live = RecordedRun { run, chronicle: recovery, now: 0, ..live };
     live.record_events(&mut journal, &[Event::Begin, weighed()]);
     live.answered(&mut journal, Event::Replied(ReplyKind::Answer { tokens: 10 }));
@@ -150,7 +150,11 @@ fn totals_and_the_open_recovery_survive_a_crash() {
     assert_eq!((last.class.as_str(), last.attempts, last.turn), ("stream_stalled", 3, 2));
     assert_eq!(last.cost, cents(1) + in_flight, "both attempts that came to nothing");
     assert_eq!(recorded(&sandbox.bytes(&id)).len(), 2);
-    assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed(), "a third would know it all");
+    assert_eq!(
+        sandbox.read(&id).totals.recovery,
+        live.chronicle.resumed(),
+        "a third would know it all"
+    );
 }
 
 fn model_from(from_turn: u32) -> ModelSpan {
@@ -166,9 +170,9 @@ fn a_new_prompt_begins_without_recoveries() {
     let ended = live.chronicle.end(Moment::from_millis(live.now), StopReason::InternalError);
     journal.recoveries(&ended);
     journal.end(StopReason::InternalError);
-    assert_eq!(sandbox.read(&id).recovery.totals().lost, 1, "also without a last step");
+    assert_eq!(sandbox.read(&id).totals.recovery.totals().lost, 1, "also without a last step");
     journal.message(&user("and now?"), &MessageMeta::default());
-    assert_eq!(sandbox.read(&id).recovery, RecoveryLog::default());
+    assert_eq!(sandbox.read(&id).totals.recovery, RecoveryLog::default());
     drop(journal);
     let (id, mut journal) = sandbox.create();
     RecordedRun::begin().record_events(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
@@ -179,7 +183,7 @@ fn a_new_prompt_begins_without_recoveries() {
             .expect("free")
             .open(&sandbox.place, &fresh),
     );
-    assert_eq!(sandbox.read(&id).recovery, RecoveryLog::default());
+    assert_eq!(sandbox.read(&id).totals.recovery, RecoveryLog::default());
 }
 
 #[test]
@@ -191,7 +195,7 @@ fn the_model_of_each_turn_is_known_by_where_it_began() {
         journal.spend(Some(cents(1)), &usage(1), model);
         journal.message(&says("So."), &reply());
     }
-    let models = sandbox.read(&id).prompt.models;
+    let models = sandbox.read(&id).totals.prompt.models;
     let spans: Vec<(&str, u32)> =
         models.iter().map(|span| (span.model.as_str(), span.from_turn)).collect();
     assert_eq!(spans, [("first", 1), ("second", 3), ("first", 4)]);
@@ -207,7 +211,7 @@ fn unknown_words_in_a_recovery_record_do_not_break_resuming() {
     let bent: String = text.lines().map(|line| reworded(line) + "\n").collect();
     assert_ne!(bent, text);
     fs::write(sandbox.file(&id), &bent).expect("written");
-    assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed());
+    assert_eq!(sandbox.read(&id).totals.recovery, live.chronicle.resumed());
 }
 
 /// A recovery record with unknown words and a valid checksum.
@@ -238,7 +242,7 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     journal.window("model-a", 8_000);
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
-    assert_eq!(restored.loop_detector, spiral);
+    assert_eq!(restored.work.loop_detector, spiral);
     let windows = ["model-a", "model-b", "model-c"].map(|name| restored.learned_facts.window(name));
     assert_eq!(windows, [Some(8_000), Some(7_000), None]);
     // A new prompt may well begin with what the last one did; windows stay as they are.
@@ -246,7 +250,7 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     journal.message(&user("and now"), &MessageMeta::default());
     drop(journal);
     let restored = sandbox.read(&id);
-    assert_eq!(restored.loop_detector, LoopDetector::default());
+    assert_eq!(restored.work.loop_detector, LoopDetector::default());
     assert_eq!(restored.learned_facts.window("model-a"), windows[0]);
 }
 
@@ -260,7 +264,7 @@ fn a_session_is_finished_when_its_records_say_so() {
         let (id, mut journal) = sandbox.create();
         journal.message(&user("go"), &MessageMeta::default());
         tell(&mut journal);
-        sandbox.read(&id).left_off
+        sandbox.read(&id).conversation.left_off
     };
     let answer = |journal: &mut Journal| _ = journal.message(&says("Done."), &whole);
     let replies = [Event::Begin, weighed(), Event::Replied(ReplyKind::Answer { tokens: 3 })];
@@ -301,12 +305,15 @@ fn an_answer_to_an_earlier_prompt_does_not_finish_a_new_one() {
     let (id, mut journal) = sandbox.create();
     tell(&mut journal);
     drop(journal);
-    assert_eq!(sandbox.read(&id).left_off, Some(LeftOff::Finished(StopReason::Completed)));
+    assert_eq!(
+        sandbox.read(&id).conversation.left_off,
+        Some(LeftOff::Finished(StopReason::Completed))
+    );
     let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     drop(
         LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
             .expect("free")
             .open(&sandbox.place, &fresh),
     );
-    assert_eq!(sandbox.read(&id).left_off, None);
+    assert_eq!(sandbox.read(&id).conversation.left_off, None);
 }

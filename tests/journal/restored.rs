@@ -26,10 +26,13 @@ fn a_finished_run_comes_back_as_it_was() {
     assert_eq!(journal.health(), JournalHealth::Durable);
     drop(journal);
     let restored = sandbox.read(&id);
-    assert_eq!(restored.messages, messages);
-    assert_eq!(restored.repairs, []);
-    assert_eq!(restored.run, steps(&[Event::Begin, weighed(), TOOL_CALLS]).pop().map(|s| s.next));
-    assert_eq!(restored.ended, Some(StopReason::Completed));
+    assert_eq!(restored.conversation.messages, messages);
+    assert_eq!(restored.conversation.repairs, []);
+    assert_eq!(
+        restored.work.run,
+        steps(&[Event::Begin, weighed(), TOOL_CALLS]).pop().map(|s| s.next)
+    );
+    assert_eq!(restored.work.ended, Some(StopReason::Completed));
     let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
     let by_model = vec![ModelTotals { model: MODEL.to_owned(), usage: sum, cost: Some(cents(5)) }];
     let models = vec![ModelSpan { model: MODEL.to_owned(), from_turn: 1 }];
@@ -41,13 +44,13 @@ fn a_finished_run_comes_back_as_it_was() {
         models,
         ..SessionTotals::default()
     };
-    assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
-    assert_eq!(restored.in_flight, Money::ZERO);
-    assert_eq!((restored.dropped_records, restored.unknown_outcomes), (0, 0));
-    assert_eq!(restored.cwd.as_deref(), Some(sandbox.place.cwd()));
-    assert_eq!(restored.model.as_deref(), Some(MODEL));
-    assert_eq!(restored.permission_mode.as_deref(), Some("acceptEdits"));
-    assert_eq!(restored.limits, Some(Limits::default()));
+    assert_eq!((&restored.totals.prompt, &restored.totals.session), (&sums, &sums));
+    assert_eq!(restored.totals.in_flight, Money::ZERO);
+    assert_eq!((restored.totals.dropped_records, restored.totals.unknown_outcomes), (0, 0));
+    assert_eq!(restored.contract.cwd.as_deref(), Some(sandbox.place.cwd()));
+    let opened = restored.contract.opened.expect("outlast wrote it");
+    assert_eq!((opened.model.as_str(), opened.permission_mode.as_str()), (MODEL, "acceptEdits"));
+    assert_eq!(opened.limits, Limits::default());
 }
 
 #[test]
@@ -112,14 +115,17 @@ fn an_interrupted_tool_call_gets_a_result_with_the_known_facts() {
         error("waiting", "not started: the run was cut off before this ran"),
     ];
     let (journal, restored) = sandbox.resume(&id);
-    assert_eq!(restored.messages[2].content, expected);
-    assert_eq!(violations(&restored.messages), []);
-    assert_eq!(restored.unknown_outcomes, 2);
-    assert_eq!(restored.ended, None);
+    assert_eq!(restored.conversation.messages[2].content, expected);
+    assert_eq!(violations(&restored.conversation.messages), []);
+    assert_eq!(restored.totals.unknown_outcomes, 2);
+    assert_eq!(restored.work.ended, None);
     drop(journal);
     let again = sandbox.read(&id);
-    assert_eq!(again.messages, restored.messages, "the answers are on record");
-    assert_eq!(again.unknown_outcomes, 0, "and are told once");
+    assert_eq!(
+        again.conversation.messages, restored.conversation.messages,
+        "the answers are on record"
+    );
+    assert_eq!(again.totals.unknown_outcomes, 0, "and are told once");
 }
 
 #[test]
@@ -134,10 +140,16 @@ fn a_call_to_the_model_that_was_cut_off_stays_charged() {
     drop(journal);
     let worst = Money::from_pico_dollars(10_000_000_000 + 8_192 * 100_000_000);
     let (journal, restored) = sandbox.resume(&id);
-    assert_eq!((restored.in_flight, restored.prompt.spent), (worst, worst + cents(4)));
+    assert_eq!(
+        (restored.totals.in_flight, restored.totals.prompt.spent),
+        (worst, worst + cents(4))
+    );
     drop(journal);
     let again = sandbox.read(&id);
-    assert_eq!((again.in_flight, again.prompt.spent), (Money::ZERO, worst + cents(4)));
+    assert_eq!(
+        (again.totals.in_flight, again.totals.prompt.spent),
+        (Money::ZERO, worst + cents(4))
+    );
 }
 
 #[test]
@@ -148,25 +160,25 @@ fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     journal.spend(Some(cents(1)), &usage(1), MODEL);
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
-    assert_eq!((restored.ended, restored.prompt.spent), (None, cents(1)));
+    assert_eq!((restored.work.ended, restored.totals.prompt.spent), (None, cents(1)));
     journal.spend(Some(cents(1)), &usage(1), "other");
     journal.message(&says("done"), &reply());
     journal.end(StopReason::MaxTurns);
-    assert_eq!(sandbox.read(&id).prompt.spent, cents(2), "the process after goes on");
-    assert_eq!(sandbox.read(&id).ended, Some(StopReason::MaxTurns));
+    assert_eq!(sandbox.read(&id).totals.prompt.spent, cents(2), "the process after goes on");
+    assert_eq!(sandbox.read(&id).work.ended, Some(StopReason::MaxTurns));
     journal.message(&user("two"), &MessageMeta::default());
     journal.spend(Some(cents(7)), &usage(1), MODEL);
     let restored = sandbox.read(&id);
-    assert_eq!((restored.prompt.spent, restored.session.spent), (cents(7), cents(9)));
-    assert_eq!((restored.prompt.turns, restored.session.turns), (0, 1));
-    assert_eq!(restored.session.by_model.len(), 2);
+    assert_eq!((restored.totals.prompt.spent, restored.totals.session.spent), (cents(7), cents(9)));
+    assert_eq!((restored.totals.prompt.turns, restored.totals.session.turns), (0, 1));
+    assert_eq!(restored.totals.session.by_model.len(), 2);
     drop(journal);
     let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     let (journal, _) = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse)
         .expect("free")
         .open(&sandbox.place, &fresh);
     drop(journal);
-    assert_eq!(sandbox.read(&id).prompt, SessionTotals::default());
+    assert_eq!(sandbox.read(&id).totals.prompt, SessionTotals::default());
 }
 
 #[test]
@@ -178,7 +190,7 @@ fn thinking_of_a_model_that_no_longer_answers_is_left_out() {
     journal.message(&Message::user(vec![result("a", "k")]), &MessageMeta::default());
     journal.message(&calls(&["b"]), &MessageMeta { model: Some("second"), ..reply() });
     journal.message(&Message::user(vec![result("b", "k")]), &MessageMeta::default());
-    let messages = sandbox.read(&id).messages;
+    let messages = sandbox.read(&id).conversation.messages;
     assert_eq!(messages[1].content, calls(&["a"]).content[1..]);
     assert_eq!(messages[3], calls(&["b"]));
 }
@@ -191,16 +203,16 @@ fn a_fork_copies_the_messages_and_leaves_its_source_unchanged() {
     let before = sandbox.bytes(&id);
     let forked = SessionId::generate();
     let source = sandbox.read(&id);
-    let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), &source)
+    let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), (&id, &source))
         .expect("a fork of a session in use");
     fork.message(&user("and now?"), &MessageMeta::default());
     drop(fork);
     assert_eq!(sandbox.bytes(&id), before);
     let restored = sandbox.read(&forked);
-    assert_eq!(restored.messages[..4], messages);
-    assert_eq!(restored.messages[4], user("and now?"));
-    assert_eq!(restored.session.spent, Money::ZERO);
-    assert_eq!((restored.id, restored.ended), (forked, None));
+    assert_eq!(restored.conversation.messages[..4], messages);
+    assert_eq!(restored.conversation.messages[4], user("and now?"));
+    assert_eq!(restored.totals.session.spent, Money::ZERO);
+    assert_eq!(restored.work.ended, None);
 }
 
 #[test]
@@ -221,18 +233,18 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
     let lost = vec![agent.clone(), command("bash_2")];
-    assert_eq!(restored.background, PastBackground { commands: 2, lost });
+    assert_eq!(restored.work.background, PastBackground { commands: 2, lost });
     // A fork goes on with the same ids, and its source with the same losses.
     let fork = |restored: &RestoredSession| {
         let forked = SessionId::generate();
-        drop(Journal::fork(&sandbox.place, &forked, &opening(), restored).expect("a fork"));
-        sandbox.read(&forked).background
+        drop(Journal::fork(&sandbox.place, &forked, &opening(), (&id, restored)).expect("a fork"));
+        sandbox.read(&forked).work.background
     };
-    assert_eq!(fork(&restored), restored.background);
+    assert_eq!(fork(&restored), restored.work.background);
     journal.background(reported("bash_2"));
     drop(journal);
     let lost = vec![agent.clone()];
-    assert_eq!(sandbox.read(&id).background, PastBackground { commands: 2, lost });
+    assert_eq!(sandbox.read(&id).work.background, PastBackground { commands: 2, lost });
 
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &MessageMeta::default());
@@ -266,8 +278,8 @@ fn secrets_never_reach_the_disk() {
         assert!(!text.contains(secret), "{text}");
     }
     let restored = sandbox.read(&id);
-    assert_eq!(restored.messages.len(), 3);
-    assert_eq!(restored.messages[2], Message::user(vec![result("t", "[redacted]")]));
+    assert_eq!(restored.conversation.messages.len(), 3);
+    assert_eq!(restored.conversation.messages[2], Message::user(vec![result("t", "[redacted]")]));
     assert!(text.contains("or none"), "too short to be a secret");
 }
 
@@ -283,7 +295,7 @@ proptest! {
         }
         let restored = sandbox.read(&id);
         let json = |messages: &[Message]| serde_json::to_string(messages).expect("JSON");
-        prop_assert_eq!(json(&restored.messages), json(&messages));
-        prop_assert_eq!(restored.repairs, []);
+        prop_assert_eq!(json(&restored.conversation.messages), json(&messages));
+        prop_assert_eq!(restored.conversation.repairs, []);
     }
 }

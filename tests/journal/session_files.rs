@@ -105,7 +105,10 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
     let config = sandbox.root.path().join("config");
     let elsewhere = SessionFolder::new(&config, sandbox.root.path());
     assert_eq!(
-        outlast::journal::read_session(&elsewhere, &id, OnDamage::Refuse).expect("found").messages,
+        outlast::journal::read_session(&elsewhere, &id, OnDamage::Refuse)
+            .expect("found")
+            .conversation
+            .messages,
         messages
     );
     let link = sandbox.root.path().join("link");

@@ -42,7 +42,7 @@ fn ends_of_records(bytes: &[u8]) -> Vec<usize> {
 }
 
 fn assert_sendable(restored: &RestoredSession, context: &str) {
-    for violation in violations(&restored.messages) {
+    for violation in violations(&restored.conversation.messages) {
         let open_ended =
             matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{context}: {violation:?}");
@@ -56,11 +56,8 @@ fn writable(sandbox: &Sandbox, id: &SessionId) -> File {
 
 /// Everything but the bookkeeping of the damage.
 fn told(restored: &RestoredSession) -> String {
-    let undamaged = RestoredSession {
-        dropped_records: 0,
-        id: SessionId::parse("same").expect("a name"),
-        ..restored.clone()
-    };
+    let mut undamaged = restored.clone();
+    undamaged.totals.dropped_records = 0;
     format!("{undamaged:?}")
 }
 
@@ -89,7 +86,7 @@ fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
         }
         let restored = sandbox.read(&id);
         assert_sendable(&restored, &format!("cut at {cut}"));
-        assert_eq!(restored.dropped_records, u32::from(!complete), "cut at {cut}");
+        assert_eq!(restored.totals.dropped_records, u32::from(!complete), "cut at {cut}");
         assert_eq!(told(&restored), expected, "cut at {cut}");
     }
 }
@@ -112,14 +109,14 @@ fn a_reply_of_several_journal_lines_is_restored_atomically() {
     assert_eq!(uuids, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(lines.len(), blocks.len(), "a line for each block");
     let whole = sandbox.read(&id);
-    assert_eq!(whole.messages[1].content, blocks);
-    assert_eq!((whole.session.turns, whole.dropped_records), (1, 0));
+    assert_eq!(whole.conversation.messages[1].content, blocks);
+    assert_eq!((whole.totals.session.turns, whole.totals.dropped_records), (1, 0));
     for cut in rotating_part(before..bytes.len() - 1, 4) {
         let id = sandbox.with_file(&bytes[..cut]);
         let restored = sandbox.read(&id);
-        assert_eq!(restored.messages, [user("go")], "cut at {cut}");
-        assert_eq!(restored.dropped_records, u32::from(cut > before), "cut at {cut}");
-        assert_eq!(restored.session.turns, 0, "cut at {cut}");
+        assert_eq!(restored.conversation.messages, [user("go")], "cut at {cut}");
+        assert_eq!(restored.totals.dropped_records, u32::from(cut > before), "cut at {cut}");
+        assert_eq!(restored.totals.session.turns, 0, "cut at {cut}");
     }
     for cut in [before + 1, before + (bytes.len() - before) / 2, bytes.len() - 2] {
         let id = sandbox.with_file(&bytes[..cut]);
@@ -127,7 +124,7 @@ fn a_reply_of_several_journal_lines_is_restored_atomically() {
         journal.message(&says("Done."), &reply());
         drop(journal);
         let again = sandbox.read(&id);
-        assert_eq!(again.messages, [user("go"), says("Done.")], "cut at {cut}");
+        assert_eq!(again.conversation.messages, [user("go"), says("Done.")], "cut at {cut}");
     }
 }
 
@@ -144,8 +141,12 @@ fn a_torn_last_line_is_removed_before_the_journal_continues() {
             journal.message(&user("go on"), &MessageMeta::default());
             drop(journal);
             let again = sandbox.read(&id);
-            assert_eq!(again.dropped_records, 0, "cut at {cut}");
-            let last = again.messages.last().and_then(|message| message.content.last().cloned());
+            assert_eq!(again.totals.dropped_records, 0, "cut at {cut}");
+            let last = again
+                .conversation
+                .messages
+                .last()
+                .and_then(|message| message.content.last().cloned());
             assert_eq!(last, user("go on").content.pop(), "cut at {cut}");
         }
     }
@@ -165,7 +166,7 @@ fn a_flipped_bit_in_the_last_line_costs_that_line_and_no_other() {
     for (at, bit) in rotating_part(bits, 7) {
         file.write_all_at(&[bytes[at] ^ 1 << bit], at as u64).expect("written");
         let restored = sandbox.read(&id);
-        assert!(restored.dropped_records > 0, "bit {bit} of byte {at}");
+        assert!(restored.totals.dropped_records > 0, "bit {bit} of byte {at}");
         assert_eq!(told(&restored), without, "bit {bit} of byte {at}");
         file.write_all_at(&bytes[at..=at], at as u64).expect("written");
     }
@@ -215,8 +216,8 @@ fn a_power_cut_that_leaves_zeros_is_a_torn_end() {
     let id = sandbox.with_file(&bytes);
     let (journal, restored) = sandbox.resume(&id);
     drop(journal);
-    assert_eq!((restored.dropped_records, restored.messages.len()), (1, 4));
-    assert_eq!(sandbox.read(&id).dropped_records, 0, "the zeros are gone");
+    assert_eq!((restored.totals.dropped_records, restored.conversation.messages.len()), (1, 4));
+    assert_eq!(sandbox.read(&id).totals.dropped_records, 0, "the zeros are gone");
 }
 
 #[test]

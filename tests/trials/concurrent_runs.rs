@@ -132,8 +132,8 @@ async fn sixty_four_runs_on_one_state_folder_lose_and_corrupt_nothing() {
         let session = SessionId::parse(&id(number)).expect("an id");
         let restored = journal::read_session(&place, &session, OnDamage::Refuse).expect("whole");
         assert!(
-            restored.left_off == Some(LeftOff::Finished(StopReason::Completed))
-                && restored.dropped_records == 0,
+            restored.conversation.left_off == Some(LeftOff::Finished(StopReason::Completed))
+                && restored.totals.dropped_records == 0,
             "{number}: {restored:?}"
         );
         assert!(files.remove(&format!("{}.jsonl", id(number))), "{number} is there");

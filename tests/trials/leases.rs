@@ -142,8 +142,8 @@ async fn a_suspended_owner_that_was_replaced_appends_nothing_and_says_so() {
     let id = SessionId::parse(SESSION).expect("an id");
     let restored = journal::read_session(&folders.place(), &id, OnDamage::Refuse).expect("whole");
     assert!(
-        restored.left_off == Some(LeftOff::Finished(StopReason::Completed))
-            && restored.dropped_records == 0,
+        restored.conversation.left_off == Some(LeftOff::Finished(StopReason::Completed))
+            && restored.totals.dropped_records == 0,
         "{restored:?}"
     );
     assert!(!folders.session_file("lease").exists(), "no lease is left");

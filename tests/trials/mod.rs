@@ -50,6 +50,7 @@ mod requirements;
 mod results_kept;
 mod resume_after_kill;
 mod resumed;
+mod resumed_whole;
 mod retry_waits;
 mod sample_repo;
 mod sandbox;

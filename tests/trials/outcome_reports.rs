@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use outlast::agent::{
     Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
-    Prompt, ResumedState, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
+    Prompt, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
 };
-use outlast::journal::Journal;
+use outlast::journal::{Journal, RestoredSession};
 use outlast::model::{Credential, ModelClient, ModelService, Reasoning, model_facts};
 use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
@@ -288,7 +288,8 @@ async fn within_this_process(
         hooks: None,
         memory_files: Vec::new(),
         warnings: Vec::new(),
-        resumed: ResumedState::default(),
+        resumed: RestoredSession::default(),
+        moved_folder: None,
         gauge: ContextGauge::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),

@@ -76,9 +76,10 @@ impl AgentRegistry {
         let mut entries: Vec<AgentRecord> = Vec::new();
         let mut untold = BTreeMap::new();
         for agent in past {
-            let above = entries.iter().find(|it| Some(&it.task.mark.id) == agent.parent.as_ref());
+            let parent = agent.meta.parent_agent_id.as_ref();
+            let above = entries.iter().find(|it| Some(&it.task.mark.id) == parent);
             let depth = above.map_or(0, |above| above.task.depth).saturating_add(1);
-            untold.insert(agent.id.clone(), agent.describe());
+            untold.insert(agent.meta.agent_id.clone(), agent.describe());
             let task = AgentTask::past(agent, depth, session_id);
             entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
         }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::hooks::{HookEvent, Hooks};
-use crate::journal::{Journal, SubagentHeader};
+use crate::journal::{Journal, RestoredSession, SubagentHeader};
 use crate::model::Reasoning;
 use crate::process::{Panic, catch_async_panic};
 use crate::recovery::{Limits, Moment, Run, StopReason};
@@ -20,7 +20,7 @@ use super::super::run::{open, run_subagent};
 use super::super::run_deps::{AgentSetup, RunDeps};
 use super::super::run_event::{RunEvent, WaitingFor};
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::super::setup::{ModelEndpoint, Prompt, ResumedState};
+use super::super::setup::{ModelEndpoint, Prompt};
 use super::super::signals::{InterruptReceiver, InterruptSender};
 use super::concurrency::ConcurrencyPermit;
 use super::report::SubagentReport;
@@ -132,7 +132,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
         hooks: deps.hooks.as_ref().map(own),
         journal,
         gauge: ContextGauge::default(),
-        resumed: ResumedState::default(),
+        resumed: RestoredSession::default(),
     };
     let mut world = open(setup, monitor);
     world.join_tools();

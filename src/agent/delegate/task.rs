@@ -93,14 +93,19 @@ pub struct AgentTask {
 impl AgentTask {
     /// Returns the record of a sub-agent of an earlier process.
     pub(super) fn past(agent: PastAgent, depth: u8, session_id: &str) -> Self {
-        let PastAgent { id, call, kind, description, ended, sums, .. } = agent;
+        let PastAgent { meta, ended, sums, .. } = agent;
         Self {
-            session: format!("{session_id}/subagents/agent-{id}"),
-            mark: AgentIdentity { id, call, kind, description },
-            parent: agent.parent,
+            session: format!("{session_id}/subagents/agent-{}", meta.agent_id),
+            mark: AgentIdentity {
+                id: meta.agent_id,
+                call: meta.tool_use_id,
+                kind: meta.agent_type,
+                description: meta.description,
+            },
+            parent: meta.parent_agent_id,
             depth,
-            retries: agent.retries,
-            background: agent.background,
+            retries: meta.retries,
+            background: meta.background,
             prompt: String::new(),
             model: agent.model,
             status: ended.map_or(AgentStatus::Lost, AgentStatus::of),

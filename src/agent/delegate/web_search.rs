@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::journal::Journal;
+use crate::journal::{Journal, RestoredSession};
 use crate::model::{Reasoning, WebSearch};
 use crate::process::catch_async_panic;
 use crate::recovery::{Interrupt, Run, StopReason};
@@ -23,7 +23,7 @@ use super::super::run::{open, run_subagent};
 use super::super::run_deps::AgentSetup;
 use super::super::run_event::{Observer, RunEvent};
 use super::super::run_monitor::RunMonitor;
-use super::super::setup::{ModelStats, Prompt, ResumedState};
+use super::super::setup::{ModelStats, Prompt};
 use super::super::signals::{InterruptReceiver, interrupt};
 use super::spawner::PendingSubagent;
 use super::subagent_run::{AgentContext, ParentRun, limits, words_of};
@@ -157,7 +157,7 @@ async fn run(
         hooks: None,
         journal: Journal::disabled(),
         gauge: ContextGauge::default(),
-        resumed: ResumedState::default(),
+        resumed: RestoredSession::default(),
     };
     let mut world = open(setup, monitor.stopped_by(stop));
     let prompt = Prompt::text(format!("Search the web for: {query}"));

@@ -50,7 +50,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn check(restored: &RestoredSession) {
-    for violation in violations(&restored.messages) {
+    for violation in violations(&restored.conversation.messages) {
         let open_ended =
             matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NoMessage);
         assert!(open_ended, "{violation:?}");
@@ -94,5 +94,5 @@ fuzz_target!(|data: &[u8]| {
     drop(journal);
     let again = read_session(place, id, OnDamage::Refuse).expect("what was written on can be read");
     check(&again);
-    assert_eq!(again.dropped_records, 0, "the torn end is gone");
+    assert_eq!(again.totals.dropped_records, 0, "the torn end is gone");
 });
