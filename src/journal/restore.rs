@@ -176,16 +176,7 @@ pub(super) fn restore(
     point: Option<&ResumePoint>,
 ) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
     let ParsedFile { contents, rest, terms, agents } = file;
-    let mut story = SessionReplay::default();
-    for entry in &contents.entries {
-        entry.show(&mut story.fold);
-        entry.show(&mut story.learned_facts);
-        entry.show(&mut story);
-    }
-    for spend in rest.iter().flat_map(Rest::spending_records) {
-        spend.show(&mut story.fold);
-        spend.show(&mut story);
-    }
+    let mut story = SessionReplay::of(file);
     if let Some(point) = point {
         story.cut(id, point)?;
     }
@@ -436,6 +427,21 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
 }
 
 impl<'a> SessionReplay<'a> {
+    /// Replays a file.
+    fn of(file: &'a ParsedFile) -> Self {
+        let mut story = Self::default();
+        for entry in &file.contents.entries {
+            entry.show(&mut story.fold);
+            entry.show(&mut story.learned_facts);
+            entry.show(&mut story);
+        }
+        for spend in file.rest.iter().flat_map(Rest::spending_records) {
+            spend.show(&mut story.fold);
+            spend.show(&mut story);
+        }
+        story
+    }
+
     /// Adds the worst-case cost of the call that was in flight.
     fn book_in_flight(&mut self) {
         let opened = self.opened.map(|open| open.model.as_str());
