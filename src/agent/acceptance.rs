@@ -74,7 +74,7 @@ impl RunWorld<'_> {
         let attempt = verified.map_or(1, |verified| verified.attempts);
         let of = (u32::from(self.limits.budgets.requirement_tries) + 1).max(attempt);
         if !passed {
-            let messages = self.conversation.history.messages();
+            let messages = self.conversation.messages();
             self.failed_checks.take_in(&check, (attempt, of), messages);
             self.conversation.journal.failed_check(FailedCheck {
                 command: check.command.clone(),

@@ -1,8 +1,12 @@
 //! Accounting: the costs and the statistics of the run so far.
 
+use std::time::Duration;
+
 use crate::journal::{ModelTotals, RestoredTotals};
 use crate::model::{Bounds, Counts, ModelReply, Prices, Received, Settlement, model_facts, settle};
-use crate::recovery::{Money, Reservation, Spending};
+use crate::recovery::{
+    Moment, Money, RecoveryRecord, Reservation, Spending, StopReason, Transition,
+};
 
 use super::setup::{ModelEndpoint, ModelStats, RunStats};
 use super::shared_ledger::{ReservationTurn, SharedLedger, bill};
@@ -10,10 +14,10 @@ use super::shared_ledger::{ReservationTurn, SharedLedger, bill};
 /// The shared ledger, the totals, and the reservation for the current call.
 pub(super) struct Accounting {
     /// Shared with sub-agents.
-    pub(super) ledger: SharedLedger,
-    pub(super) stats: RunStats,
+    ledger: SharedLedger,
+    stats: RunStats,
     /// Held from estimating a call until its reservation.
-    pub(super) turn: Option<ReservationTurn>,
+    turn: Option<ReservationTurn>,
     /// The sub-agent whose accounts these are. `None`: the run itself.
     agent: Option<String>,
     /// `--budget-mode after`: stop once this much is spent, without reserving.
@@ -93,6 +97,80 @@ impl Accounting {
             reserved: None,
             reported: ReportedWarnings::default(),
         }
+    }
+
+    /// Returns the totals so far, without those of tools and hooks.
+    pub(super) fn stats(&self) -> &RunStats {
+        &self.stats
+    }
+
+    /// Returns the ledger that is shared with sub-agents.
+    pub(super) fn ledger(&self) -> &SharedLedger {
+        &self.ledger
+    }
+
+    /// Returns true if this agent is the only one that may reserve.
+    pub(super) fn holds_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Keeps the right to reserve until a call is reserved or [`Self::release_turn`].
+    pub(super) fn hold_turn(&mut self, turn: ReservationTurn) {
+        self.turn = Some(turn);
+    }
+
+    pub(super) fn release_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// Counts a turn that `model` answered.
+    pub(super) fn record_turn(&mut self, model: &str) {
+        self.stats.turns += 1;
+        self.stats.answered_by(model);
+    }
+
+    /// Counts repairs of the history before a request.
+    pub(super) fn record_repairs(&mut self, repairs: usize) {
+        self.stats.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);
+    }
+
+    /// Adds the time that a request took.
+    pub(super) fn record_request_time(&mut self, took: Duration) {
+        self.stats.api_duration += took;
+    }
+
+    /// Records the time until the first token, if it is the first one of the run.
+    pub(super) fn record_first_token(&mut self, took: Option<Duration>) {
+        self.stats.first_token = self.stats.first_token.or(took);
+    }
+
+    /// Records calls that were cut off, whose outcome is not known.
+    pub(super) fn record_cut(&mut self, calls: impl Iterator<Item = String>) {
+        self.stats.cut.extend(calls);
+    }
+
+    /// Records the usage of a web search, which was charged when its requests ended. `is_own`: no
+    /// other run reports its cost by model.
+    pub(super) fn record_searches(&mut self, lines: Vec<ModelStats>, is_own: bool) {
+        lines.iter().for_each(|line| self.stats.usage += line.usage);
+        if is_own {
+            ModelStats::merge(&mut self.stats.by_model, lines);
+        }
+    }
+
+    /// Records a transition of the machine. Returns the recoveries that ended with it.
+    pub(super) fn record_transition(&mut self, transition: &Transition) -> Vec<RecoveryRecord> {
+        let turns = self.stats.turns;
+        self.stats.recovery.observe(transition, turns)
+    }
+
+    /// Ends all recoveries. Returns those that were under way.
+    pub(super) fn end_recoveries(
+        &mut self,
+        now: Moment,
+        reason: StopReason,
+    ) -> Vec<RecoveryRecord> {
+        self.stats.recovery.end(now, reason)
     }
 
     /// Returns true if the next call has to wait for its turn to reserve.

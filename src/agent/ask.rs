@@ -56,7 +56,7 @@ impl RunWorld<'_> {
             Err(cut) => return cut.into(),
         }
         let repairs = self.conversation.repair_history(&mut self.monitor);
-        self.caller.accounting.stats.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);
+        self.caller.accounting.record_repairs(repairs);
         let worst_case = self.context_view().worst_case(&ask);
         if !self.caller.accounting.reserve(worst_case) {
             return self.internal_error("the budget changed between weighing a call and making it");
@@ -70,7 +70,7 @@ impl RunWorld<'_> {
         let began = self.monitor.clock.now();
         let end = self.call(ask).await;
         self.conversation.redact_new_secrets();
-        self.caller.accounting.stats.api_duration += began.until(self.monitor.clock.now());
+        self.caller.accounting.record_request_time(began.until(self.monitor.clock.now()));
         match end {
             AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
             AttemptOutcome::Failed(fault) => self.handle_fault(*fault, &ask).await,
@@ -167,8 +167,7 @@ impl RunWorld<'_> {
         let label = self.caller.endpoint().label.clone();
         self.caller.settle_call(&label, &mut answer, &mut self.conversation, &mut self.monitor);
         let first_token = answer.first_token.map(|real| self.monitor.clock.scaled(real));
-        self.caller.accounting.stats.first_token =
-            self.caller.accounting.stats.first_token.or(first_token);
+        self.caller.accounting.record_first_token(first_token);
         if StopKind::classify(&answer.stop_reason) == StopKind::ContextLimit {
             let message = "the context window was full before the reply ended".to_owned();
             let kind = FaultKind::Refused {

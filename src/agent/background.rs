@@ -33,7 +33,7 @@ impl RunWorld<'_> {
     /// Reports the outcome so far, once for each answer, if sub-agents go on in the background.
     /// With `--require` nothing is reported, since its command has yet to accept the answer.
     fn report_outcome_so_far(&mut self) {
-        let turn = Some(self.caller.accounting.stats.turns);
+        let turn = Some(self.caller.accounting.stats().turns);
         let is_answer = self.context.mark.is_none()
             && self.tools.toolbox.has_unreported_agents()
             && self.tools.toolbox.acceptance().requirement.is_none();

@@ -105,21 +105,21 @@ impl ModelCaller {
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
         if self.accounting.is_bounded() {
-            let ledger = self.accounting.ledger.clone();
+            let ledger = self.accounting.ledger().clone();
             let progress = self.progress();
             let turn = monitor.wait_for_part(progress, async move { ledger.turn().await }).await?;
-            self.accounting.turn = Some(turn);
+            self.accounting.hold_turn(turn);
         }
         let worst = self.worst_of_a_probe(model_index);
         let fits = self.accounting.left().is_none_or(|left| worst.sum() <= left);
         if !fits || !self.accounting.reserve(worst) {
-            self.accounting.turn = None;
+            self.accounting.release_turn();
             return Ok(Probed::Unaffordable);
         }
         let began = monitor.clock.now();
         let result = self.send_probe(model_index, monitor).await;
         conversation.redact_new_secrets();
-        self.accounting.stats.api_duration += began.until(monitor.clock.now());
+        self.accounting.record_request_time(began.until(monitor.clock.now()));
         match result {
             Ok(Ok(mut answer)) => {
                 let label = self.endpoint_at(model_index).label.clone();

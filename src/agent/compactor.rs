@@ -179,7 +179,7 @@ impl ContextView<'_> {
 
     fn cut(&self) -> Option<CutPoint> {
         compaction::plan(
-            self.conversation.history.messages(),
+            self.conversation.messages(),
             self.room(),
             self.conversation.history.density(),
         )
@@ -187,7 +187,7 @@ impl ContextView<'_> {
 
     /// Returns the mitigations that could make room.
     fn room_mitigations(&self) -> AvailableMitigations {
-        let messages = self.conversation.history.messages();
+        let messages = self.conversation.messages();
         let folds = folding::has_foldable(messages) || self.can_shrink();
         AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
@@ -196,7 +196,7 @@ impl ContextView<'_> {
     /// nor a summary can.
     fn can_shrink(&self) -> bool {
         compaction::can_shrink(
-            self.conversation.history.messages(),
+            self.conversation.messages(),
             self.room(),
             self.conversation.history.density(),
         )
@@ -219,7 +219,7 @@ impl ContextView<'_> {
                 }
             }
             CallPurpose::Reply => {
-                let messages = self.conversation.history.messages();
+                let messages = self.conversation.messages();
                 let block = fault.rejected_content().is_some_and(|poison| {
                     can_repair_rejected(messages, rejected_path(fault), repair_reason(poison))
                 });
@@ -251,10 +251,10 @@ impl ContextView<'_> {
             self.is_implausible_overflow(&fault.fault, ask)
         } else if class == ErrorClass::RequestTooLarge {
             // Their bytes are not in the size in tokens.
-            let has_media = has_media(self.conversation.history.messages());
+            let has_media = has_media(self.conversation.messages());
             !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
         } else if class == ErrorClass::InvalidRequest {
-            let messages = self.conversation.history.messages();
+            let messages = self.conversation.messages();
             let has_thinking = self.asks_for_thinking(ask.purpose)
                 || messages.iter().flat_map(|message| &message.content).any(Block::is_thinking);
             fault.fault.refuses(OptionalField::Thinking) && !has_thinking
@@ -342,7 +342,7 @@ impl ContextView<'_> {
                 restored: Vec::new(),
             });
         let request = summarising.request.take().unwrap_or_else(|| {
-            let messages = self.conversation.history.messages();
+            let messages = self.conversation.messages();
             let older = summarising.cut.map_or(messages, |cut| cut.older(messages));
             let text = self.older_as_text(older, summarising.drops);
             let message = Message::user(vec![Block::text(text), Block::text(SUMMARISE.request)]);
@@ -371,7 +371,7 @@ impl ContextView<'_> {
     pub(super) async fn hold_summary(&mut self, answer: ModelReply, toolbox: &Arc<Toolbox>) {
         let Some(mut summarising) = self.compactor.summarising.take() else { return };
         if let Some(cut) = &summarising.cut {
-            let readings = compaction::recently_read(self.conversation.history.messages(), cut);
+            let readings = compaction::recently_read(self.conversation.messages(), cut);
             let most = usize::try_from(restored_bytes(cut)).unwrap_or(usize::MAX);
             let (toolbox, restored) = (Arc::clone(toolbox), &mut summarising.restored);
             let reading_back = async move {
@@ -455,7 +455,7 @@ impl ContextView<'_> {
     pub(super) fn contributors(&self) -> Vec<Contributor> {
         let density = self.conversation.history.density();
         largest_parts(
-            self.conversation.history.messages(),
+            self.conversation.messages(),
             &self.caller.system,
             &self.caller.definitions,
             density,

@@ -45,6 +45,10 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
+    pub(super) fn messages(&self) -> &[Message] {
+        self.history.messages()
+    }
+
     /// Continues a conversation. `fixed` is the size of a request without its messages, and `model`
     /// the one that answers next: thinking that another one has signed is removed.
     pub(super) fn restore(

@@ -59,7 +59,7 @@ impl RunWorld<'_> {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
         let has_worked = self.conversation.journal.recorded().tools().calls > 0
-            && has_worked(self.conversation.history.messages());
+            && has_worked(self.conversation.messages());
         if has_worked {
             self.left_open = LeftOpen {
                 todos: self.tools.toolbox.open_todos(),

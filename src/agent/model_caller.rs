@@ -81,15 +81,15 @@ impl ModelCaller {
 
     pub(super) fn progress(&self) -> ProgressSnapshot {
         ProgressSnapshot {
-            turn: self.accounting.stats.turns + 1,
-            waited: self.accounting.stats.recovery.totals().waited,
+            turn: self.accounting.stats().turns + 1,
+            waited: self.accounting.stats().recovery.totals().waited,
             spent: self.accounting.spending(self.endpoint()),
         }
     }
 
     /// Returns the progress of the turn of the last reply, if there was one.
     pub(super) fn turn_progress(&self) -> ProgressSnapshot {
-        ProgressSnapshot { turn: self.accounting.stats.turns.max(1), ..self.progress() }
+        ProgressSnapshot { turn: self.accounting.stats().turns.max(1), ..self.progress() }
     }
 
     /// Returns the context window of the model in use, as known or as learned from overflows.
@@ -114,7 +114,7 @@ impl ModelCaller {
     ) -> Reasoning {
         let bare = conversation.thinking_stripped
             && model_index.facts.requires_prior_thinking()
-            && lacks_thinking(conversation.history.messages());
+            && lacks_thinking(conversation.messages());
         let thinking = if bare { ThinkingMode::Off } else { self.reasoning.thinking };
         Reasoning { thinking, ..self.reasoning }
     }

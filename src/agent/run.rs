@@ -349,7 +349,7 @@ impl RunWorld<'_> {
     pub(super) fn stats(&self) -> RunStats {
         let recorded = self.conversation.journal.recorded();
         let (tools, denials) = (recorded.tools(), recorded.denials().to_vec());
-        RunStats { tools, denials, ..self.caller.accounting.stats.clone() }
+        RunStats { tools, denials, ..self.caller.accounting.stats().clone() }
     }
 
     /// Records the calls of sub-agents that were denied since the last time.
@@ -366,12 +366,12 @@ impl RunWorld<'_> {
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
         let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
-        let ledger = self.caller.accounting.ledger.ledger();
+        let ledger = self.caller.accounting.ledger().ledger();
         self.record_agents_denials();
         let recorded = self.conversation.journal.recorded();
         let mut stats = self.stats();
         stats.duration = self.monitor.clock.elapsed();
-        ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger.of_agents());
+        ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger().of_agents());
         let last = self.caller.fault.as_ref().filter(|_| reason.info().reports_last_fault);
         let error_class = last.map(|last| last.failure.class);
         let fault = last.map(|last| last.fault.clone());
@@ -386,13 +386,13 @@ impl RunWorld<'_> {
             fault,
             error_class,
             retry_at: self.caller.retry_at.filter(|_| is_awaited),
-            has_messages: !self.conversation.history.messages().is_empty(),
+            has_messages: !self.conversation.messages().is_empty(),
             deferred: self.tools.deferred.clone().filter(|_| reason == StopReason::ToolDeferred),
             spent: ledger.spent(),
             unsettled: ledger.unsettled(),
             cost_before: self.caller.cost_before,
             budget: self.caller.accounting.ceiling(),
-            agents: self.context.deps.registry.tasks(&self.caller.accounting.ledger),
+            agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
             journal: self.conversation.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
             broken: self.broken.clone(),

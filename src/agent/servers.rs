@@ -243,7 +243,7 @@ impl RunWorld<'_> {
         let definitions = self.tools.deferred_tools.select(
             self.tools.toolbox.all_definitions(),
             &self.caller.windows,
-            self.conversation.history.messages(),
+            self.conversation.messages(),
         );
         if definitions != self.caller.definitions {
             self.conversation

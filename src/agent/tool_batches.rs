@@ -21,7 +21,7 @@ use super::delegate::PendingSubagent;
 use super::messages::{open_calls, synthetic};
 use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::setup::{DeferredCall, ModelStats};
+use super::setup::DeferredCall;
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall, groups};
 use super::world::RunWorld;
@@ -100,7 +100,7 @@ impl ResultSlot {
 impl RunWorld<'_> {
     /// Runs the tool calls of the last reply and answers every one.
     pub(super) async fn run_tools(&mut self) -> Event {
-        let mut calls = open_calls(self.conversation.history.messages()).into_iter();
+        let mut calls = open_calls(self.conversation.messages()).into_iter();
         let mut slots = Vec::new();
         let mut cut = None;
         let mut next = 0;
@@ -421,14 +421,10 @@ impl RunWorld<'_> {
     /// Counts the costs of web searches. The shared ledger was charged when each request ended.
     fn record_searches(&mut self) {
         let lines = self.tools.search_costs.take();
-        let stats = &mut self.caller.accounting.stats;
         for line in &lines {
             self.conversation.journal.spend(line.cost, &line.usage, &line.model);
-            stats.usage += line.usage;
         }
-        if self.context.mark.is_none() {
-            ModelStats::merge(&mut stats.by_model, lines);
-        }
+        self.caller.accounting.record_searches(lines, self.context.mark.is_none());
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
@@ -488,11 +484,8 @@ impl RunWorld<'_> {
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
-                    self.caller
-                        .accounting
-                        .stats
-                        .cut
-                        .extend(slot.began.then(|| describe_unknown_outcome(slot.prepared.call())));
+                    let cut = slot.began.then(|| describe_unknown_outcome(slot.prepared.call()));
+                    self.caller.accounting.record_cut(cut.into_iter());
                     (synthetic(slot.asked.id, missing), Value::String(format!("Error: {missing}")))
                 })
             })

@@ -19,9 +19,10 @@ impl ModelCaller {
         timer: &mut WaitTimer,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<(), CancelReason> {
-        if self.accounting.turn.is_none() {
-            let ledger = self.accounting.ledger.clone();
-            self.accounting.turn = Some(self.until(ledger.turn(), timer, monitor).await?);
+        if !self.accounting.holds_turn() {
+            let ledger = self.accounting.ledger().clone();
+            let turn = self.until(ledger.turn(), timer, monitor).await?;
+            self.accounting.hold_turn(turn);
         }
         Ok(())
     }
@@ -67,7 +68,7 @@ impl RunWorld<'_> {
                 model,
                 system: &self.caller.system,
                 tools: &self.caller.definitions,
-                messages: self.conversation.history.messages(),
+                messages: self.conversation.messages(),
                 reasoning: self.caller.reasoning,
                 search: None,
                 fast: false,
@@ -103,7 +104,7 @@ impl RunWorld<'_> {
         }
         let mut timer = self.monitor.begin();
         loop {
-            let mut settled = self.caller.accounting.ledger.settlements();
+            let mut settled = self.caller.accounting.ledger().settlements();
             if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
                 return cut.into();
             }
@@ -114,10 +115,10 @@ impl RunWorld<'_> {
             let cap = self.limits.caps.first.min(estimate.ceiling);
             let most = estimate.input + estimate.token * u64::from(cap);
             let fits = estimate.left.is_none_or(|left| most <= left);
-            if fits || !self.caller.accounting.ledger.has_reservations() {
+            if fits || !self.caller.accounting.ledger().has_reservations() {
                 return Event::Estimated(estimate);
             }
-            self.caller.accounting.turn = None;
+            self.caller.accounting.release_turn();
             if let Err(cut) =
                 self.caller.until(settled.changed(), &mut timer, &mut self.monitor).await
             {

@@ -56,8 +56,7 @@ impl World for RunWorld<'_> {
         self.conversation.journal.begin_step();
         self.edit(transition);
         self.show_size();
-        let stats = &mut self.caller.accounting.stats;
-        let ended = stats.recovery.observe(transition, stats.turns);
+        let ended = self.caller.accounting.record_transition(transition);
         self.conversation.journal.transition(transition);
         self.conversation.journal.recoveries(&ended);
         self.record_reported_ends();
@@ -86,7 +85,7 @@ impl World for RunWorld<'_> {
 
     async fn perform(&mut self, action: Action) -> Event {
         if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
-            self.caller.accounting.turn = None;
+            self.caller.accounting.release_turn();
         }
         if self.conversation.is_taken_over() {
             return Event::Interrupted(Interrupt::SessionTakenOver);
@@ -177,9 +176,8 @@ impl RunWorld<'_> {
             self.tools.early.discard();
         }
         answer.content.retain(|block| !is_unsigned_thinking(block));
-        self.caller.accounting.stats.turns += 1;
         let model = self.caller.endpoint().label.clone();
-        self.caller.accounting.stats.answered_by(&model);
+        self.caller.accounting.record_turn(&model);
         self.conversation.paused = event == Event::Replied(ReplyKind::Paused);
         if !answer.content.iter().any(says_something) {
             self.conversation.history.observe_usage(&answer.usage);
@@ -273,8 +271,8 @@ impl RunWorld<'_> {
         self.warn_of_open_work(reason);
         self.tools.early.discard();
         self.record_agents_denials();
-        self.caller.accounting.turn = None;
-        let mut open = open_calls(self.conversation.history.messages());
+        self.caller.accounting.release_turn();
+        let mut open = open_calls(self.conversation.messages());
         if reason == StopReason::ToolDeferred {
             // A resume decides on it.
             open.clear();
@@ -285,7 +283,7 @@ impl RunWorld<'_> {
             self.conversation.journal.undone_calls(undone);
             let text = if reason == StopReason::InternalError {
                 // They may have begun: the internal error does not show it.
-                self.caller.accounting.stats.cut.extend(open.iter().map(describe_unknown_outcome));
+                self.caller.accounting.record_cut(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."
                     .to_owned()
@@ -296,7 +294,7 @@ impl RunWorld<'_> {
             self.conversation.add_user_message(results, Vec::new(), &mut self.monitor);
         }
         self.record_cut_work(reason);
-        let ended = self.caller.accounting.stats.recovery.end(self.monitor.clock.now(), reason);
+        let ended = self.caller.accounting.end_recoveries(self.monitor.clock.now(), reason);
         self.conversation.journal.recoveries(&ended);
         self.conversation.journal.end(reason);
         self.conversation.report_journal_loss(&mut self.monitor);

@@ -85,9 +85,7 @@ pub(super) fn assemble(
     let (journal, resumed) = session.open(given, &limits, &endpoints[0].label)?;
     let damage = resumed.contract.damage.clone();
     let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
-    let resumption = Resumption { changes: given.contract_changes(), damage };
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
-    let stop_after = budget(settings, BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
@@ -109,7 +107,7 @@ pub(super) fn assemble(
         api_key_source: settings.endpoint.credential.source().to_owned(),
         reasoning: settings.config.reasoning,
         stream_events: settings.output.partial_messages,
-        stop_after,
+        stop_after: budget(settings, BudgetMode::After),
         journal,
         shared: shared_limits(settings, clock, seed),
         secrets: secrets.clone(),
@@ -123,7 +121,7 @@ pub(super) fn assemble(
         delegation,
         housekeeping: Housekeeping::of(remove_copies_of_programs(settings)),
     };
-    Ok((setup, resumption))
+    Ok((setup, Resumption { changes: given.contract_changes(), damage }))
 }
 
 /// The head of the requests of a run: the parts that come before the messages.

@@ -145,14 +145,14 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let error = error.filter(|_| reason != StopReason::Completed);
     let ended_with_it = world.tools.toolbox.background_tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = world.caller.accounting.stats.cut.clone();
+    let mut cut = world.caller.accounting.stats().cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,
         text: world.conversation.journal.recorded().answer(),
         error,
         stats: world.stats(),
-        finished: succeeded_calls(world.conversation.history.messages()),
+        finished: succeeded_calls(world.conversation.messages()),
         cut,
         objection: world.hooks.stats.why.take(),
     }

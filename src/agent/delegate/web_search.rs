@@ -164,9 +164,9 @@ async fn run(
     let machine = Run::new(seed, &limits);
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
     world.caller.accounting.settle_broken();
-    costs.add(world.caller.accounting.stats.by_model.clone());
+    costs.add(world.caller.accounting.stats().by_model.clone());
     if reason == StopReason::Completed {
-        return Ok(SearchFindings::of(world.conversation.history.messages()));
+        return Ok(SearchFindings::of(world.conversation.messages()));
     }
     let fault = world.caller.take_fault().map(|fault| words_of(&fault));
     Err(match world.broken.take().or(fault) {

@@ -114,16 +114,16 @@ pub(super) fn read_all(
         SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
     let session = &args.session;
     let by_variable = environment::trusts_project(variables).map_err(UsageError::from);
-    let by_sources = names_repository(session.setting_sources.as_deref());
-    let by_variable = reading.take(by_variable).unwrap_or_default();
-    let is_trusted = session.trust_project || by_sources || by_variable;
+    let is_trusted = reading.take(by_variable).unwrap_or_default()
+        || session.trust_project
+        || names_repository(session.setting_sources.as_deref());
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
 
-    let by_host = session.managed_settings.as_deref();
-    let by_host = by_host.and_then(|given| reading.flag("--managed-settings", given));
+    let given = session.managed_settings.as_deref();
+    let by_host = given.and_then(|given| reading.flag("--managed-settings", given));
     let of_machine = managed.iter().filter_map(|path| reading.read_user_file(path));
     let managed: Vec<ParsedSettings> = by_host.into_iter().chain(of_machine).collect();
     let managed_files = std::mem::take(&mut reading.files);
@@ -159,9 +159,8 @@ pub(super) fn read_all(
     }
     let plugins = reading.plugins(args, cwd, &environment::own_folders(variables), &managed);
     for given in &args.mcp.mcp_config {
-        let servers = servers::parse_flag(given);
-        let servers = reading.take(servers).unwrap_or_default();
-        reading.servers.extend(servers);
+        let servers = reading.take(servers::parse_flag(given));
+        reading.servers.extend(servers.unwrap_or_default());
     }
     reading.files.extend(managed_files);
     let memory = MemorySources {
@@ -170,18 +169,15 @@ pub(super) fn read_all(
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
-    let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
-    let file_trust = |text: &str| definition_trust(text, cwd, &trust);
-    let MemorySources { project, trusted: anywhere, .. } = memory;
-    let commands = !args.prompts.disable_slash_commands;
+    let own = memory.user.then(|| environment::own_folders(variables));
     let search = LibrarySearch {
         cwd,
-        own,
+        own: own.unwrap_or_default(),
         plugins: &plugins,
-        project,
-        trust: &file_trust,
-        anywhere,
-        commands,
+        project: memory.project,
+        trust: &|text| definition_trust(text, cwd, &trust),
+        anywhere: memory.trusted,
+        commands: !args.prompts.disable_slash_commands,
     };
     let library = search.read();
     reading.ignored.definitions(&library.withheld);
