@@ -121,7 +121,6 @@ pub(super) fn read_all(
     let paths = RulePaths { cwd, home: home.as_deref() };
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
-
     let given = session.managed_settings.as_deref();
     let by_host = given.and_then(|given| reading.flag("--managed-settings", given));
     let of_machine = managed.iter().filter_map(|path| reading.read_user_file(path));
