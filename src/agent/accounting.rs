@@ -152,7 +152,9 @@ impl Accounting {
     /// Records the usage of a web search, which was charged when its requests ended. `is_own`: no
     /// other run reports its cost by model.
     pub(super) fn record_searches(&mut self, lines: Vec<ModelStats>, is_own: bool) {
-        lines.iter().for_each(|line| self.stats.usage += line.usage);
+        for line in &lines {
+            self.stats.usage += line.usage;
+        }
         if is_own {
             ModelStats::merge(&mut self.stats.by_model, lines);
         }

@@ -31,8 +31,6 @@ pub struct Reasoning {
     pub effort: Option<Effort>,
 }
 
-/// The fields of a request's body for thinking and for effort.
-
 impl Reasoning {
     /// The settings for requests beside the conversation, such as summaries: no thinking.
     pub const LEAST: Self = Self { thinking: ThinkingMode::Off, display: None, effort: None };

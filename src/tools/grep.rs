@@ -201,7 +201,9 @@ impl SearchJob<'_> {
             drop(sender);
         });
         let rest = searched.into_inner().unwrap_or_else(PoisonError::into_inner);
-        rest.into_values().for_each(|results| found.append(results));
+        for results in rest.into_values() {
+            found.append(results);
+        }
         found
     }
 

@@ -43,10 +43,8 @@ impl Home {
     }
 
     fn read(&self) -> PromptLibrary {
-        let trust = |_: &str| match self.trusted {
-            true => FileTrust::Trusted,
-            false => FileTrust::Untrusted("the repository is not trusted".to_owned()),
-        };
+        let untrusted = || FileTrust::Untrusted("the repository is not trusted".to_owned());
+        let trust = |_: &str| if self.trusted { FileTrust::Trusted } else { untrusted() };
         let search = LibrarySearch {
             cwd: &self.path("repo/part"),
             own: vec![self.path("config"), self.path(".claude")],

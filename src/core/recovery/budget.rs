@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An occasion on which some budgets are renewed.
+/// An event with which some budgets are renewed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// A new process repeats its calls and requests, and refused content may not have been removed
@@ -28,7 +28,7 @@ pub(super) enum Renewal {
 }
 
 /// Defines the budgets from one row each: the price of one recovery, the field that counts it, the
-/// default amount, and the occasions on which the full amount is restored.
+/// default amount, and the events with which the full amount is restored.
 macro_rules! budgets {
     ($($(#[$doc:meta])* $price:ident $({ $tokens:ident: $unit:ty })? =>
         $field:ident: $amount:ty = $default:expr, renewed by [$($renewal:ident),*];)*) => {
@@ -63,10 +63,10 @@ macro_rules! budgets {
                 Some(self)
             }
 
-            /// Restores the amounts of `full` that are renewed on this occasion.
+            /// Restores the amounts of `full` that are renewed by this event.
             #[must_use]
-            pub(super) fn renewed_by(mut self, occasion: Renewal, full: &Self) -> Self {
-                $(if [$(Renewal::$renewal),*].contains(&occasion) {
+            pub(super) fn renewed_by(mut self, event: Renewal, full: &Self) -> Self {
+                $(if [$(Renewal::$renewal),*].contains(&event) {
                     self.$field = full.$field;
                 })*
                 self
