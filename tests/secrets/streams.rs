@@ -48,6 +48,20 @@ fn only_a_possible_start_of_a_secret_is_buffered() {
     shows("", "");
 }
 
+/// Large texts are searched in another way than small ones.
+#[test]
+fn every_key_is_found_in_texts_of_any_size() {
+    let mask = Redactor::default();
+    for example in examples() {
+        let shown = mask.redact(&example.text);
+        for length in [16 << 10, 64 << 10] {
+            let before = "no key, but prose. ".repeat(length / 19) + "\n";
+            let found = mask.redact(&format!("{before}{}", example.text));
+            assert_eq!(found.strip_prefix(&before), Some(shown.as_str()), "{}", example.text);
+        }
+    }
+}
+
 #[test]
 fn an_endless_secret_is_neither_emitted_nor_buffered() {
     let mask = Redactor::default();

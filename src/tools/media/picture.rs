@@ -4,8 +4,9 @@
 use std::fmt::Display;
 use std::io::Cursor;
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x3, U8x4};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use image::codecs::gif::GifDecoder;
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
@@ -138,17 +139,18 @@ fn is_animated(format: ImageFormat, data: &[u8]) -> ImageResult<bool> {
 fn scaled(picture: DynamicImage, side: u32) -> Result<DynamicImage, PictureFlaw> {
     let color = picture.color();
     if color.has_alpha() {
-        Ok(fitted(picture.into_rgba8(), PixelType::U8x4, side)?.into())
+        Ok(fitted::<_, U8x4>(picture.into_rgba8(), side)?.into())
     } else if color.has_color() {
-        Ok(fitted(picture.into_rgb8(), PixelType::U8x3, side)?.into())
+        Ok(fitted::<_, U8x3>(picture.into_rgb8(), side)?.into())
     } else {
-        Ok(fitted(picture.into_luma8(), PixelType::U8, side)?.into())
+        Ok(fitted::<_, U8>(picture.into_luma8(), side)?.into())
     }
 }
 
-fn fitted<P: Pixel<Subpixel = u8>>(
+/// Scales down a picture of one of the few pixel types in use: each is compiled separately. `R` is
+/// the type that the crate for scaling has for `P`.
+fn fitted<P: Pixel<Subpixel = u8>, R: PixelTrait>(
     picture: ImageBuffer<P, Vec<u8>>,
-    kind: PixelType,
     side: u32,
 ) -> Result<ImageBuffer<P, Vec<u8>>, PictureFlaw> {
     let (width, height) = picture.dimensions();
@@ -162,12 +164,16 @@ fn fitted<P: Pixel<Subpixel = u8>>(
         u32::try_from(rounded).unwrap_or(side).max(1)
     };
     let flaw = |why: &dyn Display| PictureFlaw::Damaged { why: why.to_string() };
-    let source = ImageRef::new(width, height, picture.as_raw(), kind).map_err(|why| flaw(&why))?;
+    let source = TypedImageRef::<R>::from_buffer(width, height, picture.as_raw())
+        .map_err(|why| flaw(&why))?;
     let (width, height) = (length(width), length(height));
-    let mut target = Image::new(width, height, kind);
+    // Neither side is longer than `side`.
+    let mut bytes = vec![0; width as usize * height as usize * usize::from(P::CHANNEL_COUNT)];
+    let mut target =
+        TypedImage::<R>::from_buffer(width, height, &mut bytes).map_err(|why| flaw(&why))?;
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    Resizer::new().resize(&source, &mut target, &options).map_err(|why| flaw(&why))?;
-    ImageBuffer::from_raw(width, height, target.into_vec()).ok_or_else(|| flaw(&"no pixels"))
+    Resizer::new().resize_typed(&source, &mut target, &options).map_err(|why| flaw(&why))?;
+    ImageBuffer::from_raw(width, height, bytes).ok_or_else(|| flaw(&"no pixels"))
 }
 
 /// The formats in which a picture may be encoded, best first. A photograph only grows as a PNG.
