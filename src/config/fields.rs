@@ -112,16 +112,67 @@ fields! {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::*;
     use crate::config::Config;
     use crate::config::registry::settings;
 
+    /// Values of which each setting takes one that is not its default.
+    fn values() -> Vec<Value> {
+        let texts = [
+            "7s",
+            "10m",
+            "512MB",
+            "on",
+            "off",
+            "low",
+            "plan",
+            "read-only",
+            "after",
+            "all",
+            "summarized",
+            "fail",
+            "inherit",
+            "subscription",
+            "auto",
+            "x",
+        ];
+        let others = [
+            json!(true),
+            json!(false),
+            json!(2),
+            json!(3),
+            json!(2048),
+            json!(0.25),
+            json!(["x"]),
+            json!(["/x"]),
+            json!({ "x": "y" }),
+            json!({ "x": 3000 }),
+            json!({ "x": { "input": 1, "output": 2 } }),
+            json!({ "x": { "command": "y" } }),
+        ];
+        texts.map(Value::from).into_iter().chain(others).collect()
+    }
+
     #[test]
-    fn a_field_gives_back_the_value_that_it_was_set_to() {
+    fn a_value_is_kept_in_the_field_of_its_setting_and_in_no_other() {
+        let defaults = Config::default();
         for setting in settings() {
-            let mut config = Config::default();
+            let config = values().into_iter().find_map(|value| {
+                let mut config = Config::default();
+                config.assign(setting.key, value).ok()?;
+                let is_changed = config.value(setting.key) != defaults.value(setting.key);
+                is_changed.then_some(config)
+            });
+            let Some(mut config) = config else { panic!("no value for {}", setting.key) };
             let value = config.value(setting.key);
             config.assign(setting.key, value.clone()).expect(setting.key);
-            assert_eq!(config.value(setting.key), value, "{setting:?}");
+            assert_eq!(config.value(setting.key), value, "{}", setting.key);
+            for other in settings().iter().filter(|other| other.key != setting.key) {
+                let (own, default) = (config.value(other.key), defaults.value(other.key));
+                assert_eq!(own, default, "{} sets {}", setting.key, other.key);
+            }
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The Grep tool: searches file contents with ripgrep's engine.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
@@ -32,6 +31,9 @@ const CONTEXT_MAX: usize = 1_000;
 
 /// The number of files that one thread searches at a time.
 const GROUP_FILES: usize = 64;
+
+/// The number of groups for each thread that are searched before the results are counted.
+const GROUPS_PER_THREAD: usize = 4;
 
 /// The maximum number of threads of one search. Each may need `HEAP_MAX` of memory.
 const THREADS_MAX: usize = 4;
@@ -153,62 +155,54 @@ struct SearchJob<'a> {
     empty: &'a (dyn Fn() -> SearchResults + Sync),
 }
 
-/// The results of the groups that were searched, by their number.
-type SearchedGroups = Mutex<BTreeMap<usize, SearchResults>>;
-
 impl SearchJob<'_> {
-    /// Searches the files in groups, on several threads if there is more than one group. The results
-    /// are those of a search in order.
+    /// Searches the files in groups, several at a time. The results are those of a search in order.
     fn run(&self, files: impl Iterator<Item = DirEntry>) -> SearchResults {
         let mut files = files.peekable();
         let mut found = (self.empty)();
-        let first: Vec<DirEntry> = files.by_ref().take(GROUP_FILES).collect();
-        let mut search = FileSearch::new(self.input, self.matcher, self.bounds);
-        found.append(self.group(&mut search, first));
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        if files.peek().is_none() || found.more {
-            return found;
-        }
-        // Two groups for each thread are waiting at most.
-        let (sender, receiver) = sync_channel::<(usize, Vec<DirEntry>)>(2 * threads);
-        let (receiver, searched) = (Mutex::new(receiver), SearchedGroups::default());
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    let matcher = self.matcher.clone();
-                    let mut search = FileSearch::new(self.input, &matcher, self.bounds);
-                    loop {
-                        let next = locked(&receiver).recv();
-                        let Ok((number, group)) = next else { break };
-                        let results = self.group(&mut search, group);
-                        locked(&searched).insert(number, results);
-                    }
-                });
+        // Most searches find enough in a few files, or have no more.
+        let mut count = 1;
+        while files.peek().is_some() && !found.more {
+            let groups: Vec<Vec<DirEntry>> = (0..count)
+                .map(|_| files.by_ref().take(GROUP_FILES).collect())
+                .take_while(|group: &Vec<_>| !group.is_empty())
+                .collect();
+            for results in self.search_groups(&groups, threads) {
+                found.append(results);
             }
-            let mut appended = 0;
-            let mut numbers = 0..;
-            while files.peek().is_some() && !found.more && !self.bounds.is_over() {
-                let group = files.by_ref().take(GROUP_FILES).collect();
-                let Some(number) = numbers.next() else { break };
-                if sender.send((number, group)).is_err() {
-                    break;
-                }
-                while let Some(results) = locked(&searched).remove(&appended) {
-                    found.append(results);
-                    appended += 1;
-                }
-            }
-            drop(sender);
-        });
-        let rest = searched.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for results in rest.into_values() {
-            found.append(results);
+            count = threads * GROUPS_PER_THREAD;
         }
         found
     }
 
-    /// Searches a group of files.
-    fn group(&self, search: &mut FileSearch<'_>, group: Vec<DirEntry>) -> SearchResults {
+    /// Searches groups of files on this thread and, if there is work for them and the system starts
+    /// them, on others. Returns the results in the order of the groups.
+    fn search_groups(&self, groups: &[Vec<DirEntry>], threads: usize) -> Vec<SearchResults> {
+        let next = AtomicUsize::new(0);
+        let results: Vec<OnceLock<SearchResults>> =
+            groups.iter().map(|_| OnceLock::new()).collect();
+        let work = || {
+            let matcher = self.matcher.clone();
+            let mut search = FileSearch::new(self.input, &matcher, self.bounds);
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(group) = groups.get(number) else { break };
+                // Each number is taken once.
+                let _ = results[number].set(self.search_group(&mut search, group));
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads.min(groups.len()) {
+                // Without another thread, this one does the work.
+                let _ = thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        results.into_iter().filter_map(OnceLock::into_inner).collect()
+    }
+
+    fn search_group(&self, search: &mut FileSearch<'_>, group: &[DirEntry]) -> SearchResults {
         let mut found = (self.empty)();
         for entry in group {
             if found.more {
@@ -224,10 +218,6 @@ impl SearchJob<'_> {
         }
         found
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The search engines of one thread.

@@ -1,4 +1,4 @@
-//! Setbacks, and the recovery plans for them.
+//! The causes of recoveries, and the plans for them.
 
 use serde::{Deserialize, Serialize};
 

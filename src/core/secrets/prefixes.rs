@@ -44,8 +44,11 @@ const LARGE_TEXT: usize = 32 << 10;
 
 /// A matcher for the prefixes of all key patterns.
 pub(super) struct PrefixMatcher {
+    /// The search in small texts.
     finder: Option<AhoCorasick>,
+    /// The search in large texts, built when there is one.
     fast_finder: OnceLock<Option<AhoCorasick>>,
+    /// The prefixes, each once.
     distinct: BTreeSet<&'static str>,
     /// For each prefix, the patterns that begin with it or with a part of it, and that part's
     /// length.

@@ -99,6 +99,9 @@ mod tests {
 25 21 8:2 /other /other rw - ext4 /dev/sda2 rw
 26 21 8:1 / /sysroot ro - ext4 /dev/sda1 rw
 27 21 0:5 / /proc rw - proc proc rw
+28 21 8:3 / /twice rw - ext4 /dev/sda3 rw
+29 21 8:4 /in /twice rw - ext4 /dev/sda4 rw
+30 21 8:4 / /whole rw - ext4 /dev/sda4 rw
 ";
 
     #[test]
@@ -111,6 +114,7 @@ mod tests {
             ("/home/v/.ssh", &[]),
             ("/etc/shadow", &["/sysroot/etc/shadow"]),
             ("/proc/x", &[]),
+            ("/twice/x", &["/whole/in/x"]),
             ("relative", &[]),
         ] {
             let found = aliases_among(&mounts, &[PathBuf::from(place)]);
