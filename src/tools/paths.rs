@@ -1,6 +1,6 @@
 //! Resolves paths, and safely opens files whose path may change meanwhile.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -179,22 +179,37 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
 
 /// A set of real folders, for checks whether a real path is in one of them.
 #[derive(Debug)]
-pub(super) struct FolderSet<'a>(BTreeSet<&'a [u8]>);
+pub(super) struct FolderSet {
+    /// Each with a slash at its end, sorted, and none below another one: of these, only the last one
+    /// that is not after a path can be above it.
+    tops: Vec<Vec<u8>>,
+}
 
-impl FolderSet<'_> {
+impl FolderSet {
     /// True if a path is one of the folders, or below it.
     pub(super) fn contains(&self, path: &Path) -> bool {
-        let path = path.as_os_str().as_bytes();
-        let is_end = |(at, byte): (usize, &u8)| (at > 0 && *byte == b'/').then_some(at);
-        let mut ends = path.iter().enumerate().filter_map(is_end).chain([path.len()]);
-        self.0.contains(&b"/"[..]) || ends.any(|end| self.0.contains(&path[..end]))
+        let path = with_slash(path);
+        let after = self.tops.partition_point(|top| *top <= path);
+        after.checked_sub(1).is_some_and(|last| path.starts_with(&self.tops[last]))
     }
 }
 
-impl<'a> FromIterator<&'a Path> for FolderSet<'a> {
+impl<'a> FromIterator<&'a Path> for FolderSet {
     fn from_iter<T: IntoIterator<Item = &'a Path>>(folders: T) -> Self {
-        Self(folders.into_iter().map(|folder| folder.as_os_str().as_bytes()).collect())
+        let mut tops: Vec<Vec<u8>> = folders.into_iter().map(with_slash).collect();
+        tops.sort_unstable();
+        // What is below a folder follows it directly.
+        tops.dedup_by(|folder, above| folder.starts_with(above));
+        Self { tops }
     }
+}
+
+fn with_slash(path: &Path) -> Vec<u8> {
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    if bytes.last() != Some(&b'/') {
+        bytes.push(b'/');
+    }
+    bytes
 }
 
 /// The flags to open a path only to determine its type.
@@ -354,11 +369,16 @@ mod tests {
 
     #[test]
     fn a_set_of_folders_contains_what_is_in_one_of_them() {
-        let set: FolderSet<'_> = ["/a/b", "/c"].into_iter().map(Path::new).collect();
+        let set = |folders: &[&str]| folders.iter().map(Path::new).collect::<FolderSet>();
+        assert!(set(&["/"]).contains(Path::new("/a")) && !set(&[]).contains(Path::new("/")));
+        let set = set(&["/a/b.c", "/a/b/x", "/a/b", "/c"]);
         for (path, expected) in [
             ("/a/b", true),
             ("/a/b/", true),
             ("/a/b/x/y", true),
+            ("/a/b/z", true),
+            ("/a/b.", false),
+            ("/a/b.c/d", true),
             ("/a", false),
             ("/a/bc", false),
             ("/c/d", true),

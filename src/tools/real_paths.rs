@@ -25,7 +25,42 @@ const MISSING: io::ErrorKind = io::ErrorKind::NotFound;
 pub(super) struct RealPaths {
     seen: RefCell<BTreeMap<OsString, SeenPath>>,
     /// The folders of the homes, by real path.
-    folders: RefCell<HashMap<PathBuf, KnownFolder>>,
+    folders: RefCell<HashMap<OsString, KnownFolder>>,
+}
+
+/// A folder in which many paths are looked up, and which need not exist.
+#[derive(Clone, Debug)]
+pub(super) struct BaseFolder {
+    /// Absolute, without `.`, links as written.
+    written: PathBuf,
+    seen: SeenPath,
+    is_in_home: bool,
+}
+
+/// A path whose links are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LinkedPath {
+    /// As written.
+    pub(super) written: PathBuf,
+    /// The path without links, if it is another one.
+    target: Option<PathBuf>,
+}
+
+impl LinkedPath {
+    pub(super) fn new(written: PathBuf, real: PathBuf) -> Self {
+        let target = (written.as_os_str() != real.as_os_str()).then_some(real);
+        Self { written, target }
+    }
+
+    /// The path without links.
+    pub(super) fn real(&self) -> &Path {
+        self.target.as_ref().unwrap_or(&self.written)
+    }
+
+    /// The path as written, and without links if that is another one.
+    pub(super) fn both(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.written).chain(&self.target)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -65,11 +100,40 @@ impl RealPaths {
     /// Like [`resolve`], with the file system as it was when the path, or one below it, was first
     /// looked up. Folders in `homes` are listed if many of their names are asked for.
     pub(super) fn resolve(&self, path: &Path, homes: &[PathBuf]) -> PathBuf {
-        let goes_up = path.components().any(|part| part == Component::ParentDir);
-        if goes_up || !path.is_absolute() || path.as_os_str().len() > PATH_BYTES_MAX {
-            return resolve(path);
-        }
-        self.look(path, homes).real
+        if is_plain(path) { self.look(path, homes).real } else { resolve(path) }
+    }
+
+    /// Looks up an absolute path, to look up what is in it.
+    pub(super) fn base(&self, path: &Path, homes: &[PathBuf]) -> BaseFolder {
+        let written: PathBuf = path.components().collect();
+        let is_plain = is_plain(&written);
+        let seen = if is_plain {
+            self.look(&written, homes)
+        } else {
+            SeenPath { real: resolve(&written), may_hold: true }
+        };
+        let is_in_home = is_plain && is_in_home(&written, homes);
+        BaseFolder { written, seen, is_in_home }
+    }
+
+    /// Looks up a relative path without `.` and `..`, which may be empty.
+    pub(super) fn resolve_in(
+        &self,
+        base: &BaseFolder,
+        rest: &str,
+        homes: &[PathBuf],
+    ) -> LinkedPath {
+        let BaseFolder { written, seen, is_in_home } = base;
+        let joined =
+            |folder: &Path| if rest.is_empty() { folder.to_owned() } else { folder.join(rest) };
+        let (path, first) = (joined(written), rest.split('/').next().unwrap_or_default());
+        // Most of the paths that are looked up do not exist.
+        let is_missing = !seen.may_hold
+            || *is_in_home
+                && !first.is_empty()
+                && matches!(self.find_listed(&seen.real, OsStr::new(first)), Found::Missing);
+        let real = if is_missing { joined(&seen.real) } else { self.resolve(&path, homes) };
+        LinkedPath::new(path, real)
     }
 
     fn look(&self, path: &Path, homes: &[PathBuf]) -> SeenPath {
@@ -81,12 +145,12 @@ impl RealPaths {
         };
         let above = self.look(parent, homes);
         let joined = above.real.join(name);
-        // Not `/`: some entries of `/proc` are in no listing.
-        let in_home = homes.iter().any(|home| home.parent().is_some() && parent.starts_with(home));
-        let known = match (above.may_hold, in_home) {
-            (false, _) => Found::Missing,
-            (true, true) => self.find_listed(&above.real, name),
-            (true, false) => Found::Unknown,
+        let known = if !above.may_hold {
+            Found::Missing
+        } else if is_in_home(parent, homes) {
+            self.find_listed(&above.real, name)
+        } else {
+            Found::Unknown
         };
         let found = match known {
             Found::Missing => SeenPath { real: joined, may_hold: false },
@@ -104,9 +168,9 @@ impl RealPaths {
     /// looked up.
     fn find_listed(&self, folder: &Path, name: &OsStr) -> Found {
         let mut folders = self.folders.borrow_mut();
-        let known = match folders.get_mut(folder) {
+        let known = match folders.get_mut(folder.as_os_str()) {
             Some(known) => known,
-            None => folders.entry(folder.to_owned()).or_insert(KnownFolder::LookedUp(0)),
+            None => folders.entry(folder.into()).or_insert(KnownFolder::LookedUp(0)),
         };
         if let KnownFolder::LookedUp(count) = known {
             *count += 1;
@@ -125,6 +189,17 @@ impl RealPaths {
             Some(ListedEntry::Unclear) => Found::Unknown,
         }
     }
+}
+
+/// True if a path can be looked up one name after the other.
+fn is_plain(path: &Path) -> bool {
+    let goes_up = path.components().any(|part| part == Component::ParentDir);
+    !goes_up && path.is_absolute() && path.as_os_str().len() <= PATH_BYTES_MAX
+}
+
+/// True if a folder is a home, or in one. Not for `/`: some entries of `/proc` are in no listing.
+fn is_in_home(folder: &Path, homes: &[PathBuf]) -> bool {
+    homes.iter().any(|home| home.parent().is_some() && folder.starts_with(home))
 }
 
 /// Lists a folder. `None` if it cannot be listed, or has too many entries.
@@ -195,6 +270,14 @@ mod tests {
                     assert_eq!(together.resolve(&path, &homes), alone, "{name}");
                     assert_eq!(together.resolve(&path, &homes), alone, "{name}, again");
                 }
+                if !name.contains("..") && !name.starts_with('.') && !name.ends_with('/') {
+                    for (base, rest) in bases(name) {
+                        let base = together.base(&top.join(base), &homes);
+                        let found = together.resolve_in(&base, rest, &homes);
+                        assert_eq!(found.written, top.join(name), "{name}");
+                        assert_eq!(found.real(), resolve(&top.join(name)), "{name}");
+                    }
+                }
             }
             for path in ["/", "relative/x", "/../tmp", "/proc/self/fd/0"] {
                 assert_eq!(
@@ -204,6 +287,12 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// All ways to divide a path into a folder and a path in it.
+    fn bases(name: &str) -> Vec<(&str, &str)> {
+        let within = name.match_indices('/').map(|(at, _)| (&name[..at], &name[at + 1..]));
+        within.chain([("", name), (name, "")]).collect()
     }
 
     #[test]
@@ -234,7 +323,10 @@ mod tests {
                 assert_eq!(paths.resolve(&path, &homes), resolve(&path), "{name} {round}");
             }
         }
-        assert!(matches!(paths.folders.borrow().get(&home), Some(KnownFolder::Listed(_))));
+        assert!(matches!(
+            paths.folders.borrow().get(home.as_os_str()),
+            Some(KnownFolder::Listed(_))
+        ));
     }
 
     #[test]

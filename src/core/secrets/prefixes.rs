@@ -5,7 +5,6 @@ use std::sync::{LazyLock, OnceLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
-use super::matcher::{MatchResult, match_pattern};
 use super::patterns::{KEY_PATTERNS, KeyPattern, LeftContext};
 
 /// The available text.
@@ -130,19 +129,5 @@ impl KeyPattern {
             LeftContext::WideEdge => is_edge && near != b'-',
             LeftContext::Digit => near.is_ascii_digit(),
         }
-    }
-
-    /// True if a text contains a key of this pattern.
-    pub(super) fn occurs_in(&'static self, data: &[u8]) -> bool {
-        let text = PassText::whole(data);
-        let places = |word: &'static str| {
-            let word = word.as_bytes();
-            (0..data.len()).filter(move |&place| data[place..].starts_with(word))
-        };
-        let fits = |place: usize, length: usize| {
-            self.may_follow(text.before(place))
-                && match_pattern(self, &data[place..], length, true) != MatchResult::NoMatch
-        };
-        self.prefixes.iter().any(|word| places(word).any(|place| fits(place, word.len())))
     }
 }

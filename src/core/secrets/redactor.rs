@@ -1,11 +1,12 @@
 //! Redacts secrets in texts.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::Arc;
 
 use super::known::{KnownSecrets, ValueLookup};
 use super::matcher::{MatchResult, match_pattern};
-use super::patterns::KEY_PATTERNS;
+use super::patterns::{KEY_PATTERNS, KeyPattern};
 use super::prefixes::{EVERYWHERE, IN_CHECKOUTS, PassText, PrefixMatcher};
 use super::stream_pass::{FoundSecret, KeyFinder, SecretFinder, StreamPass, ValueFinder};
 
@@ -69,8 +70,18 @@ impl Redactor {
 
     /// The kind of key that a text contains, if any.
     pub fn detect_key_kind(text: &[u8]) -> Option<&'static str> {
-        EVERYWHERE.find(text, 0)?;
-        KEY_PATTERNS.iter().find(|shape| shape.occurs_in(text)).map(|shape| shape.name)
+        let (mut first, mut from) = (None, 0);
+        while let Some((start, candidates)) = EVERYWHERE.find(text, from) {
+            let before = PassText::whole(text).before(start);
+            let fitting = candidates.iter().filter(|(shape, begin)| {
+                let found = match_pattern(shape, &text[start..], *begin, true);
+                shape.may_follow(before) && found != MatchResult::NoMatch
+            });
+            let order = |shape: &KeyPattern| KEY_PATTERNS.iter().position(|it| ptr::eq(it, shape));
+            first = first.into_iter().chain(fitting.filter_map(|(shape, _)| order(shape))).min();
+            from = start + 1;
+        }
+        first.map(|at| KEY_PATTERNS[at].name)
     }
 
     /// The place of a key that a cut at this byte would split: its parts would not be recognised any

@@ -6,7 +6,6 @@
 
 mod table;
 
-use super::permission::wildcard;
 use super::shell_lexer::{self, ShellWord, base_name};
 use super::shell_wrappers::inner_command;
 
@@ -19,7 +18,7 @@ pub(super) struct CredentialSet {
     pub(super) programs: &'static [&'static str],
     /// The subcommands that use them.
     verbs: Verbs,
-    /// The variables that hold them. `*` stands for any characters.
+    /// The variables that hold them: a name, or its beginning with `*`.
     variables: &'static [&'static str],
     /// Login files and folders: `~/` begins in the home folder, `@config/` in `XDG_CONFIG_HOME`,
     /// `@data/`, `@cache/` and `@runtime/` likewise, `$NAME` is the path in a variable.
@@ -48,7 +47,11 @@ impl CredentialSet {
             let variable = place.strip_prefix('$').and_then(|rest| rest.split('/').next());
             variable == Some(name)
         };
-        self.variables.iter().any(|pattern| wildcard(pattern, name))
+        let is_meant = |variable: &str| match variable.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == variable,
+        };
+        self.variables.iter().any(|variable| is_meant(variable))
             || self.places.iter().any(|place| names_file(place))
     }
 
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_the_table_has_a_known_beginning_and_state_is_among_the_places() {
+    fn entries_of_the_table_are_of_the_forms_that_are_understood() {
         for set in CREDENTIALS {
             for place in set.places {
                 let known = ["~/", "@config/", "@data/", "@cache/", "@runtime/", "$", "/"];
@@ -192,6 +195,8 @@ mod tests {
             }
             let within = |state: &str| set.places.iter().any(|place| state.starts_with(place));
             assert!(set.state.iter().all(|state| within(state)), "{:?}", set.programs);
+            let is_plain = |variable: &str| !variable.trim_end_matches('*').contains('*');
+            assert!(set.variables.iter().all(|it| is_plain(it)), "{:?}", set.programs);
         }
     }
 }

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, Uid, User, access};
 
-use super::super::credentials::CREDENTIALS;
-use super::super::real_paths::RealPaths;
+use super::super::real_paths::{BaseFolder, LinkedPath, RealPaths};
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
     CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, TEMPORARY,
@@ -40,8 +39,20 @@ pub(in super::super) struct SandboxContext<'a> {
 pub(in super::super) struct LookedUp {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
+    bases: OnceCell<LoginBases>,
     has_home: OnceCell<bool>,
     has_go: OnceCell<bool>,
+}
+
+/// The folders to which the entries of the table of credentials are relative.
+#[derive(Debug)]
+struct LoginBases {
+    homes: Vec<BaseFolder>,
+    config: Vec<BaseFolder>,
+    data: Vec<BaseFolder>,
+    cache: Vec<BaseFolder>,
+    runtime: Vec<BaseFolder>,
+    root: Vec<BaseFolder>,
 }
 
 /// The reason that the sandbox cannot be set up as the settings require.
@@ -180,40 +191,49 @@ impl SandboxContext<'_> {
         })
     }
 
-    /// Credential locations, whether or not they exist: as written, and with links resolved.
-    pub(super) fn credentials(&self, config_dir: Option<&Path>) -> Vec<PathBuf> {
-        let known = CREDENTIALS.iter().flat_map(|set| set.places);
-        // System paths that file permissions deny anyway are left out, to keep the list short.
-        let is_open = |path: &PathBuf| access(path, AccessFlags::R_OK).is_ok();
-        let is_listed = |place: &str, path: &PathBuf| !place.starts_with('/') || is_open(path);
-        let mut places: Vec<PathBuf> = known
-            .flat_map(|place| {
-                self.login_paths(place).into_iter().filter(|path| is_listed(place, path))
-            })
-            .collect();
-        places.extend(config_dir.map(|folder| self.cwd.join(folder)));
-        places.extend(places.iter().map(|place| self.real(place)).collect::<Vec<_>>());
-        places.sort_unstable_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
-        places.dedup();
-        places
+    /// An absolute path, and that without links.
+    pub(super) fn linked(&self, path: &Path) -> LinkedPath {
+        LinkedPath::new(path.components().collect(), self.real(path))
     }
 
-    /// The paths that an entry of the table of credentials stands for.
-    pub(super) fn login_paths(&self, place: &str) -> Vec<PathBuf> {
+    /// The paths that an entry of the table of credentials stands for, whether or not they exist.
+    pub(super) fn login_paths(&self, place: &str) -> Vec<LinkedPath> {
         if let Some(named) = place.strip_prefix('$') {
             let (variable, rest) = named.split_once('/').unwrap_or((named, ""));
-            return self.named_paths(variable, rest);
+            let named = self.named_paths(variable, rest);
+            return named.iter().map(|path| self.linked(path)).collect();
         }
         let (folder, rest) = place.split_once('/').unwrap_or((place, ""));
+        let bases = self.login_bases();
         let bases = match folder {
-            "~" => self.homes().to_vec(),
-            "@config" => self.bases("XDG_CONFIG_HOME", ".config"),
-            "@data" => self.bases("XDG_DATA_HOME", ".local/share"),
-            "@cache" => self.bases("XDG_CACHE_HOME", ".cache"),
-            "@runtime" => self.folder("XDG_RUNTIME_DIR").into_iter().collect(),
-            _ => vec![PathBuf::from("/")],
+            "~" => &bases.homes,
+            "@config" => &bases.config,
+            "@data" => &bases.data,
+            "@cache" => &bases.cache,
+            "@runtime" => &bases.runtime,
+            _ => &bases.root,
         };
-        bases.into_iter().map(|base| base.join(rest)).collect()
+        let find = |base| self.looked_up.paths.resolve_in(base, rest, self.homes());
+        let found = bases.iter().map(find);
+        // System paths that file permissions deny anyway are left out, to keep the list short.
+        let is_open = |path: &LinkedPath| access(&path.written, AccessFlags::R_OK).is_ok();
+        found.filter(|path| !place.starts_with('/') || is_open(path)).collect()
+    }
+
+    fn login_bases(&self) -> &LoginBases {
+        let folder = |path: PathBuf| self.looked_up.paths.base(&path, self.homes());
+        let xdg = |variable: &str, default: &str| {
+            let usual = self.homes().iter().map(|home| home.join(default));
+            self.folder(variable).into_iter().chain(usual).map(folder).collect()
+        };
+        self.looked_up.bases.get_or_init(|| LoginBases {
+            homes: self.homes().iter().cloned().map(folder).collect(),
+            config: xdg("XDG_CONFIG_HOME", ".config"),
+            data: xdg("XDG_DATA_HOME", ".local/share"),
+            cache: xdg("XDG_CACHE_HOME", ".cache"),
+            runtime: self.folder("XDG_RUNTIME_DIR").into_iter().map(folder).collect(),
+            root: vec![folder(PathBuf::from("/"))],
+        })
     }
 
     /// The home folders: that of `HOME`, and that of the user database, which some programs prefer.
@@ -223,12 +243,6 @@ impl SandboxContext<'_> {
             let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
             homes.filter(|home| home.is_absolute()).collect()
         })
-    }
-
-    /// The folders of an XDG variable: the one that it names, and the default ones.
-    fn bases(&self, variable: &str, default: &str) -> Vec<PathBuf> {
-        let usual = self.homes().iter().map(|home| home.join(default));
-        self.folder(variable).into_iter().chain(usual).collect()
     }
 
     /// The paths that a variable lists, joined with `rest`, without those that contain the home

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::super::real_paths::LinkedPath;
+use super::mounts;
+
 /// Denied paths, and exceptions within them. The deepest entry takes precedence.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
@@ -12,6 +15,44 @@ pub(in super::super) struct DeniedPlaces {
     pub(super) write_protected: Vec<PathBuf>,
     /// True if nothing may be written.
     pub(super) read_only: bool,
+}
+
+/// Denied paths, in all forms in which a command may name them.
+pub(super) struct PathForms {
+    /// As written, without links, and at further mounts of their file systems. Sorted.
+    pub(super) all: Vec<PathBuf>,
+    /// Without links.
+    pub(super) real: Vec<PathBuf>,
+}
+
+impl PathForms {
+    /// The forms of these places, except those that are allowed, and of other real paths.
+    pub(super) fn of<'a>(
+        places: impl Iterator<Item = &'a LinkedPath>,
+        allowed: &[PathBuf],
+        others: Vec<PathBuf>,
+        find_real: impl Fn(&Path) -> PathBuf,
+    ) -> Self {
+        let (mut all, mut real) = (others.clone(), others);
+        for place in places {
+            let before = all.len();
+            let is_denied = |path: &&PathBuf| !allowed.iter().any(|it| path.starts_with(it));
+            all.extend(place.both().filter(is_denied).cloned());
+            if all.len() > before {
+                real.push(place.real().to_owned());
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        let aliases = mounts::aliases(&all);
+        if !aliases.is_empty() {
+            real.extend(aliases.iter().map(|alias| find_real(alias)));
+            all.extend(aliases);
+            all.sort_unstable();
+            all.dedup();
+        }
+        Self { all, real }
+    }
 }
 
 /// The paths that a permission rule denies.

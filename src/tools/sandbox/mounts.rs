@@ -19,7 +19,7 @@ struct Mount {
     point: PathBuf,
 }
 
-/// The other paths by which these places are reached, and mounts of folders within them.
+/// The other paths by which these sorted places are reached, and mounts of folders within them.
 pub(super) fn aliases(places: &[PathBuf]) -> Vec<PathBuf> {
     let text = read_kernel_file("/proc/self/mountinfo").unwrap_or_default();
     aliases_among(&parse(&text), places)
@@ -34,9 +34,15 @@ fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
         by_device.entry(&mount.device).or_default().push(mount);
     }
     let mut found = Vec::new();
+    let (mut folder, mut of_folder) = (OsStr::new(""), None);
     for place in places {
-        let own = place.ancestors().find_map(|folder| by_point.get(folder.as_os_str()));
-        let Some(own) = own else { continue };
+        let parent = place.parent().unwrap_or(place);
+        // Sorted, most places are beside the one before.
+        if parent.as_os_str() != folder {
+            folder = parent.as_os_str();
+            of_folder = parent.ancestors().find_map(|above| by_point.get(above.as_os_str()));
+        }
+        let Some(own) = by_point.get(place.as_os_str()).or(of_folder) else { continue };
         let of_device = by_device.get(own.device.as_str()).map_or(&[][..], Vec::as_slice);
         // Most file systems are mounted once.
         if of_device.len() < 2 {

@@ -16,11 +16,10 @@ use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
 use super::super::credentials::CredentialSet;
 use super::super::paths::FolderSet;
 use super::context::{SandboxContext, SandboxError};
-use super::denied_paths::{DeniedPlaces, RuleDenial};
+use super::denied_paths::{DeniedPlaces, PathForms, RuleDenial};
 use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
-use super::logins::{LoginPlaces, logins};
-use super::mounts;
+use super::logins::{self, LoginPlaces};
 use super::path_grants::{DeniedTree, FolderListings, LastGrants, TerminalAccess};
 use super::settings::SandboxSettings;
 
@@ -133,26 +132,27 @@ impl SandboxPolicy {
         };
         let (split, whole) = policy.roots.drain(..).partition::<Vec<_>, _>(is_split);
         (policy.split_roots, policy.roots) = (split.len(), [split, whole].concat());
-        let config_dir = settings.config_dir.as_ref().filter(|_| settings.makes_config_dir);
-        policy.made = config_dir.map(|folder| around.real(&around.cwd.join(folder)));
-        policy.logins = logins(around, &policy.denied_reads);
+        let config_dir = settings.config_dir.as_ref();
+        let config_dir = config_dir.map(|folder| around.linked(&around.cwd.join(folder)));
+        let made = config_dir.as_ref().filter(|_| settings.makes_config_dir);
+        policy.made = made.map(|folder| folder.real().to_owned());
+        let logins = logins::find_all(around);
+        policy.logins = logins::of_programs(&logins, &policy.denied_reads);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
         let is_root = geteuid().is_root() && around.variable("APT_CONFIG").is_none();
         policy.apt_config = (is_root && is_limited).then(|| scratch.join("apt.conf"));
-        let mut denied = around.credentials(settings.config_dir.as_deref());
-        denied.retain(|place| !allow_read.iter().any(|allowed| place.starts_with(allowed)));
-        denied.extend(deny_read);
-        denied.extend(mounts::aliases(&denied));
-        denied.sort_unstable();
-        denied.dedup();
+        let credentials = logins.iter().flat_map(|login| &login.places).chain(&config_dir);
+        let forms = PathForms::of(credentials, &allow_read, deny_read, |it| around.real(it));
+        let (denied, real) = (forms.all, forms.real);
         let mut allowed = [allow_read, around.tree(), vec![scratch]].concat();
         allowed.extend(allow_write);
         // A program in a container of its own (Flatpak) has its settings in a place that is closed.
         allowed.extend(around.folder("XDG_CONFIG_HOME"));
-        allowed.retain(|place| denied.iter().any(|denied| place.starts_with(denied)));
+        let is_denied = |part: &Path| denied.binary_search_by(|it| it.as_path().cmp(part)).is_ok();
+        allowed.retain(|place| place.ancestors().any(is_denied));
         policy.working_tree = tree;
-        policy.closed = policy.closable(denied.iter().map(|place| around.real(place)).collect());
+        policy.closed = policy.closable(real);
         policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
         policy.rules_not_held = policy.not_held(around, &kept);
         Ok(policy)
@@ -248,7 +248,7 @@ impl SandboxPolicy {
     }
 
     /// The folders that commands write to, except those that are granted in parts.
-    fn granted_whole(&self) -> FolderSet<'_> {
+    fn granted_whole(&self) -> FolderSet {
         self.roots[self.split_roots..].iter().map(PathBuf::as_path).collect()
     }
 
