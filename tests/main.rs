@@ -1,5 +1,7 @@
 //! Every test in one binary, so that a change links once.
 
+#![deny(unsafe_code)]
+
 mod agent;
 mod batch;
 mod cli;
