@@ -6,7 +6,7 @@
 //! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages · rehearsal ─► agent ─►
 //!     config · history ─► model · tools · mcp · hooks · journal ─►
 //!     process (the crate outlast-process) ─►
-//!     the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
+//!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · types
 //! ```
 
 // Sub-agents make runs recursive, so the compiler's check that a run is `Send` nests deeply.
@@ -36,5 +36,5 @@ pub mod mcp;
 pub mod model;
 pub mod tools;
 
-pub use outlast_core::{json, recovery, secrets, sse, transcript, types};
+pub use outlast_core::{json, pacing, recovery, secrets, sse, transcript, types};
 pub use outlast_process as process;

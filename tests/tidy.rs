@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// siblings, and nothing above. Between crates this is up to Cargo.
 const LAYERS: [&[&str]; 8] = [
     &["json", "types"],
-    &["recovery", "secrets", "sse", "transcript"],
+    &["pacing", "recovery", "secrets", "sse", "transcript"],
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
     &["agent"],
@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 8] = [
 const CRATES: [&str; 1] = ["process"];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: [&str; 6] = ["json", "recovery", "secrets", "sse", "transcript", "types"];
+const PURE: [&str; 7] = ["json", "pacing", "recovery", "secrets", "sse", "transcript", "types"];
 const IMPURE_NAMES: [&str; 4] = ["Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =
     ["std::fs", "std::env", "std::net", "std::process", "std::thread", "std::io"];

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, EndpointStatus,
     ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent,
     LeftOff, Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed, RecoveryPlan,
