@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages · rehearsal ─► agent ─►
-//!     config · history ─► model · tools · mcp · hooks · journal ─► process ─►
-//!     the crate outlast-core: recovery · secrets · sse · transcript ─► json · types
+//!     config · history ─► model · tools · mcp · hooks · journal ─►
+//!     process (the crate outlast-process) ─►
+//!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · types
 //! ```
 
 // Sub-agents make runs recursive, so the compiler's check that a run is `Send` nests deeply.
 #![recursion_limit = "256"]
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod cli;
 
@@ -35,6 +36,5 @@ pub mod mcp;
 pub mod model;
 pub mod tools;
 
-pub mod process;
-
-pub use outlast_core::{json, recovery, secrets, sse, transcript, types};
+pub use outlast_core::{json, pacing, recovery, secrets, sse, transcript, types};
+pub use outlast_process as process;

@@ -133,7 +133,7 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
-    use crate::process::{LandlockSupport, PathAccess};
+    use crate::{LandlockSupport, PathAccess};
 
     #[test]
     fn a_ruleset_is_used_again_until_a_path_leads_elsewhere() {

@@ -75,8 +75,8 @@ pub(super) fn reset_for_exec() -> nix::Result<()> {
     SigSet::empty().thread_set_mask()
 }
 
-/// Restores the default action of a signal.
-pub(super) fn restore_default(signal: Signal) -> nix::Result<()> {
+/// Restores the default action of a signal that has no handler in use.
+pub fn restore_default(signal: Signal) -> nix::Result<()> {
     set_action(signal, SigHandler::SigDfl)
 }
 

@@ -38,6 +38,7 @@ impl FileLeases {
     }
 
     /// Whether a thread is blocked on opening the file.
+    #[expect(unsafe_code, reason = "no crate offers leases")]
     pub(super) fn has_blocked_reader(&self, index: usize) -> bool {
         // SAFETY: asks the kernel about an open descriptor, and touches no memory.
         let kind = unsafe { libc::fcntl(self.held[index].as_raw_fd(), libc::F_GETLEASE) };
@@ -104,6 +105,7 @@ fn set(file: &File, kind: i32) {
     }
 }
 
+#[expect(unsafe_code, reason = "no crate offers leases")]
 fn try_set(file: &File, kind: i32) -> bool {
     // SAFETY: changes the lease on an open descriptor, and touches no memory.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }

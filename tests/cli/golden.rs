@@ -1,9 +1,8 @@
-//! Golden files: reviewed texts that change only with `UPDATE=1`.
-
-use std::fs;
-use std::path::Path;
+//! Golden files of texts that say which commit outlast is built from.
 
 use outlast::cli::version;
+
+use crate::support::golden;
 
 /// Compares with the committed file, or rewrites it when `UPDATE=1` is set.
 pub(crate) fn compare(path: &str, found: &str) {
@@ -11,15 +10,5 @@ pub(crate) fn compare(path: &str, found: &str) {
     let found = [":", ": "].iter().fold(found.to_owned(), |text, between| {
         text.replace(&commit(between, version::COMMIT), &commit(between, "COMMIT"))
     });
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    if std::env::var_os("UPDATE").is_some() {
-        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a new folder");
-        fs::write(&path, &found).expect("a new file");
-    }
-    let wanted = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        wanted == found,
-        "{} differs; run with UPDATE=1 and review the change.\n--- found\n{found}\n--- wanted\n{wanted}",
-        path.display()
-    );
+    golden::compare(path, &found);
 }

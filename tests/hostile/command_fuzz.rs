@@ -9,7 +9,8 @@ use outlast::tools::{PermissionMode, ToolSettings};
 use serde_json::json;
 
 use super::bash_oracle::{BashOracle, Effects};
-use crate::support::rotation::{first_seed, number};
+use crate::support::rotation::number;
+use crate::support::seeds::first_seed;
 use crate::tools::bench::{Bench, call};
 
 const FILES: [&str; 3] = ["a", "b", "secret"];

@@ -18,7 +18,8 @@ use outlast::transcript::{Block, Message, Role, Usage, history_violations};
 use serde_json::{Value, json};
 
 use super::session_fixture::{MODEL, Sandbox, opening};
-use crate::support::rotation::{first_seed, number};
+use crate::support::rotation::number;
+use crate::support::seeds::first_seed;
 
 /// A reply of the scripted model.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use outlast::json::{NESTING_MAX, STACK_BYTES, decode, read, read_str, to_line};
+use outlast_core::json::{NESTING_MAX, STACK_BYTES, decode, read, read_str, to_line};
 use proptest::prelude::{Strategy, any, prop, prop_oneof, proptest};
 use serde_json::{Map, Value, json};
 

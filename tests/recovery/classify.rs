@@ -1,6 +1,6 @@
 //! Classification of statuses, error bodies and transport errors.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     ErrorClass, Failure, FailureStage, Fault, FaultKind, RetryAfter, RetryAfterSource, RetryHint,
     Timer, classify,
 };
@@ -18,7 +18,7 @@ fn class(fault: &Fault) -> ErrorClass {
 
 /// Whether a run with the default limits makes a second request after this.
 fn is_retried(failure: Failure) -> bool {
-    Story::begin(limits()).then(outlast::recovery::Event::Failed(failure)).is_pausing()
+    Story::begin(limits()).then(outlast_core::recovery::Event::Failed(failure)).is_pausing()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Parsing of error texts: the context window, the block index and its error.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     BlockIndex, FailureStage, Fault, FaultKind, OptionalField, RefusedCap, RejectedContent,
 };
 use proptest::prelude::*;

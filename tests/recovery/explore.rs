@@ -1,10 +1,11 @@
 //! Explores every reachable state of the state machine and checks its invariants.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::discriminant;
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, EndpointStatus,
     ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent,
     LeftOff, Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed, RecoveryPlan,
@@ -294,10 +295,47 @@ fn without_times(run: Run, now: Moment) -> Run {
     }
 }
 
+/// A multiplicative hash of words: with the default of `HashMap`, half of a walk is hashing.
+#[derive(Default)]
+struct WordHasher(u64);
+
+impl WordHasher {
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}
+
+impl Hasher for WordHasher {
+    fn finish(&self) -> u64 {
+        // The high bits depend on all words, and the table takes the low ones.
+        self.0.rotate_left(26)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.add(u64::from(*byte)));
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.add(u64::from(value));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.add(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.add(value);
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.add(value.unsigned_abs() as u64);
+    }
+}
+
 #[derive(Default)]
 struct Graph {
     states: Vec<Run>,
-    numbers: HashMap<Run, usize>,
+    numbers: HashMap<Run, usize, BuildHasherDefault<WordHasher>>,
     /// From where to where, and whether time passes or tools run on the way.
     edges: Vec<(usize, usize, Way)>,
     breaches: usize,

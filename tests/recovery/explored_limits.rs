@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AccountKind, Budgets, FastMode, Limits, Moment, OutputCaps, Persistence, QuerySource,
 };
 

@@ -1,12 +1,14 @@
 //! The loop detector: a corpus of sessions, and what holds for any of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     CallEffect, Fingerprint, LoopDetector, LoopLimits, LoopStatus, ToolCallRecord, is_wait,
 };
 use proptest::prelude::*;
+
+use crate::support::golden;
 
 // --- reading sessions ----------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ fn detector_result(batches: &[Vec<ToolCallRecord>], limits: LoopLimits) -> Verdi
 
 /// Name and text of every session in a folder.
 fn sessions(folder: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/spiral").join(folder);
+    let root = golden::root().join("tests/data/spiral").join(folder);
     let entries = fs::read_dir(root).expect("the corpus is there");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     paths.sort();

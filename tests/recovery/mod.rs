@@ -17,7 +17,7 @@ mod waits;
 
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, ErrorClass, Event, Failure, FailureStage, Limits,
     LoopStatus, ModelCall, Moment, Money, Phase, Probed, RecoveryPlan, ReplyKind, RetryAfter,
     RetryAfterSource, RetryHint, Run, StopReason, TokenEstimate, Transition,

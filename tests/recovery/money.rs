@@ -1,6 +1,6 @@
 //! Money, and the ledger that keeps a ceiling.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, CallPurpose, Event, Ledger, LoopStatus, Moment, Money, Phase,
     ReplyDisposition, Run, StopReason, TokenEstimate,
 };

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::recovery::{CutKind, Incomplete, Nudge, SUMMARISE};
+use outlast_core::recovery::{CutKind, Incomplete, Nudge, SUMMARISE};
+
+use crate::support::golden;
 
 const ALL: [Nudge; 21] = [
     Nudge::Continue(CutKind::Text),
@@ -244,7 +246,7 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
 /// All nudge texts stand in one module, so that each can be tuned in one place.
 #[test]
 fn no_nudge_text_is_duplicated_elsewhere_in_the_sources() {
-    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let sources = sources(&golden::root().join("src"));
     let texts = ALL.iter().map(|nudge| nudge.text()).chain([SUMMARISE.system, SUMMARISE.request]);
     let mut checked = 0;
     for sentence in texts.flat_map(|text| text.split(['.', ':', ';', '\n'])).map(str::trim) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AvailableMitigations, Budgets, CutKind, ErrorClass, Event, Failure, Interrupt, Limits, Money,
     RecoveryLog, RecoveryPlan, RecoveryRecord, ReplyDisposition, ReplyKind, StopHookDecision,
     StopReason, TokenEstimate,

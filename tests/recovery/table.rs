@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger,
     EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment, Persistence,
     Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint, Run,
@@ -11,6 +11,7 @@ use outlast::recovery::{
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
+use crate::support::golden;
 
 /// A chain of two models and everything else in full.
 const RICH: Budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
@@ -423,11 +424,5 @@ fn every_failure_has_a_recovery_plan_in_every_context() {
         + &by_speed()
         + &by_standing()
         + &other_setbacks();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recovery/table.txt");
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(path, &table).expect("the table can be written");
-    }
-    let committed = std::fs::read_to_string(path).unwrap_or_default();
-    let differs = committed.lines().zip(table.lines()).find(|(old, new)| old != new);
-    assert!(committed == table, "{differs:?}: run with UPDATE=1 and review the diff");
+    golden::compare("tests/recovery/table.txt", &table);
 }

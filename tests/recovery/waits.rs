@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Backoff, Budgets, Call, ErrorClass, Event, Failure, FastMode, Limits, Moment, Persistence,
     Phase, RetryAfter, RetryAfterSource, RetryHint, Run,
 };

@@ -1,6 +1,6 @@
 //! Redaction of JSON: the text stays valid, and signed fields stay byte for byte.
 
-use outlast::secrets::{KnownSecrets, REDACTED, Redactor};
+use outlast_core::secrets::{KnownSecrets, REDACTED, Redactor};
 use serde_json::{Value, json};
 
 use super::examples;

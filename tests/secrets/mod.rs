@@ -7,4 +7,4 @@ mod patterns;
 mod public_rules;
 mod streams;
 
-pub(crate) use examples::examples;
+use examples::examples;

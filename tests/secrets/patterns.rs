@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use outlast::secrets::{KEY_PATTERNS, KnownSecrets, REDACTED, Redactor};
+use outlast_core::secrets::{KEY_PATTERNS, KnownSecrets, REDACTED, Redactor};
 
 use super::examples;
 

@@ -1,6 +1,6 @@
 //! Keys by the rules of a public scanner (gitleaks, MIT license): what they describe is redacted.
 
-use outlast::secrets::{REDACTED, Redactor};
+use outlast_core::secrets::{REDACTED, Redactor};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;

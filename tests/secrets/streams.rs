@@ -1,6 +1,6 @@
 //! Redaction of streams: chunk boundaries do not change the result.
 
-use outlast::secrets::{KnownSecrets, Redactor, StreamRedactor};
+use outlast_core::secrets::{KnownSecrets, Redactor, StreamRedactor};
 use proptest::prelude::*;
 
 use super::examples;

@@ -1,10 +1,12 @@
 //! The real binary against a real server: what every trial begins with.
 
+pub(crate) mod golden;
 pub(crate) mod host;
 pub(crate) mod proxy;
 pub(crate) mod responder;
 pub(crate) mod rotation;
 pub(crate) mod schema;
+pub(crate) mod seeds;
 pub(crate) mod signals;
 pub(crate) mod stopwatch;
 pub(crate) mod tokens;

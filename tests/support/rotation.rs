@@ -18,14 +18,6 @@ pub(crate) fn rotation() -> u64 {
     number("ROTATION").unwrap_or_else(day)
 }
 
-/// The first seed of a story that takes `count` of them in each run.
-#[expect(clippy::print_stdout, reason = "a test that fails shows what repeats it")]
-pub(crate) fn first_seed(count: u64) -> u64 {
-    let first = rotation() * count;
-    println!("seeds from {first} on; ROTATION={} repeats them", rotation());
-    first
-}
-
 /// Every `parts`th of the items, from one that rotates on. `FULL=1` takes all of them.
 #[expect(clippy::print_stdout, reason = "a test that fails shows what repeats it")]
 pub(crate) fn rotating_part<T: Debug>(items: impl IntoIterator<Item = T>, parts: usize) -> Vec<T> {

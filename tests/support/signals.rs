@@ -2,8 +2,8 @@
 
 use std::sync::Once;
 
-use nix::sys::signal::{SigHandler, Signal, signal};
-use outlast::process::is_ignored;
+use nix::sys::signal::Signal;
+use outlast::process::{is_ignored, restore_default};
 
 /// Gives the signals that end a run their default effect where the suite was started with them
 /// ignored: by nohup, by a profiler, or as a background job of a shell without job control. What is
@@ -23,8 +23,7 @@ pub(crate) fn hear_signals() {
             Signal::SIGXCPU,
         ] {
             if is_ignored(ending) {
-                // SAFETY: no code of ours is installed as a handler, and none is replaced.
-                unsafe { signal(ending, SigHandler::SigDfl) }.expect("the signal is valid");
+                restore_default(ending).expect("the signal is valid");
             }
         }
     });

@@ -1,6 +1,6 @@
 //! Message lists to try things on: any at all, and valid ones.
 
-use outlast::transcript::{Block, Message, Role};
+use outlast_core::transcript::{Block, Message, Role};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

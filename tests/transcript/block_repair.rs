@@ -1,6 +1,6 @@
 //! Repair of blocks that the service rejects: no other block changes, and no repair repeats.
 
-use outlast::transcript::{
+use outlast_core::transcript::{
     Block, BlockPath, Message, RejectedBlock, RepairOutcome, Role, StripTarget,
     can_repair_rejected, lacks_thinking, repair_rejected, strip_media, violations,
 };

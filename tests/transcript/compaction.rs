@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use outlast::transcript::compaction::{
+use outlast_core::transcript::compaction::{
     CompactionInputs, CutPoint, DROPS_MAX, RestoredFile, can_shrink, plan, rebuild, recently_read,
     render, restored_bytes, shrink,
 };
-use outlast::transcript::{Block, Message, Role, TokenDensity, violations};
+use outlast_core::transcript::{Block, Message, Role, TokenDensity, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The size report of a request that is too large.
 
-use outlast::transcript::{Block, Message, TokenDensity, ToolDefinition, largest_parts};
+use outlast_core::transcript::{Block, Message, TokenDensity, ToolDefinition, largest_parts};
 use serde_json::json;
 
 fn tool(name: &str) -> ToolDefinition {

@@ -1,7 +1,7 @@
 //! Folding: old tool results become a short note, and nothing else changes.
 
-use outlast::transcript::folding::{apply_folds, foldable, has_foldable, saved_tokens};
-use outlast::transcript::{Block, Message, Role, TokenDensity, violations};
+use outlast_core::transcript::folding::{apply_folds, foldable, has_foldable, saved_tokens};
+use outlast_core::transcript::{Block, Message, Role, TokenDensity, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Stripping of media, one by one or all together.
 
-use outlast::transcript::{
+use outlast_core::transcript::{
     Block, BlockPath, Medium, Message, Role, StripTarget, StrippedMedia, has_media, media_bytes,
     strip_media, violations, visible_pages,
 };

@@ -1,6 +1,6 @@
 //! Repair of message lists: any list becomes valid, and a valid one is unchanged.
 
-use outlast::transcript::{
+use outlast_core::transcript::{
     Block, HistoryRepair, HistoryRule, Message, OUTCOME_UNKNOWN, RepairStep, Role, answer_calls,
     last_text, repair, repair_history, strip_thinking, violations,
 };

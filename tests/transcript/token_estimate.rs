@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outlast::transcript::{
+use outlast_core::transcript::{
     Block, History, Message, TokenDensity, ToolDefinition, Usage, fixed_bytes,
 };
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Validation of message lists before they are sent.
 
-use outlast::transcript::{Block, BlockFlaw, HistoryRule, Message, Violation, violations};
+use outlast_core::transcript::{Block, BlockFlaw, HistoryRule, Message, Violation, violations};
 use proptest::prelude::*;
 use serde_json::json;
 

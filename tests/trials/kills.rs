@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::resume_after_kill::blocks;
-use crate::support::rotation::{first_seed, number};
+use crate::support::rotation::number;
+use crate::support::seeds::first_seed;
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000dead";

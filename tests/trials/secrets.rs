@@ -9,7 +9,7 @@ use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
-use crate::secrets::examples;
+use crate::secrets::examples::examples;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// The key that every trial runs with.

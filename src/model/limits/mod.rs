@@ -1,8 +1,8 @@
 //! Shares rate-limit state among the runs of one host.
 //!
 //! ```text
-//! claim ──► store (a locked file) ───► pace (pure): send, or wait
-//! answer ─► store ───────────────────► pace: requests left, or a block
+//! claim ──► store (a locked file) ───► pacing (pure): send, or wait
+//! answer ─► store ───────────────────► pacing: requests left, or a block
 //! ```
 //! Only request counts are shared, not token counts: how many tokens a reply will take is unknown
 //! in advance. An overload (529) is not shared either, because it concerns the service and not the
@@ -10,15 +10,10 @@
 //! overload is shared.
 
 mod account_key;
-mod capacity;
-pub mod rate_limit;
 mod share;
 mod store;
 
-pub use capacity::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
-pub use rate_limit::{
-    ClaimAnswer, HeaderLimits, RequestPermit, RequestWindow, Requester, SharedRateLimit,
-};
+pub use crate::pacing::ProbeEnd;
 pub use share::{ProbeTurn, SharedLimits};
 pub use store::{StateFile, StateFileProblem, folders, state_files};
 

@@ -7,9 +7,12 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
+use crate::pacing::{
+    ClaimAnswer, HeaderLimits, ProbeEnd, ProbeLeave, Prober, RequestPermit, Requester,
+    SharedRateLimit,
+};
+
 use super::super::headers::{RateLimits, wall_clock};
-use super::capacity::{ProbeEnd, ProbeLeave, Prober};
-use super::rate_limit::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedRateLimit};
 use super::store::{StateFileProblem, prepare_folder, update};
 
 /// Timeout of a file operation. Far above the lock timeout, even on a busy host; a file system that

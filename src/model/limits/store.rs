@@ -12,10 +12,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
+use crate::pacing::SharedRateLimit;
 use crate::process::{boot_id, read_kernel_text};
 
 use super::super::headers::wall_clock;
-use super::rate_limit::SharedRateLimit;
 
 /// Format version of the file.
 const VERSION: u32 = 2;

@@ -71,7 +71,7 @@ impl RunEgress {
 #[cfg(test)]
 impl RunEgress {
     /// The network of a test: only this relay can be reached.
-    pub fn closed(relay: SocketAddrV4, session: &SessionEgress) -> Arc<Self> {
+    pub(crate) fn closed(relay: SocketAddrV4, session: &SessionEgress) -> Arc<Self> {
         let unix = UnixSocketTerms {
             allows_all: false,
             listed: Vec::new(),

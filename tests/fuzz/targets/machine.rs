@@ -10,13 +10,9 @@ mod recovery;
 #[path = "../../support"]
 mod support {
     #[expect(dead_code, reason = "the tests of the core use a part of it")]
-    pub(crate) mod rotation;
-}
-
-#[path = "../../cli"]
-mod cli {
-    #[expect(dead_code, reason = "the tests of the core use a part of it")]
     pub(crate) mod golden;
+    #[expect(dead_code, reason = "the tests of the core use a part of it")]
+    pub(crate) mod rotation;
 }
 
 fuzz_target!(|data: &[u8]| recovery::arbitrary::play(data));

@@ -1,6 +1,8 @@
 //! The conversation of a simulated run, as far as its size and its contents matter.
 
-use outlast::recovery::{AvailableMitigations, CallPurpose, HistoryEdit, ReplyDisposition, Trim};
+use outlast_core::recovery::{
+    AvailableMitigations, CallPurpose, HistoryEdit, ReplyDisposition, Trim,
+};
 
 /// What stands in the window, in tokens.
 #[derive(Clone, Debug)]

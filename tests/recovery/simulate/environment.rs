@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, CallPurpose, EndpointStatus, ErrorBody, ErrorClass, Event,
     Failure, FailureStage, Interrupt, Ledger, Limits, ModelCall, Moment, Money, Probed, Run,
     StopHookDecision, StopReason, TokenEstimate,

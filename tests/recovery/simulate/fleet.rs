@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, ErrorClass, Event, Failure, Limits, LoopStatus, Moment, Persistence, Probed, ReplyKind,
     RetryAfter, RetryAfterSource, Run, TokenEstimate,
 };
-use outlast::types::exit_code;
+use outlast_core::types::exit_code;
 
 use super::super::{FREE, failure};
 use super::RandomSource;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use outlast::recovery::Persistence;
+use outlast_core::recovery::Persistence;
 
 use super::fleet::{Fleet, FleetFigures, MINUTE, OUTAGE, REPLY_CENTS, TURNS, Trouble};
-use crate::cli::golden;
+use crate::support::golden;
 
 /// Half a second of processor time for each row, in a debug build.
 const TASKS: usize = 10_000;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, CallPurpose, CompactionTrigger, ErrorClass, Event, Failure, LoopStatus, ModelCall,
     Moment, Nudge, Persistence, Phase, Probed, QuerySource, RecoveryPlan, ReplyDisposition,
     ReplyKind, ReplyMode, RetryHint, Run, StopHookDecision, StopReason, TokenEstimate, Transition,
@@ -214,7 +214,7 @@ impl Simulation {
         match step.event {
             Event::Failed(failure) => {
                 let asking = !matches!(before.phase, Phase::Calling(call)
-                    if matches!(call, outlast::recovery::Call::Refresh(_)));
+                    if matches!(call, outlast_core::recovery::Call::Refresh(_)));
                 let wish = failure.retry_after.map_or(Duration::ZERO, |wish| wish.wait);
                 self.seen.failed = Some(failure);
                 self.remember(failure, asking);

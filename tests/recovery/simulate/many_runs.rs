@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-use outlast::model::limits::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP, SharedRateLimit};
-use outlast::recovery::{
+use outlast_core::pacing::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP, SharedRateLimit};
+use outlast_core::recovery::{
     Action, ErrorClass, Event, Limits, Moment, Persistence, Probed, Run, StopReason,
 };
 

@@ -17,7 +17,7 @@ mod streams;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use outlast::recovery::{Moment, StopReason};
+use outlast_core::recovery::{Moment, StopReason};
 
 use environment::Simulation;
 use scenarios::{DAYS, ServiceScenario};

@@ -5,9 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-use outlast::model::limits::{
-    ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedRateLimit,
-};
+use outlast_core::pacing::{ClaimAnswer, HeaderLimits, RequestPermit, Requester, SharedRateLimit};
 
 use super::RandomSource;
 

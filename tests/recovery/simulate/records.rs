@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Event, Moment, Money, Probed, RecoveryLog, RecoveryPlan, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition,
 };

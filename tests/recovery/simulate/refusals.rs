@@ -1,6 +1,6 @@
 //! Kinds of refusals, as a reader of the manual knows them.
 
-use outlast::recovery::{EndpointStatus, ErrorBody, ErrorClass, Failure};
+use outlast_core::recovery::{EndpointStatus, ErrorBody, ErrorClass, Failure};
 
 /// Whether the service has no capacity for the request.
 pub(super) fn is_shortage(failure: Failure) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AccountKind, AvailableMitigations, Budgets, CallPurpose, ConnectionChoice, CutKind,
     EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, FastMode, Incomplete,
     Limits, LoopStatus, ModelCall, Moment, Persistence, QuerySource, ReplyKind, ReplyMode,

@@ -1,6 +1,6 @@
 //! Whether streams hold, as far as it is visible from outside.
 
-use outlast::recovery::{ConnectionChoice, ErrorClass, Failure, FailureStage, ReplyMode};
+use outlast_core::recovery::{ConnectionChoice, ErrorClass, Failure, FailureStage, ReplyMode};
 
 /// Whether streams hold at the place that is asked.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Acceptance of an answer: stop hooks, effort, schema, requirement, loop detection.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus, Nudge, RecoveryPlan,
     ReplyDisposition, ReplyKind, StopHookDecision, StopReason,
 };

@@ -1,6 +1,6 @@
 //! Background work that is still running when the model has finished.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Budgets, Event, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan,
     ReplyDisposition, ReplyKind, StopReason, WorkStatus, WorkWait,
 };

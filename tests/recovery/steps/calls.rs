@@ -1,6 +1,6 @@
 //! Failed calls: retries, connections, broken streams, credentials, retry hints of the server.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, FailureStage, Limits,
     LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run,
     StopReason,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AccountKind, Action, Budgets, ErrorClass, Event, Failure, Limits, LoopStatus, Moment, Pause,
     Persistence, QuerySource, RetryAfter, RetryAfterSource, RetryHint, StopReason,
 };

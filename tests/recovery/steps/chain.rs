@@ -1,6 +1,6 @@
 //! The model chain: switching to the next model, and returning to the preferred one.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, CallPurpose, CutKind, ErrorClass, Event, Failure,
     FailureStage, FastMode, Limits, LoopStatus, Nudge, QuerySource, RecoveryPlan, ReplyKind,
     ReplyMode, RetryHint, Run, StopReason, TokenEstimate, Trim,

@@ -1,6 +1,6 @@
 //! A conversation that fills its window.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, CallPurpose, CompactionTrigger, CutKind, ErrorClass,
     Event, Failure, FailureStage, Interrupt, Limits, ModelCall, Money, RecoveryPlan,
     ReplyDisposition, ReplyKind, ReplyMode, RetryHint, StopReason, TokenEstimate, Trim,

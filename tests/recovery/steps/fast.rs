@@ -1,6 +1,6 @@
 //! Fast mode, and its recovery from rate limits and overloads.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, CallPurpose, ErrorClass, Event, Failure, Fast, FastMode,
     Limits, LoopStatus, Moment, Persistence, RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint,
     StopReason, TokenEstimate,

@@ -1,6 +1,6 @@
 //! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Budgets, CutKind, Event, Incomplete, LeftOff, Limits, Nudge, ReplyKind,
     StopHookDecision, StopReason, WorkStatus,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus,
     Moment, Money, Nudge, RecoveryPlan, ReplyDisposition, StopReason, TokenEstimate,
 };

@@ -1,6 +1,6 @@
 //! Requests that are rejected for their content: media and invalid blocks.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AccountKind, Action, AvailableMitigations, Budgets, CallPurpose, ErrorClass, Event, Failure,
     Limits, Persistence, RecoveryPlan, ReplyDisposition, RetryHint, StopReason, Trim,
 };

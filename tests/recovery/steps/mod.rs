@@ -15,7 +15,7 @@ mod replies;
 mod sharing;
 mod switches;
 
-use outlast::recovery::{Action, Pause, Phase, RecoveryPlan};
+use outlast_core::recovery::{Action, Pause, Phase, RecoveryPlan};
 
 use super::{Story, TOOL_CALLS, TOOLS_DONE};
 

@@ -1,6 +1,6 @@
 //! Probes that notice the service's return while a run waits for capacity.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Backoff, Budgets, ErrorClass, Event, Interrupt, Limits, Moment, Persistence, Phase,
     Probed, RecoveryLog, RecoveryPlan, RetryHint, StopReason,
 };

@@ -1,6 +1,6 @@
 //! Replies that are not simply an answer: cut, empty, paused, or less than was asked for.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Action, Budgets, CutKind, ErrorClass, Event, Incomplete, Limits, LoopStatus, Money, Nudge,
     Pause, RecoveryPlan, ReplyDisposition, ReplyKind, StopReason, TokenEstimate,
 };

@@ -1,6 +1,6 @@
 //! Rate limits that other runs of the host have met.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     Budgets, ErrorClass, Event, Interrupt, Limits, Moment, Pause, RecoveryLog, Run, StopReason,
 };
 

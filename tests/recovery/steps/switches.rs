@@ -1,6 +1,6 @@
 //! Overloads in a row, and the next model of the chain.
 
-use outlast::recovery::{
+use outlast_core::recovery::{
     AccountKind, Action, Budgets, ErrorClass, Event, Limits, LoopStatus, Persistence, RecoveryPlan,
     StopReason,
 };

@@ -321,7 +321,7 @@ mod tests {
     use super::super::lists::DomainLists;
     use super::super::upstream::{ProxyScheme, UpstreamProxy};
     use super::*;
-    use crate::process::SessionEgress;
+    use crate::process::{EgressTerms, SessionEgress, UnixSocketTerms};
 
     /// A timeout that only a connection that stays open reaches.
     const PATIENCE: Duration = Duration::from_mins(1);
@@ -354,7 +354,16 @@ mod tests {
                 resolver: Arc::new(SystemResolver),
                 proxy: Arc::new(move |_| Some(proxy.clone())),
             };
-            let run = RunEgress::closed(address, &SessionEgress::default());
+            let session = SessionEgress::default();
+            let unix = UnixSocketTerms {
+                allows_all: false,
+                listed: Vec::new(),
+                writable: Vec::new(),
+                since: session.since(),
+            };
+            let (allows_binding, loopback_ports) = (false, Vec::new());
+            let terms = EgressTerms { relay: address, allows_binding, loopback_ports, unix };
+            let run = Arc::new(RunEgress::new(terms, session, Vec::new()));
             let job = JobEgress::new(&run, &Arc::new(CancellationToken::new().drop_guard()));
             let relay = Relay { grace: Duration::ZERO, ..Relay::new(run, outgoing) };
             Self { relay: Arc::new(relay), job, listener, outside }

@@ -1,6 +1,6 @@
-//! Starts and ends other programs, and makes the system calls that no other module may make.
+//! Starts and ends other programs, and makes the system calls that no other crate may make.
 //!
-//! All `unsafe` is in this module, which the compiler checks: in `supervisor` and `job_init` to
+//! All `unsafe` is in this crate, because the others forbid it: in `supervisor` and `job_init` to
 //! fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in `egress`
 //! to install a filter and to exchange its notifications, in `signals`, `incoming_signals`,
 //! `own_process` and `panics` for this process itself, in `signals` to send a signal with a number.
@@ -23,8 +23,6 @@
 //! before it was executed or is used as a library, the tag in their environment identifies them.
 //!
 //! Outside Linux there are no subreapers: orphans are lost there.
-
-#![expect(unsafe_code, reason = "the standard library does not offer these system calls")]
 
 mod egress;
 mod env_tag;
@@ -91,7 +89,7 @@ pub use program_files::ProgramChange;
 pub use programs::{absolute_path, find_program};
 pub use running_job::RunningJob;
 pub use running_time::{sleep_while_running, timeout_while_running};
-pub use signals::{is_ignored, reset_inherited_signals};
+pub use signals::{is_ignored, reset_inherited_signals, restore_default};
 pub use stat::process_start;
 pub use supervisor::run_supervisor_if_requested;
 pub use supervisor_handle::Supervisor;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use outlast::model::limits::{
+use outlast_core::pacing::{
     ClaimAnswer, HeaderLimits, ProbeEnd, ProbeLeave, Prober, RETURN_GAP, RequestPermit, Requester,
     SharedRateLimit,
 };
