@@ -74,7 +74,7 @@ impl<R: BufRead> Iterator for JournalLines<R> {
         self.seq = seq.unwrap_or(self.seq);
         let LineFacts { timestamp, usage, detail } = facts;
         let at = timestamp.and_then(|at| at.parse().ok());
-        Some(Ok(JournalLine { number, at, entry, usage, detail, follows_gap }))
+        Some(Ok(JournalLine { number, at, entry, detail, usage, follows_gap }))
     }
 }
 
