@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::entry::{Damage, JournalRecord};
-use super::reader::{self, JournalContents, JournalEntry};
+use super::parsed_line::JournalEntry;
+use super::reader::{self, JournalContents};
 use super::session_folder::sync_folders;
 
 /// The policy for a file that is damaged before its last line.

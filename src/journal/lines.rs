@@ -6,12 +6,12 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::transcript::Usage;
 
-use super::reader::{JournalEntry, ParsedLine, RefusalReason, parse_with_rest};
+use super::parsed_line::{JournalEntry, LineFacts, ParsedLine};
+use super::reader::{RefusalReason, parse_with_facts};
 
 /// The longest line that is read. Longer ones are not from outlast: a conversation that is larger
 /// does not fit any model.
@@ -65,21 +65,16 @@ impl<R: BufRead> Iterator for JournalLines<R> {
             Ok(None) => return None,
             Err(error) => return Some(Err(error)),
         };
-        let parsed = line.map_err(|TooLong| too_long()).and_then(parse_with_rest);
-        let (entry, seq, mut rest) = match parsed {
-            Ok((ParsedLine { entry, seq, .. }, rest)) => (Ok(entry), seq, rest),
-            Err(why) => (Err(why), None, Value::Null),
+        let parsed = line.map_err(|TooLong| too_long()).and_then(parse_with_facts);
+        let (entry, seq, facts) = match parsed {
+            Ok((ParsedLine { entry, seq, .. }, facts)) => (Ok(entry), seq, facts),
+            Err(why) => (Err(why), None, LineFacts::default()),
         };
         let follows_gap = seq.is_some_and(|seq| seq != self.seq + 1);
         self.seq = seq.unwrap_or(self.seq);
-        Some(Ok(JournalLine {
-            number,
-            at: rest.get("timestamp").and_then(Value::as_str).and_then(|it| it.parse().ok()),
-            entry,
-            usage: rest.pointer("/message/usage").and_then(|usage| Usage::deserialize(usage).ok()),
-            detail: rest.get_mut("toolUseResult").map(Value::take),
-            follows_gap,
-        }))
+        let LineFacts { timestamp, usage, detail } = facts;
+        let at = timestamp.and_then(|at| at.parse().ok());
+        Some(Ok(JournalLine { number, at, entry, detail, usage, follows_gap }))
     }
 }
 

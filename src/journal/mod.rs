@@ -24,6 +24,7 @@ mod lines;
 mod lock;
 mod log;
 mod mirror;
+mod parsed_line;
 mod past_agents;
 mod prompt_fold;
 mod prune;
@@ -33,6 +34,7 @@ mod recorded_prompt;
 mod redact;
 mod restore;
 mod resume;
+mod sealed_line;
 mod session_folder;
 mod sink;
 mod step_lines;
@@ -58,10 +60,11 @@ pub use learned_facts::LearnedFacts;
 pub use lines::{JournalLine, JournalLines};
 pub use log::Journal;
 pub use mirror::JournalMirror;
+pub use parsed_line::{JournalEntry, MessageEntry};
 pub use past_agents::{PastAgent, SubagentMeta, subagent_files};
 pub use prompt_fold::PromptFold;
 pub use prune::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
-pub use reader::{JournalEntry, MessageEntry, RefusalReason};
+pub use reader::RefusalReason;
 pub use recorded_prompt::RecordedPrompt;
 pub use restore::{
     PastBackground, RestoredContract, RestoredConversation, RestoredSession, RestoredTotals,

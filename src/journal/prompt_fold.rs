@@ -5,7 +5,7 @@ use crate::transcript::{Message, Role};
 
 use super::ended_calls::UndoneCalls;
 use super::entry::{CarryOver, OpenRecord, SpendRecord, ToolStarted};
-use super::reader::MessageEntry;
+use super::parsed_line::MessageEntry;
 use super::recorded_prompt::RecordedPrompt;
 use super::view::JournalView;
 

@@ -9,10 +9,12 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::json;
-use crate::transcript::{Block, Message, Role};
+use crate::transcript::{Message, Role};
 
 use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, VERSION, check_seal};
+use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
 use super::recorded_prompt::STRUCTURED;
+use super::sealed_line::{AcceptedOutput, ToolDetail, parse_sealed};
 
 /// The parsed contents of a file.
 #[derive(Debug, Default)]
@@ -26,55 +28,6 @@ pub(super) struct JournalContents {
     pub(super) torn_lines: u32,
     /// The sequence number of our last line; 0 if there is none.
     pub(super) seq: u64,
-}
-
-/// The content of one line.
-#[derive(Debug)]
-pub enum JournalEntry {
-    Message(Box<MessageEntry>),
-    /// A line of another program that messages may refer to as their parent.
-    Link {
-        uuid: String,
-        parent: Option<String>,
-    },
-    Record(Box<JournalRecord>),
-    /// A transition that this version cannot parse, and does not need.
-    UnreadTransition,
-    /// The name of the session, as the user gave it.
-    Title(String),
-    /// A line without relevance.
-    Other,
-}
-
-/// A line with a message.
-#[derive(Debug)]
-pub struct MessageEntry {
-    pub uuid: String,
-    pub parent: Option<String>,
-    pub message: Message,
-    pub model: Option<String>,
-    pub stop_reason: Option<String>,
-    pub cwd: Option<String>,
-    /// True if it belongs to a side conversation, so that the main conversation cannot end here.
-    pub is_sidechain: bool,
-    /// True if outlast wrote the line.
-    pub ours: bool,
-    /// The number of the line and of all lines of its reply, if the reply has several.
-    pub part: Option<(usize, usize)>,
-    /// The structured output whose acceptance it records.
-    pub(super) structured: Option<Value>,
-}
-
-impl MessageEntry {
-    /// Returns true if it holds results of tools, and thus is not a prompt.
-    pub(super) fn answers(&self) -> bool {
-        self.message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
-    }
-
-    /// Returns true if it continues the reply of the line before.
-    pub fn continues_reply(&self) -> bool {
-        self.part.is_some_and(|(number, _)| number > 1)
-    }
 }
 
 /// The reason that a file cannot be used.
@@ -172,9 +125,18 @@ pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
+/// The kind of an opening record as it is written, and the part of a line that has it.
+const OPEN_KIND: &[u8] = br#""kind":"open""#;
+const OPEN_HEAD_BYTES: usize = 160;
+
 /// Returns the last opening record that can be read.
 pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
-    bytes.rsplit(|byte| *byte == b'\n').find_map(|line| {
+    // Only lines with its kind are parsed: it may be the first one of a long file.
+    let is_open = |line: &&[u8]| {
+        let head = &line[..line.len().min(OPEN_HEAD_BYTES)];
+        head.windows(OPEN_KIND.len()).any(|window| window == OPEN_KIND)
+    };
+    bytes.rsplit(|byte| *byte == b'\n').filter(is_open).find_map(|line| {
         let JournalEntry::Record(record) = parse(line).ok()?.entry else { return None };
         if let JournalRecord::Open(open) = *record { Some(*open) } else { None }
     })
@@ -193,21 +155,6 @@ pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
         }
     }
     ours
-}
-
-pub(super) struct ParsedLine {
-    pub(super) entry: JournalEntry,
-    pub(super) seq: Option<u64>,
-    /// The number of the line and of all lines of its step, if the step has several.
-    step: Option<(usize, usize)>,
-}
-
-impl ParsedLine {
-    /// The number of the line and of all lines that are valid only together.
-    fn group(&self) -> Option<(usize, usize)> {
-        let part = if let JournalEntry::Message(entry) = &self.entry { entry.part } else { None };
-        self.step.or(part)
-    }
 }
 
 /// The members that identify a line, ours or another program's.
@@ -235,19 +182,28 @@ struct LineHead {
 }
 
 fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
-    parse_with_rest(line).map(|(parsed, _rest)| parsed)
+    parse_as::<AcceptedOutput>(line).map(|(parsed, _facts)| parsed)
 }
 
-/// Parses a line. Also returns its JSON, for the members that are not in its entry.
-pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), RefusalReason> {
+/// Parses a line. Also returns the members that are not in its entry.
+pub(super) fn parse_with_facts(line: &[u8]) -> Result<(ParsedLine, LineFacts), RefusalReason> {
+    parse_as::<Value>(line)
+}
+
+fn parse_as<D: ToolDetail>(line: &[u8]) -> Result<(ParsedLine, LineFacts), RefusalReason> {
     let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     if line.trim_ascii().is_empty() {
         let blank = ParsedLine { entry: JournalEntry::Other, seq: None, step: None };
-        return Ok((blank, Value::Null));
+        return Ok((blank, LineFacts::default()));
     }
     let seal = check_seal(line);
     if seal == LineChecksum::Broken {
         return Err(damaged("its checksum is wrong"));
+    }
+    if seal == LineChecksum::Intact
+        && let Some(parsed) = parse_sealed::<D>(line)
+    {
+        return Ok(parsed);
     }
     let mut value: Value =
         json::read(line).map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
@@ -272,7 +228,7 @@ pub(super) fn parse_with_rest(line: &[u8]) -> Result<(ParsedLine, Value), Refusa
         Some("custom-title") => title_entry(&value),
         Some(_) | None => JournalEntry::Other,
     };
-    Ok((ParsedLine { entry, seq, step }, value))
+    Ok((ParsedLine { entry, seq, step }, LineFacts::of(value)))
 }
 
 fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalReason> {

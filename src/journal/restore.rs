@@ -22,9 +22,10 @@ use super::entry::{
 };
 use super::error::JournalError;
 use super::learned_facts::LearnedFacts;
+use super::parsed_line::MessageEntry;
 use super::past_agents::{self, PastAgent};
 use super::prompt_fold::PromptFold;
-use super::reader::{JournalContents, MessageEntry};
+use super::reader::JournalContents;
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
@@ -367,7 +368,7 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
 
     fn transition(&mut self, transition: &'a Transition) {
         self.begin_prompt_after_end();
-        if self.counted.observe_step(transition) {
+        if self.counted.observe_step(transition.edit.reply) {
             self.count_turn();
         }
         self.totals.recovery.observe(transition, self.totals.prompt.turns);

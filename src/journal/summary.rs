@@ -4,21 +4,24 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
+use aho_corasick::AhoCorasick;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::recovery::{Spending, StopReason, Transition};
+use crate::recovery::{Action, ReplyDisposition, Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
 use super::contract::{FirstPrompt, prompt_title};
-use super::entry::{LineChecksum, OpenRecord, SpendRecord, check_seal};
+use super::entry::{LineChecksum, OpenRecord, SpendRecord, VERSION, check_seal};
 use super::lease_record::is_held_elsewhere;
 use super::lines::RawLines;
 use super::lock::is_held;
+use super::parsed_line::JournalEntry;
 use super::past_agents::subagent_files;
-use super::reader::{JournalEntry, RefusalReason, parse_with_rest};
+use super::reader::{RefusalReason, parse_with_facts};
 use super::session_folder::entries;
 use super::totals::{TurnCounting, finish_reason};
 use super::view::JournalView;
@@ -164,11 +167,88 @@ struct SessionScan {
 
 /// The part of a line that has its type, even if the working directory has the longest path.
 const HEAD_BYTES: usize = 6 << 10;
+/// The part of one of our records, and of a title, that has its type and its kind.
+const RECORD_HEAD_BYTES: usize = 160;
 /// The part of a line that has its members after the message.
 const TAIL_BYTES: usize = 112;
 
-/// The type of a line with the session's name, as it is written.
-const TITLE_HEAD: &[u8] = br#""type":"custom-title""#;
+/// The marks of the lines that matter, as they are written, with their kinds. A mark cannot occur
+/// within a text, where quotes are escaped.
+const MARKS: [(&str, LineMark); 9] = [
+    (r#""type":"outlast""#, LineMark::Ours),
+    (r#""kind":"open""#, LineMark::Kind(LineKind::Record)),
+    (r#""kind":"prompt""#, LineMark::Kind(LineKind::Record)),
+    (r#""kind":"spend""#, LineMark::Kind(LineKind::Record)),
+    (r#""kind":"end""#, LineMark::Kind(LineKind::Record)),
+    (r#""kind":"transition""#, LineMark::Kind(LineKind::Step)),
+    (r#""type":"custom-title""#, LineMark::Type(LineKind::Title)),
+    (r#""type":"assistant","message":"#, LineMark::Type(LineKind::Reply)),
+    (r#""type":"user""#, LineMark::Type(LineKind::UserMessage)),
+];
+
+#[derive(Clone, Copy)]
+enum LineMark {
+    /// The type of our own records.
+    Ours,
+    /// A kind of our own records.
+    Kind(LineKind),
+    /// The type of a line that other programs write, too.
+    Type(LineKind),
+}
+
+/// A kind of lines that a summary needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineKind {
+    /// One of our own records, apart from steps.
+    Record,
+    Step,
+    Title,
+    Reply,
+    UserMessage,
+}
+
+impl LineKind {
+    /// Finds the kind of a line in one pass over its head. `None`: the line does not matter.
+    fn of(line: &[u8]) -> Option<Self> {
+        static FINDER: LazyLock<AhoCorasick> = LazyLock::new(|| {
+            AhoCorasick::new(MARKS.map(|(mark, _)| mark)).expect("nine short patterns are valid")
+        });
+        let head = &line[..line.len().min(HEAD_BYTES)];
+        let (mut is_ours, mut record, mut types) = (false, None, [None; 3]);
+        for found in FINDER.find_iter(head) {
+            let is_early = found.end() <= RECORD_HEAD_BYTES;
+            match MARKS[found.pattern().as_usize()].1 {
+                LineMark::Ours => is_ours |= is_early,
+                LineMark::Kind(kind) => record = record.or(Some(kind).filter(|_| is_early)),
+                LineMark::Type(kind @ LineKind::Reply) => types[0] = Some(kind),
+                LineMark::Type(kind @ LineKind::Title) if is_early => types[1] = Some(kind),
+                LineMark::Type(kind @ LineKind::UserMessage) => types[2] = Some(kind),
+                LineMark::Type(LineKind::Title | LineKind::Record | LineKind::Step) => {}
+            }
+        }
+        if is_ours { record } else { types.into_iter().flatten().next() }
+    }
+}
+
+/// The members of a step that a summary needs.
+#[derive(Deserialize)]
+struct StepLine {
+    v: u32,
+    #[serde(rename = "seq")]
+    _seq: u64,
+    transition: StepChange,
+}
+
+#[derive(Deserialize)]
+struct StepChange {
+    edit: StepEdit,
+    action: Action,
+}
+
+#[derive(Deserialize)]
+struct StepEdit {
+    reply: ReplyDisposition,
+}
 
 /// Returns the sessions of all working directories whose ids start with `beginning`, each once, the
 /// last written first.
@@ -219,40 +299,46 @@ impl SessionScan {
             return;
         }
         self.is_ours |= seal == LineChecksum::Intact;
-        let head = &line[..line.len().min(HEAD_BYTES)];
-        if has(&head[..head.len().min(160)], br#""type":"outlast""#) {
-            self.observe_record(head, line);
-        } else if has(head, br#""type":"assistant","message":"#) {
-            self.ended = None;
-            let tail = &line[line.len().saturating_sub(TAIL_BYTES)..];
-            let continues = has(tail, br#","part":["#) && !has(tail, br#","part":[1,"#);
-            if !continues && self.counted.observe_reply() {
-                self.found.turns = self.found.turns.saturating_add(1);
+        match LineKind::of(line) {
+            Some(LineKind::Step) => self.observe_step(line, seal),
+            Some(LineKind::Record | LineKind::Title) => self.observe_entry(line),
+            Some(LineKind::Reply) => {
+                self.ended = None;
+                let tail = &line[line.len().saturating_sub(TAIL_BYTES)..];
+                let continues = has(tail, br#","part":["#) && !has(tail, br#","part":[1,"#);
+                if !continues && self.counted.observe_reply() {
+                    self.found.turns = self.found.turns.saturating_add(1);
+                }
             }
-        } else if has(&head[..head.len().min(160)], TITLE_HEAD) {
-            self.observe_entry(line);
-        } else if has(head, br#""type":"user""#) {
-            self.ended = None;
-            self.observe_user(line);
+            Some(LineKind::UserMessage) => {
+                self.ended = None;
+                self.observe_user(line);
+            }
+            None => {}
         }
     }
 
-    fn observe_record(&mut self, head: &[u8], line: &[u8]) {
-        let kinds: [&[u8]; 5] = [
-            br#""kind":"open""#,
-            br#""kind":"prompt""#,
-            br#""kind":"transition""#,
-            br#""kind":"spend""#,
-            br#""kind":"end""#,
-        ];
-        if kinds.iter().any(|kind| has(head, kind)) {
-            self.observe_entry(line);
+    /// Observes a step of the state machine. Steps are the most frequent records and the state in
+    /// them is large, so only the members that matter are parsed.
+    fn observe_step(&mut self, line: &[u8], seal: LineChecksum) {
+        match serde_json::from_slice(line) {
+            Ok(StepLine { v: VERSION, transition, .. }) if seal == LineChecksum::Intact => {
+                self.apply_step(transition.edit.reply, transition.action);
+            }
+            Ok(_) | Err(_) => self.observe_entry(line),
+        }
+    }
+
+    fn apply_step(&mut self, reply: ReplyDisposition, action: Action) {
+        self.ended = finish_reason(action);
+        if self.counted.observe_step(reply) {
+            self.found.turns = self.found.turns.saturating_add(1);
         }
     }
 
     fn observe_entry(&mut self, line: &[u8]) {
-        match parse_with_rest(line) {
-            Ok((parsed, _rest)) => parsed.entry.show(self),
+        match parse_with_facts(line) {
+            Ok((parsed, _facts)) => parsed.entry.show(self),
             Err(RefusalReason::Newer(_)) => self.is_newer = true,
             Err(RefusalReason::Damaged(_)) => {
                 self.found.damaged_lines = self.found.damaged_lines.saturating_add(1);
@@ -265,15 +351,13 @@ impl SessionScan {
         if self.first_text.is_some() || self.found.prompt.is_some() {
             return;
         }
-        let Ok((parsed, rest)) = parse_with_rest(line) else { return };
+        let Ok((parsed, facts)) = parse_with_facts(line) else { return };
         let JournalEntry::Message(entry) = parsed.entry else { return };
         if entry.message.role != Role::User || entry.is_sidechain {
             return;
         }
-        self.found.started = self.found.started.or_else(|| {
-            let at = rest.get("timestamp").and_then(|at| String::deserialize(at).ok());
-            at.and_then(|at| at.parse().ok())
-        });
+        let at = || facts.timestamp.and_then(|at| at.parse().ok());
+        self.found.started = self.found.started.or_else(at);
         if self.found.project.is_none() {
             self.found.project = entry.cwd.map(PathBuf::from);
         }
@@ -304,10 +388,7 @@ impl JournalView<'_> for SessionScan {
     }
 
     fn transition(&mut self, transition: &Transition) {
-        self.ended = finish_reason(transition.action);
-        if self.counted.observe_step(transition) {
-            self.found.turns = self.found.turns.saturating_add(1);
-        }
+        self.apply_step(transition.edit.reply, transition.action);
     }
 
     fn spend(&mut self, spend: &SpendRecord) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
 
-use super::reader::MessageEntry;
+use super::parsed_line::MessageEntry;
 
 /// The sort key of a block: results come first, in the order of their calls.
 pub(super) fn sort_key(block: &Block, order: &[String]) -> usize {

@@ -170,9 +170,9 @@ impl TurnCounting {
     }
 
     /// Observes a step, which may keep a reply. Returns whether it is a turn that was not counted.
-    pub(super) fn observe_step(&mut self, transition: &Transition) -> bool {
+    pub(super) fn observe_step(&mut self, reply: ReplyDisposition) -> bool {
         // A reply with thinking only is a turn without a message.
-        let is_turn = transition.edit.reply == ReplyDisposition::Keep;
+        let is_turn = reply == ReplyDisposition::Keep;
         let counts = is_turn && *self != Self::ByMessage;
         *self = if counts { Self::ByStep } else { Self::No };
         counts

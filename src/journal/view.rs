@@ -9,7 +9,7 @@ use super::ended_calls::UndoneCalls;
 use super::entry::{
     BackgroundChanges, FailedCheck, JournalRecord, OpenRecord, SpendRecord, ToolStarted,
 };
-use super::reader::{JournalEntry, MessageEntry};
+use super::parsed_line::{JournalEntry, MessageEntry};
 use super::recorded_prompt::RecordedPrompt;
 
 /// A fold over the entries of a journal. Kinds whose method it does not define are ignored.

@@ -1,0 +1,93 @@
+//! A line of a journal after it was parsed: its entry, its numbers, and what else readers need.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::transcript::{Block, Message, Usage};
+
+use super::entry::JournalRecord;
+
+/// The content of one line.
+#[derive(Debug)]
+pub enum JournalEntry {
+    Message(Box<MessageEntry>),
+    /// A line of another program that messages may refer to as their parent.
+    Link {
+        uuid: String,
+        parent: Option<String>,
+    },
+    Record(Box<JournalRecord>),
+    /// A transition that this version cannot parse, and does not need.
+    UnreadTransition,
+    /// The name of the session, as the user gave it.
+    Title(String),
+    /// A line without relevance.
+    Other,
+}
+
+/// A line with a message.
+#[derive(Debug)]
+pub struct MessageEntry {
+    pub uuid: String,
+    pub parent: Option<String>,
+    pub message: Message,
+    pub model: Option<String>,
+    pub stop_reason: Option<String>,
+    pub cwd: Option<String>,
+    /// True if it belongs to a side conversation, so that the main conversation cannot end here.
+    pub is_sidechain: bool,
+    /// True if outlast wrote the line.
+    pub ours: bool,
+    /// The number of the line and of all lines of its reply, if the reply has several.
+    pub part: Option<(usize, usize)>,
+    /// The structured output whose acceptance it records.
+    pub(super) structured: Option<Value>,
+}
+
+impl MessageEntry {
+    /// Returns true if it holds results of tools, and thus is not a prompt.
+    pub(super) fn answers(&self) -> bool {
+        self.message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
+    }
+
+    /// Returns true if it continues the reply of the line before.
+    pub fn continues_reply(&self) -> bool {
+        self.part.is_some_and(|(number, _)| number > 1)
+    }
+}
+
+/// A line, with its numbers.
+pub(super) struct ParsedLine {
+    pub(super) entry: JournalEntry,
+    pub(super) seq: Option<u64>,
+    /// The number of the line and of all lines of its step, if the step has several.
+    pub(super) step: Option<(usize, usize)>,
+}
+
+impl ParsedLine {
+    /// The number of the line and of all lines that are valid only together.
+    pub(super) fn group(&self) -> Option<(usize, usize)> {
+        let part = if let JournalEntry::Message(entry) = &self.entry { entry.part } else { None };
+        self.step.or(part)
+    }
+}
+
+/// The members of a line that are not in its entry.
+#[derive(Debug, Default)]
+pub(super) struct LineFacts {
+    pub(super) timestamp: Option<String>,
+    /// The token counts of a reply.
+    pub(super) usage: Option<Usage>,
+    /// The structured result of a tool, if it was asked for.
+    pub(super) detail: Option<Value>,
+}
+
+impl LineFacts {
+    pub(super) fn of(mut value: Value) -> Self {
+        Self {
+            timestamp: value.get("timestamp").and_then(Value::as_str).map(str::to_owned),
+            usage: value.pointer("/message/usage").and_then(|it| Usage::deserialize(it).ok()),
+            detail: value.get_mut("toolUseResult").map(Value::take),
+        }
+    }
+}
