@@ -58,7 +58,6 @@ impl World for RunWorld<'_> {
         self.show_size();
         let ended = self.caller.accounting.record_transition(transition);
         self.conversation.journal.transition(transition);
-        self.conversation.journal.recoveries(&ended);
         self.record_reported_ends();
         self.conversation.report_journal_loss(&mut self.monitor);
         let fault =
@@ -80,7 +79,7 @@ impl World for RunWorld<'_> {
         }
         let (progress, fault) = (self.caller.progress(), self.caller.last_fault());
         self.monitor.follow_wait(transition, progress, fault);
-        self.report_recoveries(ended);
+        self.record_recoveries(ended);
     }
 
     async fn perform(&mut self, action: Action) -> Event {
@@ -260,7 +259,9 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
 
-    fn report_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
+    /// Records recoveries that have ended, and reports them.
+    fn record_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
+        self.conversation.journal.recoveries(&ended);
         for record in ended {
             self.monitor.emit(&RunEvent::RecoveryEnds(Box::new(record)));
         }
@@ -295,9 +296,8 @@ impl RunWorld<'_> {
         }
         self.record_cut_work(reason);
         let ended = self.caller.accounting.end_recoveries(self.monitor.clock.now(), reason);
-        self.conversation.journal.recoveries(&ended);
+        self.record_recoveries(ended);
         self.conversation.journal.end(reason);
         self.conversation.report_journal_loss(&mut self.monitor);
-        self.report_recoveries(ended);
     }
 }
