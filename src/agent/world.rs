@@ -7,6 +7,7 @@ use crate::recovery::{
     Action, CallPurpose, Event, Interrupt, Limits, LoopDetector, Moment, Nudge, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition,
 };
+use crate::tools::{BackgroundKind, Toolbox};
 use crate::transcript::{Block, Message, describe_unknown_outcome, strip_thinking};
 
 use super::compactor::{Compactor, ContextView};
@@ -118,6 +119,50 @@ impl World for RunWorld<'_> {
             Action::Finish(_) => Event::InternalError,
         }
     }
+}
+
+impl<'a> RunWorld<'a> {
+    /// Puts the owners of an agent's state together, and offers its tools to the model.
+    pub(super) fn new(
+        context: AgentContext,
+        limits: Limits,
+        conversation: Conversation,
+        caller: ModelCaller,
+        tools: ToolRunner,
+        hooks: HookRunner,
+        monitor: RunMonitor<'a>,
+    ) -> Self {
+        report_commands(&tools.toolbox, &monitor);
+        let mut world = Self {
+            is_resumed: !conversation.messages().is_empty(),
+            conversation,
+            caller,
+            tools,
+            hooks,
+            compactor: Compactor::default(),
+            failed_checks: FailedChecks::default(),
+            monitor,
+            context,
+            limits,
+            broken: None,
+            left_open: LeftOpen::default(),
+            yielded_in_turn: None,
+        };
+        let definitions = world.select_tools();
+        world.offer_tools(definitions);
+        world
+    }
+}
+
+/// Reports the background commands of the run.
+fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
+    let post = monitor.post.clone();
+    toolbox.report_tasks_to(move |task| {
+        if task.kind == BackgroundKind::Command {
+            // The receiver is gone once the run is over.
+            let _ = post.send(RunEvent::Task(Box::new(task)));
+        }
+    });
 }
 
 impl RunWorld<'_> {
