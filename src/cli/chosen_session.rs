@@ -16,6 +16,7 @@ use crate::journal::{
 use crate::transcript::TokenDensity;
 
 /// The choice of a session by flags. The session is not read yet.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct SessionChoice {
     place: SessionFolder,
     /// The id of the run's session.
@@ -55,7 +56,7 @@ pub(super) enum SessionOrigin {
     ReadOnly(Box<RestoredSession>),
     /// With `--resume-or-start`, another process holds the session. It is refused once the prompt is
     /// known: that it has another prompt is the better reason.
-    InUse(JournalError, Terms),
+    InUse(Box<JournalError>, Box<Terms>),
 }
 
 impl SessionChoice {
@@ -109,7 +110,7 @@ impl SessionChoice {
             Ok(held) => SessionOrigin::Resumed(Box::new(held)),
             Err(error @ JournalError::Locked { .. }) if self.is_repeatable => {
                 let terms = read_terms(&self.place, source);
-                SessionOrigin::InUse(error, terms.unwrap_or_default())
+                SessionOrigin::InUse(Box::new(error), Box::new(terms.unwrap_or_default()))
             }
             Err(error) => self.missing(error)?,
         };
@@ -139,10 +140,10 @@ impl SessionChoice {
 
     /// Returns the origin of a session that could not be read: it may not exist yet.
     fn missing(&self, error: JournalError) -> Result<SessionOrigin, UsageError> {
-        match error {
-            JournalError::Unknown { .. } if self.is_repeatable => Ok(SessionOrigin::New),
-            error => Err(journal_error(error)),
+        if self.is_repeatable && matches!(error, JournalError::Unknown { .. }) {
+            return Ok(SessionOrigin::New);
         }
+        Err(journal_error(error))
     }
 
     fn with(self, origin: SessionOrigin) -> ChosenSession {
@@ -168,7 +169,7 @@ impl ChosenSession {
     /// It does.
     pub(super) fn unless_in_use(self) -> Result<Self, UsageError> {
         match self.origin {
-            SessionOrigin::InUse(error, _) => Err(journal_error(error)),
+            SessionOrigin::InUse(error, _) => Err(journal_error(*error)),
             origin @ (SessionOrigin::New
             | SessionOrigin::Resumed(_)
             | SessionOrigin::Forked(..)
@@ -179,7 +180,7 @@ impl ChosenSession {
     /// Returns the terms that the session was started with. Empty for a new one.
     pub(super) fn terms(&self) -> Terms {
         if let SessionOrigin::InUse(_, terms) = &self.origin {
-            return terms.clone();
+            return Terms::clone(terms);
         }
         self.restored().map(|restored| restored.contract.terms.clone()).unwrap_or_default()
     }

@@ -194,7 +194,7 @@ impl FoundSession {
         let ChosenSession { id, place, origin, is_repeatable, .. } = self.chosen;
         let is_forked = matches!(origin, SessionOrigin::Forked(..));
         let (journal, restored) = match origin {
-            SessionOrigin::InUse(error, _) => return Err(journal_error(error)),
+            SessionOrigin::InUse(error, _) => return Err(journal_error(*error)),
             SessionOrigin::New if settings.persist => {
                 let created = Journal::create(&place, &id, &opening);
                 let created = created.map_err(|error| creation_error(error, is_repeatable));
@@ -283,7 +283,7 @@ fn check_first_prompt(
         (None, Some(known)) if !is_prompt_of(&known, task) => {
             Err(another_prompt(&chosen.id, &prompt_title(&known), &first.beginning))
         }
-        (Some(_), _) | (None, _) => Ok(()),
+        (Some(_) | None, _) => Ok(()),
     }
 }
 
@@ -318,12 +318,10 @@ fn another_prompt(id: &SessionId, known: &str, given: &str) -> UsageError {
 
 /// With `--resume-or-start`, a session that has just appeared is being started by another process.
 fn creation_error(error: JournalError, is_repeatable: bool) -> JournalError {
-    match error {
-        JournalError::Exists { id, .. } if is_repeatable => {
-            JournalError::Locked { id, holder: None }
-        }
-        error => error,
+    if is_repeatable && let JournalError::Exists { id, .. } = error {
+        return JournalError::Locked { id, holder: None };
     }
+    error
 }
 
 /// Turns a journal write error into a run without a journal.
