@@ -68,17 +68,28 @@ pub(super) enum CallCost {
 }
 
 impl Accounting {
-    /// Continues from the totals of earlier processes.
-    pub(super) fn restore(
-        totals: RestoredTotals,
-        endpoints: &[ModelEndpoint],
+    /// Creates the accounts of an agent: of the run itself if `agent` is `None`.
+    pub(super) fn new(
         ledger: SharedLedger,
         agent: Option<String>,
         stop_after: Option<Money>,
     ) -> Self {
+        Self {
+            ledger,
+            stats: RunStats::default(),
+            turn: None,
+            agent,
+            stop_after,
+            reserved: None,
+            reported: ReportedWarnings::default(),
+        }
+    }
+
+    /// Continues from the totals of earlier processes.
+    pub(super) fn restore(&mut self, totals: RestoredTotals, endpoints: &[ModelEndpoint]) {
         let prompt = totals.prompt;
         let by_model = prompt.by_model.into_iter();
-        let stats = RunStats {
+        self.stats = RunStats {
             turns: prompt.turns,
             usage: prompt.usage,
             by_model: by_model.map(|sum| model_stats(sum, endpoints)).collect(),
@@ -88,15 +99,6 @@ impl Accounting {
             dropped_records: totals.dropped_records,
             ..RunStats::default()
         };
-        Self {
-            ledger,
-            stats,
-            turn: None,
-            agent,
-            stop_after,
-            reserved: None,
-            reported: ReportedWarnings::default(),
-        }
     }
 
     /// Returns the totals so far, without those of tools and hooks.

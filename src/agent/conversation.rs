@@ -49,21 +49,26 @@ impl Conversation {
         self.history.messages()
     }
 
-    /// Continues a conversation. `fixed` is the size of a request without its messages, and `model`
-    /// the one that answers next: thinking that another one has signed is removed.
+    /// Creates a conversation without messages.
+    pub(super) fn new(journal: Journal, secrets: KnownSecrets) -> Self {
+        Self::restore(RestoredConversation::default(), journal, secrets, "")
+    }
+
+    /// Continues a conversation. `model` answers next: thinking that another one has signed is
+    /// removed.
     pub(super) fn restore(
         restored: RestoredConversation,
-        (journal, secrets, gauge): (Journal, KnownSecrets, ContextGauge),
-        fixed: u64,
-        model: Option<&str>,
+        journal: Journal,
+        secrets: KnownSecrets,
+        model: &str,
     ) -> Self {
         let RestoredConversation { mut messages, left_off, signed_by, .. } = restored;
-        if signed_by.is_some() && signed_by.as_deref() != model {
+        if signed_by.is_some_and(|signed_by| signed_by != model) {
             strip_thinking(&mut messages);
         }
         Self {
             thinking_stripped: !messages.is_empty(),
-            history: History::new(messages, fixed),
+            history: History::new(messages, 0),
             journal,
             secrets,
             redacted_secrets: 0,
@@ -71,9 +76,14 @@ impl Conversation {
             emitted_blocks: EmittedBlocks::default(),
             paused: left_off == Some(LeftOff::Paused),
             journal_loss_reported: false,
-            gauge,
+            gauge: ContextGauge::default(),
             last_usage: None,
         }
+    }
+
+    /// Publishes its size to a host.
+    pub(super) fn shown_by(self, gauge: ContextGauge) -> Self {
+        Self { gauge, ..self }
     }
 
     /// Reports that emitted blocks are not part of the conversation.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::journal::{LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, RateLimits, Reasoning, Renewal, ThinkingMode, WebSearch};
 use crate::recovery::{
@@ -68,6 +69,52 @@ pub(super) struct LimitsMet {
 }
 
 impl ModelCaller {
+    /// Creates the caller of an agent that begins.
+    pub(super) fn new(
+        system: String,
+        endpoints: Vec<ModelEndpoint>,
+        reasoning: Reasoning,
+        shared: Option<SharedLimits>,
+        accounting: Accounting,
+    ) -> Self {
+        Self {
+            system,
+            definitions: Vec::new(),
+            windows: endpoints.iter().map(|endpoint| endpoint.facts.context_window).collect(),
+            output_limits: endpoints.iter().map(|endpoint| endpoint.facts.max_output).collect(),
+            endpoints,
+            model_index: 0,
+            reasoning,
+            search: None,
+            stream_events: false,
+            shared,
+            accounting,
+            cost_before: Money::ZERO,
+            fault: None,
+            retry_at: None,
+            met: LimitsMet::default(),
+        }
+    }
+
+    /// Continues from the totals of earlier processes and what they learned of the models, with the
+    /// model that was in use.
+    pub(super) fn restored(
+        mut self,
+        totals: RestoredTotals,
+        learned: &LearnedFacts,
+        model_index: u8,
+    ) -> Self {
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
+            let (window, output) = (&mut self.windows[index], &mut self.output_limits[index]);
+            *window = learned.window(&endpoint.label).map_or(*window, |known| known.min(*window));
+            let known = learned.output_limit(&endpoint.label);
+            *output = known.map_or(*output, |known| known.min(*output));
+        }
+        self.cost_before = totals.cost_before();
+        self.accounting.restore(totals, &self.endpoints);
+        Self { model_index, ..self }
+    }
+
     /// Returns the model in use. The chain is never empty and the machine never goes past its end;
     /// a wrong index means the last model.
     pub(super) fn endpoint(&self) -> &ModelEndpoint {

@@ -1,35 +1,26 @@
 //! A run from its setup to its outcome.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
-use crate::journal::{LearnedFacts, RestoredSession, UndoneCalls};
+use crate::journal::{RestoredSession, UndoneCalls};
 use crate::process::{Panic, catch_async_panic, catch_panic};
 use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
-use crate::tools::{Acceptance, BackgroundKind, GENERAL_PURPOSE, Toolbox};
-use crate::transcript::fixed_bytes;
+use crate::tools::{Acceptance, GENERAL_PURPOSE, Toolbox};
 
-use super::accounting::Accounting;
-use super::compactor::Compactor;
 use super::conversation::Conversation;
-use super::delegate::SearchCosts;
+use super::delegate::{AgentContext, AgentRegistry};
 use super::drive::drive;
-use super::early_tools::EarlyTools;
-use super::failed_checks::FailedChecks;
-use super::final_reply::LeftOpen;
 use super::hook_runner::HookRunner;
-use super::model_caller::{LimitsMet, ModelCaller};
+use super::model_caller::ModelCaller;
 use super::refused_fields::drop_refused_fields;
-use super::run_deps::AgentSetup;
+use super::run_deps::RunDeps;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
-use super::servers::Finished;
-use super::setup::{ModelEndpoint, ModelStats, Prompt, RunOutcome, RunStats, Setup};
+use super::servers::{Finished, with_mcp_tools};
+use super::setup::{ModelStats, Prompt, RunOutcome, RunStats, Setup};
+use super::shared_ledger::SharedLedger;
 use super::signals::InterruptReceiver;
-use super::tool_batches::SIDE_BY_SIDE;
 use super::tool_runner::ToolRunner;
 use super::world::RunWorld;
 
@@ -50,23 +41,14 @@ pub async fn run(
     interrupts: InterruptReceiver,
 ) -> RunOutcome {
     let limits = setup.limits;
-    let clock = setup.clock;
     setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
     let left_off = setup.resumed.conversation.left_off;
     let finished = left_off.and_then(LeftOff::end);
     let mut setup = setup;
-    let (prompt, moved_folder) = (std::mem::take(&mut setup.prompt), setup.moved_folder.take());
-    let setup = AgentSetup::of_run(setup, interrupts.clone());
-    let mut monitor =
-        RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
-            .alarmed_by(setup.context.deps.registry.alarm());
-    if let Some(takeovers) = setup.journal.takeovers() {
-        monitor = monitor.stopped_by(takeovers);
-    }
-    let mut world = open(setup, monitor);
-    world.tools.moved_folder = moved_folder;
+    let prompt = std::mem::take(&mut setup.prompt);
+    let mut world = open(setup, interrupts, observer);
     let leftovers = Leftovers(Arc::clone(&world.tools.toolbox));
     let state = if finished.is_some() { Finished::Yes } else { Finished::No };
     let init = world.complete(init, state).await;
@@ -224,106 +206,59 @@ fn init(setup: &Setup) -> Init {
     }
 }
 
-pub(super) fn open(setup: AgentSetup, monitor: RunMonitor<'_>) -> RunWorld<'_> {
-    let AgentSetup { context, toolbox, resumed, .. } = setup;
-    let RestoredSession { conversation, totals, learned_facts, work, .. } = resumed;
-    let deps = Arc::clone(&context.deps);
-    let windows = windows(&setup.endpoints, &learned_facts);
-    let mut deferred = toolbox.deferred_tools();
-    let definitions = deferred.select(toolbox.all_definitions(), &windows, &conversation.messages);
-    report_commands(&toolbox, &monitor);
-    let fixed = fixed_bytes(&setup.system, &definitions);
-    let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let is_resumed = !conversation.messages.is_empty();
-    let full = setup.limits.budgets.objections;
-    let pressing = work.run.is_some_and(|run| run.budgets.objections < full);
-    let output_limits = output_limits(&setup.endpoints, &learned_facts);
-    drop_refused_fields(&setup.endpoints, &learned_facts);
-    let mark = context.mark.as_ref().map(|mark| mark.id.clone());
-    let model_index = work.run.map_or(0, |run| run.model_index);
-    let model = setup.endpoints.get(usize::from(model_index)).or(setup.endpoints.last());
-    let model = model.map(|endpoint| endpoint.label.as_str());
-    let (cost_before, ledger) = (totals.cost_before(), deps.ledger.clone());
-    let accounting = Accounting::restore(totals, &setup.endpoints, ledger, mark, deps.stop_after);
-    let owned = (setup.journal, deps.secrets.clone(), setup.gauge);
-    RunWorld {
-        conversation: Conversation::restore(conversation, owned, fixed, model),
-        caller: ModelCaller {
-            system: setup.system,
-            definitions,
-            endpoints: setup.endpoints,
-            model_index,
-            reasoning: setup.reasoning,
-            search: setup.search,
-            stream_events: setup.stream_events,
-            windows,
-            output_limits,
-            shared: setup.shared_limits,
-            accounting,
-            cost_before,
-            fault: None,
-            retry_at: None,
-            met: LimitsMet::default(),
-        },
-        tools: ToolRunner {
-            toolbox: Arc::new(toolbox),
-            servers: Arc::clone(&deps.servers),
-            awaited_servers: Vec::new(),
-            early: EarlyTools::new(Arc::clone(&places)),
-            places,
-            malformed: Vec::new(),
-            folder_notes_known: HashSet::new(),
-            denied: false,
-            calls_in_reply: 0,
-            supervisor_started: false,
-            deferred: None,
-            loop_detector: work.loop_detector,
-            past_background: work.background,
-            moved_folder: None,
-            work_stop_announced: false,
-            search_costs: SearchCosts::default(),
-            deferred_tools: deferred,
-        },
-        hooks: HookRunner::new(setup.hooks, pressing),
-        compactor: Compactor::default(),
-        failed_checks: FailedChecks::default(),
-        monitor,
-        context,
-        limits: setup.limits,
-        is_resumed,
-        broken: None,
-        left_open: LeftOpen::default(),
-        yielded_in_turn: None,
+/// Makes the run itself of its setup: each owner takes its part of the restored state, and its
+/// sub-agents will share the dependencies.
+fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer) -> RunWorld<'_> {
+    let (limits, journal) = (setup.limits, setup.journal);
+    let RestoredSession { conversation, totals, learned_facts, mut work, .. } = setup.resumed;
+    let registry = AgentRegistry::new(
+        setup.agents,
+        setup.delegation,
+        interrupts.clone(),
+        journal.subagent_journals(),
+        &setup.session_id,
+        std::mem::take(&mut work.agents),
+    )
+    .stoppable_by(setup.toolbox.task_stops().clone());
+    let toolbox = with_mcp_tools(setup.toolbox, &setup.servers);
+    let may_start = registry.has_depth();
+    let toolbox = if may_start { toolbox.with_agents(&registry.definitions) } else { toolbox };
+    let mut monitor =
+        RunMonitor::new(observer, setup.clock, interrupts, limits.deadline, limits.heartbeat)
+            .alarmed_by(registry.alarm());
+    if let Some(takeovers) = journal.takeovers() {
+        monitor = monitor.stopped_by(takeovers);
     }
-}
-
-/// Reports the background commands of the run.
-fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
-    let post = monitor.post.clone();
-    toolbox.report_tasks_to(move |task| {
-        if task.kind == BackgroundKind::Command {
-            // The receiver is gone once the run is over.
-            let _ = post.send(RunEvent::Task(Box::new(task)));
-        }
-    });
-}
-
-/// Returns the output limits of the models, as known or as learned.
-fn output_limits(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u32> {
-    let limit = |endpoint: &ModelEndpoint| {
-        let known = endpoint.facts.max_output;
-        learned.output_limit(&endpoint.label).map_or(known, |tokens| known.min(tokens))
+    let context = AgentContext::of_run(Arc::new(RunDeps {
+        registry,
+        ledger: SharedLedger::new(setup.ledger),
+        servers: Arc::clone(&setup.servers),
+        keep_servers: setup.keep_servers,
+        host: setup.host,
+        hooks: setup.hooks.clone(),
+        secrets: setup.secrets.clone(),
+        clock: setup.clock,
+        stop_after: setup.stop_after,
+        shared_limits: setup.shared.as_ref().map(|shared| shared.for_another_run(0)),
+        housekeeping: setup.housekeeping,
+    }));
+    let model_index = work.run.map_or(0, |run| run.model_index);
+    let has_objection =
+        work.run.is_some_and(|run| run.budgets.objections < limits.budgets.objections);
+    drop_refused_fields(&setup.endpoints, &learned_facts);
+    let Setup { system, endpoints, reasoning, shared, stream_events, .. } = setup;
+    let caller = ModelCaller::new(system, endpoints, reasoning, shared, context.accounting())
+        .restored(totals, &learned_facts, model_index);
+    let caller = ModelCaller { stream_events, ..caller };
+    let model = &caller.endpoint().label;
+    let conversation = Conversation::restore(conversation, journal, setup.secrets, model);
+    let tools = ToolRunner {
+        moved_folder: setup.moved_folder,
+        ..ToolRunner::new(toolbox, setup.servers, work)
     };
-    endpoints.iter().map(limit).collect()
-}
-
-/// Returns the context windows of the models, as known or as learned.
-fn windows(endpoints: &[ModelEndpoint], learned: &LearnedFacts) -> Vec<u64> {
-    let window = |endpoint: &ModelEndpoint| {
-        let known = endpoint.facts.context_window;
-        learned.window(&endpoint.label).map_or(known, |tokens| known.min(tokens))
-    };
-    endpoints.iter().map(window).collect()
+    let hooks = HookRunner::new(setup.hooks, has_objection);
+    let conversation = conversation.shown_by(setup.gauge);
+    RunWorld::new(context, limits, conversation, caller, tools, hooks, monitor)
 }
 
 impl RunWorld<'_> {

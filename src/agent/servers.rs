@@ -240,17 +240,26 @@ impl RunWorld<'_> {
         for line in self.tools.servers.take_warnings() {
             self.monitor.emit(&RunEvent::Warning(line));
         }
-        let definitions = self.tools.deferred_tools.select(
+        let definitions = self.select_tools();
+        if definitions != self.caller.definitions {
+            self.offer_tools(definitions);
+        }
+    }
+
+    /// Selects the tools that requests offer.
+    pub(super) fn select_tools(&mut self) -> Vec<ToolDefinition> {
+        self.tools.deferred_tools.select(
             self.tools.toolbox.all_definitions(),
             &self.caller.windows,
             self.conversation.messages(),
-        );
-        if definitions != self.caller.definitions {
-            self.conversation
-                .history
-                .set_fixed_bytes(fixed_bytes(&self.caller.system, &definitions));
-            self.caller.definitions = definitions;
-        }
+        )
+    }
+
+    /// Offers tools from the next request on.
+    pub(super) fn offer_tools(&mut self, definitions: Vec<ToolDefinition>) {
+        let fixed = fixed_bytes(&self.caller.system, &definitions);
+        self.conversation.history.set_fixed_bytes(fixed);
+        self.caller.definitions = definitions;
     }
 
     /// Ends the servers, unless another run will use them. Those that do not end in time are killed

@@ -29,9 +29,6 @@ use super::world::RunWorld;
 /// Number of the last lines of a call's output that observers receive.
 const TAIL_LINES: usize = 10;
 
-/// Maximum number of read-only tools that run in parallel.
-pub(super) const SIDE_BY_SIDE: usize = 10;
-
 /// The slot for one result.
 struct ResultSlot {
     /// The call as the model wrote it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::journal::PastBackground;
+use crate::journal::{PastBackground, WorkInProgress};
 use crate::mcp::ServerStatus;
 use crate::mcp::Servers;
 use crate::model::MalformedCall;
@@ -22,6 +22,9 @@ use super::messages::{is_error, join_list};
 use super::run_event::RunEvent;
 use super::run_monitor::{CancelReason, RunMonitor};
 use super::setup::{DeferredCall, MovedFolder};
+
+/// Maximum number of read-only tools that run in parallel.
+const SIDE_BY_SIDE: usize = 10;
 
 /// A tool call with its result.
 pub(super) struct CompletedCall<'a> {
@@ -85,6 +88,30 @@ pub(super) struct ToolRunner {
 }
 
 impl ToolRunner {
+    /// Creates the runner of an agent that begins, or continues the work of an earlier process.
+    pub(super) fn new(toolbox: Toolbox, servers: Arc<Servers>, work: WorkInProgress) -> Self {
+        let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+        Self {
+            deferred_tools: toolbox.deferred_tools(),
+            toolbox: Arc::new(toolbox),
+            servers,
+            awaited_servers: Vec::new(),
+            early: EarlyTools::new(Arc::clone(&places)),
+            places,
+            malformed: Vec::new(),
+            folder_notes_known: HashSet::new(),
+            denied: false,
+            calls_in_reply: 0,
+            supervisor_started: false,
+            deferred: None,
+            loop_detector: work.loop_detector,
+            past_background: work.background,
+            moved_folder: None,
+            work_stop_announced: false,
+            search_costs: SearchCosts::default(),
+        }
+    }
+
     /// Starts the supervisor of commands in the background, unless this was done.
     pub(super) fn start_supervisor(&mut self) {
         if !std::mem::replace(&mut self.supervisor_started, true) {

@@ -7,6 +7,7 @@ use crate::recovery::{
     Action, CallPurpose, Event, Interrupt, Limits, LoopDetector, Moment, Nudge, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition,
 };
+use crate::tools::{BackgroundKind, Toolbox};
 use crate::transcript::{Block, Message, describe_unknown_outcome, strip_thinking};
 
 use super::compactor::{Compactor, ContextView};
@@ -58,7 +59,6 @@ impl World for RunWorld<'_> {
         self.show_size();
         let ended = self.caller.accounting.record_transition(transition);
         self.conversation.journal.transition(transition);
-        self.conversation.journal.recoveries(&ended);
         self.record_reported_ends();
         self.conversation.report_journal_loss(&mut self.monitor);
         let fault =
@@ -80,7 +80,7 @@ impl World for RunWorld<'_> {
         }
         let (progress, fault) = (self.caller.progress(), self.caller.last_fault());
         self.monitor.follow_wait(transition, progress, fault);
-        self.report_recoveries(ended);
+        self.record_recoveries(ended);
     }
 
     async fn perform(&mut self, action: Action) -> Event {
@@ -119,6 +119,50 @@ impl World for RunWorld<'_> {
             Action::Finish(_) => Event::InternalError,
         }
     }
+}
+
+impl<'a> RunWorld<'a> {
+    /// Puts the owners of an agent's state together, and offers its tools to the model.
+    pub(super) fn new(
+        context: AgentContext,
+        limits: Limits,
+        conversation: Conversation,
+        caller: ModelCaller,
+        tools: ToolRunner,
+        hooks: HookRunner,
+        monitor: RunMonitor<'a>,
+    ) -> Self {
+        report_commands(&tools.toolbox, &monitor);
+        let mut world = Self {
+            is_resumed: !conversation.messages().is_empty(),
+            conversation,
+            caller,
+            tools,
+            hooks,
+            compactor: Compactor::default(),
+            failed_checks: FailedChecks::default(),
+            monitor,
+            context,
+            limits,
+            broken: None,
+            left_open: LeftOpen::default(),
+            yielded_in_turn: None,
+        };
+        let definitions = world.select_tools();
+        world.offer_tools(definitions);
+        world
+    }
+}
+
+/// Reports the background commands of the run.
+fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
+    let post = monitor.post.clone();
+    toolbox.report_tasks_to(move |task| {
+        if task.kind == BackgroundKind::Command {
+            // The receiver is gone once the run is over.
+            let _ = post.send(RunEvent::Task(Box::new(task)));
+        }
+    });
 }
 
 impl RunWorld<'_> {
@@ -260,7 +304,9 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
 
-    fn report_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
+    /// Records recoveries that have ended, and reports them.
+    fn record_recoveries(&mut self, ended: Vec<RecoveryRecord>) {
+        self.conversation.journal.recoveries(&ended);
         for record in ended {
             self.monitor.emit(&RunEvent::RecoveryEnds(Box::new(record)));
         }
@@ -295,9 +341,8 @@ impl RunWorld<'_> {
         }
         self.record_cut_work(reason);
         let ended = self.caller.accounting.end_recoveries(self.monitor.clock.now(), reason);
-        self.conversation.journal.recoveries(&ended);
+        self.record_recoveries(ended);
         self.conversation.journal.end(reason);
         self.conversation.report_journal_loss(&mut self.monitor);
-        self.report_recoveries(ended);
     }
 }

@@ -23,6 +23,7 @@ use crate::tools::{AgentDefinition, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::HostChannel;
 
+use super::chosen_session::ChosenSession;
 use super::host_turn::HostTurn;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
@@ -43,9 +44,10 @@ use crate::config::kinds::BudgetMode;
 ///
 /// # Errors
 /// A budget without a price, a bad rule, an address or certificate that cannot be used, or a
-/// session that does not exist.
+/// session that cannot do the task.
 pub(super) fn assemble(
     given: &Settings,
+    session: ChosenSession,
     task: &Task,
     clock: Clock,
     now: &WallTime,
@@ -54,7 +56,7 @@ pub(super) fn assemble(
 ) -> Result<(Setup, Resumption), UsageError> {
     let models = models(given)?;
     let mirror = host.and_then(|host| host.mirror.clone());
-    let session = FoundSession::find(given, task)?.mirrored(mirror);
+    let session = FoundSession::new(session, given, task)?.mirrored(mirror);
     let mut settings = given.clone();
     settings.config.limits = session.remaining_limits(&given.config.limits);
     let settings = &settings;
@@ -164,7 +166,7 @@ pub(super) fn request_head(
     let facts = model_facts(first, settings)?;
     let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let system = system_prompt(settings, &here, &Memory::default());
-    let unused = (std::env::temp_dir(), settings.session_id());
+    let unused = (std::env::temp_dir(), String::new());
     let supervisor = Supervisor::with_own_binary();
     let tools = tool_settings(settings, unused, secrets, &supervisor, None);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
@@ -442,11 +444,12 @@ pub(super) fn servers(
 /// A setting of the tools, whose environment they get.
 pub(super) fn start_shared_servers(
     settings: &Settings,
+    session_id: String,
     secrets: &KnownSecrets,
     host: Arc<dyn HostChannel>,
 ) -> Result<Arc<Servers>, UsageError> {
     let supervisor = Supervisor::with_own_binary();
-    let unused = (std::env::temp_dir(), settings.session_id());
+    let unused = (std::env::temp_dir(), session_id);
     let tools = tool_settings(settings, unused, secrets, &supervisor, None);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));

@@ -5,6 +5,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::assemble::{servers, user_programs};
+use super::chosen_session;
 use super::model_facts::model_facts;
 use super::settings::{self, CredentialSource, Settings};
 use super::tool_setup::{temporary_folder, tool_settings, tool_settings_error};
@@ -73,6 +74,7 @@ pub(super) fn resolve_tools(
     cwd: &Path,
     secrets: &KnownSecrets,
 ) -> Result<(Settings, ToolSettings), UsageError> {
+    chosen_session::check(args)?;
     let managed = managed::files();
     let settings = settings::resolve_with_managed(&managed, args, variables, cwd.to_path_buf())?;
     for secret in settings.secrets() {

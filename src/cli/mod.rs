@@ -15,6 +15,7 @@ pub mod args;
 mod assemble;
 mod batch;
 mod checkouts;
+mod chosen_session;
 mod completions;
 mod config;
 mod doctor;

@@ -19,6 +19,7 @@ use crate::tools::{GrantSource, SandboxState};
 
 use super::args::{OutputFormat, RunArgs, Verbosity};
 use super::assemble::{assemble, fast_mode_warning};
+use super::chosen_session::{ChosenSession, SessionChoice};
 use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
 use super::host_turn::HostTurn;
 use super::mentions;
@@ -103,10 +104,14 @@ pub(super) async fn prepare_and_begin(
     let ProcessContext { variables, cwd, signals, exit_watchdog, host } = world;
     let limit = args.flags.texts("max-duration").last();
     let limit = limit.and_then(|limit| values::duration(limit).ok());
-    let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
-    let settings = StartupSteps::new(&signals, &shared.stderr, limit)
-        .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
-        .await?;
+    let around = (variables.clone(), cwd.clone());
+    let steps = StartupSteps::new(&signals, &shared.stderr, limit);
+    let (wanted, from) = (args.clone(), around.clone());
+    let choose = move || SessionChoice::of(&wanted, &from.0, &from.1)?.lock();
+    let session = steps.step("reading the session", choose).await?;
+    let (wanted, terms) = (args.clone(), session.terms());
+    let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
+    let settings = steps.step("reading the settings", resolve).await?;
     for secret in settings.secrets() {
         shared.secrets.add(&secret);
     }
@@ -132,11 +137,11 @@ pub(super) async fn prepare_and_begin(
             let (prompt, names) = (given.clone(), String::new());
             (job, Task { prompt, given, names, server_prompt: None })
         }
-        Some(_) | None => job.expand_command(given, args, around).await?,
+        Some(_) | None => job.expand_command(given, args, around, &session).await?,
     };
     let before = job.host.as_ref().map(|host| host.prompt.before.clone());
     let task = task.after(&before.unwrap_or_default());
-    Box::pin(job.with_host_hooks().begin(task, exit_check)).await
+    Box::pin(job.with_host_hooks().begin(task, session, exit_check)).await
 }
 
 /// Returns the framing of messages on standard output.
@@ -269,15 +274,17 @@ impl RunJob {
         given: String,
         args: &RunArgs,
         (variables, cwd): (Variables, PathBuf),
+        session: &ChosenSession,
     ) -> Result<(Self, Task), UsageError> {
         let servers = &self.settings.mcp.servers;
         if let Some(call) = ServerPromptCall::parse(&given, &self.settings.library, servers) {
             let (prompt, names) = (given.clone(), given.clone());
             return Ok((self, Task { given, prompt, names, server_prompt: Some(call) }));
         }
-        let (project, session) = (cwd.display().to_string(), self.settings.session_id());
+        let project = cwd.display().to_string();
+        let session_id = session.id.as_str();
         let placeholders =
-            Placeholders { project: &project, session: &session, ..Placeholders::default() };
+            Placeholders { project: &project, session: session_id, ..Placeholders::default() };
         let Some(called) = ExpandedCommand::expand(&given, &self.settings.library, placeholders)?
         else {
             // Standard input is not searched for mentions: a diff is full of words with `@`.
@@ -297,11 +304,11 @@ impl RunJob {
                 wanted.flags.give_default("effort", &effort.name());
             }
             wanted.flags.extend("allowed-tools", called.grants);
-            let session = settings.session;
+            let terms = session.terms();
+            let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
             settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
-                .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
+                .step("reading the settings", resolve)
                 .await?;
-            settings.session = session;
         }
         settings.warnings.extend(called.warnings);
         settings.ignored.extend(called.ignored);
@@ -310,12 +317,17 @@ impl RunJob {
         Ok((self, Task { given, prompt: called.prompt, names, server_prompt: None }))
     }
 
-    async fn begin(&self, task: Task, exit_check: ExitCheck<'_>) -> Result<u8, UsageError> {
+    async fn begin(
+        &self,
+        task: Task,
+        session: ChosenSession,
+        exit_check: ExitCheck<'_>,
+    ) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let (job, call) = (self.clone(), task.server_prompt.clone());
         let (mut setup, resumption, probe) =
             StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
-                .step("opening the session", move || job.open(&task))
+                .step("opening the session", move || job.open(&task, session))
                 .await?;
         if setup.resumed.conversation.left_off.and_then(LeftOff::end).is_none() {
             self.require_servers(&setup).await?;
@@ -444,11 +456,16 @@ impl RunJob {
     }
 
     /// Builds the run. May block.
-    fn open(&self, task: &Task) -> Result<(Setup, Resumption, Option<HeartbeatFile>), UsageError> {
+    fn open(
+        &self,
+        task: &Task,
+        session: ChosenSession,
+    ) -> Result<(Setup, Resumption, Option<HeartbeatFile>), UsageError> {
         let (settings, now) = (&self.settings, WallTime::from_clock(&self.clock));
         let secrets = &self.shared.secrets;
+        let host = self.host.as_ref();
         let (mut setup, resumption) =
-            assemble(settings, task, self.clock, &now, secrets, self.host.as_ref())?;
+            assemble(settings, session, task, self.clock, &now, secrets, host)?;
         // A host answers for its prompts: files that they name need no rule that allows them.
         let source = if self.host.is_some() { GrantSource::Prompt } else { GrantSource::Rules };
         mentions::attach(&mut setup, &task.names, source);

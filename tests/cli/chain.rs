@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, CredentialSource, Settings};
+use outlast::journal::Terms;
 use outlast::model::HelperCommand;
 
 use super::binary_fixture::BinaryFixture;
@@ -33,7 +34,7 @@ fn resolve_with(flags: &[&str], user: &str, more: &[(&str, &str)]) -> Result<Set
         given.iter().chain(more).map(|(name, value)| (name.into(), value.into())).collect();
     variables.insert("HOME".into(), world.home().into());
     let home = world.home().display().to_string();
-    settings::resolve(&args, variables, world.work())
+    settings::resolve(&args, variables, world.work(), &Terms::default())
         .map_err(|error| error.to_string().replace(&home, "HOME"))
 }
 

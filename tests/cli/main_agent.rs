@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, Settings};
+use outlast::journal::Terms;
 
 use super::binary_fixture::BinaryFixture;
 
@@ -22,7 +23,8 @@ fn resolve(world: &BinaryFixture, flags: &[&str]) -> Result<Settings, String> {
         ("ANTHROPIC_API_KEY".into(), "a-key".into()),
         ("ANTHROPIC_MODEL".into(), "haiku".into()),
     ]);
-    settings::resolve(&args, variables, world.work()).map_err(|error| error.to_string())
+    settings::resolve(&args, variables, world.work(), &Terms::default())
+        .map_err(|error| error.to_string())
 }
 
 #[test]

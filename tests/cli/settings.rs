@@ -7,6 +7,7 @@ use std::time::Duration;
 use outlast::cli::args::{self, CliRequest, OutputFormat};
 use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::config::registry;
+use outlast::journal::Terms;
 use outlast::model::{HelperCommand, ThinkingMode};
 use outlast::recovery::{Money, Persistence};
 
@@ -28,7 +29,7 @@ pub(crate) fn resolve(
     all.insert("HOME".into(), world.home().into());
     all.entry("ANTHROPIC_API_KEY".into()).or_insert_with(|| "a-key".into());
     let home = world.home().display().to_string();
-    settings::resolve(&args, all, world.work())
+    settings::resolve(&args, all, world.work(), &Terms::default())
         .map_err(|error| error.to_string().replace(&home, "HOME"))
 }
 
@@ -355,7 +356,7 @@ fn a_variable_that_is_not_text_is_a_mistake_whichever_it_is() {
     let mut all: BTreeMap<OsString, OsString> =
         pairs.into_iter().map(|(name, value)| (name.into(), value)).collect();
     all.insert("TERM".into(), OsStr::from_bytes(b"\xff").to_owned());
-    let error = settings::resolve(&args, all, world.work()).unwrap_err();
+    let error = settings::resolve(&args, all, world.work(), &Terms::default()).unwrap_err();
     assert!(error.to_string().contains("TERM"), "{error}");
 }
 

@@ -15,6 +15,7 @@ use outlast::cli::system::{EnvironmentFacts, compose};
 use outlast::cli::timestamps::WallTime;
 use outlast::config::Config;
 use outlast::config::repository::IgnoredSetting;
+use outlast::journal::Terms;
 use sha2::{Digest, Sha256};
 
 use super::binary_fixture::BinaryFixture;
@@ -55,7 +56,8 @@ fn resolve(
         ("ANTHROPIC_API_KEY".into(), "a-key".into()),
     ]);
     variables.extend(more.iter().map(|(name, value)| (name.into(), value.into())));
-    settings::resolve(&args, variables, cwd.to_path_buf()).map_err(|error| error.to_string())
+    settings::resolve(&args, variables, cwd.to_path_buf(), &Terms::default())
+        .map_err(|error| error.to_string())
 }
 
 fn at_work(world: &BinaryFixture, flags: &[&str]) -> Settings {

@@ -6,6 +6,7 @@ use std::path::Path;
 use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
+use super::kills::can_trace;
 use super::resume_after_kill::{blocks, journal, messages};
 use crate::support::{RunBuilder, serve, with_time_limit};
 
@@ -52,8 +53,47 @@ async fn a_session_in_use_is_refused_and_its_owner_named() {
     let line = second.stderr.trim_end();
     assert_eq!(line.lines().count(), 1, "{line}");
     assert!(line.contains(SESSION) && line.contains(&format!("process {}", first.pid())), "{line}");
+    let broken = RunBuilder::against(&server)
+        .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
+        .args(["--resume", SESSION, "--settings", "{\"maxTurns\": \"many\"}", "Three?"])
+        .run()
+        .await;
+    assert_eq!(broken.code, Some(75), "its settings do not matter yet: {broken:?}");
     assert_eq!(server.requests().len(), 2, "nothing was sent");
     drop(first);
+}
+
+/// The contract, which the settings need, and the conversation are from one reading under the lock.
+#[tokio::test]
+async fn a_resumed_session_is_locked_and_read_once() {
+    if !can_trace() {
+        return;
+    }
+    let server = serve(talk());
+    let long = "word ".repeat(20_000);
+    let begin = ["--session-id", SESSION, &long];
+    let ended = RunBuilder::against(&server).args(begin).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let name = format!("{SESSION}.jsonl");
+    let files = files_below(&ended.config());
+    let file = files.iter().find(|file| file.ends_with(&name)).expect("a journal");
+    let size = fs::metadata(file).expect("it is there").len();
+    let trace = format!(
+        "exec strace -D -f -qq -s 0 -o trace -e trace=open,openat,read,pread64 -P '{}' \"$@\"",
+        file.display()
+    );
+    let resume = ["--resume", SESSION, "More?"];
+    let ended = ended.again(&server.base_url()).args(resume).in_shell(&trace).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let trace = fs::read_to_string(ended.work().join("trace")).expect("a trace");
+    let opened = trace.lines().filter(|line| line.contains("O_RDWR")).count();
+    assert_eq!(opened, 1, "{trace}");
+    let outcome =
+        |line: &str| line.rsplit_once("= ").and_then(|(_, bytes)| bytes.parse::<u64>().ok());
+    let reads = trace.lines().filter(|line| line.contains("read"));
+    let bytes: u64 = reads.filter_map(outcome).sum();
+    // The first lines are read twice: they say which folder the session belongs to.
+    assert!((size..size + size / 2).contains(&bytes), "{bytes} of {size} bytes: {trace}");
 }
 
 #[tokio::test]

@@ -8,20 +8,25 @@ use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::hooks::{HookEvent, Hooks};
-use crate::journal::{Journal, RestoredSession, SubagentHeader};
+use crate::journal::{Journal, SubagentHeader, WorkInProgress};
 use crate::model::Reasoning;
 use crate::process::{Panic, catch_async_panic};
 use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::succeeded_calls;
 
-use super::super::context_gauge::ContextGauge;
-use super::super::run::{open, run_subagent};
-use super::super::run_deps::{AgentSetup, RunDeps};
+use super::super::accounting::Accounting;
+use super::super::conversation::Conversation;
+use super::super::hook_runner::HookRunner;
+use super::super::model_caller::ModelCaller;
+use super::super::run::run_subagent;
+use super::super::run_deps::RunDeps;
 use super::super::run_event::{RunEvent, WaitingFor};
 use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::super::setup::{ModelEndpoint, Prompt};
 use super::super::signals::{InterruptReceiver, InterruptSender};
+use super::super::tool_runner::ToolRunner;
+use super::super::world::RunWorld;
 use super::concurrency::ConcurrencyPermit;
 use super::report::SubagentReport;
 use super::subagent_observer::SubagentObserver;
@@ -72,6 +77,12 @@ impl AgentContext {
         Self { deps, mark: None, depth: 0, permit: None, source: None }
     }
 
+    /// Creates the accounts of this agent.
+    pub(in super::super) fn accounting(&self) -> Accounting {
+        let agent = self.mark.as_ref().map(|mark| mark.id.clone());
+        Accounting::new(self.deps.ledger.clone(), agent, self.deps.stop_after)
+    }
+
     /// Returns the current activities of this run's sub-agents, a line each.
     pub(in super::super) fn activities(&self, now: Moment) -> String {
         self.deps.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
@@ -113,28 +124,21 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let facts = &tree.delegation.facts;
     let reasoning =
         Reasoning { effort: definition.effort.or(parent.reasoning.effort), ..parent.reasoning };
-    let setup = AgentSetup {
-        context: AgentContext {
-            deps: Arc::clone(&deps),
-            depth: task.depth,
-            permit: Some(permit),
-            source: Some(format!("agent:{}", mark.kind)),
-            mark: Some(Arc::clone(&mark)),
-        },
-        system: [definition.prompt.trim_end(), facts.trim()].join("\n\n").trim().to_owned(),
-        endpoints: parent.endpoints,
-        toolbox,
-        limits,
-        reasoning,
-        search: None,
-        stream_events: false,
-        shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
-        hooks: deps.hooks.as_ref().map(own),
-        journal,
-        gauge: ContextGauge::default(),
-        resumed: RestoredSession::default(),
+    let context = AgentContext {
+        deps: Arc::clone(&deps),
+        depth: task.depth,
+        permit: Some(permit),
+        source: Some(format!("agent:{}", mark.kind)),
+        mark: Some(Arc::clone(&mark)),
     };
-    let mut world = open(setup, monitor);
+    let system = [definition.prompt.trim_end(), facts.trim()].join("\n\n").trim().to_owned();
+    let shared = deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed));
+    let (endpoints, accounting) = (parent.endpoints, context.accounting());
+    let caller = ModelCaller::new(system, endpoints, reasoning, shared, accounting);
+    let hooks = HookRunner::new(deps.hooks.as_ref().map(own), false);
+    let tools = ToolRunner::new(toolbox, Arc::clone(&deps.servers), WorkInProgress::default());
+    let conversation = Conversation::new(journal, deps.secrets.clone());
+    let mut world = RunWorld::new(context, limits, conversation, caller, tools, hooks, monitor);
     world.join_tools();
     world.name_pending_servers();
     let (machine, prompt) = (Run::new(seed, &limits), Prompt::text(task.prompt));

@@ -11,20 +11,23 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::journal::{Journal, RestoredSession};
+use crate::journal::{Journal, WorkInProgress};
 use crate::model::{Reasoning, WebSearch};
 use crate::process::catch_async_panic;
 use crate::recovery::{Interrupt, Run, StopReason};
 use crate::tools::{AgentDefinition, AgentTools, SubagentToolsError, WebSearchInput};
 use crate::transcript::{Block, Message, Role};
 
-use super::super::context_gauge::ContextGauge;
-use super::super::run::{open, run_subagent};
-use super::super::run_deps::AgentSetup;
+use super::super::conversation::Conversation;
+use super::super::hook_runner::HookRunner;
+use super::super::model_caller::ModelCaller;
+use super::super::run::run_subagent;
 use super::super::run_event::{Observer, RunEvent};
 use super::super::run_monitor::RunMonitor;
 use super::super::setup::{ModelStats, Prompt};
 use super::super::signals::{InterruptReceiver, interrupt};
+use super::super::tool_runner::ToolRunner;
+use super::super::world::RunWorld;
 use super::spawner::PendingSubagent;
 use super::subagent_run::{AgentContext, ParentRun, limits, words_of};
 
@@ -138,28 +141,23 @@ async fn run(
         RunMonitor::new(&mut observer, deps.clock, interrupts, limits.deadline, limits.heartbeat);
     let seed = Uuid::new_v4().as_u64_pair().0;
     let WebSearchInput { query, allowed_domains, blocked_domains } = input;
-    let setup = AgentSetup {
-        context: AgentContext {
-            deps: Arc::clone(&deps),
-            depth: parent.depth,
-            permit: None,
-            source: Some(SOURCE.to_owned()),
-            mark: parent.mark.clone(),
-        },
-        system: SYSTEM.to_owned(),
-        endpoints: parent.endpoints,
-        toolbox,
-        limits,
-        reasoning: Reasoning::LEAST,
-        search: Some(WebSearch { allowed_domains, blocked_domains }),
-        stream_events: false,
-        shared_limits: deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed)),
-        hooks: None,
-        journal: Journal::disabled(),
-        gauge: ContextGauge::default(),
-        resumed: RestoredSession::default(),
+    let context = AgentContext {
+        deps: Arc::clone(&deps),
+        depth: parent.depth,
+        permit: None,
+        source: Some(SOURCE.to_owned()),
+        mark: parent.mark.clone(),
     };
-    let mut world = open(setup, monitor.stopped_by(stop));
+    let shared = deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed));
+    let (system, endpoints, reasoning) = (SYSTEM.to_owned(), parent.endpoints, Reasoning::LEAST);
+    let caller = ModelCaller {
+        search: Some(WebSearch { allowed_domains, blocked_domains }),
+        ..ModelCaller::new(system, endpoints, reasoning, shared, context.accounting())
+    };
+    let tools = ToolRunner::new(toolbox, Arc::clone(&deps.servers), WorkInProgress::default());
+    let conversation = Conversation::new(Journal::disabled(), deps.secrets.clone());
+    let (hooks, monitor) = (HookRunner::new(None, false), monitor.stopped_by(stop));
+    let mut world = RunWorld::new(context, limits, conversation, caller, tools, hooks, monitor);
     let prompt = Prompt::text(format!("Search the web for: {query}"));
     let machine = Run::new(seed, &limits);
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;

@@ -4,6 +4,7 @@ mod argv;
 mod batch;
 mod compatibility;
 mod config;
+mod contradictions;
 mod entries;
 mod groups;
 pub mod help;

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::batch::{BatchPlan, PlannedTask};
 use crate::cli::args::{self, BatchEngine, RunArgs};
+use crate::cli::chosen_session;
 use crate::cli::run::ProcessContext;
 use crate::cli::settings;
 use crate::cli::usage::UsageError;
+use crate::journal::Terms;
 
 /// Maximum number of different sets of flags for which the settings are read before the start.
 const SETTINGS_READ_MAX: usize = 20;
@@ -129,7 +131,8 @@ pub(super) fn check_settings(
         }
         let mut run = args::run_flags(&words)?;
         run.prompt = Some(task.prompt.clone());
-        settings::resolve(&run, world.variables.clone(), cwd)
+        chosen_session::check(&run)
+            .and_then(|()| settings::resolve(&run, world.variables.clone(), cwd, &Terms::default()))
             .map_err(|why| why.with_place(&format!("{place}:{}", task.line)))?;
     }
     Ok(())

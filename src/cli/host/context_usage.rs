@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::agent::{Clock, ContextSize};
 use crate::cli::assemble::{RequestHead, request_head};
 use crate::cli::memory::{MemoryFile, MemoryOrigin};
-use crate::cli::session::stored_tokens;
 use crate::cli::settings::Settings;
 use crate::cli::timestamps::WallTime;
 use crate::cli::usage::UsageError;
@@ -20,7 +19,7 @@ use crate::transcript::{TokenDensity, ToolDefinition, Usage, fixed_bytes};
 const MCP: &str = "mcp__";
 
 /// Measures the next request of a session. `size` is the size of the conversation, if a turn has
-/// begun in this process.
+/// begun in this process, and `messages` are the tokens of its messages.
 ///
 /// # Errors
 /// An error that would also keep the next turn from beginning.
@@ -29,10 +28,10 @@ pub(super) fn measure(
     servers: &Arc<Servers>,
     secrets: &KnownSecrets,
     size: Option<ContextSize>,
+    messages: u64,
 ) -> Result<Value, UsageError> {
     let now = WallTime::from_clock(&Clock::start(1.0));
     let head = request_head(settings, servers, secrets, &now)?;
-    let messages = size.as_ref().map_or_else(|| stored_tokens(settings), |size| size.messages);
     let learned = size.as_ref().filter(|size| size.model == head.model).map(|size| size.window);
     let window = learned.unwrap_or(head.window);
     let (foreign, own): (Vec<&ToolDefinition>, Vec<&ToolDefinition>) =

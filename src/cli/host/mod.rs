@@ -7,6 +7,7 @@
 
 mod background;
 mod context_usage;
+mod next_turn;
 mod replies;
 mod requests;
 mod rewind;

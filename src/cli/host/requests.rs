@@ -119,11 +119,12 @@ impl HostSession {
         let servers = self.shared_servers().await?;
         let settings = self.settings().await?;
         let (secrets, size) = (self.shared.secrets.clone(), self.gauge.read());
-        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("measuring the context", move || {
-                context_usage::measure(&settings, &servers, &secrets, size)
-            })
-            .await
+        self.step("measuring the context", move |session| {
+            let recorded = || session.read().map_or(0, |session| session.message_tokens());
+            let messages = size.as_ref().map_or_else(recorded, |size| size.messages);
+            context_usage::measure(&settings, &servers, &secrets, size, messages)
+        })
+        .await
     }
 
     /// The ids of the prompts that wait.
@@ -173,11 +174,11 @@ impl HostSession {
         for secret in settings.secrets() {
             secrets.add(&secret);
         }
-        let own = host_servers(&settings);
+        let (own, session_id) = (host_servers(&settings), self.session_id.get());
         let host: Arc<dyn HostChannel> = Arc::new(self.requests.clone());
         let servers = StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
             .step("starting the MCP servers", move || {
-                start_shared_servers(&settings, &secrets, host)
+                start_shared_servers(&settings, session_id, &secrets, host)
             })
             .await?;
         servers.start();

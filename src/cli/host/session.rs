@@ -19,9 +19,6 @@ use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, empty_result, one_line, pipe, usage_error_result,
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
-use crate::cli::session::check_resumable;
-use crate::cli::settings::{self, Settings};
-use crate::cli::startup::StartupSteps;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::hooks::HookHandler;
 use crate::host::{
@@ -448,27 +445,6 @@ impl HostSession {
             HostFrame::Reply { .. } | HostFrame::Ignored => {}
         }
         InputStep::GoesOn
-    }
-
-    /// Checks that turns can begin. Returns the id of their session, and whether a hook has deferred
-    /// its last call.
-    async fn start(&self) -> Result<(String, bool), UsageError> {
-        let settings = self.settings().await?;
-        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("opening the session", move || {
-                let has_deferred = check_resumable(&settings)?;
-                Ok((settings.session_id(), has_deferred))
-            })
-            .await
-    }
-
-    /// Resolves the settings of the next turn.
-    pub(super) async fn settings(&self) -> Result<Settings, UsageError> {
-        let (args, variables) = (self.args.run.clone(), self.context.variables.clone());
-        let cwd = self.context.cwd.clone();
-        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("reading the settings", move || settings::resolve(&args, variables, cwd))
-            .await
     }
 
     /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A

@@ -42,7 +42,7 @@ use crate::config::Config;
 use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
-use crate::journal::{ReadRequest, Terms};
+use crate::journal::Terms;
 use crate::model::{BaseUrl, Proxies, RequestTimers, ServiceKind};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, secret_values};
 use crate::types::PermissionPrompt;
@@ -54,13 +54,8 @@ pub struct Settings {
     pub config: Box<Config>,
     pub output: OutputSettings,
     pub prompt: PromptSource,
-    pub session: SessionStart,
-    /// True if the command line names the folder to work in, so that a session may move there.
-    pub names_folder: bool,
     /// The name that the session gets.
     pub session_title: Option<String>,
-    /// Options for reading the session to resume.
-    pub reading: ReadRequest,
     /// Terms that the session to resume was started with. Empty for a new one.
     pub terms: Terms,
     /// True if a journal is kept.
@@ -179,26 +174,6 @@ impl PromptSource {
     pub fn need(&self) -> Need {
         if self.argument.is_none() && !self.may_be_empty { Need::Required } else { Need::Optional }
     }
-}
-
-/// The session of a run: a new or an existing one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionStart {
-    New {
-        session_id: String,
-    },
-    Resume {
-        session_id: String,
-        fork: Option<String>,
-    },
-    /// Resume if it exists, which another process may hold even now; start it otherwise.
-    ResumeOrStart {
-        session_id: String,
-    },
-    /// The newest session of this folder.
-    Continue {
-        fork: Option<String>,
-    },
 }
 
 /// Address, credential and time limits of a model's service.

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use uuid::Uuid;
 
 use super::chain::{ChainSources, ModelChain};
 use super::contract::Held;
@@ -11,13 +10,13 @@ use super::credential;
 use super::endpoint::EndpointSources;
 use super::inputs::Inputs;
 use super::{
-    CredentialSource, EndpointSettings, OutputSettings, PromptSource, SessionStart, Settings,
-    ToolRules, acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits,
-    sandbox, servers, system,
+    CredentialSource, EndpointSettings, OutputSettings, PromptSource, Settings, ToolRules,
+    acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits, sandbox, servers,
+    system,
 };
 use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
+use crate::cli::chosen_session::session_dir;
 use crate::cli::output_file::OutputFile;
-use crate::cli::session_name;
 use crate::cli::stdin::StdinMode;
 use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
@@ -27,12 +26,13 @@ use crate::config::repository::RulePaths;
 use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
-use crate::journal::{self, OnDamage, ReadRequest, ResumePoint, SessionFolder, SessionId, Terms};
+use crate::journal::Terms;
 use crate::model::ThinkingMode;
 use crate::recovery::Limits;
 use crate::types::{ChildEnvironment, PermissionMode};
 
-/// Resolves the settings of a run. Reads files, changes nothing.
+/// Resolves the settings of a run whose session was started under `terms`. Reads files, changes
+/// nothing.
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
@@ -40,12 +40,10 @@ pub fn resolve(
     args: &RunArgs,
     variables: impl Into<Variables>,
     cwd: PathBuf,
+    terms: &Terms,
 ) -> Result<Settings, UsageError> {
-    check_input(args)?;
-    let variables = variables.into();
-    let args = &with_named_session(args, &variables, &cwd)?;
-    let terms = read_terms(args, &variables, &cwd);
-    let settings = resolve_resumed(&managed::files(), args, &variables, cwd, &terms)?;
+    args.check()?;
+    let settings = resolve_resumed(&managed::files(), args, &variables.into(), cwd, terms)?;
     check_credential(&settings)?;
     Ok(settings)
 }
@@ -108,10 +106,7 @@ pub fn resolve_resumed(
     let settings = Settings {
         output: output(args, env, step_summary(&config, variables))?,
         prompt: prompt(args, &config),
-        session: start(args)?,
-        names_folder: args.session.names_folder,
         session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
-        reading: reading(args)?,
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
         chain,
@@ -176,55 +171,6 @@ fn chain(
         primary: primary.clone(),
     };
     chain.chain()
-}
-
-fn check_input(args: &RunArgs) -> Result<(), UsageError> {
-    if args.output.is_driven_by_host()
-        && args.output.output_format != Some(OutputFormat::StreamJson)
-    {
-        return Err(UsageError::new(
-            "--input-format stream-json needs --output-format stream-json; add it",
-        ));
-    }
-    if args.output.is_driven_by_host() && args.prompt.is_some() {
-        return Err(UsageError::new(
-            "with --input-format stream-json prompts come from standard input; leave out the one \
-             on the command line",
-        ));
-    }
-    if args.output.no_stdin && args.prompt.as_deref() == Some("-") {
-        return Err(UsageError::new(
-            "the prompt - reads standard input, and --no-stdin leaves it alone; leave one of them \
-             out",
-        ));
-    }
-    if let Some(missing) = args.prompts.image.iter().find(|path| !path.is_file()) {
-        return Err(UsageError::new(format!(
-            "--image {}: there is no such file; name one that exists",
-            missing.display()
-        )));
-    }
-    let mode = args.flags.texts("permission-mode").last();
-    let mode = mode.and_then(|mode| PermissionMode::parse(mode));
-    let is_bypass = args.flags.has("dangerously-skip-permissions")
-        || mode == Some(PermissionMode::BypassPermissions);
-    let restricted = args.compatibility.restricted.then_some("--restricted");
-    let restricted = restricted.or(args.tools.profile.map(|_| "--profile"));
-    if let Some(flag) = restricted.filter(|_| is_bypass) {
-        return Err(UsageError::new(format!(
-            "{flag} and bypassPermissions contradict each other; leave one of them out"
-        )));
-    }
-    if let Some(mode @ (PermissionMode::Plan | PermissionMode::DontAsk)) = mode
-        && args.flags.has("dangerously-skip-permissions")
-    {
-        return Err(UsageError::new(format!(
-            "--permission-mode {} and --dangerously-skip-permissions contradict each other; leave \
-             one of them out",
-            mode.name()
-        )));
-    }
-    Ok(())
 }
 
 /// Warns about flags of the reference that are accepted and do nothing.
@@ -330,114 +276,6 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
         may_be_empty: args.session.go_on || args.session.resume.is_some(),
         stdin_timeout: config.stdin_timeout,
     }
-}
-
-fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
-    let session = &args.session;
-    let given = session.session_id.as_deref().map(|id| uuid("--session-id", id)).transpose()?;
-    let fresh = || given.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
-    let resuming = session.go_on || session.resume.is_some();
-    if resuming && given.is_some() && !session.fork_session {
-        return Err(UsageError::new(
-            "--session-id names a new session; with --resume or --continue add --fork-session",
-        ));
-    }
-    if session.fork_session && !resuming {
-        return Err(UsageError::new(
-            "--fork-session needs --resume or --continue; add one of them",
-        ));
-    }
-    if session.to_last_intact && !resuming {
-        return Err(UsageError::new(
-            "--to-last-intact needs --resume or --continue; add one of them",
-        ));
-    }
-    if let Some(id) = &session.resume_or_start {
-        return Ok(SessionStart::ResumeOrStart { session_id: uuid("--resume-or-start", id)? });
-    }
-    let fork = session.fork_session.then(fresh);
-    match &session.resume {
-        Some(id) => Ok(SessionStart::Resume { session_id: uuid("--resume", id)?, fork }),
-        None if session.go_on => Ok(SessionStart::Continue { fork }),
-        None => Ok(SessionStart::New { session_id: fresh() }),
-    }
-}
-
-/// The flags with the whole id of the session that `--resume` names: by its id or the beginning of one,
-/// by its name, or as `latest`.
-///
-/// # Errors
-/// There is none, or there are several.
-fn with_named_session(
-    args: &RunArgs,
-    variables: &Variables,
-    cwd: &Path,
-) -> Result<RunArgs, UsageError> {
-    let mut args = args.clone();
-    let Some(given) = args.session.resume.take() else { return Ok(args) };
-    if Uuid::try_parse(given.trim()).is_ok() {
-        args.session.resume = Some(given);
-        return Ok(args);
-    }
-    let folder = session_dir(&args, &environment::config_dir(variables));
-    let found = session_name::find(&SessionFolder::new(&folder, cwd), given.trim());
-    let found = found.map_err(|error| error.with_place("--resume"))?;
-    args.session.resume = Some(found.id.to_string());
-    Ok(args)
-}
-
-/// Reads the terms that the session to resume was started with. Errors are reported later, when it
-/// is opened.
-fn read_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
-    let Ok(start) = start(args) else { return Terms::default() };
-    let place = SessionFolder::new(&session_dir(args, &environment::config_dir(variables)), cwd);
-    let id = match start {
-        SessionStart::New { .. } => None,
-        SessionStart::Resume { session_id, .. } | SessionStart::ResumeOrStart { session_id } => {
-            SessionId::parse(&session_id)
-        }
-        SessionStart::Continue { .. } => journal::latest(&place).ok().flatten(),
-    };
-    id.and_then(|id| journal::read_terms(&place, &id).ok()).unwrap_or_default()
-}
-
-/// Returns the folder of the run's sessions.
-fn session_dir(args: &RunArgs, config_dir: &Path) -> PathBuf {
-    args.session.own_folder.clone().unwrap_or_else(|| config_dir.to_owned())
-}
-
-/// Returns the options for reading the session to resume, such as its last message.
-fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
-    let session = &args.session;
-    let is_resumed = session.resume.is_some() || session.go_on;
-    let trimmed = |uuid: &String| uuid.trim().to_owned();
-    let point = match (&session.resume_session_at, &session.resume_drops_turn) {
-        (None, None) => None,
-        (None, Some(_)) => {
-            return Err(UsageError::new(
-                "--resume-drops-turn checks what --resume-session-at drops; add it",
-            ));
-        }
-        (Some(_), _) if !is_resumed => {
-            return Err(UsageError::new(
-                "--resume-session-at needs --resume or --continue; add one of them",
-            ));
-        }
-        (Some(message), turn) => Some(ResumePoint {
-            message: trimmed(message),
-            dropped_turn: turn.as_ref().map(trimmed),
-        }),
-    };
-    let intact = session.to_last_intact;
-    let on_damage = if intact { OnDamage::UseIntactPart } else { OnDamage::Refuse };
-    Ok(ReadRequest { on_damage, point })
-}
-
-fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {
-    Uuid::try_parse(id.trim()).map(|uuid| uuid.to_string()).map_err(|_| {
-        let shown: String = id.chars().take(60).collect();
-        UsageError::new(format!("{flag}: {shown:?} is not the id of a session; it is a UUID"))
-    })
 }
 
 fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {

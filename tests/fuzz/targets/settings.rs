@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use libfuzzer_sys::fuzz_target;
 use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings;
+use outlast::journal::Terms;
 use outlast_fuzz::{Tape, folder, work};
 
 const VARIABLES: [&str; 14] = [
@@ -29,7 +30,7 @@ const VARIABLES: [&str; 14] = [
 fn resolve(words: &[&str], variables: BTreeMap<OsString, OsString>) {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     let Ok(CliRequest::Run(args)) = args::parse(&words) else { return };
-    match settings::resolve(&args, variables, work()) {
+    match settings::resolve(&args, variables, work(), &Terms::default()) {
         Ok(settings) => {
             assert!(!settings.chain.links.is_empty(), "a run needs a model");
             let shown = format!(

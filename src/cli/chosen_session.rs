@@ -1,0 +1,307 @@
+//! The session that the flags choose: found, locked and read once, before the settings of the run are
+//! resolved. Its contract is one of their sources.
+
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::args::RunArgs;
+use super::session_name;
+use super::usage::{UsageError, UsageErrorKind};
+use crate::config::environment::{self, Variables};
+use crate::journal::{
+    JournalError, LockedSession, MachineId, OnDamage, ReadRequest, RestoredSession, ResumePoint,
+    SessionFolder, SessionId, Terms, latest, read_session, read_terms,
+};
+use crate::transcript::TokenDensity;
+
+/// The choice of a session by flags. The session is not read yet.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub(super) struct SessionChoice {
+    place: SessionFolder,
+    /// The id of the run's session.
+    id: SessionId,
+    /// The session to resume.
+    source: Option<SessionId>,
+    /// True if the run's session is a fork of it.
+    is_fork: bool,
+    request: ReadRequest,
+    /// True for `--resume-or-start`: the same command may be run again and again, even while another
+    /// process works on the session.
+    is_repeatable: bool,
+    /// True if a journal is kept.
+    persist: bool,
+    /// True if the user named the folder to work in, so that the session may move there.
+    names_folder: bool,
+}
+
+/// A chosen session with its state so far. Nothing was written to it.
+pub(super) struct ChosenSession {
+    pub(super) id: SessionId,
+    pub(super) place: SessionFolder,
+    pub(super) origin: SessionOrigin,
+    /// True for `--resume-or-start`.
+    pub(super) is_repeatable: bool,
+    /// True if the session may go on in another folder: the user named one, or it is a fork.
+    pub(super) may_move: bool,
+}
+
+/// The state that a run's session begins with.
+pub(super) enum SessionOrigin {
+    New,
+    Resumed(Box<LockedSession>),
+    /// With the id of its source.
+    Forked(SessionId, Box<RestoredSession>),
+    /// Restored read-only: no journal is kept.
+    ReadOnly(Box<RestoredSession>),
+    /// With `--resume-or-start`, another process holds the session. It is refused once the prompt is
+    /// known: that it has another prompt is the better reason.
+    InUse(Box<JournalError>, Box<Terms>),
+}
+
+impl SessionChoice {
+    /// Determines the session that the flags choose.
+    ///
+    /// # Errors
+    /// The flags contradict each other, or there is no session of that name.
+    pub(super) fn of(
+        args: &RunArgs,
+        variables: &Variables,
+        cwd: &Path,
+    ) -> Result<Self, UsageError> {
+        let session = &args.session;
+        args.check()?;
+        check(args)?;
+        let folder = session_dir(args, &environment::config_dir(variables));
+        let mut place = SessionFolder::new(&folder, cwd);
+        if let Some(name) = environment::host_id(variables) {
+            place = place.on_machine(MachineId::named(&name));
+        }
+        let source = match (&session.resume_or_start, &session.resume) {
+            (Some(id), _) => Some(uuid("--resume-or-start", id)?),
+            (None, Some(name)) => Some(resumed(&place, name)?),
+            (None, None) if session.go_on => Some(newest(&place)?),
+            (None, None) => None,
+        };
+        let given = session.session_id.as_deref().map(|id| uuid("--session-id", id)).transpose()?;
+        let fresh = given.unwrap_or_else(SessionId::generate);
+        let resumed = source.clone().filter(|_| !session.fork_session);
+        Ok(Self {
+            id: resumed.unwrap_or(fresh),
+            place,
+            source,
+            is_fork: session.fork_session,
+            request: reading(args)?,
+            is_repeatable: session.resume_or_start.is_some(),
+            persist: !session.no_session_persistence,
+            names_folder: session.names_folder,
+        })
+    }
+
+    /// Reads the session, and locks it if the run will write to it. Changes nothing.
+    ///
+    /// # Errors
+    /// It does not exist, is in use, or cannot be read.
+    pub(super) fn lock(self) -> Result<ChosenSession, UsageError> {
+        let writable = self.source.as_ref().filter(|_| self.persist && !self.is_fork);
+        let Some(source) = writable else { return self.read() };
+        let held = LockedSession::lock_and_read(&self.place, source, self.request.clone());
+        let origin = match held {
+            Ok(held) => SessionOrigin::Resumed(Box::new(held)),
+            Err(error @ JournalError::Locked { .. }) if self.is_repeatable => {
+                let terms = read_terms(&self.place, source);
+                SessionOrigin::InUse(Box::new(error), Box::new(terms.unwrap_or_default()))
+            }
+            Err(error) => self.missing(error)?,
+        };
+        Ok(self.with(origin))
+    }
+
+    /// Reads the session without locking it, for questions about it and for a fork.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be read.
+    pub(super) fn read(self) -> Result<ChosenSession, UsageError> {
+        let Some(source) = self.source.clone() else { return Ok(self.with(SessionOrigin::New)) };
+        let origin = match read_session(&self.place, &source, self.request.clone()).map(Box::new) {
+            Ok(restored) if self.is_fork => SessionOrigin::Forked(source, restored),
+            Ok(restored) => SessionOrigin::ReadOnly(restored),
+            Err(error) => self.missing(error)?,
+        };
+        Ok(self.with(origin))
+    }
+
+    /// Reads the terms that the session was started with, without locking it. Empty if it cannot be
+    /// read: that is an error of its next run.
+    pub(super) fn terms(&self) -> Terms {
+        let source = self.source.as_ref();
+        source.and_then(|id| read_terms(&self.place, id).ok()).unwrap_or_default()
+    }
+
+    /// Returns the origin of a session that could not be read: it may not exist yet.
+    fn missing(&self, error: JournalError) -> Result<SessionOrigin, UsageError> {
+        if self.is_repeatable && matches!(error, JournalError::Unknown { .. }) {
+            return Ok(SessionOrigin::New);
+        }
+        Err(journal_error(error))
+    }
+
+    fn with(self, origin: SessionOrigin) -> ChosenSession {
+        let Self { id, place, is_repeatable, is_fork, names_folder, .. } = self;
+        ChosenSession { id, place, origin, is_repeatable, may_move: names_folder || is_fork }
+    }
+}
+
+impl ChosenSession {
+    pub(super) fn restored(&self) -> Option<&RestoredSession> {
+        match &self.origin {
+            SessionOrigin::New | SessionOrigin::InUse(..) => None,
+            SessionOrigin::Resumed(held) => Some(held.restored()),
+            SessionOrigin::Forked(_, restored) | SessionOrigin::ReadOnly(restored) => {
+                Some(restored)
+            }
+        }
+    }
+
+    /// Returns the session, unless another process holds it.
+    ///
+    /// # Errors
+    /// It does.
+    pub(super) fn unless_in_use(self) -> Result<Self, UsageError> {
+        match self.origin {
+            SessionOrigin::InUse(error, _) => Err(journal_error(*error)),
+            origin @ (SessionOrigin::New
+            | SessionOrigin::Resumed(_)
+            | SessionOrigin::Forked(..)
+            | SessionOrigin::ReadOnly(_)) => Ok(Self { origin, ..self }),
+        }
+    }
+
+    /// Returns the terms that the session was started with. Empty for a new one.
+    pub(super) fn terms(&self) -> Terms {
+        if let SessionOrigin::InUse(_, terms) = &self.origin {
+            return Terms::clone(terms);
+        }
+        self.restored().map(|restored| restored.contract.terms.clone()).unwrap_or_default()
+    }
+
+    /// The id of the session that was read, of which this one may be a fork.
+    pub(super) fn source(&self) -> &SessionId {
+        if let SessionOrigin::Forked(source, _) = &self.origin { source } else { &self.id }
+    }
+
+    /// Returns true if a hook has deferred the last call, and its answer is waited for.
+    pub(super) fn has_deferred_call(&self) -> bool {
+        !self.is_repeatable && self.restored().is_some_and(|it| it.conversation.deferred)
+    }
+
+    /// Estimates the tokens of the messages so far.
+    pub(super) fn message_tokens(&self) -> u64 {
+        self.restored().map_or(0, |it| TokenDensity::USUAL.of(&it.conversation.messages))
+    }
+}
+
+/// Checks the flags that choose a session, without looking for it.
+///
+/// # Errors
+/// They contradict each other, or an id is not valid.
+pub(super) fn check(args: &RunArgs) -> Result<(), UsageError> {
+    let session = &args.session;
+    let given = session.session_id.as_deref();
+    given.map(|id| uuid("--session-id", id)).transpose()?;
+    let resuming = session.go_on || session.resume.is_some();
+    if resuming && given.is_some() && !session.fork_session {
+        return Err(UsageError::new(
+            "--session-id names a new session; with --resume or --continue add --fork-session",
+        ));
+    }
+    if session.fork_session && !resuming {
+        return Err(UsageError::new(
+            "--fork-session needs --resume or --continue; add one of them",
+        ));
+    }
+    if session.to_last_intact && !resuming {
+        return Err(UsageError::new(
+            "--to-last-intact needs --resume or --continue; add one of them",
+        ));
+    }
+    let repeatable = session.resume_or_start.as_deref();
+    repeatable.map(|id| uuid("--resume-or-start", id)).transpose()?;
+    reading(args).map(drop)
+}
+
+/// Returns the folder of the run's sessions.
+pub(super) fn session_dir(args: &RunArgs, config_dir: &Path) -> PathBuf {
+    args.session.own_folder.clone().unwrap_or_else(|| config_dir.to_owned())
+}
+
+/// Returns the options for reading the session to resume, such as its last message.
+fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
+    let session = &args.session;
+    let is_resumed = session.resume.is_some() || session.go_on;
+    let trimmed = |uuid: &String| uuid.trim().to_owned();
+    let point = match (&session.resume_session_at, &session.resume_drops_turn) {
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(UsageError::new(
+                "--resume-drops-turn checks what --resume-session-at drops; add it",
+            ));
+        }
+        (Some(_), _) if !is_resumed => {
+            return Err(UsageError::new(
+                "--resume-session-at needs --resume or --continue; add one of them",
+            ));
+        }
+        (Some(message), turn) => Some(ResumePoint {
+            message: trimmed(message),
+            dropped_turn: turn.as_ref().map(trimmed),
+        }),
+    };
+    let intact = session.to_last_intact;
+    let on_damage = if intact { OnDamage::UseIntactPart } else { OnDamage::Refuse };
+    Ok(ReadRequest { on_damage, point })
+}
+
+/// Finds the session that `--resume` names: by its id or the beginning of one, by its name, or as
+/// `latest`.
+fn resumed(place: &SessionFolder, name: &str) -> Result<SessionId, UsageError> {
+    let name = name.trim();
+    if Uuid::try_parse(name).is_ok() {
+        return uuid("--resume", name);
+    }
+    let found = session_name::find(place, name);
+    uuid("--resume", found.map_err(|error| error.with_place("--resume"))?.id.as_str())
+}
+
+fn newest(place: &SessionFolder) -> Result<SessionId, UsageError> {
+    latest(place).map_err(journal_error)?.ok_or_else(|| {
+        UsageError::new(format!(
+            "there is no session to continue in {}; start one by giving only a prompt",
+            place.cwd().display()
+        ))
+    })
+}
+
+fn uuid(flag: &str, id: &str) -> Result<SessionId, UsageError> {
+    let uuid = Uuid::try_parse(id.trim()).ok();
+    uuid.and_then(|uuid| SessionId::parse(&uuid.to_string())).ok_or_else(|| {
+        let shown: String = id.chars().take(60).collect();
+        UsageError::new(format!("{flag}: {shown:?} is not the id of a session; it is a UUID"))
+    })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+pub(super) fn journal_error(error: JournalError) -> UsageError {
+    let line = format!("{error}; {}", error.hint());
+    match error {
+        JournalError::Locked { .. } => UsageError::of(UsageErrorKind::Busy, line),
+        JournalError::Unknown { .. }
+        | JournalError::NoMessage { .. }
+        | JournalError::DropsMore { .. } => UsageError::of(UsageErrorKind::NotResumable, line),
+        JournalError::Unwritable { .. }
+        | JournalError::Exists { .. }
+        | JournalError::Unreadable { .. }
+        | JournalError::Damaged { .. }
+        | JournalError::Newer { .. } => UsageError::new(line),
+    }
+}

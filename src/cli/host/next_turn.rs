@@ -1,0 +1,48 @@
+//! The session and the settings of a host's next turn, as they are before it begins.
+
+use crate::cli::chosen_session::SessionChoice;
+use crate::cli::settings::{self, Settings};
+use crate::cli::startup::StartupSteps;
+use crate::cli::usage::UsageError;
+use crate::journal::Terms;
+
+use super::session::HostSession;
+
+impl HostSession {
+    /// Checks that turns can begin. Returns the id of their session, and whether a hook has deferred
+    /// its last call.
+    pub(super) async fn start(&self) -> Result<(String, bool), UsageError> {
+        let session = self.step("reading the session", SessionChoice::read).await?;
+        self.resolve(session.terms()).await?;
+        Ok((session.id.to_string(), session.has_deferred_call()))
+    }
+
+    /// Resolves the settings of the next turn.
+    pub(super) async fn settings(&self) -> Result<Settings, UsageError> {
+        let terms = self.step("reading the session", |session| Ok(session.terms())).await?;
+        self.resolve(terms).await
+    }
+
+    async fn resolve(&self, terms: Terms) -> Result<Settings, UsageError> {
+        let (args, variables) = (self.args.run.clone(), self.context.variables.clone());
+        let cwd = self.context.cwd.clone();
+        let resolve = move || settings::resolve(&args, variables, cwd, &terms);
+        self.steps().step("reading the settings", resolve).await
+    }
+
+    /// Runs a step on the session of the next turn.
+    pub(super) async fn step<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce(SessionChoice) -> Result<T, UsageError> + Send + 'static,
+    ) -> Result<T, UsageError> {
+        let (args, context) = (self.args.run.clone(), &self.context);
+        let (variables, cwd) = (context.variables.clone(), context.cwd.clone());
+        let work = move || work(SessionChoice::of(&args, &variables, &cwd)?);
+        self.steps().step(name, work).await
+    }
+
+    fn steps(&self) -> StartupSteps<'_> {
+        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
+    }
+}
