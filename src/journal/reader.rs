@@ -205,6 +205,12 @@ fn parse_as<D: ToolDetail>(line: &[u8]) -> Result<(ParsedLine, LineFacts), Refus
     {
         return Ok(parsed);
     }
+    parse_any(line, seal)
+}
+
+/// Parses a line of any form, ours or another program's.
+fn parse_any(line: &[u8], seal: LineChecksum) -> Result<(ParsedLine, LineFacts), RefusalReason> {
+    let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     let mut value: Value =
         json::read(line).map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
     let mut head = LineHead::deserialize(&value).map_err(|_error| damaged("not a record"))?;
@@ -307,4 +313,71 @@ fn normalize_block(mut block: Value) -> Value {
             if inner.is_null() { Value::Array(Vec::new()) } else { normalize_content(inner) };
     }
     block
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::entry::seal;
+    use super::*;
+    use crate::recovery::{Event, Limits, Moment, Run};
+
+    /// What a line was parsed to, as text.
+    fn shown((parsed, facts): (ParsedLine, LineFacts)) -> String {
+        format!("{:?} {:?} {:?} {facts:?}", parsed.entry, parsed.seq, parsed.step)
+    }
+
+    #[test]
+    fn own_lines_are_parsed_to_the_same_with_and_without_a_tree() {
+        let limits = Limits::default();
+        let step = Run::new(7, &limits).step(Moment::default(), Event::Begin, &limits);
+        let step = serde_json::to_value(step.expect("a run starts")).expect("it is JSON");
+        let mut lines = vec![json!({
+            "type": "outlast", "v": VERSION, "kind": "transition", "seq": 3, "step": [1, 2],
+            "timestamp": "2026-01-02T03:04:05Z", "transition": step,
+        })];
+        let reply = json!({ "role": "assistant", "model": "m", "stop_reason": "tool_use",
+            "usage": { "input_tokens": 1, "output_tokens": 2 },
+            "content": [{ "type": "tool_use", "id": "t", "name": "Bash", "input": { "a": 1 } }] });
+        let result = json!({ "role": "user",
+            "content": [{ "type": "tool_result", "tool_use_id": "t", "content": "out" }] });
+        for (kind, message, more) in [
+            ("user", json!({ "role": "user", "content": "text" }), json!({})),
+            ("user", json!({ "content": [{ "type": "text", "text": "a" }] }), json!({})),
+            ("assistant", reply.clone(), json!({ "part": [2, 3], "cwd": "/w" })),
+            ("assistant", reply, json!({ "isSidechain": true, "parentUuid": null })),
+            ("user", result.clone(), json!({ "toolUseResult": { "stdout": "out" } })),
+            ("user", result.clone(), json!({ "toolUseResult": { STRUCTURED: { "a": [1] } } })),
+            ("user", result.clone(), json!({ "toolUseResult": "an error" })),
+            ("user", result.clone(), json!({ "toolUseResult": null, "step": [2, 2] })),
+            ("user", result.clone(), json!({ "isMeta": true, "unknown": { "a": [] } })),
+            ("user", result.clone(), json!({ "teamName": "t", "timestamp": "no time" })),
+            ("user", result, json!({ "isApiErrorMessage": true })),
+            ("user", json!({ "content": [{ "type": "from the future" }] }), json!({})),
+            ("user", json!({ "content": 7 }), json!({})),
+        ] {
+            let mut line = json!({ "type": kind, "seq": 4, "uuid": "u", "message": message });
+            let Value::Object(more) = more else { unreachable!("each is an object") };
+            line.as_object_mut().expect("an object").extend(more);
+            lines.push(line);
+        }
+        for (number, line) in lines.iter().enumerate() {
+            let line = seal(line.to_string().into_bytes());
+            let line = line.trim_ascii_end();
+            let whole = |parsed: Result<_, _>| parsed.map(shown).map_err(|why| format!("{why:?}"));
+            let slow = whole(parse_any(line, LineChecksum::Intact));
+            assert_eq!(whole(parse_with_facts(line)), slow, "line {number}");
+            // Only what readers of the conversation do not need is left out.
+            let entry = |found: (ParsedLine, LineFacts)| format!("{:?}", found.0.entry);
+            let slow = parse_any(line, LineChecksum::Intact).map(entry).ok();
+            assert_eq!(parse_as::<AcceptedOutput>(line).map(entry).ok(), slow, "line {number}");
+        }
+        // Both ways were taken.
+        let fast = |line: &Value| {
+            let line = seal(line.to_string().into_bytes());
+            parse_sealed::<Value>(line.trim_ascii_end()).is_some()
+        };
+        assert_eq!(lines.iter().filter(|line| fast(line)).count(), 12);
+    }
 }

@@ -312,7 +312,9 @@ impl Hasher for WordHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.add(u64::from(*byte)));
+        for byte in bytes {
+            self.add(u64::from(*byte));
+        }
     }
 
     fn write_u8(&mut self, value: u8) {
