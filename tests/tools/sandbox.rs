@@ -348,15 +348,21 @@ async fn read_only_mode_allows_writes_only_in_temporary_folders() {
     assert_eq!(fenced.read("work/file"), "kept\n");
 
     // A tree among temporary things is kept all the same, and so there is another place for them.
-    let folder = tempfile::tempdir().expect("a folder");
-    let cwd = folder.path().canonicalize().expect("it exists");
-    let inside = SandboxFixture::with(|settings, _| {
-        settings.cwd.clone_from(&cwd);
-        settings.sandbox.mode = SandboxMode::ReadOnly;
-    });
-    assert!(inside.bash("echo x > new").await.is_error);
-    let command = "f=$(mktemp) && echo x > $f && rm $f";
-    SandboxFixture::check(command, &inside.bash(command).await);
+    // One of these folders is in `/dev`, which is closed.
+    let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
+    for place in places.iter().filter(|place| place.is_dir()) {
+        let folder = tempfile::tempdir_in(place).expect("a folder");
+        let cwd = folder.path().canonicalize().expect("it exists");
+        fs::write(cwd.join("file"), "kept\n").expect("a file");
+        let inside = SandboxFixture::with(|settings, _| {
+            settings.cwd.clone_from(&cwd);
+            settings.sandbox.mode = SandboxMode::ReadOnly;
+        });
+        assert!(inside.bash("echo x > new").await.is_error);
+        for command in ["cat file", "f=$(mktemp) && echo x > $f && rm $f"] {
+            SandboxFixture::check(command, &inside.bash(command).await);
+        }
+    }
 }
 
 #[tokio::test]

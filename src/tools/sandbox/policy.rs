@@ -81,11 +81,8 @@ impl SandboxPolicy {
     /// A path in the settings that cannot be used.
     pub(super) fn new(inputs: &PolicyInputs<'_>) -> Result<Self, SandboxError> {
         let PolicyInputs { settings, around } = *inputs;
-        let listed = |paths: &[String]| {
-            paths
-                .iter()
-                .map(|path| around.resolve_setting_path(path))
-                .collect::<Result<Vec<_>, _>>()
+        let listed = |paths: &[String]| -> Result<Vec<PathBuf>, SandboxError> {
+            paths.iter().map(|path| around.resolve_setting_path(path)).collect()
         };
         let (allow_write, mut deny_write) =
             (listed(&settings.allow_write)?, listed(&settings.deny_write)?);
@@ -150,7 +147,8 @@ impl SandboxPolicy {
         // A program in a container of its own (Flatpak) has its settings in a place that is closed.
         allowed.extend(around.folder("XDG_CONFIG_HOME"));
         let is_denied = |part: &Path| denied.binary_search_by(|it| it.as_path().cmp(part)).is_ok();
-        allowed.retain(|place| place.ancestors().any(is_denied));
+        let is_closed = |at: &Path| at.starts_with(DEVICE_FOLDER) || at.ancestors().any(is_denied);
+        allowed.retain(|place| is_closed(place));
         policy.working_tree = tree;
         policy.closed = policy.closable(real);
         policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
