@@ -75,7 +75,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
     ("OUTLAST_HOST_ID", "Names this machine in the leases of sessions, instead of the kernel's boot \
         id: for machines on a shared file system that have the same boot id; see \
-        outlast-sessions(7)."),
+        outlast-sessions(7). Not read from env in settings: the session is locked before them."),
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
     ("OUTLAST_HOOK_DEPTH", "Set for hooks, so that a hook whose outlast runs hooks that start \

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::json;
 use crate::transcript::{Message, Role};
 
-use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, VERSION, check_seal};
+use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, RECORD_HEAD_BYTES, VERSION, check_seal};
 use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
 use super::recorded_prompt::STRUCTURED;
 use super::sealed_line::{AcceptedOutput, ToolDetail, parse_sealed};
@@ -125,15 +125,14 @@ pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
-/// The kind of an opening record as it is written, and the part of a line that has it.
+/// The kind of an opening record as it is written.
 const OPEN_KIND: &[u8] = br#""kind":"open""#;
-const OPEN_HEAD_BYTES: usize = 160;
 
 /// Returns the last opening record that can be read.
 pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
     // Only lines with its kind are parsed: it may be the first one of a long file.
     let is_open = |line: &&[u8]| {
-        let head = &line[..line.len().min(OPEN_HEAD_BYTES)];
+        let head = &line[..line.len().min(RECORD_HEAD_BYTES)];
         head.windows(OPEN_KIND.len()).any(|window| window == OPEN_KIND)
     };
     bytes.rsplit(|byte| *byte == b'\n').filter(is_open).find_map(|line| {
@@ -362,8 +361,18 @@ mod tests {
             line.as_object_mut().expect("an object").extend(more);
             lines.push(line);
         }
-        for (number, line) in lines.iter().enumerate() {
-            let line = seal(line.to_string().into_bytes());
+        let mut newer = lines[0].clone();
+        newer["v"] = json!(VERSION + 1);
+        let mut unnumbered = lines[1].clone();
+        unnumbered.as_object_mut().expect("an object").remove("seq");
+        lines.extend([newer, unnumbered]);
+        let mut texts: Vec<String> = lines.iter().map(Value::to_string).collect();
+        // A member that stands twice, a lone surrogate, and a text that looks like a step.
+        texts.push(texts[1].replacen('{', r#"{"cwd":"/a","cwd":"/b","#, 1));
+        texts.push(texts[1].replace(r#""text""#, r#""\ud800""#));
+        texts.push(texts[1].replace(r#""text""#, r#""\"kind\":\"transition\"""#));
+        for (number, line) in texts.iter().enumerate() {
+            let line = seal(line.clone().into_bytes());
             let line = line.trim_ascii_end();
             let whole = |parsed: Result<_, _>| parsed.map(shown).map_err(|why| format!("{why:?}"));
             let slow = whole(parse_any(line, LineChecksum::Intact));
@@ -374,10 +383,10 @@ mod tests {
             assert_eq!(parse_as::<AcceptedOutput>(line).map(entry).ok(), slow, "line {number}");
         }
         // Both ways were taken.
-        let fast = |line: &Value| {
-            let line = seal(line.to_string().into_bytes());
+        let is_fast = |line: &&String| {
+            let line = seal(line.as_bytes().to_vec());
             parse_sealed::<Value>(line.trim_ascii_end()).is_some()
         };
-        assert_eq!(lines.iter().filter(|line| fast(line)).count(), 12);
+        assert_eq!(texts.iter().filter(is_fast).count(), 13);
     }
 }

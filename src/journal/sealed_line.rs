@@ -11,15 +11,14 @@ use serde_json::Value;
 use crate::recovery::Transition;
 use crate::transcript::{Block, Message, Role, Usage};
 
-use super::entry::{JournalRecord, VERSION};
+use super::entry::{JournalRecord, RECORD_HEAD_BYTES, VERSION};
 use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
 use super::recorded_prompt::STRUCTURED;
 
 /// The start of our own records.
 const RECORD_START: &[u8] = br#"{"type":"outlast","#;
-/// The kind of a step, and the part of a line that has it.
+/// The kind of a step as it is written.
 const STEP_KIND: &[u8] = br#""kind":"transition""#;
-const HEAD_BYTES: usize = 160;
 
 /// The structured result of a tool, or the part of it that a reader needs.
 pub(super) trait ToolDetail: DeserializeOwned {
@@ -90,6 +89,7 @@ impl<'de> Deserialize<'de> for IsStructured {
     }
 }
 
+/// A message. The general parser finds the same members in a tree, and is lenient.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound = "D: ToolDetail")]
 struct SealedMessage<D> {
@@ -138,7 +138,7 @@ pub(super) fn parse_sealed<D: ToolDetail>(line: &[u8]) -> Option<(ParsedLine, Li
         let message = line.starts_with(b"{").then(|| serde_json::from_slice(line).ok()).flatten();
         return message.and_then(SealedMessage::<D>::into_line);
     }
-    let head = &line[..line.len().min(HEAD_BYTES)];
+    let head = &line[..line.len().min(RECORD_HEAD_BYTES)];
     if !head.windows(STEP_KIND.len()).any(|window| window == STEP_KIND) {
         return None;
     }

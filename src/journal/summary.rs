@@ -15,7 +15,7 @@ use crate::recovery::{Action, ReplyDisposition, Spending, StopReason, Transition
 use crate::transcript::{Block, Role};
 
 use super::contract::{FirstPrompt, prompt_title};
-use super::entry::{LineChecksum, OpenRecord, SpendRecord, VERSION, check_seal};
+use super::entry::{LineChecksum, OpenRecord, RECORD_HEAD_BYTES, SpendRecord, VERSION, check_seal};
 use super::lease_record::is_held_elsewhere;
 use super::lines::RawLines;
 use super::lock::is_held;
@@ -167,8 +167,6 @@ struct SessionScan {
 
 /// The part of a line that has its type, even if the working directory has the longest path.
 const HEAD_BYTES: usize = 6 << 10;
-/// The part of one of our records, and of a title, that has its type and its kind.
-const RECORD_HEAD_BYTES: usize = 160;
 /// The part of a line that has its members after the message.
 const TAIL_BYTES: usize = 112;
 
@@ -214,6 +212,7 @@ impl LineKind {
             AhoCorasick::new(MARKS.map(|(mark, _)| mark)).expect("nine short patterns are valid")
         });
         let head = &line[..line.len().min(HEAD_BYTES)];
+        // The input of a tool may have a type, too: the first of these three counts.
         let (mut is_ours, mut record, mut types) = (false, None, [None; 3]);
         for found in FINDER.find_iter(head) {
             let is_early = found.end() <= RECORD_HEAD_BYTES;
@@ -234,6 +233,7 @@ impl LineKind {
 #[derive(Deserialize)]
 struct StepLine {
     v: u32,
+    /// A line without a number is damaged.
     #[serde(rename = "seq")]
     _seq: u64,
     transition: StepChange,

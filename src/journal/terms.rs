@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::contract::{Contract, FirstPrompt};
-use super::entry::{JournalRecord, LineChecksum, OpenRecord, check_seal};
+use super::entry::{JournalRecord, LineChecksum, OpenRecord, RECORD_HEAD_BYTES, check_seal};
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
@@ -62,7 +62,7 @@ pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, Journa
 pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms, JournalError> {
     let mut fold = TermsFold { terms: Terms::default(), here, folder: None };
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        let head = &line[..line.len().min(HEAD_BYTES)];
+        let head = &line[..line.len().min(RECORD_HEAD_BYTES)];
         let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
         if !has(OURS)
             || !KINDS.iter().any(|kind| has(kind))
@@ -104,7 +104,6 @@ impl JournalView<'_> for TermsFold<'_> {
     }
 }
 
-/// The mark of our records, and the number of bytes at the start of a line that must contain it.
+/// The mark of our records.
 const OURS: &[u8] = br#""type":"outlast""#;
-const HEAD_BYTES: usize = 160;
 const KINDS: [&[u8]; 3] = [br#""kind":"open""#, br#""kind":"contract""#, br#""kind":"prompt""#];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use outlast_core::secrets::{KEY_PATTERNS, KnownSecrets, REDACTED, Redactor};
+use outlast_core::secrets::{KEY_PATTERNS, KnownSecrets, PASSWORD_IN_URL, REDACTED, Redactor};
 
 use super::examples;
 
@@ -36,6 +36,18 @@ fn every_key_pattern_has_an_example_and_is_redacted_anywhere() {
             assert_eq!(mask().redact(&hidden), hidden, "what is hidden stays as it is");
         }
         assert!(Redactor::detect_key_kind(example.text.as_bytes()).is_some(), "{}", example.name);
+    }
+}
+
+#[test]
+fn a_key_beside_a_password_in_an_address_decides_the_kind_wherever_it_stands() {
+    let (key, address) = (format!("ghp_{}", "aB3".repeat(12)), "http://u:pa55word@host/x");
+    let kind = |text: &str| Redactor::detect_key_kind(text.as_bytes());
+    assert_eq!(kind(address), Some(PASSWORD_IN_URL));
+    let alone = kind(&key);
+    assert!(alone.is_some() && alone != Some(PASSWORD_IN_URL));
+    for text in [format!("{key} {address}"), format!("{address} {key}")] {
+        assert_eq!(kind(&text), alone, "{text}");
     }
 }
 

@@ -126,6 +126,11 @@ mod tests {
             let found = aliases_among(&mounts, &[PathBuf::from(place)]);
             assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{place}");
         }
+        let places = ["/etc/a", "/etc/b", "/home/u/.ssh", "/home/v/.ssh", "/proc/x", "/twice/x"];
+        let each = places.iter().flat_map(|it| aliases_among(&mounts, &[PathBuf::from(it)]));
+        let mut each: Vec<PathBuf> = each.collect();
+        each.sort_unstable();
+        assert_eq!(aliases_among(&mounts, &places.map(PathBuf::from)), each);
     }
 
     #[test]
