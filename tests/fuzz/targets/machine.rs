@@ -11,7 +11,6 @@ mod recovery;
 mod support {
     #[expect(dead_code, reason = "the tests of the core use a part of it")]
     pub(crate) mod golden;
-    #[expect(dead_code, reason = "the tests of the core use a part of it")]
     pub(crate) mod rotation;
 }
 
