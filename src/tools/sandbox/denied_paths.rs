@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use super::super::paths::PathSet;
 use super::super::real_paths::LinkedPath;
 use super::mounts;
 
 /// Denied paths, and exceptions within them. The deepest entry takes precedence.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
-    /// Sorted.
-    pub(super) denied: Vec<PathBuf>,
+    pub(super) denied: PathSet,
     pub(super) allowed: Vec<PathBuf>,
     /// Write-protected paths.
     pub(super) write_protected: Vec<PathBuf>,
@@ -19,8 +19,8 @@ pub(in super::super) struct DeniedPlaces {
 
 /// Denied paths, in all forms in which a command may name them.
 pub(super) struct PathForms {
-    /// As written, without links, and at further mounts of their file systems. Sorted.
-    pub(super) all: Vec<PathBuf>,
+    /// As written, without links, and at further mounts of their file systems.
+    pub(super) all: PathSet,
     /// Without links.
     pub(super) real: Vec<PathBuf>,
 }
@@ -42,14 +42,11 @@ impl PathForms {
                 real.push(place.real().to_owned());
             }
         }
-        all.sort_unstable();
-        all.dedup();
-        let aliases = mounts::aliases(&all);
+        let mut all: PathSet = all.into_iter().collect();
+        let aliases = mounts::aliases(all.as_slice());
         if !aliases.is_empty() {
             real.extend(aliases.iter().map(|alias| find_real(alias)));
-            all.extend(aliases);
-            all.sort_unstable();
-            all.dedup();
+            all = all.as_slice().iter().cloned().chain(aliases).collect();
         }
         Self { all, real }
     }
@@ -71,9 +68,7 @@ pub(in super::super) struct RuleDenial {
 impl DeniedPlaces {
     /// True if a denied location is below a folder.
     pub(in super::super) fn hides_below(&self, folder: &Path) -> bool {
-        // In sorted order, the paths below a folder follow it directly.
-        let at = self.denied.partition_point(|place| place.as_path() < folder);
-        self.denied.get(at).is_some_and(|place| place.starts_with(folder))
+        self.denied.contains_any_in(folder)
     }
 
     /// True if a write-protected path is below a folder.
@@ -83,9 +78,9 @@ impl DeniedPlaces {
 
     /// True if a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
-        let is_denied =
-            |part: &&Path| self.denied.binary_search_by(|place| place.as_path().cmp(part)).is_ok();
-        let Some(deepest) = path.ancestors().find(is_denied) else { return false };
+        let Some(deepest) = path.ancestors().find(|part| self.denied.contains(part)) else {
+            return false;
+        };
         let mut around = self.allowed.iter().filter(|place| path.starts_with(place));
         !around.any(|allowed| allowed.starts_with(deepest))
     }

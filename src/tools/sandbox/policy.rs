@@ -146,7 +146,7 @@ impl SandboxPolicy {
         allowed.extend(allow_write);
         // A program in a container of its own (Flatpak) has its settings in a place that is closed.
         allowed.extend(around.folder("XDG_CONFIG_HOME"));
-        let is_denied = |part: &Path| denied.binary_search_by(|it| it.as_path().cmp(part)).is_ok();
+        let is_denied = |part: &Path| denied.contains(part);
         let is_closed = |at: &Path| at.starts_with(DEVICE_FOLDER) || at.ancestors().any(is_denied);
         allowed.retain(|place| is_closed(place));
         policy.working_tree = tree;
@@ -193,7 +193,7 @@ impl SandboxPolicy {
             fs::symlink_metadata(place).is_ok() || self.made.as_ref() == Some(*place)
         };
         let is_hidden = |place: &&PathBuf| self.secrets.hides(place);
-        let read = self.secrets.denied.iter().filter(within).filter(is_hidden);
+        let read = self.secrets.denied.as_slice().iter().filter(within).filter(is_hidden);
         let mut exposed: Vec<PathBuf> = read
             .chain(self.secrets.write_protected.iter().filter(within))
             .filter(there)
@@ -222,7 +222,7 @@ impl SandboxPolicy {
                 }
                 (false, true) => roots.any(|root| root.starts_with(&place) && *root != place),
                 (false, false) => {
-                    !self.secrets.denied.iter().any(|denied| place.starts_with(denied))
+                    !self.secrets.denied.as_slice().iter().any(|denied| place.starts_with(denied))
                 }
             }
         };
