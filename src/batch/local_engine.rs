@@ -91,7 +91,7 @@ pub enum BatchEvent<'a> {
 }
 
 /// Receives the events of a batch, to show its progress.
-pub trait BatchObserver {
+pub trait BatchObserver: Send {
     fn observe(&mut self, event: &BatchEvent<'_>);
 }
 

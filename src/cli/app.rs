@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -194,8 +195,8 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
                 change_folder(directory)?;
             }
             let world = around.process_context()?;
-            let check: ExitCheck<'_> = &|_, _| Vec::new();
-            with_runtime(async {
+            let check: ExitCheck<'static> = &|_, _| Vec::new();
+            with_runtime(async move {
                 let world = enter_worktree(&args, world).await?;
                 if args.output.is_driven_by_host() {
                     return host::drive(&args, world, check).await;
@@ -205,12 +206,12 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
         }
         CliRequest::Rehearse(args) => {
             let world = around.process_context()?;
-            with_runtime(rehearse::rehearse(&args, world))
+            with_runtime(async move { rehearse::rehearse(&args, world).await })
         }
         CliRequest::Doctor(args) => {
             let world = around.process_context()?;
             match new_runtime() {
-                Ok(runtime) => block_on(runtime, doctor::doctor(&args, world)),
+                Ok(runtime) => block_on(runtime, async move { doctor::doctor(&args, world).await }),
                 Err(error) => doctor::report_no_runtime(&args, &world.variables, &error),
             }
         }
@@ -236,7 +237,7 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
         }
         CliRequest::Batch(args) => {
             let world = around.process_context()?;
-            with_runtime(batch::batch(&args, world))
+            with_runtime(async move { batch::batch(&args, world).await })
         }
     }
 }
@@ -279,7 +280,7 @@ impl Surroundings<'_> {
     }
 }
 
-fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {
+fn with_runtime(work: impl CommandFuture) -> Result<u8, UsageError> {
     block_on(new_runtime().map_err(|error| no_thread(&error))?, work)
 }
 
@@ -291,12 +292,17 @@ fn new_runtime() -> io::Result<Runtime> {
         .build()
 }
 
-fn block_on(
-    runtime: Runtime,
-    work: impl Future<Output = Result<u8, UsageError>>,
-) -> Result<u8, UsageError> {
-    let ended = runtime.block_on(work);
+/// The work of a command.
+trait CommandFuture: Future<Output = Result<u8, UsageError>> + Send + 'static {}
+
+impl<F: Future<Output = Result<u8, UsageError>> + Send + 'static> CommandFuture for F {}
+
+/// Executes the command on a worker, where most of what it waits for runs as well: the same work
+/// on this thread would wake another thread for each chunk of a reply.
+fn block_on(runtime: Runtime, work: impl CommandFuture) -> Result<u8, UsageError> {
+    let ended = runtime.block_on(runtime.spawn(work));
     // A thread that is blocked reading standard input must not keep the process alive.
     runtime.shutdown_background();
-    ended
+    // Never cancelled, as the runtime outlives it: the error is a panic, which continues here.
+    ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }

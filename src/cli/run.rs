@@ -61,7 +61,7 @@ pub(super) struct ProcessContext {
 }
 
 /// Checks a run from outside: returns what was wrong, given its exit code and terminal reason.
-pub(super) type ExitCheck<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
+pub(super) type ExitCheck<'a> = &'a (dyn Fn(u8, &str) -> Vec<String> + Sync);
 
 /// In CI, ends the process with its parent: a cancelled job often signals only the shell that
 /// started outlast.

@@ -4,10 +4,10 @@ mod choice;
 mod isolation;
 mod listing;
 
-use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 
@@ -92,11 +92,11 @@ async fn run(
     }
     isolation::redirect(&mut world, &stage, &run);
     let own_flags = !args.flags.is_empty();
-    let passed = RefCell::new(None);
+    let passed = Mutex::new(None);
     let exit_check = |code: u8, reason: &str| {
         let faults = stage.check(code, reason, own_flags);
         if faults.is_empty() {
-            *passed.borrow_mut() = Some(code);
+            *passed.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
         }
         faults
     };
@@ -106,7 +106,7 @@ async fn run(
         Box::pin(super::run::run(&run, world, &exit_check)).await?
     };
     // After a failure the result has reported the reason.
-    if *passed.borrow() == Some(code) && !run.output.quiet {
+    if *passed.lock().unwrap_or_else(PoisonError::into_inner) == Some(code) && !run.output.quiet {
         let expect = &stage.server.scenario().expect;
         let how = if stage.is_interrupted(code) {
             ", interrupted"
