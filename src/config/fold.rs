@@ -180,7 +180,7 @@ impl Fold {
         if value.as_object().is_some_and(Map::is_empty) && self.within(&path).next().is_some() {
             return;
         }
-        // A value that is no object any more, or has become one.
+        // A value that is no longer an object, or has become one.
         if self.within(&path).any(|(known, _)| *known != path) {
             self.remove(&path);
         }

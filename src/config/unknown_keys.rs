@@ -62,7 +62,7 @@ pub(super) fn is_foreign(key: &str) -> bool {
     FOREIGN.contains(&key)
 }
 
-/// A key of a settings file that is no setting.
+/// A key of a settings file that is not a setting.
 #[derive(Clone, Debug)]
 pub(super) struct UnknownKey {
     /// The index of its value.

@@ -70,7 +70,7 @@ struct SeenPath {
     may_hold: bool,
 }
 
-/// The knowledge of a folder's entries.
+/// The known entries of a folder.
 #[derive(Debug)]
 enum KnownFolder {
     /// The number of names that were looked up.
@@ -179,7 +179,7 @@ impl RealPaths {
             }
         }
         let KnownFolder::Listed(entries) = known else { return Found::Unknown };
-        // Case folding beyond ASCII is not known here.
+        // Case folding beyond ASCII is not implemented here.
         if !name.is_ascii() {
             return Found::Unknown;
         }
