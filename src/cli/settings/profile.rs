@@ -1,6 +1,6 @@
 //! `--profile untrusted`: a run in a checkout whose authors are not trusted.
 //!
-//! The flags that it stands for are set where arguments are read ([`crate::cli::args::RunArgs`]): a
+//! The flags that it implies are set where arguments are read ([`crate::cli::args::RunArgs`]): a
 //! sandbox that is read-only and required, and no settings of the repository. The parts that depend
 //! on the settings are here.
 
