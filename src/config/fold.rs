@@ -249,7 +249,7 @@ impl Fold {
     /// Returns the settings in force.
     ///
     /// # Errors
-    /// A value is not what its setting takes: the sources did not check it.
+    /// A setting does not accept its value: the sources did not check it.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         for setting in settings() {

@@ -262,7 +262,7 @@ impl Setting {
     /// Reads JSON, and returns it in its one canonical form.
     ///
     /// # Errors
-    /// It is not what the setting takes.
+    /// The setting does not accept the value.
     pub fn from_json(&self, text: &str) -> Result<Value, serde_json::Error> {
         (self.from_json)(text)
     }

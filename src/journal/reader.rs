@@ -377,7 +377,7 @@ mod tests {
             let whole = |parsed: Result<_, _>| parsed.map(shown).map_err(|why| format!("{why:?}"));
             let slow = whole(parse_any(line, LineChecksum::Intact));
             assert_eq!(whole(parse_with_facts(line)), slow, "line {number}");
-            // Only what readers of the conversation do not need is left out.
+            // Only data that readers of the conversation do not need is left out.
             let entry = |found: (ParsedLine, LineFacts)| format!("{:?}", found.0.entry);
             let slow = parse_any(line, LineChecksum::Intact).map(entry).ok();
             assert_eq!(parse_as::<AcceptedOutput>(line).map(entry).ok(), slow, "line {number}");

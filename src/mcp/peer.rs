@@ -180,8 +180,8 @@ impl Peer {
         let _ = self.0.responses.try_send(ClientMessage::response(id, outcome));
     }
 
-    /// Has the host asked what the server asks the user. A question belongs to a request that is under
-    /// way: without one it is cancelled. Its end counts as progress of the open requests.
+    /// Passes a question of the server to the user on to the host. A question belongs to a request
+    /// in progress: without one it is cancelled. Its end counts as progress of the open requests.
     fn elicit(&self, id: Value, params: &Value) {
         let request = match self.0.elicitor.host_request(params) {
             Ok(request) => request,

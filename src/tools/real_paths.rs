@@ -103,7 +103,7 @@ impl RealPaths {
         if is_plain(path) { self.look(path, homes).real } else { resolve(path) }
     }
 
-    /// Looks up an absolute path, to look up what is in it.
+    /// Looks up an absolute path, in order to look up its entries.
     pub(super) fn base(&self, path: &Path, homes: &[PathBuf]) -> BaseFolder {
         let written: PathBuf = path.components().collect();
         let is_plain = is_plain(&written);

@@ -414,7 +414,7 @@ impl StreamJson {
         }
     }
 
-    /// Ends the stream: what is still held, then the result, and nothing after it.
+    /// Ends the stream: the events that are held back, then the result, and nothing after it.
     pub fn finish(mut self, result: &ResultObject) {
         self.send_held();
         self.out.send_last(result.to_value(), self.longest);

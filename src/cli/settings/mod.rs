@@ -88,7 +88,7 @@ pub struct Settings {
     pub hook_depth: u8,
     /// The sources of memory files. `None`: no memory files are read.
     pub memory: Option<MemorySources>,
-    /// The environment, with what the settings add to it.
+    /// The environment, with the variables that the settings add.
     pub variables: Variables,
     /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
@@ -248,7 +248,7 @@ pub struct MemorySources {
     pub trusted: bool,
 }
 
-/// Acceptance checks: what the run must deliver to succeed.
+/// Acceptance checks: the conditions under which the run succeeds.
 #[derive(Clone, Debug)]
 pub struct AcceptanceSettings {
     pub schema: Option<AnswerSchema>,
@@ -262,6 +262,6 @@ pub struct ToolRules {
     pub only: Option<Vec<String>>,
     /// The set of restrictions that a flag selected.
     pub profile: Option<Profile>,
-    /// The MCP tool that decides what the permission rules leave open.
+    /// The MCP tool that decides on calls that no permission rule decides.
     pub prompt_tool: Option<PermissionPrompt>,
 }

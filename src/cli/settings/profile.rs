@@ -39,7 +39,7 @@ pub(super) fn apply(args: &RunArgs, config: &mut Config) -> Result<(), UsageErro
             keys.join(" and ")
         )));
     }
-    // The text of a search may carry what was read in the checkout.
+    // The text of a search may contain content of the checkout.
     config.permissions.deny.push("WebSearch".to_owned());
     if config.allowed_domains.is_empty() {
         config.permissions.deny.push("WebFetch".to_owned());

@@ -167,7 +167,7 @@ plans! {
     /// Ask the preferred model once more, before a fallback model ends the run.
     RetryPreferredModel => paid("preferred_model_retry", Budget::PreferredRetry)
         .shown("no model is left: asking the preferred model once more");
-    /// Keep the answer and remind the model of what is open.
+    /// Keep the answer and remind the model of open work.
     Remind => paid("reminder", Budget::Reminder)
         .shown("something was left open: reminding the model of it");
     /// Ask for the answer in the form that its schema requires.
