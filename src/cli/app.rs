@@ -62,7 +62,7 @@ struct Surroundings<'a> {
     variables: Variables,
 }
 
-/// Executes the command line. Exactly one result is written, whatever happens.
+/// Executes the command line. Writes exactly one result in every case.
 ///
 /// The main thread only handles signals and runs the exit watchdog. The run is on another thread:
 /// if that one hangs, the main thread still writes the result.

@@ -42,7 +42,7 @@ pub(super) struct ChosenSession {
     pub(super) origin: SessionOrigin,
     /// True for `--resume-or-start`.
     pub(super) is_repeatable: bool,
-    /// True if the session may go on in another folder: the user named one, or it is a fork.
+    /// True if the session may continue in another folder: the user named one, or it is a fork.
     pub(super) may_move: bool,
 }
 

@@ -31,7 +31,7 @@ const SHELL_VARIABLE: &str = "OUTLAST_COMPLETE";
 const PROGRAM: &str = "outlast";
 /// The time limit of reading the settings for the names of servers.
 const SURVEY_MAX: Duration = Duration::from_secs(2);
-/// How many sessions are offered, the last used first.
+/// The maximum number of sessions that are offered, the last used first.
 const SESSIONS_MAX: usize = 50;
 
 /// The variable in which bash and zsh give the position of the word that is completed.

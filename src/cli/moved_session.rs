@@ -28,7 +28,7 @@ pub(super) struct ResumedFolder<'a> {
     pub(super) restored: &'a RestoredSession,
     /// True if there is a new prompt.
     pub(super) has_prompt: bool,
-    /// True if the session may go on in another folder: the user named one, or the session is a
+    /// True if the session may continue in another folder: the user named one, or the session is a
     /// fork.
     pub(super) may_move: bool,
 }

@@ -266,7 +266,7 @@ impl RunJob {
         if host.is_kept { object } else { object.without_session() }
     }
 
-    /// The fields of the result that the user chose, in that order. What it does not have is null.
+    /// The fields of the result that the user chose, in that order. Missing fields are null.
     fn chosen_fields(&self, object: &ResultObject) -> Value {
         let mut object = object.to_value();
         let fields = &self.settings.output.fields;

@@ -186,7 +186,7 @@ pub(super) fn interrupted_reason(snapshots: &SnapshotRecorder, by: Interrupt) ->
 pub(super) enum OutputDrain {
     /// Standard output ends with the run.
     End(PipeDrain),
-    /// It goes on with the next turn of a host.
+    /// It continues with the next turn of a host.
     Flush(PipeSender),
 }
 

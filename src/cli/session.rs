@@ -49,7 +49,7 @@ pub(super) struct FoundSession {
     chosen: ChosenSession,
     /// True if the session already holds the prompt.
     has_prompt: bool,
-    /// Point at which the session's prompt goes on. `None`: there is a new one.
+    /// Point at which the session's prompt continues. `None`: there is a new prompt.
     left_off: Option<LeftOff>,
     /// The prompt to record as the session's first, unless it has one.
     first: FirstPrompt,

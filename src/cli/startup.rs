@@ -85,8 +85,8 @@ impl<'a> StartupSteps<'a> {
     }
 }
 
-/// The error of a step that took too long. A pipe without a writer is a mistake of the user. Anything
-/// else is none: the machine or a disk is slow, and the same may work later.
+/// The error of a step that took too long. A pipe without a writer is a mistake of the user. Any
+/// other cause is temporary: the machine or a disk is slow, and the step may succeed later.
 async fn too_long(name: &str, limit: Duration, is_deadline: bool) -> UsageError {
     let slow = if is_deadline { UsageErrorKind::Late } else { UsageErrorKind::Temporary };
     let (kind, cause) = match file_reads::oldest_pending_read() {

@@ -49,7 +49,7 @@ pub enum StdinMode {
     Auto,
     /// It is read to its end.
     Insist,
-    /// It is left alone.
+    /// It is not read.
     Refuse,
 }
 
@@ -58,14 +58,14 @@ pub enum StdinMode {
 pub enum Need {
     /// It is the prompt.
     Required,
-    /// It follows the prompt, or a session goes on without one.
+    /// It follows the prompt, or a session continues without a prompt.
     Optional,
 }
 
 /// Decision about reading standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadPlan {
-    /// It is read to its end, however late it begins.
+    /// It is read to its end, even if it begins late.
     ToEnd,
     /// It is read to its end if it begins within this time, and is left unread otherwise.
     IfWithin(Duration),

@@ -459,8 +459,8 @@ fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
             if standard.is_some() {
                 return format!("\"{path}\" takes {takes}; found {found}");
             }
-            // Our own messages are sentences: what was found, what is wrong, and the remedy, which is
-            // said already.
+            // Our own messages are sentences: the finding, the mistake, and the remedy, which is
+            // already stated.
             let wrong = found.split("; ").next().unwrap_or_default();
             format!("\"{path}\" takes {takes}; {wrong}")
         }

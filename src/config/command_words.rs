@@ -21,7 +21,7 @@ const WORKING_FOLDER: [&str; 8] = [
 /// Ways to write the root of the repository in a command line.
 const ROOT: [&str; 2] = ["$(git rev-parse --show-toplevel)", "`git rev-parse --show-toplevel`"];
 
-/// Stands for a value that is not known.
+/// Placeholder for a value that is not known.
 const UNKNOWN: char = '\0';
 
 /// The maximum number of words of one command: more have too many parts to look each up.

@@ -55,7 +55,7 @@ macro_rules! settings {
             /// Assigns the value of a setting.
             ///
             /// # Errors
-            /// It is not what the setting takes.
+            /// The setting does not accept the value.
             pub(super) fn assign(&mut self, key: &str, value: Value) -> serde_json::Result<()> {
                 match key {
                     $($key => {

@@ -21,93 +21,96 @@ use crate::types::PermissionMode;
 const OTHERS: &[(&str, &str)] = &[
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
-    ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "How long a key that a command printed is used, in \
-        milliseconds; 300000 when not set."),
-    ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
+    ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "The time for which a key from a helper command is \
+        used, in milliseconds. Default: 300000."),
+    ("ANTHROPIC_BASE_URL", "The address of the Messages API."),
     ("CLAUDE_CODE_USE_BEDROCK, CLAUDE_CODE_USE_VERTEX, CLAUDE_CODE_USE_FOUNDRY", "1, true, yes or \
-        on: the models are asked at Amazon Bedrock, Google Vertex AI or Microsoft Foundry; see \
-        outlast-clouds(7). ANTHROPIC_BASE_URL and keys of the Messages API are not used then."),
-    ("AWS_REGION, AWS_DEFAULT_REGION", "The region of Bedrock; without them, that of the profile."),
-    ("AWS_PROFILE", "The profile whose credentials sign requests to Bedrock. All other variables \
-        of the AWS credential chain count, too."),
+        on: use the models at Amazon Bedrock, Google Vertex AI or Microsoft Foundry, without \
+        ANTHROPIC_BASE_URL and keys of the Messages API; see outlast-clouds(7)."),
+    ("AWS_REGION, AWS_DEFAULT_REGION", "The region of Bedrock. Default: that of the profile."),
+    ("AWS_PROFILE", "The profile whose credentials sign requests to Bedrock. The other variables \
+        of the AWS credential chain are also read."),
     ("AWS_BEARER_TOKEN_BEDROCK", "An API key of Bedrock; outranks AWS credentials."),
-    ("ANTHROPIC_BEDROCK_BASE_URL", "Where Bedrock is, instead of its public address."),
-    ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME, AWS_ENDPOINT_URL", "The same for all programs that use AWS; \
-        outranked by ANTHROPIC_BEDROCK_BASE_URL."),
-    ("AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT", "true: the hosts of AWS with validated \
-        cryptography, or those with IPv6, are asked."),
+    ("ANTHROPIC_BEDROCK_BASE_URL", "The address of Bedrock, instead of its public address."),
+    ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME, AWS_ENDPOINT_URL", "The address for all programs that use \
+        AWS; ANTHROPIC_BEDROCK_BASE_URL outranks it."),
+    ("AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT", "true: use the hosts of AWS with \
+        validated cryptography, or those with IPv6."),
     ("CLOUD_ML_REGION", "The region of Vertex AI: global, us, eu, or one like europe-west1."),
     ("ANTHROPIC_VERTEX_PROJECT_ID, GOOGLE_CLOUD_PROJECT, GCLOUD_PROJECT", "The project of Vertex \
-        AI; without them, that of the credentials."),
-    ("ANTHROPIC_VERTEX_BASE_URL", "Where Vertex AI is, with /v1, instead of its public address."),
-    ("GOOGLE_APPLICATION_CREDENTIALS", "The file of Google credentials; without it, those of \
-        gcloud, or the metadata server."),
+        AI. Default: that of the credentials."),
+    ("ANTHROPIC_VERTEX_BASE_URL", "The address of Vertex AI, with /v1, instead of its public \
+        address."),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "The file of Google credentials. Default: that of gcloud, \
+        or the metadata server."),
     ("GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES", "1: a file of Google credentials may name a \
-        program that is run."),
+        program to run."),
     ("ANTHROPIC_FOUNDRY_RESOURCE", "The resource of Foundry."),
-    ("ANTHROPIC_FOUNDRY_BASE_URL", "Where Foundry is, instead of the address of a resource."),
-    ("ANTHROPIC_FOUNDRY_API_KEY", "The key of the Foundry resource; without it, a Microsoft Entra \
-        identity is used."),
+    ("ANTHROPIC_FOUNDRY_BASE_URL", "The address of Foundry, instead of that of a resource."),
+    ("ANTHROPIC_FOUNDRY_API_KEY", "The key of the Foundry resource. Default: a Microsoft Entra \
+        identity."),
     ("AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_CLIENT_SECRET, AZURE_FEDERATED_TOKEN_FILE", "The \
         Microsoft Entra application, with a secret or a federated token."),
     ("CLAUDE_CODE_SKIP_BEDROCK_AUTH, CLAUDE_CODE_SKIP_VERTEX_AUTH, CLAUDE_CODE_SKIP_FOUNDRY_AUTH", "1, true, \
         yes or on: a gateway authenticates the requests to that cloud; only apiKeyHelper, \
         ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS are sent."),
-    ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" a line."),
-    ("ANTHROPIC_DEFAULT_OPUS_MODEL", "What the alias opus stands for."),
-    ("ANTHROPIC_DEFAULT_SONNET_MODEL", "What the alias sonnet stands for."),
-    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "What the alias haiku stands for."),
+    ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" per line."),
+    ("ANTHROPIC_DEFAULT_OPUS_MODEL", "The model of the alias opus."),
+    ("ANTHROPIC_DEFAULT_SONNET_MODEL", "The model of the alias sonnet."),
+    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "The model of the alias haiku."),
     ("CLAUDE_CODE_SUBAGENT_MODEL", "The model of all sub-agents."),
-    ("MCP_TIMEOUT", "How long the first request waits for MCP servers that start (5000 when not \
-        set; the others join later), and a run for those that it requires (30000), in \
-        milliseconds."),
-    ("OUTLAST_MCP_START_TIMEOUT", "How long the start of an MCP server that is a program may take, \
-        in milliseconds; 300000 when not set, and never less than MCP_TIMEOUT."),
-    ("MCP_TOOL_TIMEOUT", "How long a call of an MCP server's tool may go without progress, in \
-        milliseconds; 600000 when not set. A server's own timeout outranks it."),
-    ("MCP_CLIENT_SECRET", "For `outlast mcp login`: the secret of a client whose entry has only its \
+    ("MCP_TIMEOUT", "The time for which the first request waits for MCP servers that start \
+        (default 5000), and a run for required servers (default 30000), in milliseconds. Other \
+        servers are added later."),
+    ("OUTLAST_MCP_START_TIMEOUT", "The time limit for the start of a local MCP server, in \
+        milliseconds, at least MCP_TIMEOUT. Default: 300000."),
+    ("MCP_TOOL_TIMEOUT", "The time limit for a call of an MCP tool without progress, in \
+        milliseconds. Default: 600000. The timeout of a server's entry outranks it."),
+    ("MCP_CLIENT_SECRET", "For `outlast mcp login`: the secret of a client whose entry has only a \
         clientId."),
-    ("MAX_MCP_OUTPUT_TOKENS", "How much of such a call's result the model sees, in tokens of four \
-        characters; without it, as much as of other results."),
-    ("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "At which objection in a row of Stop hooks the run ends as \
-        stop_hook_blocked; 3 when not set."),
-    ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: the same as --trust-project."),
-    ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
-    ("OUTLAST_HOST_ID", "Names this machine in the leases of sessions, instead of the kernel's boot \
-        id: for machines on a shared file system that have the same boot id; see \
-        outlast-sessions(7). Not read from env in settings: the session is locked before them."),
-    ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
-    ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
-    ("OUTLAST_HOOK_DEPTH", "Set for hooks, so that a hook whose outlast runs hooks that start \
-        outlast ends there."),
-    ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true: former contents of files are kept for a \
-        host, which can restore them; see outlast-host(7)."),
-    ("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1: a host receives the state of its session, and gets \
-        a result when a turn waits for sub-agents; see outlast-host(7)."),
+    ("MAX_MCP_OUTPUT_TOKENS", "The part of an MCP tool's result that the model sees, in tokens of \
+        four characters. Default: as for other tools."),
+    ("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "The number of objections of Stop hooks in a row at which \
+        the run ends as stop_hook_blocked. Default: 3."),
+    ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: like --trust-project."),
+    ("OUTLAST_CONFIG_DIR", "The folder of settings and sessions, instead of ~/.outlast."),
+    ("OUTLAST_HOST_ID", "The name of this machine in the leases of sessions, instead of the \
+        kernel's boot id, for machines on a shared file system that have the same boot id; see \
+        outlast-ci(7). Not read from env in settings, because the session is locked before they \
+        are read."),
+    ("CLAUDE_CONFIG_DIR", "Read if OUTLAST_CONFIG_DIR is not set."),
+    ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: like --no-memory."),
+    ("OUTLAST_HOOK_DEPTH", "Set for hooks, to prevent endless chains of hooks that start outlast."),
+    ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true: keep former contents of files, so that a \
+        host can restore them; see outlast-host(7)."),
+    ("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1: the host follows the state of its session, and \
+        gets a result when a turn waits for sub-agents; see outlast-host(7)."),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "Exports traces and metrics of each run to this OpenTelemetry \
         collector, as OTLP in JSON; the other standard variables of the exporter (for one signal, \
-        headers, timeout, certificate, service name, resource, sampler) and TRACEPARENT count, too."),
-    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use, in small letters too: \
-        http://user:password@host:port, or socks5://host:port. This machine is reached without."),
-    ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without it."),
-    ("SSL_CERT_FILE", "A file of certificate authorities to trust: in place of the system's, when \
-        outlast is started with it, as is usual."),
-    ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, as with --ca-file."),
-    ("HOME", "Where ~ is."),
-    ("XDG_RUNTIME_DIR, TMPDIR", "Folder of the rate limits that runs share; see FILES."),
-    ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
-        started it dies."),
-    ("GITHUB_STEP_SUMMARY", "Where GITHUB_ACTIONS is true: the file that a report on the run is appended \
-        to; see outlast-report(7)."),
-    ("NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID", "Set by systemd: outlast notifies it that the run \
-        has begun, is alive, and ends; see outlast-ci(7)."),
-    ("OUTLAST_COLOR", "auto, always or never: the same as --color. Outranks the next ones."),
+        headers, timeout, certificate, service name, resource, sampler) and TRACEPARENT are also \
+        read."),
+    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use: http://user:password@host:port, or \
+        socks5://host:port. Lower-case names are also read. Loopback addresses are reached \
+        without a proxy."),
+    ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without a proxy."),
+    ("SSL_CERT_FILE", "A file of certificate authorities to trust, in place of the system's if it \
+        is set when outlast starts."),
+    ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, like --ca-file."),
+    ("HOME", "The home folder (~)."),
+    ("XDG_RUNTIME_DIR, TMPDIR", "The folder of the shared rate limits; see FILES."),
+    ("CI, GITHUB_ACTIONS", "The run is part of a CI job: it ends, with a result, when the process \
+        that started it ends."),
+    ("GITHUB_STEP_SUMMARY", "The file to which a report on the run is appended, if GITHUB_ACTIONS \
+        is true; see outlast-report(7)."),
+    ("NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID", "Set by systemd: outlast notifies it of the \
+        start, the activity and the end of the run; see outlast-ci(7)."),
+    ("OUTLAST_COLOR", "auto, always or never: like --color. Outranks the variables below."),
     ("NO_COLOR, CLICOLOR=0", "No colours, even on a terminal."),
-    ("CLICOLOR_FORCE", "Colours, even where standard error is no terminal."),
-    ("TERM=dumb", "No colours and no moving line, even on a terminal."),
-    ("MANPAGER, PAGER", "The program that shows long pages of outlast help on a terminal, less when \
-        neither is set; empty or cat for none."),
-    ("TZ", "The time zone of the times shown."),
+    ("CLICOLOR_FORCE", "Colours, even if standard error is not a terminal."),
+    ("TERM=dumb", "No colours and no updated line, even on a terminal."),
+    ("MANPAGER, PAGER", "The program that shows long pages of outlast help on a terminal; empty \
+        or cat for none. Default: less."),
+    ("TZ", "The time zone of displayed times."),
 ];
 
 /// Returns every variable that is read, with its description in the manual. Several names may share
@@ -130,40 +133,39 @@ pub fn variable_names() -> impl Iterator<Item = &'static str> {
 pub const FILES: [(&str, &str); 8] = [
     (
         "/etc/claude-code/managed-settings.json, /etc/outlast/managed-settings.json",
-        "Settings of the administrator. They outrank everything, flags and variables too; \
-         a mistake in them ends outlast. On macOS they are below /Library/Application Support, in \
-         ClaudeCode and in outlast.",
+        "Settings of the administrator. They outrank all other sources; a mistake in them ends \
+         outlast. On macOS they are below /Library/Application Support, in ClaudeCode and in \
+         outlast.",
     ),
-    ("~/.outlast/settings.json", "The user's settings. The folder is moved by OUTLAST_CONFIG_DIR."),
+    ("~/.outlast/settings.json", "The user's settings. OUTLAST_CONFIG_DIR sets another folder."),
     (
         "~/.outlast/.credentials.json",
-        "A login, for when no key and no token is set: an object \"claudeAiOauth\" with \
-         \"accessToken\", \"refreshToken\", \"expiresAt\" (milliseconds since 1970) and perhaps \
-         \"subscriptionType\", \"tokenEndpoint\" and \"clientId\". It is renewed before it \
-         expires, once for all processes, which take turns by the lock file next to it.",
+        "A login, used if no key and no token is set: an object \"claudeAiOauth\" with \
+         \"accessToken\", \"refreshToken\", \"expiresAt\" (milliseconds since 1970) and \
+         optionally \"subscriptionType\", \"tokenEndpoint\" and \"clientId\". It is renewed \
+         before it expires, once for all processes, which use the lock file next to it.",
     ),
     (
         "~/.outlast/cloud-tokens/",
-        "Tokens of clouds that expire, which the runs of a host share: one file for each identity, \
-         readable for its owner only. May be removed at any time.",
+        "Temporary tokens of clouds, shared by the runs on a host: one file for each identity, \
+         readable only by its owner. May be removed at any time.",
     ),
     (
         ".claude/settings.json, .outlast/settings.json, .claude/settings.local.json, \
          .outlast/settings.local.json",
-        "Settings of the repository in whose folder outlast works, lowest first. Used as far as \
-         it is trusted; see outlast-security(7).",
+        "Settings of the repository in whose folder outlast works, lowest rank first. Restricted \
+         unless the repository is trusted; see outlast-security(7).",
     ),
     (
         "~/.outlast/projects/",
-        "The journals of sessions, one file each, by working folder. --resume reads them.",
+        "The journals of sessions, one file for each, by working folder. --resume reads them.",
     ),
     (
         "$XDG_RUNTIME_DIR/outlast/limits/, /tmp/outlast-UID/limits/",
-        "Rate limits that the runs of a user on one host share: one file for each \
-         service, key and family of models, none of which can be read off it. May be removed at \
-         any time.",
+        "Rate limits that the runs of a user on a host share: one file for each service, key and \
+         family of models, which the file does not reveal. May be removed at any time.",
     ),
-    ("--result-file, --heartbeat-file", "Written where you say."),
+    ("--result-file, --heartbeat-file", "The files that these flags name."),
 ];
 
 /// The environment, parsed. `None`: not set, or empty.
@@ -210,7 +212,7 @@ pub fn host_id(variables: &Variables) -> Option<String> {
     Some(name).filter(|name| !name.trim().is_empty())
 }
 
-/// Returns whether this is a CI job. A cancelled one may kill only the shell that started outlast.
+/// Returns whether this is a CI job. A cancelled job may kill only the shell that started outlast.
 pub fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
 }
@@ -301,7 +303,7 @@ pub const CONFIG_FOLDER: &str = ".outlast";
 /// Returns the folder of settings and sessions. It is determined before the settings are read,
 /// which may change other variables.
 ///
-/// Without a home folder it is a path that cannot exist: the run goes on and keeps nothing.
+/// Without a home folder it is a path that cannot exist: the run continues and keeps nothing.
 pub fn config_dir(variables: &Variables) -> PathBuf {
     let named = config_dir_variable(variables).and_then(|name| variables.get(OsStr::new(name)));
     named.map_or_else(
@@ -325,7 +327,7 @@ pub fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
     limits::folders(runtime, &std::env::temp_dir())
 }
 
-/// The alias that stands for one model in plan mode and for another otherwise.
+/// The alias for one model in plan mode and for another one otherwise.
 pub const PLANNING_ALIAS: &str = "opusplan";
 
 /// Returns the alias that [`PLANNING_ALIAS`] stands for in this mode; the mode does not change

@@ -1,5 +1,5 @@
-//! The fields that hold settings: those of the structs of the subsystems, which know nothing of the
-//! kinds of settings.
+//! The fields of settings: those of the structs of the subsystems, which do not depend on the kinds
+//! of settings.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};

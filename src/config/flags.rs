@@ -27,14 +27,14 @@ const SHORTHANDS: [Shorthand; 4] = [
     Shorthand {
         long: "no-fallback",
         heading: MODEL,
-        help: "Fall back to nothing, whatever the settings say",
+        help: "Do not use fallback models",
         key: "fallbackModel",
         value: || json!([]),
     },
     Shorthand {
         long: "no-auto-compact",
         heading: MODEL,
-        help: "Never summarise the conversation before it gets too long",
+        help: "Do not summarise the conversation before it gets too long",
         key: "autoCompactEnabled",
         value: || json!(false),
     },
@@ -48,7 +48,7 @@ const SHORTHANDS: [Shorthand; 4] = [
     Shorthand {
         long: "dangerously-skip-permissions",
         heading: TOOLS,
-        help: "The same as --permission-mode bypassPermissions",
+        help: "Like --permission-mode bypassPermissions",
         key: "permissions.defaultMode",
         value: || json!(PermissionMode::BypassPermissions),
     },
@@ -193,7 +193,7 @@ impl Args for SettingFlags {
             .value_name("MODE")
             .value_parser(["enabled", "adaptive", "disabled"])
             .hide_possible_values(true)
-            .help("Let the model think first: enabled, adaptive or disabled")
+            .help("The mode of thinking: enabled, adaptive or disabled")
             .help_heading(MODEL);
         command.args(own).args(short).arg(thinking)
     }

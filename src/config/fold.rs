@@ -180,7 +180,7 @@ impl Fold {
         if value.as_object().is_some_and(Map::is_empty) && self.within(&path).next().is_some() {
             return;
         }
-        // A value that is no object any more, or has become one.
+        // A value that is no longer an object, or has become one.
         if self.within(&path).any(|(known, _)| *known != path) {
             self.remove(&path);
         }
@@ -249,7 +249,7 @@ impl Fold {
     /// Returns the settings in force.
     ///
     /// # Errors
-    /// A value is not what its setting takes: the sources did not check it.
+    /// A setting does not accept its value: the sources did not check it.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         for setting in settings() {

@@ -1,4 +1,4 @@
-//! Kinds of settings: each states what it takes, and reads itself from the text of a flag or a
+//! Kinds of settings: each describes its values, and parses them from the text of a flag or a
 //! variable and from the JSON of a file.
 
 use std::borrow::Cow;
@@ -217,7 +217,7 @@ choices!(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetMode {
-    /// No call is made that could cost more than is left.
+    /// No call is made that could exceed the budget.
     #[default]
     Ceiling,
     /// The cost is checked after each reply.
@@ -233,7 +233,7 @@ pub enum UnattendedRetry {
     Off,
     /// Overloads and rate limits.
     On,
-    /// Lost connections and server errors too.
+    /// Also lost connections, timeouts and server errors.
     All,
 }
 
@@ -412,7 +412,7 @@ durations! {
     DeadPathSpan: values::dead_path;
 }
 
-/// Formats a duration as people say it if that loses nothing, otherwise in its smallest unit.
+/// Formats a duration in readable units if that is exact, otherwise in its smallest unit.
 fn exact_duration(duration: Duration) -> String {
     let text = values::format_duration(duration);
     if values::duration(&text) == Ok(duration) {

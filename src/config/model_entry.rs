@@ -373,7 +373,7 @@ impl ModelEntryList {
     }
 
     /// Returns an entry that occurs twice. The lists of several files are joined, so each file is
-    /// checked by itself.
+    /// checked separately.
     pub fn repeated(&self) -> Option<&ModelEntry> {
         let place = |entry: &ModelEntry| ModelEntry {
             headers: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! Reads settings files of a repository, which are untrusted input.
 //!
-//! A pull request can put anything there: a pipe, a device, a gigabyte, a link to a private key. So
+//! A pull request can put any file there: a pipe, a device, a gigabyte, a link to a private key. So
 //! links out of the repository are not followed, large and special files are not read, and messages
 //! quote only the names of settings, and values only of files whose own content is trusted.
 

@@ -27,7 +27,7 @@ pub struct Setting {
     pub variables: Vec<SettingVariable>,
     /// The part of it that counts in a repository that is not trusted.
     pub untrusted: Untrusted,
-    /// The effect that it has as a term of a session. `None`: it is no term.
+    /// The effect of the setting as a term of a session. `None`: it is not a term.
     pub kept: Option<KeptAs>,
     /// True if a mistyped name of it is an error instead of a warning, because it restricts a run
     /// or provides its fallbacks.
@@ -237,7 +237,7 @@ impl Setting {
         !self.default.is_array() && !self.default.is_object()
     }
 
-    /// Returns the default as people read it. `None`: there is none.
+    /// Returns the default in readable form. `None`: there is none.
     pub fn shown_default(&self) -> Option<String> {
         let text = match &self.default {
             Value::Null => None,
@@ -262,7 +262,7 @@ impl Setting {
     /// Reads JSON, and returns it in its one canonical form.
     ///
     /// # Errors
-    /// It is not what the setting takes.
+    /// The setting does not accept the value.
     pub fn from_json(&self, text: &str) -> Result<Value, serde_json::Error> {
         (self.from_json)(text)
     }

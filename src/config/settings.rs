@@ -83,7 +83,7 @@ settings! {
     aws_auth_refresh: Option<String> = None, "awsAuthRefresh"
         .secret();
 
-    /// A command that prints AWS credentials as JSON; outranks all others.
+    /// A command that prints AWS credentials as JSON; outranks all other sources.
     aws_credential_export: Option<String> = None, "awsCredentialExport"
         .secret();
 
@@ -95,7 +95,7 @@ settings! {
     oauth_client_id: Option<String> = None, "oauthClientId"
         .variable("OUTLAST_OAUTH_CLIENT_ID", "", text);
 
-    /// The model, or an alias of one.
+    /// The name of the model, or an alias.
     model: String = "sonnet".to_owned(), "model"
         .flag("model", "MODEL", MODEL).variable("ANTHROPIC_MODEL", "", text)
         .ignores_blank().kept();
@@ -108,19 +108,20 @@ settings! {
     output_style: String = "default".to_owned(), "outputStyle"
         .takes("the name of an output style").ignores_blank();
 
-    /// Models to fall back to, best first; elsewhere: MODEL@URL#VARIABLE. See outlast-recovery(7).
+    /// Fallback models, best first; at another address: MODEL@URL#VARIABLE. See
+    /// outlast-recovery(7).
     fallback_model: ModelEntryList = ModelEntryList::default(), "fallbackModel"
         .flag("fallback-model", "A,B", MODEL).critical().kept_as(KeptAs::Fallbacks);
 
-    /// After a while, try the first model again.
+    /// Try the first model again after ten minutes.
     fallback_return: bool = false, "fallbackReturn"
         .flag("fallback-return", "", MODEL).kept();
 
-    /// Ask for fast answers where the service has them.
+    /// Use the service's fast mode where it is available.
     fast: bool = false, "fast"
         .flag("fast", "", MODEL);
 
-    /// Unreleased features of the service to ask for, by the names of their betas.
+    /// Beta features of the service to request, by name.
     betas: Vec<String> = Vec::new(), "betas"
         .takes("a list of names").flag("betas", "NAMES", MODEL).joined();
 
@@ -138,7 +139,7 @@ settings! {
         .takes("a list of permission rules").flag("allowed-tools", "RULES", TOOLS).joined()
         .kept_as(KeptAs::Permission(None));
 
-    /// Tools and calls that a user would be asked about. outlast asks no user: they are denied.
+    /// Tools and calls that need the user's approval. outlast denies them, because it has no user.
     permissions.ask: Vec<String>, "permissions.ask"
         .takes("a list of permission rules").critical().untrusted(Untrusted::Rules)
         .kept_as(KeptAs::Prohibition);
@@ -161,11 +162,12 @@ settings! {
     disable_bypass: Option<String> = None, "permissions.disableBypassPermissionsMode"
         .takes("\"disable\"").critical().untrusted(Untrusted::Only(FORBIDS_BYPASS));
 
-    /// The consequence of a denied tool call for the run.
+    /// The effect of a denied tool call on the run.
     permissions.on_denied: OnDenied, "onDenied"
         .flag("on-denied", "WHAT", TOOLS).untrusted(Untrusted::Only("fail")).kept();
 
-    /// Hooks: programs that are run at events and may block or change them. Those of all files run.
+    /// Hooks: programs that run at events and may block or change them. Hooks from all files are
+    /// combined.
     hooks: Option<Value> = None, "hooks"
         .takes("an object of events, as in outlast-hooks(7)").secret().critical();
 
@@ -173,18 +175,18 @@ settings! {
     disable_all_hooks: Option<bool> = None, "disableAllHooks"
         .critical();
 
-    /// Run no hooks but those of managed settings. Only there.
+    /// Run only hooks of managed settings. Has an effect only in managed settings.
     managed_hooks_only: Option<bool> = None, "allowManagedHooksOnly";
 
-    /// Rules that allow something count in managed settings only, and not even as flags. Only
-    /// there.
+    /// Ignore allow rules outside of managed settings, also in flags. Has an effect only in managed
+    /// settings.
     managed_rules_only: Option<bool> = None, "allowManagedPermissionRulesOnly";
 
-    /// Repositories whose own settings are used; see outlast-security(7). Never read from a
+    /// Repositories whose own settings are used; see outlast-security(7). Ignored in files of a
     /// repository.
     trusted_projects: TrustedProjects = TrustedProjects::default(), "trustedProjects";
 
-    /// Servers whose tools the model is offered; see outlast-mcp(7).
+    /// MCP servers whose tools are offered to the model; see outlast-mcp(7).
     mcp_servers: ServerMap = ServerMap::default(), "mcpServers"
         .secret();
 
@@ -192,26 +194,26 @@ settings! {
     disabled_servers: Vec<String> = Vec::new(), "disabledMcpjsonServers"
         .takes("a list of names");
 
-    /// Servers of a repository that are used where enableAllProjectMcpServers is false.
+    /// Servers of a repository that are used if enableAllProjectMcpServers is false.
     enabled_servers: Vec<String> = Vec::new(), "enabledMcpjsonServers"
         .takes("a list of names");
 
     /// Use all servers of a trusted repository.
     all_project_servers: bool = true, "enableAllProjectMcpServers";
 
-    /// Plugins to use: NAME@MARKETPLACE, each true or false. They are looked for on this disk only.
+    /// Plugins to use: NAME@MARKETPLACE, each true or false. Only plugins on this disk are found.
     enabled_plugins: PluginEntries = PluginEntries::default(), "enabledPlugins";
 
     /// Folders with plugins: {"NAME": {"source": {"source": "directory", "path": "/a/folder"}}}.
     extra_marketplaces: PluginEntries = PluginEntries::default(), "extraKnownMarketplaces"
         .takes("an object of sources, by the names of marketplaces");
 
-    /// Stop after so many model replies.
+    /// The maximum number of model replies.
     limits.budgets.turns: Option<NonZeroU32>, "maxTurns"
         .flag("max-turns", "N", LIMITS).variable("CLAUDE_CODE_MAX_TURNS", "", count).critical()
         .untrusted(Untrusted::Stricter(is_at_most::<NonZeroU32>)).kept();
 
-    /// Never spend more than this.
+    /// The maximum cost of the run in US dollars.
     max_budget_usd: Option<Dollars> = None, "maxBudgetUsd"
         .flag("max-budget-usd", "USD", LIMITS).critical()
         .untrusted(Untrusted::Stricter(is_at_most::<Dollars>)).kept();
@@ -221,46 +223,46 @@ settings! {
         .flag("budget-mode", "MODE", LIMITS).critical().untrusted(Untrusted::Only("ceiling"))
         .kept();
 
-    /// End in time, whatever goes wrong: 45m, 1h30m.
+    /// The time limit of the run: 45m, 1h30m.
     max_duration: Option<Span> = None, "maxDuration"
         .flag("max-duration", "TIME", LIMITS).alias("deadline").critical()
         .untrusted(Untrusted::Stricter(is_at_most::<Span>)).kept();
 
-    /// The part of the time after which the model is told to wrap up.
+    /// The fraction of the time after which the model is told to finish.
     wrap_up_at: Fraction = Fraction::NINE_TENTHS, "wrapUpAt";
 
-    /// Go on until about so many output tokens are spent: 500k.
+    /// Continue until about this many output tokens are used: 500k.
     limits.effort: Option<Tokens>, "tokenBudget"
         .flag("token-budget", "TOKENS", LIMITS).kept();
 
-    /// Nudges in a row that may bring almost nothing.
+    /// The maximum number of requests for more work in a row that have almost no effect.
     limits.budgets.nudges: u8, "tokenBudgetNudges";
 
-    /// A command that must pass when the model is done; without it, the run is no success.
+    /// A command that must pass when the model is done; otherwise the run fails.
     require: Option<String> = None, "require"
         .flag("require", "COMMAND", ACCEPTANCE).critical().kept_as(KeptAs::Demand);
 
-    /// The time limit of the command of --require.
+    /// The time limit of the --require command.
     require_timeout: Span = Duration::from_mins(10), "requireTimeout"
         .flag("require-timeout", "TIME", ACCEPTANCE).kept();
 
-    /// The maximum number of failures of the command of --require that go back to the model.
+    /// The maximum number of failures of the --require command that are reported to the model.
     limits.budgets.requirement_tries: u8, "requireRetries"
         .kept();
 
-    /// Answers that may fail to fit --json-schema before the run ends.
+    /// The number of answers that do not match --json-schema after which the run ends.
     schema_tries: NonZeroU8 = 5, "schemaTries"
         .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "", tries).kept();
 
-    /// Repetitions of the same tool calls with the same results, and nothing new in between, before
-    /// the model is told to take another way.
+    /// The number of repetitions of the same tool calls with the same results, and nothing new in
+    /// between, after which the model is told to try another approach.
     limits.loops.soft: Times, "loopNoteAt";
 
-    /// The number of such repetitions after which the run ends as stalled. The model is always
+    /// The number of these repetitions after which the run ends as stalled. The model is always
     /// warned first.
     limits.loops.hard: Times, "loopStopAt";
 
-    /// Tries after the first one, for each request.
+    /// The maximum number of retries of a request.
     limits.budgets.retries: Retries, "maxRetries"
         .flag("max-retries", "N", LIMITS).variable("CLAUDE_CODE_MAX_RETRIES", "", retries);
 
@@ -268,46 +270,46 @@ settings! {
     max_retry_wait: Option<Span> = None, "maxRetryWait"
         .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait));
 
-    /// The first pause between tries; each further one is twice as long.
+    /// The first pause between attempts; each further pause is twice as long.
     limits.backoff.first: Span, "retryFirstDelay";
 
-    /// The longest pause between tries.
+    /// The longest pause between attempts.
     limits.backoff.longest: Span, "retryLongestDelay";
 
-    /// Tokens of the run's retry bucket: a retry takes 5, one after a time-out 10. A request that is
-    /// answered gives back what its retries took, an untroubled one gives 1.
+    /// Tokens in the run's retry bucket: a retry takes 5, a retry after a timeout 10. An answered
+    /// request returns the tokens of its retries, or adds 1 if it had none.
     limits.budgets.bucket: u16, "retryQuota";
 
-    /// Wait out overloads and rate limits without counting; with "all", lost connections and server
-    /// errors too.
+    /// Wait out overloads and rate limits without counting retries; with "all", also lost
+    /// connections, timeouts and server errors.
     limits.persistence: UnattendedRetry, "unattendedRetry"
         .variable("OUTLAST_UNATTENDED_RETRY", "also as 1, true or yes", unattended)
         .variable("CLAUDE_CODE_UNATTENDED_RETRY", "", unattended)
         .variable("CLAUDE_CODE_RETRY_WATCHDOG", "", unattended);
 
-    /// The longest pause between tries in unattended mode.
+    /// The longest pause between attempts in unattended mode.
     limits.longest_capacity_wait: Span, "unattendedLongestDelay";
 
-    /// Interrupt long pauses by requests for one token, which show whether the service is back.
+    /// Check during long pauses, by requests for one token, whether the service is available again.
     capacity_probes: bool = true, "capacityProbes";
 
-    /// The time between such requests.
+    /// The time between these requests.
     limits.probe_interval: Option<Span>, "capacityProbeInterval";
 
-    /// Give up at so many overloads in a row.
+    /// The number of overloads in a row that ends the run.
     limits.overload_limit: Option<u8>, "overloadLimit";
 
-    /// Overloads in a row before the next model is tried.
+    /// The number of overloads in a row after which the next model is tried.
     limits.overloads_per_switch: u8, "overloadsPerFallback";
 
-    /// Broken streams in a row before asking without streaming.
+    /// The number of broken streams in a row after which replies are not streamed.
     limits.torn_streams_per_whole: u8, "tornStreamsPerWhole";
 
-    /// Further tries after a reply that said nothing.
+    /// The maximum number of retries after an empty reply.
     limits.budgets.empty_replies: u8, "emptyReplyRetries";
 
-    /// Count a reply as complete only with a stop reason of the Messages API, and not with `stop` or
-    /// another end word of other APIs that gateways pass on.
+    /// Count a reply as complete only with a stop reason of the Messages API, and not with `stop`
+    /// or another stop reason of other APIs that gateways pass on.
     limits.strict_stop_reasons: bool, "strictStopReasons";
 
     /// The maximum number of times that a reply paused by the service is resumed.
@@ -315,11 +317,12 @@ settings! {
 
     /// Share rate-limit state with other runs on this host.
     shared_limits: bool = true, "sharedLimits"
-        .variable("OUTLAST_NO_SHARED_LIMITS", "false where it is 1, true, yes or on", no);
+        .variable("OUTLAST_NO_SHARED_LIMITS", "false if it is 1, true, yes or on", no);
 
-    /// The kind of account. A rate limit of a subscription is not retried: it lasts for hours.
+    /// The kind of account. A rate limit of a subscription is not retried, because it lasts for
+    /// hours.
     account_kind: Option<AccountKind> = None, "accountKind"
-        .default_words("what a login says, else apiKey");
+        .default_words("the kind in a login, else apiKey");
 
     /// The longest silence on standard error while waiting.
     limits.heartbeat: Span, "heartbeatInterval";
@@ -332,18 +335,17 @@ settings! {
     timers.first_byte: Span, "firstByteTimeout"
         .flag("first-byte-timeout", "TIME", TIMERS);
 
-    /// Cut a stream that brings no byte for so long.
+    /// The time limit for the next byte of a stream.
     timers.idle: Span, "streamIdleTimeout"
         .flag("stream-idle-timeout", "TIME", TIMERS)
         .variable("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// Cut a stream that brings no content for so long: pings, unknown events and empty pieces are
-    /// none.
+    /// The time limit for the next content of a stream: pings, unknown events and empty pieces do
+    /// not count.
     timers.progress: Span, "streamProgressTimeout"
         .flag("stream-progress-timeout", "TIME", TIMERS);
 
-    /// The time limit of an answer that is streamed, in all, for every 16,000 tokens that it may
-    /// hold.
+    /// The time limit of a streamed answer, for each 16,000 tokens of its maximum length.
     timers.reply: Span, "replyTimeout"
         .flag("reply-timeout", "TIME", TIMERS);
 
@@ -352,12 +354,12 @@ settings! {
         .flag("request-timeout", "TIME", TIMERS)
         .variable("API_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// The longest silence of a connection, probes included, before it counts as lost; at least
-    /// 11s.
+    /// The time without data on a connection, including probes, after which it counts as lost; at
+    /// least 11s.
     timers.dead_path: DeadPathSpan, "deadPathTimeout"
         .flag("dead-path-timeout", "TIME", TIMERS);
 
-    /// The longest silence of standard input once it is waited for.
+    /// The longest wait for data on standard input.
     stdin_timeout: Span = Duration::from_mins(10), "stdinTimeout"
         .flag("stdin-timeout", "TIME", TIMERS);
 
@@ -366,22 +368,22 @@ settings! {
         .flag("max-output-tokens", "N", MODEL)
         .variable("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "", count).shown_as(limits().caps.first);
 
-    /// The cap of the second try after a reply was cut off.
+    /// The output cap of the second attempt after a reply was cut off.
     limits.caps.escalated: Tokens, "escalatedOutputTokens";
 
-    /// The cap of a reply that is not streamed.
+    /// The output cap of a reply that is not streamed.
     limits.caps.whole: Tokens, "wholeOutputTokens";
 
-    /// A request is not made if the budget allows it fewer output tokens than this.
+    /// The smallest output cap: no request is made if the budget allows fewer tokens.
     limits.caps.floor: Tokens, "minOutputTokens";
 
-    /// The maximum number of times that the model is asked to continue where it was cut off.
+    /// The maximum number of times that the model is asked to continue a reply that was cut off.
     limits.budgets.continuations: u8, "outputContinuations";
 
     /// The thoroughness of replies; a model without the level uses the next lower one.
     reasoning.effort: Option<Effort>, "effortLevel"
         .flag("effort", "LEVEL", MODEL)
-        .variable("CLAUDE_CODE_EFFORT_LEVEL", "not where it is auto or unset", effort);
+        .variable("CLAUDE_CODE_EFFORT_LEVEL", "except auto and unset", effort);
 
     /// The sizes of the models' context windows.
     context_window: Option<WindowSizes> = None, "contextWindow"
@@ -389,31 +391,31 @@ settings! {
 
     /// Summarise the older part of a conversation before it gets too long.
     limits.auto_compact: bool, "autoCompactEnabled"
-        .variable("DISABLE_AUTO_COMPACT", "false where it is 1, true, yes or on", no);
+        .variable("DISABLE_AUTO_COMPACT", "false if it is 1, true, yes or on", no);
 
-    /// Summarise the conversation when it fills this part of the context window, if that is sooner
-    /// than compactHeadroom asks for it.
+    /// Summarise the conversation when it fills this fraction of the context window, if that is
+    /// earlier than by compactHeadroom.
     compact_at: Option<Fraction> = None, "compactAt"
         .variable("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "in per cent", per_cent);
 
-    /// Summarise the conversation when less than this is free in the context window, beside the
-    /// room for a reply. Small windows have less.
+    /// Summarise the conversation when less than this is free in the context window, besides the
+    /// room for a reply. Small windows use a smaller value.
     limits.headroom: Tokens, "compactHeadroom";
 
-    /// The maximum number of summaries of a session's conversation; unlimited by default, while
-    /// each summary makes room.
+    /// The maximum number of summaries of a session's conversation; by default unlimited as long as
+    /// summaries free space.
     limits.budgets.compactions: Option<u8>, "maxCompactions"
         .flag("max-compactions", "N", MODEL);
 
     /// Mark the parts of requests that the service may keep in its prompt cache.
     prompt_caching: bool = true, "promptCaching"
-        .variable("DISABLE_PROMPT_CACHING", "false where it is 1, true, yes or on", no);
+        .variable("DISABLE_PROMPT_CACHING", "false if it is 1, true, yes or on", no);
 
-    /// Let models think before they answer; true also gives those a budget that do not decide for
-    /// themselves how much.
+    /// Let models think before they answer; true also sets a thinking budget for models that need
+    /// one.
     always_thinking: Option<bool> = None, "alwaysThinkingEnabled"
-        .variable("CLAUDE_CODE_DISABLE_THINKING", "false where it is 1, true, yes or on", no)
-        .default_words("models that decide for themselves how much do");
+        .variable("CLAUDE_CODE_DISABLE_THINKING", "false if it is 1, true, yes or on", no)
+        .default_words("true for models that choose their amount of thinking");
 
     /// The form in which the service shows thinking.
     reasoning.display: Option<ThinkingDisplay>, "thinkingDisplay"
@@ -423,23 +425,23 @@ settings! {
     max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"
         .flag("max-thinking-tokens", "N", MODEL).variable("MAX_THINKING_TOKENS", "", thinking);
 
-    /// Leave the definitions of MCP tools out of requests until the model searches for them, where
+    /// Leave the definitions of MCP tools out of requests until the model searches for them, if
     /// they would fill much of the context window; see outlast-mcp(7).
     tool_search: ToolSearch = ToolSearchMode::default(), "toolSearch"
         .variable("ENABLE_TOOL_SEARCH", "", tool_search);
 
-    /// The time limit of a command when the model names none.
+    /// The time limit of a command if the model sets none.
     commands.timeout: Span, "bashTimeout"
         .variable("BASH_DEFAULT_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// The longest time that the model may name for a command.
+    /// The longest time limit that the model may set for a command.
     commands.max_timeout: Span, "bashMaxTimeout"
         .variable("BASH_MAX_TIMEOUT_MS", "in milliseconds", millis);
 
-    /// The memory limit of all commands together. Beyond it, the one that takes most is ended.
+    /// The memory limit of all commands together. Above it, the command that uses most is ended.
     commands.memory: Option<MemorySize>, "commandMemory"
         .variable("OUTLAST_COMMAND_MEMORY", "", memory).critical()
-        .default_words("three quarters of what the machine has, or its control group");
+        .default_words("three quarters of the memory of the machine or its control group");
 
     /// The time limit of a background command.
     commands.background_lifetime: Span, "backgroundLifetime";
@@ -451,8 +453,8 @@ settings! {
     /// The time limit for fetching a page, with all redirects.
     fetch.timeout: Span, "webFetchTimeout";
 
-    /// Hosts that the tool WebFetch may reach at addresses that are not of the open internet: localhost,
-    /// *.corp.example, 10.0.0.7, or * for all.
+    /// Hosts that the tool WebFetch may reach at private addresses: localhost, *.corp.example,
+    /// 10.0.0.7, or * for all.
     fetch.private_hosts: NameList, "webFetchPrivateHosts"
         .kept_as(KeptAs::Permission(None));
 
@@ -460,15 +462,16 @@ settings! {
     agents.depth: u8, "maxAgentDepth"
         .untrusted(Untrusted::Stricter(is_at_most::<u8>)).kept();
 
-    /// The maximum number of sub-agents at work at a time. Others wait in line.
+    /// The maximum number of sub-agents at work at a time. Others wait in a queue.
     agents.live: NonZeroU16, "maxLiveAgents"
         .kept();
 
     /// The maximum number of sub-agents that a session may start.
     agents.total: u32, "maxAgents"
-        .takes("a whole number, or 0 for never").kept();
+        .takes("a whole number, or 0 for none").kept();
 
-    /// Tool results that are longer are cut in the middle, and kept whole in a file.
+    /// The maximum length of a tool result. A longer result is cut in the middle and saved to a
+    /// file.
     results.chars: NonZeroU32, "maxToolResultChars"
         .variable("BASH_MAX_OUTPUT_LENGTH", "", count);
 
@@ -482,11 +485,11 @@ settings! {
     sandbox_enabled: Option<bool> = None, "sandbox.enabled"
         .form_of("sandbox.mode").untrusted(Untrusted::Stricter(|value, _| value == true));
 
-    /// Another form of sandbox.mode: true is required.
+    /// Another form of sandbox.mode: true means required.
     sandbox_required: Option<bool> = None, "sandbox.failIfUnavailable"
         .critical().form_of("sandbox.mode").untrusted(Untrusted::Stricter(is_stricter_to_require));
 
-    /// Paths that commands may write to, beside those of the mode.
+    /// Paths that commands may write to, in addition to those of the mode.
     sandbox.allow_write: Vec<String>, "sandbox.filesystem.allowWrite"
         .takes("a list of paths").kept_as(KeptAs::Permission(None));
 
@@ -495,7 +498,7 @@ settings! {
         .takes("a list of paths").critical().untrusted(Untrusted::Paths)
         .kept_as(KeptAs::Prohibition);
 
-    /// Paths that commands may read, though a rule of outlast says otherwise.
+    /// Paths that commands may read although outlast closes them by default.
     sandbox.allow_read: Vec<String>, "sandbox.filesystem.allowRead"
         .takes("a list of paths").kept_as(KeptAs::Permission(None));
 
@@ -504,8 +507,8 @@ settings! {
         .takes("a list of paths").critical().untrusted(Untrusted::Paths)
         .kept_as(KeptAs::Prohibition);
 
-    /// Let commands use terminals: those that they make (script, tmux, expect) and those in which
-    /// the user works.
+    /// Let commands use terminals: those that they create (script, tmux, expect) and those of the
+    /// user.
     sandbox.terminals: TerminalSwitch, "sandbox.terminals"
         .kept_as(KeptAs::Permission(Some("false")));
 
@@ -514,7 +517,7 @@ settings! {
     sandbox.capabilities: RootSwitch, "sandbox.capabilities"
         .kept_as(KeptAs::Permission(Some("false")));
 
-    /// The network of sandboxed commands: on or off. Without it they cannot create sockets.
+    /// The network of sandboxed commands: on or off. If it is off, they cannot create sockets.
     sandbox.no_network: NetworkSwitch, "sandbox.network.enabled"
         .flag("sandbox-network", "ON|OFF", TOOLS)
         .untrusted(Untrusted::Stricter(|value, _| value == false))
@@ -525,32 +528,34 @@ settings! {
     allowed_domains: Vec<String> = Vec::new(), "sandbox.network.allowedDomains"
         .takes("a list of hosts").critical().kept_as(KeptAs::IfSet);
 
-    /// Hosts that they do not reach, even if they are allowed. Alone, all others are.
+    /// Hosts that commands and WebFetch do not reach, even if they are allowed. Without a list of
+    /// allowed domains, all other hosts are allowed.
     denied_domains: Vec<String> = Vec::new(), "sandbox.network.deniedDomains"
         .takes("a list of hosts").critical().kept_as(KeptAs::Prohibition);
 
-    /// Let commands open loopback ports. False needs a list of domains, or ends outlast.
+    /// Let commands open loopback ports. False is a mistake without a list of domains.
     allow_local_binding: bool = true, "sandbox.network.allowLocalBinding";
 
-    /// Unix sockets of other programs that commands may use beside a list of domains.
+    /// Unix sockets of other programs that commands may use if there is a list of domains.
     allow_unix_sockets: Vec<String> = Vec::new(), "sandbox.network.allowUnixSockets"
         .takes("a list of paths");
 
-    /// Let commands use all Unix sockets that have a path; not beside a list of domains, unless it
-    /// is set. False needs such a list, or ends outlast.
+    /// Let commands use all Unix sockets that have a path; with a list of domains only if it is
+    /// set. False is a mistake without a list of domains.
     allow_all_unix_sockets: bool = true, "sandbox.network.allowAllUnixSockets";
 
-    /// Only lists of allowed domains in managed files count. Elsewhere it ends outlast.
+    /// Ignore lists of allowed domains outside of managed files. A mistake in other files.
     managed_domains_only: bool = false, "sandbox.network.allowManagedDomainsOnly";
 
-    /// Cannot be enforced while the network is on: it ends outlast then.
+    /// A mistake while the network is on, because it cannot be enforced.
     http_proxy_port: Option<u16> = None, "sandbox.network.httpProxyPort";
 
-    /// Cannot be enforced while the network is on: it ends outlast then.
+    /// A mistake while the network is on, because it cannot be enforced.
     socks_proxy_port: Option<u16> = None, "sandbox.network.socksProxyPort";
 
-    /// Hooks, helpers and local servers that run outside of the sandbox though commands can write
-    /// where they lie: names of servers, words or paths of commands. Never read from a repository.
+    /// Hooks, helpers and local servers that run outside of the sandbox although commands can write
+    /// to their files: names of servers, words or paths of commands. Ignored in files of a
+    /// repository.
     unconfined_programs: Vec<String> = Vec::new(), "unconfinedPrograms"
         .takes("a list of names and paths");
 
@@ -567,10 +572,10 @@ settings! {
     /// In a step of GitHub Actions, append a report on the run to the step's summary, and annotate a
     /// failure; see outlast-report(7).
     step_summary: bool = true, "stepSummary"
-        .variable("OUTLAST_NO_STEP_SUMMARY", "false where it is 1, true, yes or on", no);
+        .variable("OUTLAST_NO_STEP_SUMMARY", "false if it is 1, true, yes or on", no);
 
-    /// The time for which a session is kept after it was last written to, in days, 0 for ever; each
-    /// run removes a few older ones.
+    /// The number of days for which a session is kept after its last use, 0 for ever; each run
+    /// removes a few older sessions.
     cleanup_period_days: u32 = 30, "cleanupPeriodDays"
         .takes("a whole number of days, or 0 for ever");
 }

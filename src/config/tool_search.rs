@@ -15,7 +15,7 @@ impl ToolSearch {
     /// Reads the text of a flag or a variable.
     ///
     /// # Errors
-    /// The text is none of the known ones.
+    /// The text is not a known value.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let mode = ToolSearchMode::parse(text).map(Self);
         mode.ok_or_else(|| "is none of true, false, auto, auto:N".into())

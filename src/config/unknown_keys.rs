@@ -21,8 +21,7 @@ const FOREIGN: [&str; 37] = [
     "terminalProgressBarEnabled", "theme", "verbose", "voiceEnabled",
 ];
 
-/// Ignored keys that would change what a run does: ignoring them silently would suggest that they
-/// apply.
+/// Ignored keys that would change a run: ignoring them silently would suggest that they apply.
 #[rustfmt::skip]
 const UNSUPPORTED: [&str; 6] = [
     "claudeMdExcludes", "forceLoginMethod", "gcpAuthRefresh", "language", "respectGitignore",
@@ -62,7 +61,7 @@ pub(super) fn is_foreign(key: &str) -> bool {
     FOREIGN.contains(&key)
 }
 
-/// A key of a settings file that is no setting.
+/// A key of a settings file that is not a setting.
 #[derive(Clone, Debug)]
 pub(super) struct UnknownKey {
     /// The index of its value.

@@ -57,8 +57,8 @@ pub fn documentation() -> Vec<(String, String)> {
             let text = match &before[..] {
                 [] if unit.is_empty() => format!("The setting {}.", setting.key),
                 [] => format!("The setting {}, {unit}.", setting.key),
-                [one] => format!("Read when {one} is not set."),
-                several => format!("Read when none of {} is set.", several.join(" and ")),
+                [one] => format!("Read if {one} is not set."),
+                several => format!("Read if none of {} is set.", several.join(" and ")),
             };
             rows.push((name.to_owned(), text));
             before.push(name);

@@ -1,4 +1,4 @@
-//! Hooks that request to run on in the background: `{"async": true}` as their first output. Pure.
+//! Hooks that request to continue in the background: `{"async": true}` as their first output. Pure.
 
 use std::time::Duration;
 

@@ -158,7 +158,7 @@ fn interpret_reply(reply: Result<Value, HostError>) -> HookRun {
         }
         Ok(Value::Null) => silent(),
         Ok(Value::String(text)) if text.trim().is_empty() => silent(),
-        // The work continues in the host, and its outcome decides nothing.
+        // The work continues in the host, and its outcome has no effect.
         Ok(Value::Object(output)) if output.get("async") == Some(&Value::Bool(true)) => silent(),
         Ok(Value::Object(output)) => {
             HookRun { stdout: Value::Object(output).to_string(), ..silent() }

@@ -42,7 +42,7 @@ pub struct HookHandler {
     pub timeout: Duration,
     /// True if a failure of the hook denies the action that it guards.
     pub fail_closed: bool,
-    /// True if it runs in the background (`async`), so that its output decides nothing.
+    /// True if it runs in the background (`async`), so that its output has no effect.
     pub background: bool,
     /// The sub-agent type that it is limited to. `None` for the run and all sub-agents.
     pub agent_type: Option<String>,

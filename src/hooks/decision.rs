@@ -97,7 +97,7 @@ impl HookDecision {
         deferred.filter(|_| is_open).map(|(_, why)| why.as_str())
     }
 
-    /// Returns true if no hook blocks or defers the tool call, or asks for permission.
+    /// Returns true if no hook blocks or defers the tool call, or requires approval.
     pub fn allows(&self) -> bool {
         let asks = self.permission.as_ref().is_some_and(|(word, _)| *word > HookPermission::Allow);
         self.halt.is_none() && self.denial().is_none() && !asks

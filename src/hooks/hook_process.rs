@@ -67,7 +67,7 @@ pub(super) struct Following {
 /// The outcome of waiting for a hook.
 pub(super) enum Awaited {
     Ended(HookRun),
-    /// It requested to run on in the background, so its output decides nothing.
+    /// It requested to continue in the background, so its output has no effect.
     Released(Box<Following>),
 }
 
@@ -108,7 +108,7 @@ impl Following {
         Ok(Self { running, exit, streams, out, err, time, input })
     }
 
-    /// Waits until the hook ends, or requests to run on in the background.
+    /// Waits until the hook ends, or requests to continue in the background.
     pub(super) async fn wait(mut self, cancel: &CancellationToken) -> Awaited {
         let ended = tokio::select! {
             biased;

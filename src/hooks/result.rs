@@ -28,7 +28,7 @@ pub(super) enum HookEnd {
     TimedOut,
     /// It was ended because the run was cancelled. The hook itself is not at fault.
     Cancelled,
-    /// It runs on in the background.
+    /// It continues in the background.
     Released,
     /// A bug in outlast itself: its task panicked.
     Crashed,
@@ -58,8 +58,8 @@ impl HookRun {
         Self { end, stdout: String::new(), stderr: String::new() }
     }
 
-    /// Returns true if it requested to run on in the background, so that its output decides
-    /// nothing. A hook that requested it and ended at once is treated equally: which of the two is
+    /// Returns true if it requested to continue in the background, so that its output has no
+    /// effect. A hook that requested it and ended at once is treated equally: which of the two is
     /// observed depends on timing.
     pub(super) fn runs_in_background(&self, input: &Value) -> bool {
         matches!(Opening::of_hook(self.stdout.as_bytes(), input), Opening::Release(_))

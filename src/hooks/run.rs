@@ -164,7 +164,7 @@ impl Hooks {
         }
         let mask = self.environment.mask();
         for (handler, hook_run) in handlers.into_iter().zip(performances) {
-            // A background hook decides nothing.
+            // The output of a background hook has no effect.
             let Some(hook_run) = hook_run else { continue };
             verdict.ran += 1;
             let judged = interpret_result(context.event, &hook_run, &input.json, &mask);
@@ -445,7 +445,8 @@ struct Background {
 }
 
 impl Background {
-    /// Waits until a hook ends, or requests to run on in the background, where it is then followed.
+    /// Waits until a hook ends, or requests to continue in the background, where it is then
+    /// observed.
     async fn follow(self, following: Following, stop: &CancellationToken) -> HookRun {
         match following.wait(stop).await {
             Awaited::Ended(hook_run) => hook_run,

@@ -56,7 +56,7 @@ pub enum CarryOver {
     On,
 }
 
-/// Metadata of a message beside its content. Empty for the user's messages.
+/// Metadata of a message, besides its content. Empty for the user's messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageMeta<'a> {
     /// The API's id of the reply.
@@ -220,7 +220,7 @@ pub struct OpenRecord {
     pub required_servers: Vec<String>,
 }
 
-/// Where a session file was damaged, and what was left out.
+/// The position of damage in a session file, and the records that were left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Damage {
     /// The first line that was left out, counted from 1.

@@ -9,7 +9,7 @@ use super::SessionId;
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The run can go on without a journal.
+    /// The run can continue without a journal.
     #[error("cannot write the journal {}: {cause}", path.display())]
     Unwritable { path: PathBuf, cause: io::Error },
     /// There is a session with this id already.

@@ -100,7 +100,7 @@ pub(super) enum HolderProcess {
 /// Returns the time until a lease expires without a heartbeat. `None`: it has expired, or is gone.
 pub(super) fn time_left(path: &Path, now: SystemTime) -> Option<Duration> {
     let renewed = fs::symlink_metadata(path).ok()?.modified().ok()?;
-    // A heartbeat in the future is a fresh one.
+    // A heartbeat in the future counts as fresh.
     let age = now.duration_since(renewed).unwrap_or(Duration::ZERO);
     LEASE_DURATION.checked_sub(age).filter(|left| !left.is_zero())
 }

@@ -41,7 +41,7 @@ impl DerefMut for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Without locks there is none to release.
+        // Without locks, no lock has to be released.
         let _unlocked = self.0.unlock();
     }
 }

@@ -223,7 +223,7 @@ impl Journal {
             }
         };
         let cause = io::Error::other(why);
-        // Failure is harmless: the file is as good as empty.
+        // A failure has no effect: the file counts as empty.
         let _stays = fs::remove_file(&self.path);
         Err(JournalError::Unwritable { path: self.path, cause })
     }
@@ -499,7 +499,7 @@ impl Journal {
         self.append(b"\n", Sync::Later);
     }
 
-    /// Stops writing for good.
+    /// Stops writing permanently.
     pub(super) fn fail(&mut self, cause: &io::Error) {
         self.sink.fail(&self.path, cause);
     }

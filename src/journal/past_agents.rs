@@ -1,4 +1,4 @@
-//! Reads the journals of the sub-agents of earlier processes: what they did and spent.
+//! Reads the journals of the sub-agents of earlier processes: their work and their spending.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -87,7 +87,7 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
     subagent_files(journal).into_iter().map(|(meta, path)| read_subagent(meta, &path)).collect()
 }
 
-/// Reads one sub-agent. A missing or damaged journal yields what can be read.
+/// Reads one sub-agent. A missing or damaged journal yields its readable part.
 fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
     let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
     let entries = contents.map(|contents| contents.entries).unwrap_or_default();

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::recovery::{Event, Limits, Moment, Run};
 
-    /// What a line was parsed to, as text.
+    /// The result of parsing a line, as text.
     fn shown((parsed, facts): (ParsedLine, LineFacts)) -> String {
         format!("{:?} {:?} {:?} {facts:?}", parsed.entry, parsed.seq, parsed.step)
     }
@@ -367,7 +367,7 @@ mod tests {
         unnumbered.as_object_mut().expect("an object").remove("seq");
         lines.extend([newer, unnumbered]);
         let mut texts: Vec<String> = lines.iter().map(Value::to_string).collect();
-        // A member that stands twice, a lone surrogate, and a text that looks like a step.
+        // A duplicate member, a lone surrogate, and a text that looks like a step.
         texts.push(texts[1].replacen('{', r#"{"cwd":"/a","cwd":"/b","#, 1));
         texts.push(texts[1].replace(r#""text""#, r#""\ud800""#));
         texts.push(texts[1].replace(r#""text""#, r#""\"kind\":\"transition\"""#));
@@ -377,7 +377,7 @@ mod tests {
             let whole = |parsed: Result<_, _>| parsed.map(shown).map_err(|why| format!("{why:?}"));
             let slow = whole(parse_any(line, LineChecksum::Intact));
             assert_eq!(whole(parse_with_facts(line)), slow, "line {number}");
-            // Only what readers of the conversation do not need is left out.
+            // Only data that readers of the conversation do not need is left out.
             let entry = |found: (ParsedLine, LineFacts)| format!("{:?}", found.0.entry);
             let slow = parse_any(line, LineChecksum::Intact).map(entry).ok();
             assert_eq!(parse_as::<AcceptedOutput>(line).map(entry).ok(), slow, "line {number}");

@@ -53,7 +53,7 @@ pub struct RestoredConversation {
     pub repairs: Vec<HistoryRepair>,
     /// The state of the last prompt, folded from its records.
     pub recorded: RecordedPrompt,
-    /// The position of the last prompt. `None`: the session can only go on with a new prompt.
+    /// The position of the last prompt. `None`: the session can only continue with a new prompt.
     pub left_off: Option<LeftOff>,
     /// True if the last message has a call that a hook deferred and that has no result.
     pub deferred: bool,
@@ -153,7 +153,7 @@ pub struct ResumePoint {
     pub dropped_turn: Option<String>,
 }
 
-/// Data that a continuing writer needs, beside the restored session.
+/// Data that a continuing writer needs, besides the restored session.
 #[derive(Debug, Default)]
 pub(super) struct RestoreRemarks {
     /// The last message.

@@ -1,6 +1,6 @@
-//! Parses the frequent lines of outlast's own, whose format is known, without a tree of their JSON:
-//! messages and steps of the state machine. Any other line has no result here, and goes to the
-//! general parser.
+//! Parses the frequent lines that outlast writes, messages and steps of the state machine, without
+//! a tree of their JSON, because their format is known. Any other line has no result here, and goes
+//! to the general parser.
 
 use std::fmt;
 

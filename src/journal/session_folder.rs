@@ -58,7 +58,7 @@ pub struct SessionFolder {
 pub struct MachineId {
     /// The host name, for people.
     pub(super) host: String,
-    /// The boot id of the kernel: processes with the same one share file locks.
+    /// The boot id of the kernel: processes with the same boot id share file locks.
     pub(super) boot_id: String,
 }
 
@@ -70,7 +70,7 @@ impl MachineId {
         Self { boot_id: boot_id().unwrap_or(&host).to_owned(), host }
     }
 
-    /// This machine with a given name instead of its boot id, for hosts that have the same one.
+    /// This machine with a given name instead of its boot id, for hosts that share a boot id.
     pub fn named(name: &str) -> Self {
         Self { host: host_name(), boot_id: name.to_owned() }
     }

@@ -26,7 +26,7 @@ pub enum JournalHealth {
     Off,
     /// It could not be written, for this reason.
     Lost(String),
-    /// Another process took the session over, as this message says. Nothing more is written.
+    /// Another process took the session over; the message names it. Nothing more is written.
     TakenOver(String),
 }
 
@@ -89,7 +89,7 @@ impl JournalSink {
         }
     }
 
-    /// Stops writing for good.
+    /// Stops writing permanently.
     pub(super) fn fail(&mut self, path: &Path, cause: &io::Error) {
         self.stop(path, cause, None);
     }

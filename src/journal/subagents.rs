@@ -1,5 +1,5 @@
-//! The journals of sub-agents: one file for each, beside the session's journal. They hold what the
-//! sub-agents did and spent.
+//! The journals of sub-agents: one file for each, beside the session's journal. They record the
+//! work and the spending of the sub-agents.
 //!
 //! ```text
 //! <session id>.jsonl

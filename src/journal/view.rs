@@ -12,7 +12,7 @@ use super::entry::{
 use super::parsed_line::{JournalEntry, MessageEntry};
 use super::recorded_prompt::RecordedPrompt;
 
-/// A fold over the entries of a journal. Kinds whose method it does not define are ignored.
+/// A fold over the entries of a journal. Kinds without a method in the fold are ignored.
 #[expect(unused_variables, reason = "the names of the parameters are for the implementations")]
 pub trait JournalView<'a> {
     fn message(&mut self, entry: &'a MessageEntry) {}

@@ -43,7 +43,7 @@ pub(super) enum CallError {
     Lost(String),
     /// There was an answer, but not a result. Whether the call had an effect is unknown.
     Ambiguous(String),
-    /// The server does not have the session any more, and has not begun with the call.
+    /// The server no longer has the session, and has not begun the call.
     Expired(String),
     /// The server requires a login, or a different one.
     NeedsAuth(String),
@@ -71,7 +71,7 @@ pub(super) enum ExchangeFault {
     NeedsAuth(String),
     /// The server demands a scope for this request that the token does not have.
     MissingScope(String),
-    /// The server does not know the session any more, and has not begun with the request.
+    /// The server no longer has the session, and has not begun the request.
     Expired(String),
     Status(StatusCode, String),
     /// The answer is not an MCP message.
@@ -231,7 +231,7 @@ pub(super) fn describe_challenge(code: StatusCode, challenge: &str) -> String {
     format!("{what} (HTTP {})", code.as_u16())
 }
 
-/// Describes a refusal for want of a scope, which the challenge may name.
+/// Describes a refusal because of a missing scope, which the challenge may name.
 pub(super) fn describe_missing_scope(code: StatusCode, scope: Option<&str>) -> String {
     let what = match scope {
         Some(scope) => format!("the token lacks the scope {scope:?}"),

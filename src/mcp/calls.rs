@@ -16,7 +16,7 @@ use super::state::{ConnectionLoss, ServerStatus};
 /// The time for which a call waits for a server that is reconnecting.
 const RECONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a call is sent again because the server demands more input.
+/// The maximum number of times that a call is sent again because the server demands more input.
 const INPUT_ROUNDS_MAX: usize = 16;
 
 /// A request to a server.
@@ -178,7 +178,8 @@ impl ServerTask {
     }
 }
 
-/// Sends a request, again with the responses to what the server demands to know in place of a result.
+/// Sends a request, and sends it again with answers if the server demands input in place of a
+/// result.
 async fn exchange(
     line: &ConnectionHandle,
     request: &ServerRequest,
@@ -196,7 +197,7 @@ async fn exchange(
         let Some(responses) = responses else { return Ok(result) };
         params = request.params.clone();
         params["inputResponses"] = responses;
-        // It is the server's own, and goes back as it came.
+        // It is the server's own, and is returned unchanged.
         if let Some(state) = result.get_mut("requestState") {
             params["requestState"] = state.take();
         }

@@ -102,9 +102,9 @@ enum ConnectError {
     LifecycleRejected(ConnectionLoss),
 }
 
-/// Connects to a server. Over HTTP, where a question costs little, the protocol without a handshake is
-/// tried first; programs may end at a request that they do not know. If the server rejects one way to
-/// begin, the other one is tried. A question of the server to the user has `answer_max` for its answer.
+/// Connects to a server. Over HTTP, where a question costs little, the protocol without a handshake
+/// is tried first; programs may end at an unknown request. If the server rejects one way to begin,
+/// the other one is tried. A question of the server to the user has `answer_max` for its answer.
 ///
 /// # Errors
 /// No connection can be made, with the reason.
@@ -490,7 +490,7 @@ impl ConnectionHandle {
         self.peer.tool_changes()
     }
 
-    /// Whether the host is being asked for an answer to the server's question.
+    /// True while a question of the server is waiting for the host's answer.
     pub(super) fn is_asking_host(&self) -> bool {
         self.peer.elicitor().is_asking()
     }

@@ -12,13 +12,13 @@ use crate::types::HostChannel;
 
 use super::rpc::{INVALID_PARAMS, RpcError};
 
-/// The most questions of a connection that are open at once. Further ones are cancelled.
+/// The maximum number of open questions of a connection. Further ones are cancelled.
 const OPEN_MAX: usize = 16;
 
-/// The most pages of a connection whose end is passed on to the host.
+/// The maximum number of pages of a connection whose end is passed on to the host.
 const PAGES_MAX: usize = 100;
 
-/// Where a server says how a question is to be shown.
+/// The field in which a server gives the form of a question.
 const DISPLAY: &str = "anthropic/permissionDisplay";
 
 /// Asks the host in the name of a server, over one connection.
@@ -45,12 +45,12 @@ struct OpenQuestion {
     withdraw: oneshot::Sender<Withdrawal>,
 }
 
-/// Why a question is not asked any more.
+/// The reason that a question is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Withdrawal {
-    /// The server does not want the answer any more.
+    /// The server no longer needs the answer.
     ByServer,
-    /// No request to the server is under way any more that the question could belong to.
+    /// The request that the question could belong to has ended.
     WithoutCall,
 }
 
@@ -67,12 +67,12 @@ impl Elicitor {
         Self { host, server: server.to_owned(), limit, questions: Mutex::default() }
     }
 
-    /// What is declared to the server. `None`: it may not ask.
+    /// The capability declared to the server. `None`: it may not ask questions.
     pub(super) fn capability(&self) -> Option<Value> {
         self.host.as_ref().map(|_| json!({ "form": {}, "url": {} }))
     }
 
-    /// Whether the host is being asked.
+    /// True while the host is being asked.
     pub(super) fn is_asking(&self) -> bool {
         !self.questions().open.is_empty()
     }
@@ -149,7 +149,7 @@ impl Elicitor {
         self.withdraw_all(Withdrawal::ByServer, |question| question.id.as_ref() == Some(id));
     }
 
-    /// Withdraws the questions of the server's requests, as no request to it is under way any more.
+    /// Withdraws the questions of the server's requests, because no request to it is in progress.
     pub(super) fn withdraw_without_call(&self) {
         self.withdraw_all(Withdrawal::WithoutCall, |question| question.id.is_some());
     }
@@ -161,8 +161,8 @@ impl Elicitor {
         }
     }
 
-    /// Tells the host that the user has done what the server asked for on a page, if the host knows
-    /// of that page.
+    /// Notifies the host that the user has completed a page of the server, if the host was told of
+    /// that page.
     pub(super) fn complete(&self, id: &str) {
         let is_known = self.questions().pages.remove(id);
         if let Some(host) = self.host.as_ref().filter(|_| is_known) {
@@ -176,8 +176,9 @@ impl Elicitor {
 }
 
 impl Question {
-    /// Asks the host. Returns the result for the server; `None`: the server does not want one any
-    /// more. A host that cannot be asked, fails, or does not know such requests counts as declining.
+    /// Asks the host. Returns the result for the server; `None`: the server no longer needs one. If
+    /// the host cannot be asked, fails, or does not support these requests, the question is
+    /// declined.
     pub(super) async fn answer(mut self) -> Option<Value> {
         let elicitor = Arc::clone(&self.elicitor);
         let Some(host) = &elicitor.host else { return Some(decline()) };

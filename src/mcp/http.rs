@@ -236,9 +236,9 @@ impl HttpSession {
         Err(self.server.classify_refusal(&refusal))
     }
 
-    /// Returns true if a refusal says that the server does not have the session any more. A
-    /// JSON-RPC error may say so with any status. Other text of a server error may be about a
-    /// server behind it, so it does not count.
+    /// Returns true if a refusal reports that the server no longer has the session. A JSON-RPC
+    /// error may say so with any status. Other text of a server error may be about a server behind
+    /// it, so it does not count.
     fn has_lost_session(&self, refusal: &Refusal, error: Option<&RpcError>) -> bool {
         let says_so = match error {
             Some(error) => is_session_lost(&error.message),
@@ -276,7 +276,7 @@ impl HttpSession {
         !matches!(timeout(SESSION_CHECK_TIMEOUT, check).await, Ok(Some(())))
     }
 
-    /// The fault of an answer that says that the server does not have the session any more.
+    /// The fault of an answer that reports that the server no longer has the session.
     fn lost_session(&self, outcome: &Result<Value, RpcError>) -> Option<ExchangeFault> {
         let error = outcome.as_ref().err().filter(|error| is_session_error(error))?;
         self.id.get()?;
@@ -350,7 +350,8 @@ impl HttpSession {
                     }
                 }
                 Err(ExchangeFault::ConnectionLost(_)) => backoff.failures += 1,
-                // It has no such stream; it may need a login for it, and then for calls, too.
+                // It does not offer this stream; it may need a login for it, and then also for
+                // calls.
                 Ok(None) | Err(_) => return,
             }
             sleep(backoff.wait(&parser)).await;
@@ -418,7 +419,7 @@ impl HttpSession {
     }
 }
 
-/// How often in a row a listening stream could not be opened, and how often it was empty.
+/// The number of failures in a row to open a listening stream, and of empty streams in a row.
 #[derive(Debug, Default)]
 struct ListeningBackoff {
     failures: u32,
@@ -432,15 +433,15 @@ impl ListeningBackoff {
         self.empty = if lasted < HELD_STREAM { EMPTY_STREAMS_MAX.min(self.empty + 1) } else { 0 };
     }
 
-    /// The wait before the next one. What the server says can only make it longer.
+    /// The wait before the next one. A value of the server can only make it longer.
     fn wait(&self, parser: &SseParser) -> Duration {
         let shortest = FIRST_WAIT * 2_u32.pow(self.empty.max(1) - 1);
         continuation_wait(parser, self.failures).max(shortest)
     }
 }
 
-/// The wait before a stream is continued, after so many failures in a row: what the server says, or
-/// an own one.
+/// The wait before a stream is continued, after a number of failures in a row: the server's value,
+/// or a default.
 fn continuation_wait(parser: &SseParser, failures: u32) -> Duration {
     let own = FIRST_WAIT * 2_u32.pow(failures.min(FAILED_CONTINUATIONS_MAX));
     parser.retry().unwrap_or(own)

@@ -23,11 +23,11 @@ const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limit for sending the response to a request of the server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most responses that wait to be sent. Further requests are not answered.
+/// The maximum number of responses that wait to be sent. Further requests are not answered.
 const RESPONSES_MAX: usize = 16;
 
-/// The time for which the sending of a request continues when it is not awaited any more: the rest
-/// of its answer is read, so that the transport can reuse the connection.
+/// The time for which the sending of a request continues when it is no longer awaited: the rest of
+/// its answer is read, so that the transport can reuse the connection.
 const UNAWAITED_MAX: Duration = Duration::from_secs(1);
 
 /// The name of messages of this module in the log of `--debug`.
@@ -71,7 +71,7 @@ pub(super) struct PendingRequest {
     answer: oneshot::Receiver<Result<Value, RequestFault>>,
     progress: Arc<Notify>,
     sending: AbortHandle,
-    /// Informs the sending task when the request is not awaited any more.
+    /// Informs the sending task when the request is no longer awaited.
     _awaited: DropGuard,
 }
 
@@ -142,7 +142,7 @@ impl Peer {
                 tracing::debug!(target: LOG_TARGET, %id, error, "response");
                 let answer = outcome.map_err(RequestFault::Refused);
                 match request_number(&id).and_then(|id| self.unanswered().remove(&id)) {
-                    // A request that is not awaited any more has no receiver.
+                    // A request that is no longer awaited has no receiver.
                     Some(slot) => drop(slot.answer.send(answer)),
                     None => self.handle_unmatched(answer),
                 }
@@ -180,8 +180,8 @@ impl Peer {
         let _ = self.0.responses.try_send(ClientMessage::response(id, outcome));
     }
 
-    /// Has the host asked what the server asks the user. A question belongs to a request that is under
-    /// way: without one it is cancelled. Its end counts as progress of the open requests.
+    /// Passes a question of the server to the user on to the host. A question belongs to a request
+    /// in progress: without one it is cancelled. Its end counts as progress of the open requests.
     fn elicit(&self, id: Value, params: &Value) {
         let request = match self.0.elicitor.host_request(params) {
             Ok(request) => request,
@@ -354,7 +354,7 @@ impl PendingRequest {
         let sending = self.sending.clone();
         tokio::spawn(async move {
             let _ = timeout(CANCELLATION_TIMEOUT, cancellation).await;
-            // The server does not answer it any more.
+            // The server no longer answers it.
             sending.abort();
         });
     }

@@ -170,7 +170,7 @@ impl ServerClient {
         classify_status(refusal.status, quoted, refusal.retry_after.as_deref(), &self.mask)
     }
 
-    /// Like [`Self::classify_refusal`], for a session that the server does not have any more.
+    /// Like [`Self::classify_refusal`], for a session that the server no longer has.
     pub(super) fn classify_lost_session(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
         let fault = classify_status(refusal.status, &text, None, &self.mask);
@@ -297,14 +297,14 @@ fn needs_login(response: &Response) -> bool {
     }
 }
 
-/// Whether the server demands a scope that the token does not have.
+/// Returns true if the server demands a scope that the token does not have.
 fn lacks_scope(response: &Response) -> bool {
     response.status() == StatusCode::FORBIDDEN
         && challenge(response).is_some_and(|text| text.contains("insufficient_scope"))
 }
 
-/// Where a redirect leads that keeps the method and the body, if that is the same server: another one
-/// must not get the credentials.
+/// Returns the target of a redirect that keeps the method and the body, if it is on the same
+/// server: another server must not get the credentials.
 pub(super) fn redirect_target(response: &Response, from: &Url) -> Option<Url> {
     let status = response.status();
     if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {

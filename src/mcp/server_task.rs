@@ -130,7 +130,7 @@ impl ServerTask {
         self.config.timeout.unwrap_or(timers.call)
     }
 
-    /// Whether the host is being asked for an answer to a question of the server.
+    /// True while a question of the server is waiting for the host's answer.
     pub(super) fn is_asking_host(&self) -> bool {
         self.state.borrow().connection.as_ref().is_some_and(ConnectionHandle::is_asking_host)
     }

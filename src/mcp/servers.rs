@@ -370,8 +370,7 @@ impl Servers {
         reply
     }
 
-    /// The name of the server of a tool, while the host is asked for an answer to a question of that
-    /// server.
+    /// The server of a tool, while a question of that server waits for the host's answer.
     pub fn asking_host(&self, tool: &str) -> Option<String> {
         let (member, _) = self.find(tool)?;
         member.is_asking_host().then(|| member.config.name.clone())

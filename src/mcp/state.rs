@@ -48,10 +48,10 @@ impl ServerStatus {
 pub struct ServerReport {
     pub name: String,
     pub status: ServerStatus,
-    /// Why it is not connected, if known.
+    /// The reason that it is not connected, if known.
     #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What it called itself when it was connected last.
+    /// The name that it reported when it was last connected.
     #[serde(skip)]
     pub identity: Option<ServerIdentity>,
 }

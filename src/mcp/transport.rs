@@ -35,7 +35,7 @@ pub(super) trait Transport: Send + Sync {
     /// Passes the list of the server's tools to the transport.
     fn set_tools(&self, _listed: &[serde_json::Value]) {}
 
-    /// Ends the transport, once nothing more is to be sent.
+    /// Ends the transport after everything was sent.
     fn close(&self) -> Closing;
 }
 

@@ -40,7 +40,7 @@ pub struct ResultObject {
     /// The answer, or the structured output as JSON text. Only on success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// The answer as far as it came. Only on failure.
+    /// The received part of the answer. Only on failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial_result: Option<String>,
     /// The errors, a line each. Only on failure.
@@ -281,7 +281,7 @@ pub struct RecoveryEntry {
     /// All recovery plans, by name.
     #[schemars(with = "BTreeMap<String, u32>")]
     pub strategies: RecoveryCounts,
-    /// The reason that the loop continued, if the last plans have a name for it.
+    /// The reason that the loop continued, if the last plan has a name for it.
     pub transition: Option<String>,
     /// The turn in which the recovery began, counted from 1.
     pub turn: u32,
@@ -291,7 +291,7 @@ pub struct RecoveryEntry {
     pub waited_ms: u64,
     /// Time from the first failure to the end, in milliseconds.
     pub took_ms: u64,
-    /// Input and output tokens that were paid for beside the wanted reply.
+    /// Input and output tokens that were paid for in addition to the expected reply.
     pub tokens: u64,
     /// The cost of these tokens. Null if a price is not known.
     pub cost_usd: Option<f64>,
@@ -332,7 +332,7 @@ pub struct AgentSummary {
     pub reason: Option<&'static str>,
     #[schemars(schema_with = "names::error_class_or_null")]
     pub error_class: Option<&'static str>,
-    /// The error that failed it, from the service.
+    /// The error of the service that ended it.
     pub error: Option<String>,
     pub model: String,
     /// Its conversation, as `SESSION/subagents/agent-ID`.

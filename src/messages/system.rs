@@ -25,7 +25,7 @@ pub enum SystemMessage {
         /// In milliseconds.
         delay_ms: u64,
     },
-    /// A sign of life during a wait.
+    /// A heartbeat during a wait.
     Heartbeat(HeartbeatMessage),
     /// A recovery that is not a wait begins.
     Recovery(RecoveryMessage),
@@ -62,7 +62,7 @@ pub enum SystemMessage {
     },
     /// A sub-agent or background command has ended.
     TaskNotification(TaskNotification),
-    /// The user has done what an MCP server asked for on a page.
+    /// The user has completed the page of an MCP server's question.
     ElicitationComplete {
         mcp_server_name: String,
         elicitation_id: String,
@@ -163,7 +163,7 @@ pub struct ApiRetry {
     pub timer: Option<&'static str>,
 }
 
-/// A sign of life during a wait.
+/// A heartbeat during a wait.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct HeartbeatMessage {
     pub waiting_for: WaitSubject,
@@ -250,7 +250,7 @@ pub struct CompactionSizes {
 /// The identity of a hook run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct HookLabel {
-    /// The same in `hook_started` and `hook_response`.
+    /// The id of the hook run, equal in `hook_started` and `hook_response`.
     pub hook_id: String,
     /// The event and its subject, as `PreToolUse:Bash`.
     pub hook_name: String,
@@ -262,7 +262,7 @@ pub struct HookLabel {
 pub struct HookResponse {
     #[serde(flatten)]
     pub hook: HookLabel,
-    /// The same as `stdout`.
+    /// A copy of `stdout`.
     pub output: String,
     pub stdout: String,
     pub stderr: String,

@@ -73,7 +73,7 @@ impl RateWindow {
     }
 }
 
-/// Returns the wait that the server asks for: `retry-after-ms`, then `retry-after`, then, for a
+/// Returns the wait that the server requests: `retry-after-ms`, then `retry-after`, then, for a
 /// 429, the reset of the exhausted limit. Zero, negative, past or invalid values are ignored.
 pub fn parse_retry_after(
     headers: &HeaderMap,

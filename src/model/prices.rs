@@ -126,7 +126,7 @@ pub fn web_search_price() -> Money {
     per_million(LIST.web_search * 1e3).expect("a test reads every price of the list")
 }
 
-/// The form in which a model expects a request for thinking.
+/// The form of thinking in a request to a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {

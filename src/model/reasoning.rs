@@ -15,13 +15,13 @@ pub enum ThinkingMode {
     /// Adaptive if the model supports it, otherwise none.
     #[default]
     Adaptive,
-    /// None; as little as possible from a model that always thinks.
+    /// No thinking, or as little as possible from a model that always thinks.
     Off,
     /// At most this many tokens if the model takes a budget, otherwise adaptive.
     Budget(u32),
 }
 
-/// The thinking and effort that a request asks for.
+/// The thinking and effort of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reasoning {
     pub thinking: ThinkingMode,
@@ -32,7 +32,7 @@ pub struct Reasoning {
 }
 
 impl Reasoning {
-    /// The settings for requests beside the conversation, such as summaries: no thinking.
+    /// The settings for requests outside of the conversation, such as summaries: no thinking.
     pub const LEAST: Self = Self { thinking: ThinkingMode::Off, display: None, effort: None };
 
     /// True if a request to `model` has the field for thinking, unless its output cap has no room

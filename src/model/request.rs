@@ -21,7 +21,7 @@ pub struct RequestContent<'a> {
     pub tools: &'a [ToolDefinition],
     pub messages: &'a [Message],
     pub reasoning: Reasoning,
-    /// The search tool of the service, beside `tools`.
+    /// The search tool of the service, in addition to `tools`.
     pub search: Option<&'a WebSearch>,
     /// True if fast mode is requested.
     pub fast: bool,

@@ -147,7 +147,7 @@ impl Bounds {
         })
     }
 
-    /// Limits the received counts to what the request allows. Services add instructions to a
+    /// Limits the received counts to those that the request allows. Services add instructions to a
     /// prompt, so an input above its byte bound is accepted as long as it fits the context window.
     pub fn clamp(&self, received: &Received) -> Received {
         let mut clamped = *received;

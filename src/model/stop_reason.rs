@@ -151,7 +151,7 @@ impl StopKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndWords {
     OfMessagesApi,
-    /// Also those that gateways pass on from other APIs, if nothing of the reply is missing.
+    /// Also stop reasons of other APIs that gateways pass on, if no part of the reply is missing.
     OfAnyApi,
 }
 

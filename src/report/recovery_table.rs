@@ -20,7 +20,7 @@ pub struct RecoverySummary {
     pub attempts: u32,
     /// Total duration of the pauses.
     pub waited: Duration,
-    /// Input and output tokens that were paid for, without those of the wanted replies.
+    /// Input and output tokens that were paid for, without those of the expected replies.
     pub tokens: u64,
     /// Cost of these tokens.
     pub cost: Spending,

@@ -123,7 +123,7 @@ impl SpanRecorder {
         })
     }
 
-    /// Ends the span of the request in progress, and begins the next one if the step asks for it.
+    /// Ends the span of the request in progress, and begins the next one if the step requests it.
     fn step(&mut self, identity: Option<&AgentIdentity>, transition: &Transition) {
         let now = self.clock.date();
         let error = transition.event.failure().map(|failure| failure.class.name());

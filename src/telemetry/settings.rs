@@ -22,7 +22,7 @@ const TRACE_PARENT: &str = "TRACEPARENT";
 
 /// An OpenTelemetry signal: traces or metrics.
 struct Signal {
-    /// The part of variable names that stands for the signal.
+    /// The part of variable names that denotes the signal.
     name: &'static str,
     path: &'static str,
 }

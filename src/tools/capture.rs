@@ -140,7 +140,7 @@ pub(super) struct CapturedOutput {
     pub(super) both: String,
     pub(super) out: String,
     pub(super) err: String,
-    /// The file with the whole output, if it is longer than what is shown.
+    /// The file with the whole output, if only a part of it is shown.
     pub(super) file: Option<PathBuf>,
     pub(super) bytes: u64,
 }

@@ -161,7 +161,7 @@ fn is_mostly_utf_8(sample: &[u8]) -> bool {
 fn guess(sample: &[u8]) -> Option<&'static Encoding> {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(sample, false);
-    // No program writes ISO-8859-4 any more, and few accents look like it.
+    // ISO-8859-4 is no longer written, and texts with few accents look like it.
     let guess = Some(detector.guess(None, Utf8Detection::Deny)).filter(|it| *it != ISO_8859_4);
     guess.into_iter().chain([WINDOWS_1252]).find(|encoding| reads_as_text(encoding, sample))
 }

@@ -1,4 +1,4 @@
-//! The `NotebookEdit` tool: changes one cell of a notebook, and no byte beside it.
+//! The `NotebookEdit` tool: changes one cell of a notebook, and no other byte.
 
 use std::fs;
 use std::io::{self, Read};

@@ -56,7 +56,7 @@ impl ToolOutcome {
         ToolError::interrupted().into()
     }
 
-    /// The exit code, if it is that of a command that has ended by itself.
+    /// The exit code of a command that ended by itself.
     pub fn exit_code(&self) -> Option<i32> {
         self.detail["exit_code"].as_i64().and_then(|code| i32::try_from(code).ok())
     }

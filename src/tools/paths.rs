@@ -198,7 +198,7 @@ impl<'a> FromIterator<&'a Path> for FolderSet {
     fn from_iter<T: IntoIterator<Item = &'a Path>>(folders: T) -> Self {
         let mut tops: Vec<Vec<u8>> = folders.into_iter().map(with_slash).collect();
         tops.sort_unstable();
-        // What is below a folder follows it directly.
+        // Paths below a folder follow it directly.
         tops.dedup_by(|folder, above| folder.starts_with(above));
         Self { tops }
     }

@@ -295,7 +295,7 @@ impl ToolSet {
     /// the host, did change something. A changed disk never adds to what was permitted.
     ///
     /// # Errors
-    /// The call is not allowed any more, or a path of it leads elsewhere.
+    /// The call is no longer allowed, or one of its paths leads elsewhere.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn recheck(
         &self,

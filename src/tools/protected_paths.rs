@@ -38,7 +38,7 @@ const PROTECTED_PAIRS: &[(&str, &str)] = &[
 /// Prefixes of protected file names. Any ending may follow: `.lintstagedrc.json`.
 #[rustfmt::skip]
 const PROTECTED_FILES: &[&str] = &[
-    // Shells and what runs in them.
+    // Shells and programs that run in them.
     ".bash", ".zsh", ".zlog", ".zprofile", ".profile", ".kshrc", ".mkshrc", ".shrc", ".cshrc",
     ".tcshrc", ".login", ".logout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xserverrc",
     ".pam_environment", ".envrc", ".autoenv", ".tmux", ".screenrc",

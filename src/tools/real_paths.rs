@@ -70,7 +70,7 @@ struct SeenPath {
     may_hold: bool,
 }
 
-/// The knowledge of a folder's entries.
+/// The known entries of a folder.
 #[derive(Debug)]
 enum KnownFolder {
     /// The number of names that were looked up.
@@ -103,7 +103,7 @@ impl RealPaths {
         if is_plain(path) { self.look(path, homes).real } else { resolve(path) }
     }
 
-    /// Looks up an absolute path, to look up what is in it.
+    /// Looks up an absolute path, in order to look up its entries.
     pub(super) fn base(&self, path: &Path, homes: &[PathBuf]) -> BaseFolder {
         let written: PathBuf = path.components().collect();
         let is_plain = is_plain(&written);
@@ -179,7 +179,7 @@ impl RealPaths {
             }
         }
         let KnownFolder::Listed(entries) = known else { return Found::Unknown };
-        // Case folding beyond ASCII is not known here.
+        // Case folding beyond ASCII is not implemented here.
         if !name.is_ascii() {
             return Found::Unknown;
         }

@@ -131,13 +131,13 @@ pub(super) struct RequirementState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RequirementReport {
     pub command: String,
-    /// Whether the last check passed. `false` if the command never ran.
+    /// True if the last check passed. `false` if the command did not run.
     pub passed: bool,
-    /// How often the command was run.
+    /// The number of times that the command ran.
     pub attempts: u32,
-    /// Of the last check.
+    /// The exit code of the last check.
     pub exit_code: Option<i32>,
-    /// How the last check ended, as in [`RequirementCheck::end_phrase`].
+    /// The outcome of the last check, as in [`RequirementCheck::end_phrase`].
     #[serde(skip)]
     pub how: Option<String>,
     /// The end of the output of the last check, if it failed.

@@ -1,5 +1,5 @@
 //! Tool search: definitions of MCP tools that would fill much of the context window are left out of
-//! requests until the model asks for them.
+//! requests until the model searches for them.
 //!
 //! Found tools are added at the end of the list, which works with every service. The fields with
 //! which the Messages API defers definitions would also keep the cache of the messages when a tool

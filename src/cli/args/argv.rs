@@ -15,7 +15,7 @@ use crate::tools::{ToolName, classify_tool_name};
 /// Flags whose value is a list of tool rules, which may be several arguments.
 const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
 
-/// Commands whose output is no result of a run.
+/// Commands whose output is not the result of a run.
 const REPORTS: [&str; 17] = [
     "agents",
     "auth",

@@ -28,7 +28,7 @@ pub enum BatchAction {
     Status(BatchStatusArgs),
     /// Merge the results of a batch
     Collect(CollectBatchArgs),
-    /// Run one task: what every engine starts
+    /// Run one task; every engine starts this command
     Worker(BatchWorkerArgs),
 }
 
@@ -49,13 +49,13 @@ pub enum BatchEngine {
 
 #[derive(Clone, Debug, Args)]
 pub struct StartBatchArgs {
-    /// The tasks, a JSON object on each line; or the folder of a batch, to go on with it
+    /// The tasks, a JSON object on each line; or the folder of a batch, to continue it
     #[arg(value_name = "TASKS")]
     pub tasks: Option<PathBuf>,
     /// The engine that runs the tasks
     #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
     pub engine: BatchEngine,
-    /// Print what the engine takes, and submit nothing
+    /// Print the engine's script, manifest or matrix without submitting it
     #[arg(long)]
     pub render: bool,
     /// The id of the batch. Default: the file's name and a hash of the tasks
@@ -73,19 +73,20 @@ pub struct StartBatchArgs {
     /// The pause before a second attempt, unless the service named a time; it doubles
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
     pub retry_after: Duration,
-    /// How long the whole batch may take, on this machine or in Kubernetes
+    /// The time limit of the whole batch, on this machine or in Kubernetes
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub max_duration: Option<Duration>,
-    /// What all tasks together may cost; divided before the first begins
+    /// The cost limit of all tasks together; divided before the first task begins
     #[arg(long, value_name = "USD", value_parser = values::dollars)]
     pub max_budget_usd: Option<Money>,
-    /// Run tasks again that have failed
+    /// Run failed tasks again
     #[arg(long)]
     pub retry_failed: bool,
-    /// The summary as one JSON object
+    /// Print the summary as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// The program on the machines of the engine. Default: this one; outlast in Kubernetes
+    /// The path of outlast on the machines of the engine. Default: this program; outlast in
+    /// Kubernetes
     #[arg(long, value_name = "PATH")]
     pub program: Option<PathBuf>,
     /// A word for the command line of sbatch or kubectl; may be repeated
@@ -94,7 +95,7 @@ pub struct StartBatchArgs {
     /// Kubernetes: the image of the containers
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Kubernetes: an existing volume claim. Default: one is made
+    /// Kubernetes: an existing volume claim. Default: a new one
     #[arg(long, value_name = "NAME")]
     pub claim: Option<String>,
     /// Kubernetes: the secret whose entries are variables of the workers
@@ -110,7 +111,7 @@ pub struct BatchStatusArgs {
     /// The file of the tasks, the folder of the batch, or its id
     #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
-    /// One JSON object instead of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -120,7 +121,7 @@ pub struct CollectBatchArgs {
     /// The file of the tasks, the folder of the batch, or its id
     #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
-    /// Format of the merged results. Default: by the ending of FILE, or else json
+    /// Format of the merged results. Default: by the extension of FILE, or else json
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<CollectFormat>,
     /// Write to this file instead of standard output
@@ -158,7 +159,7 @@ impl CollectBatchArgs {
 pub enum CollectFormat {
     /// One object with a summary
     Json,
-    /// A line for each task with its whole result
+    /// A line for each task with its complete result
     Jsonl,
     /// A report on the sessions of the tasks, as text for a terminal
     Table,

@@ -21,19 +21,19 @@ pub struct CompatibilityArgs {
     /// Let a host choose the mode bypassPermissions later
     #[arg(long, hide = true)]
     pub allow_dangerously_skip_permissions: bool,
-    /// Run no hooks but managed ones, and read no memory files
+    /// Run only managed hooks, and read no memory files
     #[arg(long)]
     pub bare: bool,
-    /// Like --bare; skills, commands, servers: those of flags only
+    /// Like --bare; skills, commands and servers only from flags
     #[arg(long)]
     pub safe_mode: bool,
-    /// Managed settings only; no Bash and no web without --tools
+    /// Use only managed settings; no Bash and no web tools without --tools
     #[arg(long)]
     pub restricted: bool,
-    /// Like --log-detail, with what libraries log
+    /// Like --log-detail, with the logs of libraries
     #[arg(short = 'd', long, value_name = "FILTER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     debug: Option<LogFilter>,
-    /// Write what --debug shows to this file instead
+    /// Write the output of --debug to this file
     #[arg(long, value_name = "PATH")]
     pub debug_file: Option<PathBuf>,
     /// Work in the git worktree .claude/worktrees/NAME
@@ -41,7 +41,7 @@ pub struct CompatibilityArgs {
     pub worktree: Option<String>,
     #[arg(long, hide = true)]
     debug_to_stderr: bool,
-    /// With none, calls that need a question are denied
+    /// With none, deny calls that need the user's approval
     #[arg(long, value_name = "TARGET")]
     pub permission_prompts: Option<String>,
     /// Send a host copies of the session's journals

@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 pub struct ConfigArgs {
     #[command(subcommand)]
     pub action: Option<ConfigAction>,
-    /// Only what is not at its default
+    /// Print only settings that are not at their defaults
     #[arg(long)]
     pub changed: bool,
-    /// One JSON object instead of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
     /// Print the JSON Schema of a settings file, for editors
@@ -32,13 +32,13 @@ pub enum ConfigAction {
 
 #[derive(Clone, Debug, Args)]
 pub struct InitConfigArgs {
-    /// The user's file, ~/.outlast/settings.json (the default)
+    /// Write the user's file, ~/.outlast/settings.json (the default)
     #[arg(long, conflicts_with = "project")]
     pub user: bool,
-    /// The file of the project in this folder, .outlast/settings.json
+    /// Write the file of the project in this folder, .outlast/settings.json
     #[arg(long)]
     pub project: bool,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub force: bool,
 }
@@ -48,7 +48,7 @@ pub struct GetSettingArgs {
     /// The name of a setting: maxTurns, or permissions.allow
     #[arg(value_name = "KEY")]
     pub key: String,
-    /// One JSON object with the value and where it comes from
+    /// Print one JSON object with the value and its source
     #[arg(long)]
     pub json: bool,
     /// Flags of `outlast run` that outrank the rest, after `--`

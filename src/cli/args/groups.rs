@@ -11,12 +11,12 @@ use crate::config::values;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// The model's last words, and nothing at all when the run failed.
+    /// The answer of the model; nothing if the run failed.
     Text,
     /// One result object on one line.
     #[default]
     Json,
-    /// One message a line, the result last.
+    /// One message per line, the result last.
     StreamJson,
 }
 
@@ -30,14 +30,14 @@ impl OutputFormat {
 /// Level of detail of the messages on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
-    /// Nothing, unless the run fails: then what went wrong, and what was reported before.
+    /// Nothing, unless the run fails: then the errors, and the messages that were held back.
     Failures,
-    /// Waits, and what needs attention: nothing for a run without either.
+    /// Waits and problems: nothing for a run without either.
     #[default]
     Waits,
-    /// Begin and end of the run, and each tool call, too.
+    /// Also the start and end of the run, and each tool call.
     Calls,
-    /// Inputs and outputs of tools, replies and recoveries, too.
+    /// Also inputs and outputs of tools, replies and recoveries.
     Detail,
 }
 
@@ -52,7 +52,7 @@ pub enum InputFormat {
 #[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputArgs {
-    /// Print the answer as text unless another format is asked for
+    /// Print the answer as text, unless another format is given
     #[arg(short = 'p', long)]
     pub print: bool,
     /// Format of standard output; text with -p and on a terminal, json elsewhere
@@ -61,44 +61,44 @@ pub struct OutputArgs {
     /// Format of the prompt
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub input_format: Option<InputFormat>,
-    /// With text: as --log-detail. With json: an array of all messages, the result last
+    /// With text: like --log-detail. With json: an array of all messages, the result last
     #[arg(long)]
     pub verbose: bool,
-    /// Report on standard error what tools get and print, replies and recoveries
+    /// Report inputs and outputs of tools, replies and recoveries on standard error
     #[arg(long, conflicts_with = "quiet")]
     pub log_detail: bool,
     /// Report only waits and problems on standard error, even on a terminal or in CI
     #[arg(short = 'q', long)]
     pub quiet: bool,
-    /// With stream-json: raw stream events too
+    /// With stream-json: also raw stream events
     #[arg(long)]
     pub include_partial_messages: bool,
-    /// With stream-json: when each hook begins, and how it ends
+    /// With stream-json: also the start and end of each hook
     #[arg(long)]
     pub include_hook_events: bool,
-    /// With stream-json: what sub-agents say and think too
+    /// With stream-json: also the text and thinking of sub-agents
     #[arg(long)]
     pub forward_subagent_text: bool,
     /// For cron: print nothing unless the run fails, read no standard input, and wait out overloads
     /// and rate limits
     #[arg(long, conflicts_with_all = ["stdin", "log_detail", "input_format"])]
     pub unattended: bool,
-    /// With json: only these fields of the result, in this order
+    /// With json: print only these fields of the result, in this order
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = result_fields::parse)]
     pub output_fields: Vec<String>,
-    /// Write the result object to this file too, atomically
+    /// Also write the result object to this file, atomically
     #[arg(long, value_name = "PATH")]
     pub result_file: Option<PathBuf>,
-    /// Write the answer to this file too, as text
+    /// Also write the answer to this file, as text
     #[arg(long, value_name = "PATH")]
     pub last_message_file: Option<PathBuf>,
-    /// Touch this file with every sign of life
+    /// Touch this file at each sign of activity
     #[arg(long, value_name = "PATH")]
     pub heartbeat_file: Option<PathBuf>,
-    /// Read standard input to its end, whatever it is
+    /// Read standard input to its end in any case
     #[arg(long)]
     pub stdin: bool,
-    /// Leave standard input alone
+    /// Do not read standard input
     #[arg(long, conflicts_with = "stdin")]
     pub no_stdin: bool,
 }
@@ -118,7 +118,7 @@ impl OutputArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct AcceptanceArgs {
-    /// The shape of the answer: a JSON Schema, or a file of it
+    /// The JSON Schema of the answer: JSON, or a file
     #[arg(long, value_name = "JSON|PATH")]
     pub json_schema: Option<String>,
 }
@@ -144,13 +144,13 @@ pub struct ModelArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct ToolArgs {
-    /// The only tools there are; "" for none, default for all
+    /// The only tools of the run; "" for none, default for all
     #[arg(long, value_name = "NAMES")]
     pub tools: Option<Vec<String>>,
-    /// Decides on calls that the rules leave open: an MCP tool, or stdio for the host
+    /// Ask this MCP tool, or the host (stdio), about calls that no rule decides
     #[arg(long, value_name = "TOOL")]
     pub permission_prompt_tool: Option<String>,
-    /// With untrusted: only what is safe in a checkout of strangers
+    /// With untrusted: restrict the run for a checkout of strangers
     #[arg(long, value_name = "NAME", hide_possible_values = true, conflicts_with_all = [
         "sandbox", "setting_sources", "trust_project", "restricted", "dangerously-skip-permissions",
     ])]
@@ -175,16 +175,16 @@ impl Profile {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct PromptArgs {
-    /// Show the model this image with the prompt; may be repeated
+    /// Add this image to the prompt; may be repeated
     #[arg(long, value_name = "PATH")]
     pub image: Vec<PathBuf>,
-    /// Kinds of sub-agents, by name: JSON, or a file of it
+    /// Kinds of sub-agents, by name: JSON, or a file
     #[arg(long, value_name = "JSON|PATH")]
     pub agents: Option<String>,
-    /// Take /NAME at the beginning of the prompt as it is, and tell the model of no skills
+    /// Turn off commands (/NAME at the beginning of the prompt) and skills
     #[arg(long)]
     pub disable_slash_commands: bool,
-    /// Use the plugin in this folder, or each plugin in it; may be repeated
+    /// Use the plugin, or all plugins, in this folder; may be repeated
     #[arg(long, value_name = "DIR")]
     pub plugin_dir: Vec<PathBuf>,
 }
@@ -194,10 +194,10 @@ pub struct McpArgs {
     /// Servers to start: JSON, or a file like .mcp.json; may be repeated
     #[arg(long, value_name = "JSON|PATH")]
     pub mcp_config: Vec<String>,
-    /// No servers but those of --mcp-config
+    /// Use only the servers of --mcp-config
     #[arg(long)]
     pub strict_mcp_config: bool,
-    /// Do not begin without these servers; all for every one, none for none
+    /// Fail at the start if one of these MCP servers is not available (names, all or none)
     #[arg(long, value_name = "NAMES")]
     pub mcp_required: Vec<String>,
 }
@@ -205,19 +205,19 @@ pub struct McpArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SessionArgs {
-    /// Work in this folder, to which other paths are then relative; before a command, for any
+    /// Work in this folder; other paths are relative to it. Also valid before any command
     #[arg(short = 'C', value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// True if a folder was named, before the command or after it.
     #[arg(skip)]
     pub names_folder: bool,
-    /// Go on with the newest session of this folder
+    /// Continue the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub go_on: bool,
-    /// Go on with this session: its id, the beginning of one, its name, or latest
+    /// Continue this session: its id, the beginning of its id, its name, or latest
     #[arg(short = 'r', long, value_name = "ID")]
     pub resume: Option<String>,
-    /// Go on with this session, or start it: the same command may be run again and again
+    /// Continue this session, or start it: the command may be repeated
     #[arg(
         long,
         value_name = "UUID",
@@ -226,13 +226,13 @@ pub struct SessionArgs {
         ]
     )]
     pub resume_or_start: Option<String>,
-    /// Go on from the last intact record before damage in the session's file
+    /// Continue from the last intact record before damage in the session's file
     #[arg(long)]
     pub to_last_intact: bool,
-    /// Go on under a new id, and leave the old session as it is
+    /// Continue under a new id, and leave the old session unchanged
     #[arg(long)]
     pub fork_session: bool,
-    /// Go on after this message of the session, and drop what follows it
+    /// Continue after this message of the session, and drop the later ones
     #[arg(long, value_name = "UUID", hide = true)]
     pub resume_session_at: Option<String>,
     /// Refuse to drop more than the turn of this prompt
@@ -241,10 +241,10 @@ pub struct SessionArgs {
     /// The id of the new session: a UUID
     #[arg(long, value_name = "UUID")]
     pub session_id: Option<String>,
-    /// A name for the session, which --resume takes
+    /// A name for the session, for --resume
     #[arg(short, long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Keep no journal
+    /// Write no journal
     #[arg(long)]
     pub no_session_persistence: bool,
     /// Folder of the sessions, if not that of the settings. Not a flag: set by the program.
@@ -254,33 +254,33 @@ pub struct SessionArgs {
     /// program.
     #[arg(skip)]
     pub state_folder: Option<PathBuf>,
-    /// More settings: JSON, or a file of it
+    /// Further settings: JSON, or a file
     #[arg(long, value_name = "JSON|PATH")]
     pub settings: Option<String>,
-    /// Settings that outrank all others but the machine's managed ones: JSON, or a file of it
+    /// Settings that outrank all others except the machine's managed ones: JSON, or a file
     #[arg(long, value_name = "JSON|PATH", hide = true)]
     pub managed_settings: Option<String>,
-    /// Settings files to read: user, project, local
+    /// The settings files to read: user, project, local
     #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,
-    /// Read no CLAUDE.md and AGENTS.md
+    /// Do not read CLAUDE.md and AGENTS.md
     #[arg(long)]
     pub no_memory: bool,
-    /// Let the repository's own settings do what yours may
+    /// Trust the repository: use its settings like the user's
     #[arg(long)]
     pub trust_project: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct NetworkArgs {
-    /// Further certificate authorities to trust, a PEM file; may be repeated
+    /// A PEM file of further trusted certificate authorities; may be repeated
     #[arg(long, value_name = "PATH")]
     pub ca_file: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct TimerArgs {
-    /// For rehearsals: let the run's time pass so many times faster
+    /// For rehearsals: accelerate the run's clock by this factor
     #[arg(long, value_name = "X", value_parser = values::time_scale, allow_negative_numbers = true)]
     pub time_scale: Option<f64>,
 }

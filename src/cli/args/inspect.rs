@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-/// Where servers are added and removed.
+/// The places where servers are added and removed.
 pub(super) const SERVERS_ELSEWHERE: &str = "Servers are described in .mcp.json, in \"mcpServers\" of a \
     settings file or with --mcp-config; see outlast-mcp(7)";
 
-/// What `outlast mcp` takes.
+/// Arguments of `outlast mcp`.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = SERVERS_ELSEWHERE)]
 pub struct ServersArgs {
@@ -24,13 +24,13 @@ pub enum ServersAction {
     List(ForwardedFlags),
     /// Print the entry of a server, without secrets
     Get(NamedServerArgs),
-    /// Log in at a server that demands an OAuth login, in a browser
+    /// Log in at a server that requires OAuth, in a browser
     Login(ServerLoginArgs),
-    /// Forget the login at a server
+    /// Remove the login at a server
     Logout(NamedServerArgs),
 }
 
-/// Flags of a run, which say where servers are described.
+/// Flags of a run, which select the descriptions of servers.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ForwardedFlags {
     /// Flags of `outlast run`, after `--`, such as --mcp-config
@@ -52,10 +52,10 @@ pub struct ServerLoginArgs {
     /// The name of the server
     #[arg(value_name = "NAME")]
     pub server: String,
-    /// Show a code that is typed into a browser on any machine, where the authorization server offers that
+    /// Log in with a code in a browser on any machine, if the authorization server supports that
     #[arg(long)]
     pub device: bool,
-    /// How long to wait for the browser, as in 15m; 5m without it
+    /// The time to wait for the browser, as in 15m. Default: 5m
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub wait: Option<Duration>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The command line, parsed. [`settings`](super::settings) resolves what it means.
+//! The parsed command line. [`settings`](super::settings) resolves its meaning.
 
 mod argv;
 mod batch;
@@ -66,10 +66,10 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     run: RunArgs,
-    /// Print help, which is a summary with -h
+    /// Print help; -h prints a summary
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
-    /// Colours of messages; also by a variable, `OUTLAST_COLOR`
+    /// Colours of messages; the variable `OUTLAST_COLOR` also sets them
     #[arg(
         long,
         global = true,
@@ -86,14 +86,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a task (the default; the word may be left out)
+    /// Run a task (the default; the word is optional)
     #[command(args_override_self = true)]
     Run(Box<RunArgs>),
     /// Run against a scripted model server with faults: no key, no cost
     Rehearse(RehearseArgs),
-    /// Check this machine for what would prevent a run
+    /// Check this machine for problems that would prevent a run
     Doctor(DoctorArgs),
-    /// Print the settings in force, each with where it comes from
+    /// Print the settings in force, each with its source
     Config(ConfigArgs),
     /// List, show, export and delete recorded sessions
     Sessions(SessionsArgs),
@@ -101,7 +101,7 @@ enum Command {
     Report(ReportArgs),
     /// Run many tasks, here or on an engine such as Slurm
     Batch(Box<BatchArgs>),
-    /// List the MCP servers of a run, log in and out at them
+    /// List the MCP servers of a run, log in, log out
     #[command(hide = true)]
     Mcp(ServersArgs),
     /// List the plugins of a run
@@ -110,7 +110,7 @@ enum Command {
     /// List the agents of a run
     #[command(hide = true)]
     Agents(InspectWords),
-    /// Tell which credential a run would use (status)
+    /// Print which credential a run would use (status)
     #[command(hide = true)]
     Auth(InspectWords),
     #[command(hide = true)]
@@ -119,7 +119,7 @@ enum Command {
     Update(InspectWords),
     #[command(hide = true)]
     SetupToken(InspectWords),
-    /// Print a script with which a shell completes commands and options
+    /// Print a script that makes a shell complete commands and options
     Completions {
         #[arg(value_name = "SHELL", value_enum)]
         shell: CompletionShell,
@@ -158,7 +158,7 @@ pub enum SchemaSubject {
     Settings,
 }
 
-/// Everything that `outlast run` takes.
+/// Arguments of `outlast run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
     /// The task; `-` reads it from standard input
@@ -192,7 +192,7 @@ pub struct RunArgs {
 const EXECUTING_TOOLS: [&str; 3] = ["Bash", "WebFetch", "WebSearch"];
 
 impl RunArgs {
-    /// These flags with a profile, and without those that contradict it.
+    /// Returns these flags with a profile, without those that contradict it.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         self.tools.profile = Some(profile);
@@ -232,7 +232,7 @@ pub struct RehearseArgs {
     /// A built-in scenario by name, or a scenario file
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<String>,
-    /// Rehearse a recorded session: its id, the beginning of one, its name, or latest
+    /// Rehearse a recorded session: its id, the beginning of its id, its name, or latest
     #[arg(long, value_name = "SESSION", conflicts_with = "scenario")]
     pub from: Option<String>,
     /// List the built-in scenarios
@@ -250,7 +250,7 @@ pub struct RehearseArgs {
     /// Only serve the scenario, for another program to be rehearsed
     #[arg(long)]
     pub serve: bool,
-    /// The port to serve on; without it, a free one
+    /// The port of --serve. Default: a free port
     #[arg(long, value_name = "N", requires = "serve")]
     pub port: Option<u16>,
     /// Write the received requests to this file at the end, a JSON object on each line
@@ -264,16 +264,16 @@ pub struct RehearseArgs {
 /// Arguments of `outlast doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// One JSON object instead of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
     /// Make no network requests
     #[arg(long)]
     pub offline: bool,
-    /// Everything that was checked, with timers, limits and other details
+    /// Print all checks, with timers, limits and other details
     #[arg(long)]
     pub verbose: bool,
-    /// Flags of `outlast run` that are to be looked at as well, after `--`
+    /// Flags of `outlast run` to check, after `--`
     #[arg(last = true, value_name = "OPTIONS")]
     pub flags: Vec<String>,
 }

@@ -11,20 +11,20 @@ use crate::cli::usage::UsageError;
 /// Arguments of `outlast report`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ReportArgs {
-    /// IDs of sessions, beginnings of them, names, or `latest` (the default)
+    /// IDs of sessions, beginnings of IDs, names, or `latest` (the default)
     #[arg(value_name = "SESSION", conflicts_with_all = ["all", "all_projects", "since"])]
     pub sessions: Vec<String>,
-    /// All sessions of the working directory
+    /// Report on all sessions of the working directory
     #[arg(long)]
     pub all: bool,
-    /// All sessions of all folders
+    /// Report on all sessions of all folders
     #[arg(long)]
     pub all_projects: bool,
     /// Only sessions that were used within this time, such as 7d or 12h; alone: of the working
     /// directory
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub since: Option<Duration>,
-    /// The format. Default: by the ending of --output (.md, .json, .xml, .html), else table
+    /// The format. Default: by the extension of --output (.md, .json, .xml, .html), or else table
     #[arg(long, value_enum)]
     pub format: Option<ReportFormat>,
     /// Write to this file instead of standard output

@@ -32,36 +32,37 @@ pub struct ListSessionsArgs {
     /// The sessions of all projects, not only of the working directory
     #[arg(long)]
     pub all_projects: bool,
-    /// At most this many; 0 for all. Default: 20, and all with --json
+    /// The maximum number of sessions; 0 for all. Default: 20, or all with --json
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// JSON Lines: an object for each session
+    /// Print JSON Lines: an object for each session
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct ShowSessionArgs {
-    /// The ID of a session, the beginning of one, its name, or `latest`
+    /// The ID of a session, the beginning of its ID, its name, or `latest`
     #[arg(value_name = "ID", default_value = "latest")]
     pub id: String,
-    /// Everything: whole texts and tool output, tool input, thinking
+    /// Print everything: complete texts and tool output, tool input, thinking
     #[arg(long)]
     pub full: bool,
-    /// Only what came with the last N messages
+    /// Print only the last N messages and what follows them
     #[arg(long, value_name = "N")]
     pub last: Option<usize>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct ExportSessionArgs {
-    /// The ID of a session, the beginning of one, its name, or `latest`
+    /// The ID of a session, the beginning of its ID, its name, or `latest`
     #[arg(value_name = "ID")]
     pub id: String,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// One JSON document with the sub-agents, or the lines of the session's file as recorded
+    /// The format: a JSON document with the sub-agents, or the lines of the session's file as
+    /// recorded
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
 }
@@ -75,19 +76,19 @@ pub enum ExportFormat {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct PruneSessionsArgs {
-    /// Delete what was last used longer ago than this, such as 30d or 12h
+    /// Delete sessions that were last used before this time, such as 30d or 12h
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub older_than: Option<Duration>,
-    /// Keep the newest N sessions. Alone: delete all others that are finished
+    /// Keep the newest N sessions. Alone: delete all other finished sessions
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
-    /// Delete the oldest until the rest takes no more than this, such as 500M or 1G
+    /// Delete the oldest sessions until the rest is not larger than this, such as 500M or 1G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub max_size: Option<u64>,
     /// The sessions of all projects, not only of the working directory
     #[arg(long)]
     pub all_projects: bool,
-    /// Only say what would be deleted
+    /// Only report what would be deleted
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -110,9 +110,9 @@ pub(super) async fn run_program(
 pub(super) enum JobState {
     /// It is queued or running.
     Active,
-    /// It has ended, and has to be deleted before the batch is submitted again.
+    /// It has ended, and must be deleted before the batch is submitted again.
     Ended,
-    /// The engine does not have it any more.
+    /// The engine no longer has it.
     Gone,
     /// The engine could not be asked, for this reason.
     Unknown(String),

@@ -13,7 +13,7 @@ use crate::doctor::ProfileFacts;
 use crate::secrets::KnownSecrets;
 use crate::tools::{BadSettings, SandboxError, SandboxMode, Toolbox};
 
-/// The limits that the profile asks for: setting, flag, and a value to examine the rest with.
+/// The limits that the profile requires: setting, flag, and a value for the check of the rest.
 const LIMITS: [(&str, &str, &str); 2] =
     [("maxBudgetUsd", "max-budget-usd", "1"), ("maxDuration", "max-duration", "1h")];
 

@@ -82,8 +82,8 @@ impl HostSession {
         Ok(json!({}))
     }
 
-    /// Connects a server again. The reply, under the id of the request, follows once it is
-    /// connected or has failed: the turn goes on meanwhile.
+    /// Connects a server again. The reply, under the id of the request, follows when it is
+    /// connected or has failed; the turn continues meanwhile.
     ///
     /// # Errors
     /// The settings cannot be used, or the server cannot be connected.

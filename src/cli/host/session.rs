@@ -49,14 +49,14 @@ const LAST_READ: Duration = Duration::from_secs(5);
 /// Time limit for the MCP servers to end.
 const SERVERS_END: Duration = Duration::from_secs(1);
 
-/// Time that a session whose last call was deferred waits for a prompt before it goes on without
+/// Time that a session whose last call was deferred waits for a prompt before it continues without
 /// one.
 pub(super) const DEFERRED_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Maximum number of messages of the host that wait to be handled.
 const INPUT_BACKLOG: usize = 64;
 
-/// The variable by which a host asks for reports of the session's state (PROTOCOL 1.4).
+/// The variable with which a host requests reports of the session's state (PROTOCOL 1.4).
 const READS_STATE: &str = "CLAUDE_CODE_SDK_READS_SESSION_STATE";
 
 /// The variable by which a host asks to keep files, so that it can restore them (PROTOCOL 1.4).
@@ -135,7 +135,7 @@ pub(super) struct HostSession {
     pub(super) session_id: SessionName,
     /// True if the resumed session has a deferred call for which no turn was run.
     has_deferred: bool,
-    /// Deadline of the wait for a prompt before the session goes on with the deferred call.
+    /// Deadline of the wait for a prompt before the session continues with the deferred call.
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
@@ -159,7 +159,7 @@ pub(super) struct HostSession {
     /// Started before the first turn, and shared by all.
     pub(super) servers: Option<Arc<Servers>>,
     pub(super) reports_state: StateReporter,
-    /// True if the host has asked for reports of the session's state.
+    /// True if the host has requested reports of the session's state.
     reads_state: bool,
     /// Usage of the turns so far.
     usage: HostUsage,
@@ -373,7 +373,7 @@ impl HostSession {
         }
     }
 
-    /// Gives a prompt an id where one is needed, and echoes it where the host asked for that.
+    /// Gives a prompt an id if it needs one, and echoes the prompt if the host requested that.
     fn announce(&mut self, prompt: &mut UserPrompt) {
         let is_replayed = self.replays_prompts && prompt.is_of_host();
         if is_replayed || self.checkpoints.is_some() {
@@ -398,7 +398,7 @@ impl HostSession {
         }
     }
 
-    /// Copies of the session's journals, if the host asked for them (PROTOCOL 9).
+    /// Copies of the session's journals, if the host requested them (PROTOCOL 9).
     fn mirror(&self) -> Option<JournalMirror> {
         if !self.args.run.compatibility.session_mirror {
             return None;

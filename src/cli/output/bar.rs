@@ -53,8 +53,8 @@ struct ProgressView {
 }
 
 impl ProgressView {
-    /// Returns the line, in at most `width` columns: the description of what runs is shortened
-    /// first.
+    /// Returns the line, in at most `width` columns: the description of the current work is
+    /// shortened first.
     fn text(&self, now: Instant, width: usize) -> String {
         let elapsed = now.duration_since(self.since).mul_f64(self.scale);
         let time = match self.wait {

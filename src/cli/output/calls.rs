@@ -17,7 +17,7 @@ const TAIL_LINES: usize = 5;
 pub(super) struct NamedCall {
     pub(super) id: String,
     pub(super) tool: String,
-    /// The tool and what it works on, in short.
+    /// The tool and its subject, shortened.
     pub(super) short: String,
 }
 

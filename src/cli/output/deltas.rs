@@ -67,7 +67,7 @@ impl BlockDeltas {
 }
 
 impl OpenBlock {
-    /// The event that shows what was held back.
+    /// The event with the text that was held back.
     fn finish(mut self, index: u64) -> Option<Value> {
         let (kind, member) = (self.kind, self.member);
         let rest = self.stream.finish_text();

@@ -197,7 +197,7 @@ impl PipeSender {
     }
 
     /// The input of a tool call without secrets. Only the whole input can be redacted: in a part of
-    /// it, or in its JSON text, a key may not be recognisable any more.
+    /// it, or in its JSON text, a key may not be recognisable.
     pub(super) fn redact_input(&self, input: &Value) -> Value {
         let mut call = json!({ "input": input });
         self.mask.redact_json(&mut call);

@@ -64,7 +64,7 @@ impl SnapshotRecorder {
             spent: seen.spent,
             cost_before: seen.cost_before,
             journal: if is_journalled { JournalHealth::Durable } else { JournalHealth::Off },
-            // What was still running ends with the run.
+            // Work that was still running ends with the run.
             agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: seen.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
             ..RunOutcome::new(reason, &seen.recorded, stats)

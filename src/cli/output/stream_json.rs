@@ -113,13 +113,13 @@ impl StreamJson {
         Self { longest: None, ..self }
     }
 
-    /// Reports every hook, if asked for.
+    /// Reports every hook, if requested.
     #[must_use]
     pub fn with_hook_events(self, tells_hooks: bool) -> Self {
         Self { reports_hooks: tells_hooks, ..self }
     }
 
-    /// Reports text and thinking of sub-agents, if asked for.
+    /// Reports text and thinking of sub-agents, if requested.
     #[must_use]
     pub fn with_subagent_text(self, tells_agents: bool) -> Self {
         Self { reports_subagent_text: tells_agents, ..self }
@@ -414,14 +414,14 @@ impl StreamJson {
         }
     }
 
-    /// Ends the stream: what is still held, then the result, and nothing after it.
+    /// Ends the stream: the events that are held back, then the result, and nothing after it.
     pub fn finish(mut self, result: &ResultObject) {
         self.send_held();
         self.out.send_last(result.to_value(), self.longest);
     }
 
-    /// Ends a turn of a host, whose other messages go on. `failure` is a message about a failure of
-    /// the API.
+    /// Ends a turn of a host; its other messages continue. `failure` is a message about a failure
+    /// of the API.
     pub fn finish_turn(mut self, failure: Option<AssistantMessage>, result: ResultObject) {
         if let Some(failure) = failure {
             let message = AssistantMessage { timestamp: timestamp(), ..failure };

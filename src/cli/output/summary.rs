@@ -29,7 +29,7 @@ pub(super) fn first_line(init: &Init, limits: RunLimits) -> String {
     parts.join(SEPARATOR)
 }
 
-/// The last line: how the run ended, and what it took.
+/// The last line: the outcome and the cost of the run.
 pub fn last_line(outcome: &RunOutcome) -> (Tone, String) {
     let verdict = exit_status(outcome.reason);
     let totals = outcome.stats.recovery.totals();

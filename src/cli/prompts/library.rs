@@ -71,7 +71,7 @@ pub struct PromptCommand {
     pub trusted: bool,
     /// True if a prompt may call it.
     pub user_callable: bool,
-    /// True if the model may use it by itself.
+    /// True if the model may use it without the user.
     pub model_callable: bool,
     /// Precedence: the lowest rank wins if several commands have the same name.
     pub(super) rank: usize,

@@ -1,5 +1,5 @@
-//! Answers of models, which are Markdown, in reports: formatted, and without what could do harm. No
-//! answer embeds an image, runs a script, mentions a user or leads anywhere unseen.
+//! Answers of models, which are Markdown, in reports: formatted, and without dangerous content. No
+//! answer embeds an image, runs a script, mentions a user or has a hidden link.
 
 use std::fmt::Write as _;
 

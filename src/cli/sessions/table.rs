@@ -12,7 +12,7 @@ pub(in crate::cli) enum Column {
     Right,
 }
 
-/// The width of the terminal that standard output is. `None`: it is none, and nothing is cut.
+/// The width of the terminal at standard output. `None`: it is not a terminal, and nothing is cut.
 pub(in crate::cli) fn terminal_width() -> Option<usize> {
     let term = Term::stdout();
     let (_rows, columns) = term.features().is_attended().then(|| term.size_checked()).flatten()?;

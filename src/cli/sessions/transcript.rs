@@ -25,7 +25,7 @@ const OUTPUT_LINES: usize = 5;
 const LINE_CHARS: usize = 400;
 /// Maximum number of unreadable lines that are named.
 const PROBLEMS_MAX: usize = 10;
-/// The indentation of what belongs to an event.
+/// The indentation of the details of an event.
 const INDENT: usize = 4;
 
 pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<u8, UsageError> {

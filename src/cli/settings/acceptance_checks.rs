@@ -1,4 +1,4 @@
-//! Acceptance checks: what a run must deliver to succeed.
+//! Acceptance checks: the conditions under which a run succeeds.
 
 use std::path::Path;
 

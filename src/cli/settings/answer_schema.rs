@@ -1,4 +1,4 @@
-//! `--json-schema`: the shape of the answer, given as JSON or as a file of it.
+//! `--json-schema`: the schema of the answer, given as JSON or as a file.
 
 use std::io;
 use std::path::Path;

@@ -145,7 +145,7 @@ pub(super) struct ChainSources<'a> {
     /// True if a flag names the entries.
     pub(super) is_flag: bool,
     pub(super) windows: &'a ContextWindows,
-    /// The models that the aliases stand for.
+    /// The models of the aliases.
     pub(super) aliases: &'a BTreeMap<String, String>,
     pub(super) variables: &'a Variables,
     pub(super) clouds: CloudSources<'a>,

@@ -29,7 +29,7 @@ pub(super) struct Inputs {
     pub(super) config: Config,
     /// The settings in force, each with its source.
     pub(super) fold: Fold,
-    /// The environment, with what the settings add to it.
+    /// The environment, with the variables that the settings add.
     pub(super) variables: Variables,
     pub(super) env: ProcessEnv,
     pub(super) config_dir: PathBuf,

@@ -88,7 +88,7 @@ pub struct Settings {
     pub hook_depth: u8,
     /// The sources of memory files. `None`: no memory files are read.
     pub memory: Option<MemorySources>,
-    /// The environment, with what the settings add to it.
+    /// The environment, with the variables that the settings add.
     pub variables: Variables,
     /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
@@ -149,7 +149,7 @@ pub struct OutputSettings {
     /// True if the terminal cannot move its cursor.
     pub dumb_terminal: bool,
     pub colors: ColorChoice,
-    /// True if this is a CI job, whose log people read.
+    /// True if this is a CI job, whose log users read.
     pub is_ci: bool,
     /// The file that a step of GitHub Actions writes its summary to, unless that is switched off.
     pub step_summary: Option<PathBuf>,
@@ -163,7 +163,7 @@ pub struct PromptSource {
     pub images: Vec<PathBuf>,
     /// The user's choice whether standard input is read.
     pub stdin: StdinMode,
-    /// True if a session goes on, so that no prompt is needed.
+    /// True if a session is continued, so that no prompt is needed.
     pub may_be_empty: bool,
     /// Time that standard input may stay silent while it is waited for.
     pub stdin_timeout: Duration,
@@ -248,20 +248,20 @@ pub struct MemorySources {
     pub trusted: bool,
 }
 
-/// Acceptance checks: what the run must deliver to succeed.
+/// Acceptance checks: the conditions under which the run succeeds.
 #[derive(Clone, Debug)]
 pub struct AcceptanceSettings {
     pub schema: Option<AnswerSchema>,
     pub requirement: Option<Requirement>,
 }
 
-/// The choices of tools that are no settings.
+/// The choices of tools that are not settings.
 #[derive(Clone, Debug)]
 pub struct ToolRules {
     /// The names of the only available tools. `None`: all are.
     pub only: Option<Vec<String>>,
-    /// The set of restrictions that a flag asked for.
+    /// The set of restrictions that a flag selected.
     pub profile: Option<Profile>,
-    /// The MCP tool that decides what the permission rules leave open.
+    /// The MCP tool that decides on calls that no permission rule decides.
     pub prompt_tool: Option<PermissionPrompt>,
 }

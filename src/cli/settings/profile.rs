@@ -1,6 +1,6 @@
 //! `--profile untrusted`: a run in a checkout whose authors are not trusted.
 //!
-//! The flags that it stands for are set where arguments are read ([`crate::cli::args::RunArgs`]): a
+//! The flags that it implies are set where arguments are read ([`crate::cli::args::RunArgs`]): a
 //! sandbox that is read-only and required, and no settings of the repository. The parts that depend
 //! on the settings are here.
 
@@ -39,7 +39,7 @@ pub(super) fn apply(args: &RunArgs, config: &mut Config) -> Result<(), UsageErro
             keys.join(" and ")
         )));
     }
-    // The text of a search may carry what was read in the checkout.
+    // The text of a search may contain content of the checkout.
     config.permissions.deny.push("WebSearch".to_owned());
     if config.allowed_domains.is_empty() {
         config.permissions.deny.push("WebFetch".to_owned());

@@ -4,10 +4,10 @@ use crate::cli::args::{RunArgs, ToolArgs};
 use crate::cli::usage::UsageError;
 use crate::types::PermissionPrompt;
 
-/// The value of `--permission-prompts` with which no component is asked.
+/// The value of `--permission-prompts` that turns questions off.
 const NO_PROMPTS: &str = "none";
 
-/// Whether a person may be asked while the run goes on.
+/// Returns true if a user may be asked during the run.
 pub(super) fn may_ask(args: &RunArgs) -> bool {
     args.compatibility.permission_prompts.as_deref() != Some(NO_PROMPTS)
 }
@@ -17,7 +17,7 @@ pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
     flags.permission_prompt_tool.as_deref().filter(|name| *name != PermissionPrompt::Host.name())
 }
 
-/// Returns the MCP tool or host that decides on calls that the rules leave open, if there is one.
+/// Returns the MCP tool or host that decides on calls that no rule decides, if there is one.
 ///
 /// # Errors
 /// The name is not that of an MCP tool, or names the host and there is none.

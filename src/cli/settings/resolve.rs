@@ -307,7 +307,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
 /// machine.
 ///
 /// # Errors
-/// The sandbox cannot be as the settings want it.
+/// The sandbox that the settings require is not possible.
 fn with_derived_defaults(
     inputs: &Inputs,
     limits: Limits,

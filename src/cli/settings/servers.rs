@@ -28,7 +28,7 @@ pub struct McpServers {
     /// Entries that were left out: their names, and why.
     pub skipped: Vec<(String, String)>,
     pub timers: McpTimers,
-    /// Whether servers may ask the user of a host.
+    /// True if servers may ask the user of a host.
     pub may_ask: bool,
     /// The source of each server: a file and line, or a flag.
     pub places: BTreeMap<String, String>,
@@ -78,8 +78,7 @@ const CODE_BYTES_MIN: usize = 20;
 /// Shorter words of a header are not secret: `Bearer`, `application/json`.
 const SECRET_BYTES_MIN: usize = 12;
 
-/// The source of a server. Of two servers of the same name the one of the later source wins
-/// entirely.
+/// The source of a server. If two servers have the same name, the later source wins entirely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ServerAuthor {
     /// The user's own settings.

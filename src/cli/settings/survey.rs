@@ -36,7 +36,7 @@ pub struct SettingsSurvey {
     pub ignored: Vec<IgnoredSetting>,
     /// The warning about these ignored settings, if there are any.
     pub ignored_warning: Option<String>,
-    /// The environment, with what the settings add to it.
+    /// The environment, with the variables that the settings add.
     pub variables: Variables,
     pub endpoint: EndpointSettings,
     /// Every credential that there is, the one in use first: its kind, and its source.

@@ -127,7 +127,7 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// State older than this is discarded: the run that wrote it has ended.
 const STATE_AGE_MAX: u64 = 5 * MINUTE;
-/// A run is alone if no other run was at work while it asked for this long.
+/// A run is alone if no other run sent requests while it waited for this long.
 const ALONE_AFTER: u64 = MINUTE;
 /// Maximum duration of a probe until its response headers arrive.
 const PROBE_LIFE: u64 = 10 * SECOND;

@@ -42,7 +42,7 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
-    /// Handles an answer that ends the work. Stop hooks may object, the token budget may ask for
+    /// Handles an answer that ends the work. Stop hooks may object, the token budget may require
     /// more, and the command of `--require` is checked last. An answer after the deadline still
     /// counts if nothing else has to be waited for.
     pub(super) fn done(self, context: StepContext<'_>) -> StepOutcome {

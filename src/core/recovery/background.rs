@@ -1,8 +1,8 @@
 //! Waits for background work when the model is done.
 //!
-//! The run waits, and the results of the work are reported in a new turn. A command that never ends
-//! by itself would be waited for in vain, so the model is told once what the run waits for: only
-//! the model can tell a build from a forgotten server.
+//! The run waits, and the results of the work are reported in a new turn. The wait for a command
+//! that never ends would be useless, so the model is told once what the run waits for: only the
+//! model can tell a build from a forgotten server.
 
 use super::event::{Action, Nudge, WorkStatus};
 use super::state::{Phase, Run};

@@ -186,7 +186,7 @@ pub struct Shortfall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkStatus {
-    /// No work is running, and the model knows all results.
+    /// No work is running, and the model has received all results.
     Over,
     /// Some work has ended, and the model was not told.
     Unreported,

@@ -34,9 +34,9 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointStatus {
-    /// It has not given a good answer yet.
+    /// It has not answered successfully yet.
     Untried,
-    /// It has given a good answer: address, credential and model are right.
+    /// It has answered successfully: address, credential and model are right.
     Proven,
 }
 
@@ -75,7 +75,7 @@ impl AvailableMitigations {
     };
 }
 
-/// The wait that the server asked for.
+/// The wait that the server requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RetryAfter {
     pub wait: Duration,

@@ -30,8 +30,8 @@ pub enum ErrorBody {
     Api,
     /// Not an error object: a page, plain text, nothing. An intermediary may have answered.
     Foreign,
-    /// A redirection to another address, or a page that asks for a login: a captive portal or a
-    /// proxy has answered.
+    /// A redirect to another address, or a page that requires a login: a captive portal or a proxy
+    /// has answered.
     Portal,
 }
 
@@ -98,7 +98,7 @@ impl Timer {
 }
 
 impl Fault {
-    /// A fault of which only the kind and the stage are known.
+    /// A fault with only its kind and stage.
     pub fn new(kind: FaultKind, stage: FailureStage) -> Self {
         let is_refused = matches!(kind, FaultKind::Refused { .. });
         let body = if is_refused { ErrorBody::Api } else { ErrorBody::None };

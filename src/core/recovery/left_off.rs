@@ -15,7 +15,7 @@ pub enum LeftOff {
     /// The model is to reply: to the prompt, to the results of tools, or to a nudge.
     #[default]
     ReplyDue,
-    /// The output limit cut the last reply, and the model was not told to go on.
+    /// The output limit cut the last reply, and the model was not told to continue.
     Cut(CutKind),
     /// The last reply does not count, and the model was not told.
     Incomplete(Incomplete),
@@ -29,7 +29,7 @@ pub enum LeftOff {
     Delivered,
     /// The Stop hooks accept the answer, and the command of `--require` has not passed yet.
     Consented,
-    /// Nothing is left to do.
+    /// The run is complete.
     Finished(StopReason),
 }
 

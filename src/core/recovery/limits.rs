@@ -42,7 +42,7 @@ pub struct Limits {
     pub effort: Option<u32>,
     /// True if a conversation is compacted before it fills the window.
     pub auto_compact: bool,
-    /// Free room in the window, in tokens, beside the reserved output.
+    /// Free room in the window, in tokens, besides the reserved output.
     pub headroom: u32,
     /// Compaction threshold in thousandths of the window, which replaces the headroom if it is set.
     pub compact_at: Option<u16>,

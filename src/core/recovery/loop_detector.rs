@@ -23,7 +23,7 @@ use super::tool_call_record::{CallEffect, Fingerprint, ToolCallRecord};
 /// The thresholds of the loop detector, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LoopLimits {
-    /// Repetitions at which the model is told. At least 2: one occurrence is no repetition.
+    /// Repetitions at which the model is told. At least 2: one occurrence is not a repetition.
     pub soft: u32,
     /// Repetitions at which the run ends. Always beyond `soft`.
     pub hard: u32,

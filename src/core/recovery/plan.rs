@@ -35,7 +35,7 @@ pub enum RecoveryCause {
     Unmet,
     /// A Stop hook objects.
     Objected,
-    /// The model is done and does not know the status of background work.
+    /// The model is done and was not told the status of background work.
     Unreported,
     /// The service has no capacity, and a probe is due.
     ProbeDue,
@@ -139,7 +139,7 @@ plans! {
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.
     Trim => paid("compact_trim_retry", Budget::Trim)
         .shown("the request for a summary did not fit: asking again without the oldest messages");
-    /// Ask again with an output cap that fits beside the conversation.
+    /// Ask again with an output cap that leaves room for the conversation.
     LowerCap => paid("output_cap_retry", Budget::SmallerCap)
         .shown("the length limit for the reply was refused: asking again with a smaller one");
     /// Replace the media that are too large by a text and ask again.
@@ -159,7 +159,7 @@ plans! {
         .shown("a small request was refused as too large: sending it once more");
     /// Continue at normal speed for a while.
     CoolDown => paid("fast_mode_cool_down", Budget::CoolDown);
-    /// Continue at normal speed for good.
+    /// Continue at normal speed permanently.
     DisableFastMode => paid("fast_mode_off", Budget::FastMode);
     /// Ask the preferred model again.
     ReturnToPreferredModel => paid("fallback_return", Budget::Probe)
@@ -167,7 +167,7 @@ plans! {
     /// Ask the preferred model once more, before a fallback model ends the run.
     RetryPreferredModel => paid("preferred_model_retry", Budget::PreferredRetry)
         .shown("no model is left: asking the preferred model once more");
-    /// Keep the answer and remind the model of what is open.
+    /// Keep the answer and remind the model of open work.
     Remind => paid("reminder", Budget::Reminder)
         .shown("something was left open: reminding the model of it");
     /// Ask for the answer in the form that its schema requires.

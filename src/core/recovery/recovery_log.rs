@@ -114,7 +114,7 @@ impl RecoveryLog {
         }
         let kept = step.edit.reply == ReplyDisposition::Keep;
         if kept {
-            // The summary itself was wanted, unless an earlier request for it had failed.
+            // The summary itself was expected, unless an earlier request for it had failed.
             charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
         }
         if let Some(class) = failure_class(step) {

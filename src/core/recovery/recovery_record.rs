@@ -36,7 +36,7 @@ pub struct RecoveryRecord {
     /// Time from the first failure to the end.
     #[serde(rename = "took_ms", with = "millis")]
     pub took: Duration,
-    /// Input and output tokens that were paid for in addition to the wanted reply.
+    /// Input and output tokens that were paid for in addition to the expected reply.
     pub tokens: u64,
     /// The cost of these tokens, in pico-dollars. No call is charged to two recoveries.
     pub cost: Money,

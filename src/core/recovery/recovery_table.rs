@@ -320,7 +320,7 @@ fn is_refreshing(run: &Run) -> bool {
     matches!(run.phase, Phase::Calling(Call::Refresh(_)))
 }
 
-/// The trigger of the summary that the current call asks for. `None` if it asks for none.
+/// The trigger of the summary that the current call requests. `None` if it requests none.
 fn summarising(run: &Run) -> Option<CompactionTrigger> {
     let Phase::Calling(call) = run.phase else { return None };
     match call.purpose() {

@@ -48,7 +48,7 @@ pub struct Run {
     pub shared_wait_until: Moment,
     /// True if a larger output cap would have given the current call more room.
     pub may_escalate: bool,
-    /// Output tokens that the token budget still asks for.
+    /// Output tokens that the token budget still requires.
     pub effort_left: u32,
     /// Output tokens since the last nudge, up to the largest number that matters.
     pub since_nudge: u32,

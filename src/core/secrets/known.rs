@@ -145,8 +145,8 @@ fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// The characters that programs do not percent-encode, beside letters and digits: most keep `-_.~`,
-/// some also keep characters that are allowed in a path or in a whole address.
+/// The characters that programs do not percent-encode, besides letters and digits: most keep
+/// `-_.~`, some also keep characters that are allowed in a path or in a whole address.
 const KEPT_IN_ADDRESSES: [&str; 5] = ["-_.~", "-_.", "-_.~/", "-_.~!'()*", "-_.~!'()*;/?:@&=+$,#"];
 
 fn percent_encoded(text: &str, kept: &str) -> String {

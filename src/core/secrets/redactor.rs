@@ -84,8 +84,8 @@ impl Redactor {
         first.map(|at| KEY_PATTERNS[at].name)
     }
 
-    /// The place of a key that a cut at this byte would split: its parts would not be recognised any
-    /// more. What names the key counts, too. `reach` bytes before the cut are searched.
+    /// The place of a key that a cut at this byte would split: its parts would not be recognised.
+    /// What names the key counts, too. `reach` bytes before the cut are searched.
     pub fn split_key(text: &str, cut: usize, reach: usize) -> Option<Range<usize>> {
         let data = text.as_bytes();
         let mut from = cut.saturating_sub(reach);

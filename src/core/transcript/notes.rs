@@ -18,7 +18,7 @@ pub fn exit_note(code: impl Display) -> String {
     format!("{EXIT_CODE}{code}")
 }
 
-/// The exit code in an [`exit_note`], with what follows it.
+/// The exit code in an [`exit_note`], with the text after it.
 pub(super) fn noted_exit_code(line: &str) -> Option<&str> {
     line.strip_prefix(EXIT_CODE)
 }

@@ -81,7 +81,7 @@ pub struct ErrorClassInfo {
 /// The part of a call at which a failure originates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureOrigin {
-    /// The connection to the endpoint, or what answers there.
+    /// The connection to the endpoint, or the program that answers there.
     Connection,
     /// The certificate of the endpoint.
     Certificate,
@@ -102,12 +102,12 @@ pub enum FailureOrigin {
 /// The finding of a failed capacity probe about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFinding {
-    /// The service still has no capacity, as far as can be told.
+    /// The service probably still has no capacity.
     StillOut,
     /// The service answers requests again but refuses this credential: the real request handles
     /// that.
     Answers,
-    /// The service refuses probes as such, so they show nothing here.
+    /// The service refuses probes of any kind, so they have no meaning here.
     RefusesProbes,
 }
 

@@ -26,26 +26,27 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (SUCCESS, "The task was completed."),
     (
         FAILED,
-        "The run failed: the service refused the request for good, the model declined, \
-         standard output was not read, the result file could not be written, or outlast broke.",
+        "The run failed: the service refused the request permanently, the model declined, \
+         standard output was not read, the result file could not be written, or outlast failed.",
     ),
     (USAGE, "A mistake in the command line, the settings or the input. Nothing was sent."),
     (MAX_TURNS, "The turn limit was reached."),
-    (MAX_BUDGET, "The money was spent, or the next request could not be paid for."),
-    (DEADLINE, "Time ran out, or a wait could only have ended after the deadline."),
+    (MAX_BUDGET, "The budget was reached, or the next request could exceed it."),
+    (DEADLINE, "The deadline was reached, or a wait could end only after it."),
     (HOOK, "A hook stopped the run."),
     (CONTEXT, "The conversation, a reply or a file is too large."),
-    (NO_PROGRESS, "The model kept answering nothing, or repeated itself without end."),
+    (NO_PROGRESS, "The model sent only empty replies, or repeated the same steps."),
     (
         NOT_ACCEPTED,
-        "The work was not accepted: a required command did not pass, a Stop hook kept objecting, \
-         no answer had the shape that was asked for, background commands did not end in time, or a \
-         tool call was denied under --on-denied fail.",
+        "The work was not accepted: a required command did not pass, Stop hooks kept objecting, \
+         no answer matched the schema, background commands did not end in time, or a tool call \
+         was denied with --on-denied fail.",
     ),
     (
         TEMPORARY,
         "Temporary: overload, rate limit, quota, network, a start that took too long, or another \
-         process has the session. Trying later makes sense; the result says when, and how to go on.",
+         process has the session. A later attempt may succeed; the result has the time and the \
+         command.",
     ),
     (CREDENTIALS, "The credentials are missing or were rejected."),
     (SIGHUP, "Ended by SIGHUP."),
@@ -55,5 +56,5 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (SIGUSR2, "Ended by SIGUSR2."),
     (SIGALRM, "Ended by SIGALRM."),
     (SIGTERM, "Ended by SIGTERM."),
-    (SIGXCPU, "Ended by SIGXCPU: the processor time of ulimit -t was used up."),
+    (SIGXCPU, "Ended by SIGXCPU: the limit of processor time (ulimit -t) was reached."),
 ];

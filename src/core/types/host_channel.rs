@@ -15,7 +15,7 @@ pub trait HostChannel: fmt::Debug + Send + Sync {
     /// There is no reply, or the host replied with an error.
     fn request(&self, request: Value) -> HostReply<'_>;
 
-    /// Reports that the user has done what an MCP server asked for on a page.
+    /// Reports that the user has completed the page of an MCP server's question.
     fn elicitation_complete(&self, server: &str, id: &str);
 }
 

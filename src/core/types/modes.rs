@@ -22,7 +22,7 @@ pub enum PermissionMode {
     #[value(alias = "auto")]
     #[serde(alias = "auto")]
     AcceptEdits,
-    // Nothing that changes anything, whatever the rules allow.
+    // Like `Default`; calls that change something are denied even if a rule allows them.
     Plan,
     // Like `Default`, but calls that match an ask rule are denied even if the run can ask the user.
     DontAsk,
@@ -68,16 +68,17 @@ impl PermissionMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
-    /// Commands may do what outlast may.
+    /// Commands have the rights of outlast.
     Off,
-    /// They write to the working tree, --add-dir folders, temporary folders and tool caches.
+    /// Commands may write to the working tree, --add-dir folders, temporary folders and tool
+    /// caches.
     #[default]
     Workspace,
-    /// They write to temporary folders only.
+    /// Commands may write only to temporary folders.
     ReadOnly,
-    /// As workspace, and nothing is begun if the kernel cannot hold all of it.
+    /// As workspace; the run does not begin unless the kernel can enforce all of it.
     Required,
-    /// As read-only, and nothing is begun if the kernel cannot hold all of it.
+    /// As read-only; the run does not begin unless the kernel can enforce all of it.
     #[serde(rename = "read-only,required")]
     #[value(name = "read-only,required")]
     RequiredReadOnly,
@@ -105,7 +106,7 @@ impl SandboxMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnDenied {
-    /// The model is told, and makes the best of it.
+    /// The model is told, and the run continues.
     #[default]
     Continue,
     /// The run ends.
@@ -116,12 +117,12 @@ pub enum OnDenied {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChildEnvironment {
-    /// Everything but what looks like a secret.
+    /// All variables except those that look like secrets.
     #[default]
     Scrub,
-    /// Everything.
+    /// All variables except the model's credentials.
     Inherit,
-    /// Only what `--pass-env` names, and what every command needs.
+    /// Only variables in `--pass-env`, and those that every command needs.
     Allowlist,
 }
 

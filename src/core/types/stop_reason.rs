@@ -64,7 +64,7 @@ pub enum Interrupt {
     Sigxcpu,
     /// The reader of standard output is gone.
     StdoutClosed,
-    /// The host of the run asked for it.
+    /// The host of the run requested it.
     HostRequest,
     /// Another process took the session over, on another machine or while this one was suspended.
     SessionTakenOver,

@@ -303,7 +303,7 @@ impl Renewal {
 }
 
 impl TokenSource {
-    /// The saved login, unless its client is not configured any more.
+    /// The saved login, unless its client is no longer configured.
     fn usable_login(&self) -> Result<Option<SavedLogin>, OAuthFault> {
         let path = self.file.path().display();
         let login = self.file.load().map_err(|error| {

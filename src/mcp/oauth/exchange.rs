@@ -205,7 +205,7 @@ impl TokenSource {
     }
 }
 
-/// The scope that a challenge demands beside those of the token.
+/// The scope that a challenge demands in addition to those of the token.
 pub(in crate::mcp) fn demanded_scope(challenge: &str, url: &Url) -> Option<String> {
     let challenge = WWWAuthenticateParams::parse(challenge, url);
     if !challenge.is_insufficient_scope() {

@@ -42,7 +42,7 @@ impl RedirectListener {
     /// Waits for the browser. Requests without the `state` of this login change nothing.
     ///
     /// # Errors
-    /// The port accepts no connections any more.
+    /// The port no longer accepts connections.
     pub(super) async fn receive(&self, state: &str) -> io::Result<Redirected> {
         loop {
             let (mut browser, _) = self.listener.accept().await?;

@@ -43,7 +43,7 @@ pub(super) struct TokenFile {
     url: String,
 }
 
-/// The kind of grant by which a token was obtained. Later ones are obtained by the same kind.
+/// The kind of grant by which a token was obtained. Its renewals use that kind, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GrantKind {

@@ -15,7 +15,7 @@ use crate::transcript::{Message, ToolDefinition};
 /// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
 
-/// The body of a token count: the content of a request, and nothing else of it.
+/// The body of a token count: only the content of a request.
 #[derive(Serialize)]
 struct CountedBody<'a> {
     model: Cow<'a, str>,

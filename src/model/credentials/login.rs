@@ -191,7 +191,7 @@ fn parse_text(
     }
 }
 
-/// Parses milliseconds since 1970. 0 stands for an unknown time.
+/// Parses milliseconds since 1970. 0 means an unknown time.
 fn parse_expiry(
     section: &Map<String, Value>,
     member: &'static str,

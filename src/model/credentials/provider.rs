@@ -23,7 +23,7 @@ use super::oauth::OAuthLogin;
 use super::secret::Secret;
 
 const API_KEY: &str = "x-api-key";
-/// The header of Microsoft Foundry, which it accepts beside `x-api-key`.
+/// The header of Microsoft Foundry, which it accepts in addition to `x-api-key`.
 const FOUNDRY_KEY: &str = "api-key";
 const QUOTA_PROJECT: &str = "x-goog-user-project";
 /// The name of Bedrock in signatures.

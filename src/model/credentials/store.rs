@@ -103,7 +103,7 @@ fn write_tokens(section: &mut Map<String, Value>, grant: &TokenGrant, now: Syste
     let milliseconds = end
         .and_then(|end| end.duration_since(UNIX_EPOCH).ok())
         .and_then(|since| u64::try_from(since.as_millis()).ok());
-    // 0 stands for an unknown time.
+    // 0 means an unknown time.
     section.insert("expiresAt".to_owned(), milliseconds.unwrap_or(0).into());
 }
 

@@ -27,7 +27,7 @@ pub struct BackgroundAgent {
     pub stop: CancellationToken,
 }
 
-/// The error when no background work can be started any more.
+/// The error when no more background work can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run is to end")]
 pub struct BackgroundClosed;

@@ -7,7 +7,7 @@ use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::task_stops::TaskStops;
 use super::tasks::{BackgroundTasks, TaskEntry, TaskListener};
 
-/// The background commands of a session with several runs: they go on when a run ends, and a run
+/// The background commands of a session with several runs: they continue when a run ends, and a run
 /// does not wait for them. Clones share them.
 #[derive(Clone, Debug)]
 pub struct KeptCommands(Arc<BackgroundTasks>);

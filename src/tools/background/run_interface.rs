@@ -76,7 +76,7 @@ impl Toolbox {
         self.tools.shell.background.knows_command(id)
     }
 
-    /// True if background commands go on when the run ends.
+    /// True if background commands continue when the run ends.
     pub fn keeps_commands(&self) -> bool {
         self.tools.shell.background.outlives_run()
     }

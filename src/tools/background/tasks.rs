@@ -92,7 +92,7 @@ pub(super) struct TaskTable {
     pub(super) listener: TaskListener,
     /// The time at which the run began to end.
     pub(super) closing: Option<Instant>,
-    /// True if commands go on when the run ends, and are not waited for.
+    /// True if commands continue when the run ends, and the run does not wait for them.
     pub(super) outlive_run: bool,
 }
 

@@ -29,13 +29,14 @@ pub(in super::super) enum Confinement {
 /// Resolves a path against a folder.
 pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
-/// Programs that may run beside commands with a rule: they open no files.
+/// Programs that may run together with commands that have a rule: they open no files.
 const BESIDE_RULES: &[&str] = &["cd", "echo", "printf", "pwd", "true"];
 
 /// Programs after which the folder of the shell is unknown, unless they are plain.
 const MOVING: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];
 
-/// True if a command may run beside commands with a rule: it opens no files and sets no variables.
+/// True if a command may run together with commands that have a rule: it opens no files and sets no
+/// variables.
 pub(super) fn goes_along(part: &SimpleCommand) -> bool {
     recognize(part).is_some() && BESIDE_RULES.contains(&part.words[0].raw.as_str())
 }

@@ -1,4 +1,4 @@
-//! Permissions that a host changes while a run goes on: rules, and the mode.
+//! Permissions that a host changes during a run: rules, and the mode.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -196,7 +196,7 @@ impl SandboxContext<'_> {
         LinkedPath::new(path.components().collect(), self.real(path))
     }
 
-    /// The paths that an entry of the table of credentials stands for, whether or not they exist.
+    /// The paths of an entry of the table of credentials, whether or not they exist.
     pub(super) fn login_paths(&self, place: &str) -> Vec<LinkedPath> {
         if let Some(named) = place.strip_prefix('$') {
             let (variable, rest) = named.split_once('/').unwrap_or((named, ""));

@@ -98,7 +98,7 @@ pub enum Enforced {
     None,
 }
 
-/// Returns the JSON Schema of a mode. The type is in a crate that knows of no schemas.
+/// Returns the JSON Schema of a mode. The type is in a crate without schemas.
 fn modes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "enum": SandboxMode::value_variants() })
 }

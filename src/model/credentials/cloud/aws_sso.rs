@@ -116,7 +116,7 @@ async fn renewed(
     around: &TokenSurroundings,
 ) -> Result<SsoLogin, Box<Fault>> {
     let name = sso.cache_file.file_stem().unwrap_or_default().to_string_lossy();
-    // Without the lock, two runs may both renew: the second is refused and asks for a login.
+    // Without the lock, two runs may both renew: the second is refused and needs a login.
     let _lock = FileLock::take(&folder.join(format!("sso-{name}.lock")), PATIENCE).await.ok();
     let missing =
         || no_credentials(format!("the SSO login of {:?} is gone; {remedy}", sso.profile));
