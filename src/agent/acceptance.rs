@@ -35,7 +35,7 @@ impl ToolRunner {
         let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
         let others = if failed { OtherCalls::Failed } else { OtherCalls::Succeeded };
-        match self.toolbox.settle_answers(others) {
+        match self.toolbox().settle_answers(others) {
             Delivery::Answer(_) => return self.check_background_work(Event::Delivered),
             Delivery::Invalid => return Event::SchemaMismatch,
             Delivery::Nothing => {}
@@ -51,7 +51,7 @@ impl ToolRunner {
             records.push(call_record(done, effect));
         }
         journal.tool_calls(&records);
-        Event::ToolsDone(self.loop_detector.observe(&records, loops))
+        Event::ToolsDone(self.observe(&records, loops))
     }
 }
 
@@ -59,7 +59,7 @@ impl RunWorld<'_> {
     /// Runs the command of `--require`.
     pub(super) async fn check(&mut self) -> Event {
         let cancel = CancellationToken::new();
-        let toolbox = Arc::clone(&self.tools.toolbox);
+        let toolbox = Arc::clone(self.tools.toolbox());
         let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
         let waiting_for = WaitingFor::Tool { name: "--require".to_owned(), id: String::new() };
         let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
@@ -70,13 +70,13 @@ impl RunWorld<'_> {
             Err(cut) => return cut.into(),
         };
         let passed = check.passed();
-        let verified = self.tools.toolbox.acceptance().requirement;
+        let verified = self.tools.toolbox().acceptance().requirement;
         let attempt = verified.map_or(1, |verified| verified.attempts);
         let of = (u32::from(self.limits.budgets.requirement_tries) + 1).max(attempt);
         if !passed {
             let messages = self.conversation.messages();
             self.failed_checks.take_in(&check, (attempt, of), messages);
-            self.conversation.journal.failed_check(FailedCheck {
+            self.journal.failed_check(FailedCheck {
                 command: check.command.clone(),
                 end: check.end_phrase(),
                 output: check.tail(),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
-use crate::model::limits::SharedLimits;
 use crate::model::{
     EndWords, ModelReply, Reasoning, RequestContent, StopKind, StreamProgress, classify_reply,
 };
@@ -14,13 +13,12 @@ use crate::recovery::{
     CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment,
     ReplyKind, SUMMARISE,
 };
-use crate::transcript::{History, Message};
+use crate::transcript::Message;
 
-use super::accounting::Accounting;
 use super::emitted_blocks::EmittedBlocks;
 use super::hook_runner::HookRunner;
 use super::housekeeping::Housekeeping;
-use super::model_caller::{ClassifiedFault, accepted};
+use super::model_caller::{ClassifiedFault, FixedContent};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_runner::ToolRunner;
@@ -55,29 +53,27 @@ impl RunWorld<'_> {
             Ok(Some(until)) => return Event::SharedLimitMet { until },
             Err(cut) => return cut.into(),
         }
-        let repairs = self.conversation.repair_history(&mut self.monitor);
-        self.caller.accounting.record_repairs(repairs);
+        let repairs = self.conversation.repair_history(&mut self.journal, &mut self.monitor);
+        self.caller.record_repairs(repairs);
         let worst_case = self.context_view().worst_case(&ask);
-        if !self.caller.accounting.reserve(worst_case) {
+        if !self.caller.reserve(worst_case) {
             return self.internal_error("the budget changed between weighing a call and making it");
         }
         if let CallPurpose::Summary(trigger) = ask.purpose
             && let Err(event) = self.before_compaction(trigger).await
         {
-            self.caller.accounting.settle_broken();
+            self.caller.settle_broken(&mut self.journal, &mut self.monitor);
             return event;
         }
-        let began = self.monitor.clock.now();
+        let began = self.monitor.now();
         let end = self.call(ask).await;
-        self.conversation.redact_new_secrets();
-        self.caller.accounting.record_request_time(began.until(self.monitor.clock.now()));
+        self.caller.record_request_time(began.until(self.monitor.now()));
         match end {
             AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
             AttemptOutcome::Failed(fault) => self.handle_fault(*fault, &ask).await,
             AttemptOutcome::Cut(cut) => {
-                self.tools.early.discard();
-                self.conversation.drop_emitted_blocks(&mut self.monitor);
-                self.caller.settle_broken(&mut self.conversation, &mut self.monitor);
+                self.drop_reply();
+                self.caller.settle_broken(&mut self.journal, &mut self.monitor);
                 cut.into()
             }
         }
@@ -89,16 +85,16 @@ impl RunWorld<'_> {
         let summary =
             (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
         let reasoning = self.caller.reasoning_for(&endpoint, &self.conversation);
+        let (messages, emitted) = self.conversation.streaming();
+        let fixed = self.caller.fixed();
         let model = endpoint.facts.name.as_str();
         // Not every model of the chain has fast mode.
         let fast = ask.fast && endpoint.facts.fast.is_some();
         let prompt = if let Some(messages) = &summary {
             summary_prompt(model, messages, fast)
         } else {
-            let (system, tools) = (self.caller.system.as_str(), self.caller.definitions.as_slice());
-            let (messages, source) =
-                (self.conversation.history.messages(), self.context.source.as_deref());
-            let search = self.caller.search.as_ref();
+            let FixedContent { system, tools, search } = &*fixed;
+            let (search, source) = (search.as_ref(), self.context.source.as_deref());
             RequestContent { model, system, tools, messages, reasoning, search, fast, source }
         };
         let (sender, mut steps) = mpsc::unbounded_channel();
@@ -109,28 +105,23 @@ impl RunWorld<'_> {
         let mut timer = self.monitor.begin();
         let mut last_byte: Option<Moment> = None;
         // A summary is not part of the conversation, so it is not streamed to the observer.
-        let streams = self.caller.stream_events && ask.purpose == CallPurpose::Reply;
+        let streams = self.caller.streams_events() && ask.purpose == CallPurpose::Reply;
         let end = loop {
             let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-                let silence = last_byte.map(|then| then.until(monitor.clock.now()));
+                let silence = last_byte.map(|then| then.until(monitor.now()));
                 let model = WaitingFor::Model(endpoint.label.clone());
                 monitor.emit_heartbeat(timer, model, progress, silence);
             };
             let next = next_step(&mut steps, call.as_mut());
             match self.monitor.wait_for(&mut timer, show, next).await {
                 Ok(AfterAttempt::Step(step)) => {
-                    last_byte = Some(self.monitor.clock.now());
+                    last_byte = Some(self.monitor.now());
                     let housekeeping = &self.context.deps.housekeeping;
                     start_early_work(&step, &mut self.tools, &self.hooks, housekeeping);
-                    forward_progress(
-                        step,
-                        streams,
-                        &mut self.caller.accounting,
-                        &mut self.caller.shared,
-                        &mut self.conversation.emitted_blocks,
-                        &self.conversation.history,
-                        &mut self.monitor,
-                    );
+                    self.caller.record_progress(&step);
+                    if streams {
+                        forward_progress(step, emitted, messages, &mut self.monitor);
+                    }
                 }
                 Ok(AfterAttempt::Over(result)) => break result.into(),
                 Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => {
@@ -148,26 +139,16 @@ impl RunWorld<'_> {
         };
         // A reply that arrives at once may overtake its own progress events.
         while let Ok(step) = steps.try_recv() {
-            forward_progress(
-                step,
-                streams,
-                &mut self.caller.accounting,
-                &mut self.caller.shared,
-                &mut self.conversation.emitted_blocks,
-                &self.conversation.history,
-                &mut self.monitor,
-            );
+            self.caller.record_progress(&step);
+            if streams {
+                forward_progress(step, emitted, messages, &mut self.monitor);
+            }
         }
         end
     }
 
     async fn handle_answer(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {
-        // Earlier failures are overcome and must not explain a later end.
-        self.caller.fault = None;
-        let label = self.caller.endpoint().label.clone();
-        self.caller.settle_call(&label, &mut answer, &mut self.conversation, &mut self.monitor);
-        let first_token = answer.first_token.map(|real| self.monitor.clock.scaled(real));
-        self.caller.accounting.record_first_token(first_token);
+        self.caller.record_reply(&mut answer, &mut self.journal, &mut self.monitor);
         if StopKind::classify(&answer.stop_reason) == StopKind::ContextLimit {
             let message = "the context window was full before the reply ended".to_owned();
             let kind = FaultKind::Refused {
@@ -189,22 +170,23 @@ impl RunWorld<'_> {
         }
         if let ReplyKind::Incomplete(why) = reply {
             let fault = ClassifiedFault::new(incomplete_reply_fault(&answer, why));
-            self.caller.keep_fault(fault, self.monitor.clock);
+            self.caller.keep_fault(fault, self.monitor.clock());
         }
         if matches!(ask.purpose, CallPurpose::Summary(_)) {
-            let toolbox = Arc::clone(&self.tools.toolbox);
+            let toolbox = Arc::clone(self.tools.toolbox());
             self.context_view().hold_summary(answer, &toolbox).await;
             return Event::Replied(reply);
         }
-        self.conversation.rename_repeated_calls(&mut answer, &mut self.tools.early);
-        self.conversation.pending = Some(answer);
+        for (from, to) in self.conversation.rename_repeated_calls(&mut answer) {
+            self.tools.rename_call(&from, &to);
+        }
+        self.conversation.hold_reply(answer);
         self.tools.check_background_work(Event::Replied(reply))
     }
 
     async fn handle_fault(&mut self, fault: Fault, ask: &ModelCall) -> Event {
-        self.tools.early.discard();
-        self.conversation.drop_emitted_blocks(&mut self.monitor);
-        self.caller.settle_broken(&mut self.conversation, &mut self.monitor);
+        self.drop_reply();
+        self.caller.settle_broken(&mut self.journal, &mut self.monitor);
         let fault = ClassifiedFault::new(fault);
         let mut view = self.context_view();
         let contradicted = view.contradicts(&fault, ask);
@@ -215,7 +197,7 @@ impl RunWorld<'_> {
         let mitigations = view.mitigations(&fault.fault, ask);
         let endpoint_status = self.caller.endpoint().client.endpoint_status();
         let failure = Failure { mitigations, endpoint_status, contradicted, ..fault.failure };
-        self.caller.keep_fault(fault, self.monitor.clock);
+        self.caller.keep_fault(fault, self.monitor.clock());
         self.caller.share_rate_limit(failure, &mut self.monitor).await;
         Event::Failed(failure)
     }
@@ -290,30 +272,24 @@ fn start_early_work(
         && !hooks.listen_to(HookEvent::PreToolUse)
     {
         // No tool starts before its PreToolUse hooks have run.
-        tools.early.consider(block, &tools.toolbox);
+        tools.start_early(block);
     }
 }
 
-/// Counts the received data, and forwards the progress of a reply: a completed block before the
-/// event that ends it.
+/// Forwards the progress of a reply: a completed block before the event that ends it.
 fn forward_progress(
     step: StreamProgress,
-    streams: bool,
-    accounting: &mut Accounting,
-    shared: &mut Option<SharedLimits>,
     emitted: &mut EmittedBlocks,
-    history: &History,
+    messages: &[Message],
     monitor: &mut RunMonitor<'_>,
 ) {
     match step {
-        StreamProgress::Received(received) => accounting.receive(received),
-        StreamProgress::Block { block, .. } if streams => {
-            if let Some((block, id)) = emitted.add(&block, history.messages()) {
+        StreamProgress::Block { block, .. } => {
+            if let Some((block, id)) = emitted.add(&block, messages) {
                 monitor.emit(&RunEvent::Block { block, id });
             }
         }
-        StreamProgress::Event(event) if streams => monitor.emit(&RunEvent::StreamEvent(event)),
-        StreamProgress::Accepted(limits) => accepted(shared, limits.as_ref()),
-        StreamProgress::Block { .. } | StreamProgress::Bytes(_) | StreamProgress::Event(_) => {}
+        StreamProgress::Event(event) => monitor.emit(&RunEvent::StreamEvent(event)),
+        StreamProgress::Received(_) | StreamProgress::Accepted(_) | StreamProgress::Bytes(_) => {}
     }
 }

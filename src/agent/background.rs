@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::{BackgroundChanges, BackgroundWork, PastBackground};
+use crate::journal::{BackgroundChanges, BackgroundWork};
 use crate::recovery::{
     Event, FOLDER_CHANGED, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus,
 };
 use crate::tools::{BackgroundKind, BackgroundTask};
-use crate::transcript::Block;
 
 use super::messages::join_list;
 use super::run_event::{RunEvent, WaitingFor};
@@ -33,10 +32,10 @@ impl RunWorld<'_> {
     /// Reports the outcome so far, once for each answer, if sub-agents go on in the background.
     /// With `--require` nothing is reported, since its command has yet to accept the answer.
     fn report_outcome_so_far(&mut self) {
-        let turn = Some(self.caller.accounting.stats().turns);
+        let turn = Some(self.caller.stats().turns);
         let is_answer = self.context.mark.is_none()
-            && self.tools.toolbox.has_unreported_agents()
-            && self.tools.toolbox.acceptance().requirement.is_none();
+            && self.tools.toolbox().has_unreported_agents()
+            && self.tools.toolbox().acceptance().requirement.is_none();
         if is_answer && std::mem::replace(&mut self.yielded_in_turn, turn) != turn {
             let outcome = self.outcome(StopReason::Completed);
             self.monitor.emit(&RunEvent::AwaitsAgents(Box::new(outcome)));
@@ -44,9 +43,9 @@ impl RunWorld<'_> {
     }
 
     async fn await_background_work(&mut self, until: Moment) -> Event {
-        let toolbox = Arc::clone(&self.tools.toolbox);
+        let toolbox = Arc::clone(self.tools.toolbox());
         let update = toolbox.wait_for_background_work();
-        let over = self.monitor.clock;
+        let over = self.monitor.clock();
         let over = async move { over.sleep_until(until).await };
         let update = async {
             tokio::select! {
@@ -59,7 +58,7 @@ impl RunWorld<'_> {
         let progress = self.caller.turn_progress();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             let running = toolbox.list_running();
-            let left = monitor.clock.now().until(until);
+            let left = monitor.now().until(until);
             monitor.emit_heartbeat_until(timer, WaitingFor::Work { running }, progress, left);
         };
         match self.monitor.wait_for(&mut timer, show, update).await {
@@ -113,48 +112,40 @@ impl RunWorld<'_> {
             StopReason::Deadline | StopReason::BackgroundPending | StopReason::Denied
         );
         let limit = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
-        Arc::clone(&self.tools.toolbox).stop_and_wait(limit).await;
-        self.tools.toolbox.end_task_reports();
+        Arc::clone(self.tools.toolbox()).stop_and_wait(limit).await;
+        self.tools.toolbox().end_task_reports();
         self.monitor.emit_inbox();
     }
 
     /// Adds a last message about background commands that were cut.
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
-            && !self.tools.toolbox.keeps_commands()
-            && let Some(update) = self.tools.toolbox.take_ended_work()
+            && !self.tools.toolbox().keeps_commands()
+            && let Some(update) = self.tools.toolbox().take_ended_work()
         {
-            self.conversation.add_user_message(
-                vec![Block::text(join_list(WORK_GONE, &update))],
-                Vec::new(),
-                &mut self.monitor,
-            );
+            self.add_text(join_list(WORK_GONE, &update));
             self.record_reported_ends();
         }
     }
 
     /// Records the start of background work in the journal, before it is reported to the model.
     pub(super) fn record_started_work(&mut self) {
-        let (commands, started) = self.tools.toolbox.take_started_tasks();
+        let (commands, started) = self.tools.toolbox().take_started_tasks();
         let started = started.into_iter().map(work_of).collect();
         let changes = BackgroundChanges { commands, started, reported: Vec::new() };
-        self.conversation.journal.background(changes);
+        self.journal.background(changes);
     }
 
     /// Records in the journal the background work whose end was reported to the model.
     pub(super) fn record_reported_ends(&mut self) {
-        let reported = self.tools.toolbox.take_reported_ends();
-        self.conversation.journal.background(BackgroundChanges { reported, ..Default::default() });
+        let reported = self.tools.toolbox().take_reported_ends();
+        self.journal.background(BackgroundChanges { reported, ..Default::default() });
     }
 
     /// Reports to the model the background commands of earlier runs that have ended since.
     pub(super) fn report_ended_work(&mut self) {
-        if let Some(ended) = self.tools.toolbox.take_ended_work() {
-            self.conversation.add_user_message(
-                vec![Block::text(join_list(WORK_ENDED_SINCE, &ended))],
-                Vec::new(),
-                &mut self.monitor,
-            );
+        if let Some(ended) = self.tools.toolbox().take_ended_work() {
+            self.add_text(join_list(WORK_ENDED_SINCE, &ended));
             self.record_reported_ends();
         }
     }
@@ -162,15 +153,11 @@ impl RunWorld<'_> {
     /// Reports to the model of a resumed session that its working directory is another one. Returns
     /// whether it is.
     pub(super) fn report_moved_folder(&mut self) -> bool {
-        let Some(MovedFolder { before, now }) = self.tools.moved_folder.take() else {
+        let Some(MovedFolder { before, now }) = self.tools.take_moved_folder() else {
             return false;
         };
         let folders = format!("- before: {}\n- now: {}", before.display(), now.display());
-        self.conversation.add_user_message(
-            vec![Block::text(join_list(FOLDER_CHANGED, &folders))],
-            Vec::new(),
-            &mut self.monitor,
-        );
+        self.add_text(join_list(FOLDER_CHANGED, &folders));
         true
     }
 
@@ -180,21 +167,13 @@ impl RunWorld<'_> {
         for agent in self.context.deps.registry.lost() {
             self.monitor.emit(&RunEvent::Agent(Box::new(agent)));
         }
-        let PastBackground { commands, mut lost } = std::mem::take(&mut self.tools.past_background);
-        self.tools.toolbox.count_tasks_from(commands);
-        lost.retain(|work| !self.tools.toolbox.knows_command(work.id()));
+        let lost = self.tools.take_lost_work();
         let is_reported = !lost.is_empty();
         if is_reported {
             let list = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
-            self.conversation.add_user_message(
-                vec![Block::text(join_list(WORK_GONE, &list))],
-                Vec::new(),
-                &mut self.monitor,
-            );
+            self.add_text(join_list(WORK_GONE, &list));
             let reported = lost.iter().map(|work| work.id().to_owned()).collect();
-            self.conversation
-                .journal
-                .background(BackgroundChanges { reported, ..Default::default() });
+            self.journal.background(BackgroundChanges { reported, ..Default::default() });
         }
         is_reported
     }

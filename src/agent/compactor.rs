@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
@@ -49,12 +50,31 @@ const SMALL_REQUEST: u64 = 16_000;
 /// The state of compaction.
 #[derive(Default)]
 pub(super) struct Compactor {
-    pub(super) summarising: Option<SummaryInProgress>,
+    summarising: Option<SummaryInProgress>,
     /// True if compaction had stopped helping when the run ended.
-    pub(super) thrashed: bool,
+    thrashed: bool,
 }
 
 impl Compactor {
+    /// Drops the summary that was being requested, if there is one.
+    pub(super) fn end_summary(&mut self) {
+        self.summarising = None;
+    }
+
+    pub(super) fn is_summarising(&self) -> bool {
+        self.summarising.is_some()
+    }
+
+    /// Records whether compaction has stopped helping.
+    pub(super) fn record_thrashing(&mut self, thrashed: bool) {
+        self.thrashed = thrashed;
+    }
+
+    /// Returns true if compaction had stopped helping when the run ended.
+    pub(super) fn has_thrashed(&self) -> bool {
+        self.thrashed
+    }
+
     /// Drops the cached summarising request: another model may have another window.
     pub(super) fn forget_summary_request(&mut self) {
         if let Some(summarising) = &mut self.summarising {
@@ -64,7 +84,7 @@ impl Compactor {
 }
 
 /// A summary that is being requested.
-pub(super) struct SummaryInProgress {
+struct SummaryInProgress {
     /// The part of the conversation that it will replace. Always present if a summary was offered
     /// to the state machine as a mitigation.
     cut: Option<CutPoint>,
@@ -81,6 +101,7 @@ pub(super) struct SummaryInProgress {
 pub(super) struct ContextView<'a> {
     pub(super) compactor: &'a mut Compactor,
     pub(super) conversation: &'a mut Conversation,
+    pub(super) journal: &'a mut Journal,
     pub(super) caller: &'a mut ModelCaller,
     pub(super) limits: &'a Limits,
 }
@@ -95,10 +116,10 @@ impl ContextView<'_> {
         TokenEstimate {
             input,
             token,
-            left: self.caller.accounting.left(),
+            left: self.caller.left(),
             ceiling: self.caller.output_limit(),
             size: u32::try_from(size).unwrap_or(u32::MAX),
-            fixed: u32::try_from(self.conversation.history.fixed()).unwrap_or(u32::MAX),
+            fixed: u32::try_from(self.history().fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.caller.window()).unwrap_or(u32::MAX),
             counted: self.is_counted(purpose),
             mitigations: if crowded { self.room_mitigations() } else { AvailableMitigations::NONE },
@@ -107,7 +128,7 @@ impl ContextView<'_> {
 
     fn is_counted(&mut self, purpose: CallPurpose) -> bool {
         match purpose {
-            CallPurpose::Reply => self.conversation.history.is_counted(),
+            CallPurpose::Reply => self.history().is_counted(),
             CallPurpose::Summary(_) => self.summary_request().is_counted(),
         }
     }
@@ -117,7 +138,7 @@ impl ContextView<'_> {
     pub(super) fn record_count(&mut self, purpose: CallPurpose, tokens: u64) {
         let tokens = tokens.saturating_add(tokens.div_ceil(100));
         match purpose {
-            CallPurpose::Reply => self.conversation.history.record_count(tokens),
+            CallPurpose::Reply => self.conversation.record_count(tokens),
             CallPurpose::Summary(_) => {
                 self.summary_request();
                 let summarising = self.compactor.summarising.as_mut();
@@ -149,7 +170,7 @@ impl ContextView<'_> {
 
     /// Returns the maximum number of web searches by the service for the request.
     fn searches(&self, purpose: CallPurpose) -> u32 {
-        let searches = self.caller.search.is_some() && purpose == CallPurpose::Reply;
+        let searches = self.caller.searches() && purpose == CallPurpose::Reply;
         if searches { WebSearch::SEARCHES_MAX } else { 0 }
     }
 
@@ -158,31 +179,30 @@ impl ContextView<'_> {
         match purpose {
             CallPurpose::Reply => {
                 let results = u64::from(self.searches(purpose)) * WebSearch::RESULT_TOKENS_MAX;
-                self.conversation.history.upper_bound().saturating_add(results)
+                self.history().upper_bound().saturating_add(results)
             }
             CallPurpose::Summary(_) => self.summary_request().upper_bound(),
         }
     }
 
+    fn history(&self) -> &History {
+        self.conversation.history()
+    }
+
     /// Returns the number of tokens that the messages may have before compaction is due.
     fn room(&self) -> u64 {
-        self.threshold().saturating_sub(self.conversation.history.fixed())
+        self.threshold().saturating_sub(self.history().fixed())
     }
 
     /// Returns the number of tokens at which compaction is due.
     fn threshold(&self) -> u64 {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (window, fixed) =
-            (tokens(self.caller.window()), tokens(self.conversation.history.fixed()));
+        let (window, fixed) = (tokens(self.caller.window()), tokens(self.history().fixed()));
         self.limits.crowded_from(window, self.caller.output_limit(), fixed).into()
     }
 
     fn cut(&self) -> Option<CutPoint> {
-        compaction::plan(
-            self.conversation.messages(),
-            self.room(),
-            self.conversation.history.density(),
-        )
+        compaction::plan(self.conversation.messages(), self.room(), self.history().density())
     }
 
     /// Returns the mitigations that could make room.
@@ -195,11 +215,7 @@ impl ContextView<'_> {
     /// Returns true if truncating the results of the last round would help where neither folding
     /// nor a summary can.
     fn can_shrink(&self) -> bool {
-        compaction::can_shrink(
-            self.conversation.messages(),
-            self.room(),
-            self.conversation.history.density(),
-        )
+        compaction::can_shrink(self.conversation.messages(), self.room(), self.history().density())
     }
 
     /// Returns the mitigations that the conversation offers against a failure.
@@ -225,7 +241,7 @@ impl ContextView<'_> {
                 });
                 let makers = self.room_mitigations();
                 // Lowering the output cap does not help above the compaction threshold.
-                let crowded = self.conversation.history.estimate() >= self.threshold();
+                let crowded = self.history().estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let thinking = self.is_refused_for(REASONING, fault, ask.purpose);
                 AvailableMitigations {
@@ -244,7 +260,7 @@ impl ContextView<'_> {
     /// for the same reason.
     pub(super) fn contradicts(&mut self, fault: &ClassifiedFault, ask: &ModelCall) -> bool {
         let class = fault.failure.class;
-        if self.caller.fault.as_ref().is_some_and(|before| before.failure.class == class) {
+        if self.caller.last_failure().is_some_and(|before| before.failure.class == class) {
             return false;
         }
         if class == ErrorClass::PromptTooLong {
@@ -281,19 +297,16 @@ impl ContextView<'_> {
         }
         let size = self.size_of(purpose);
         let known = self.caller.window();
-        let model_index = usize::from(self.caller.model_index).min(self.caller.windows.len() - 1);
         let named = fault.fault.named_window().filter(|&window| !self.contradicts_window(window));
         let reported = named.unwrap_or(size / 10 * 9);
         let learned = reported.min(known).max(1);
-        self.caller.windows[model_index] = learned;
-        let label = self.caller.endpoint().label.clone();
-        self.conversation.journal.window(&label, learned);
+        self.caller.learn_window(learned, self.journal);
     }
 
     /// Returns true if a window contradicts an earlier answer: it has no room for the system prompt
     /// and the tools, and the model has read more than it holds.
     fn contradicts_window(&self, window: u64) -> bool {
-        let history = &self.conversation.history;
+        let history = self.history();
         window <= history.fixed() && history.counted().is_some_and(|tokens| tokens > window)
     }
 
@@ -307,17 +320,13 @@ impl ContextView<'_> {
             RefusedCap::Unnamed if ask.cap > first => first,
             RefusedCap::Unnamed => ask.cap / 2,
         };
-        let model_index =
-            usize::from(self.caller.model_index).min(self.caller.output_limits.len() - 1);
-        self.caller.output_limits[model_index] = learned.max(1);
-        let label = self.caller.endpoint().label.clone();
-        self.conversation.journal.output_limit(&label, learned);
+        self.caller.learn_output_limit(learned, self.journal);
     }
 
     /// Returns the approximate size of the current request, in tokens.
     fn size_of(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
-            CallPurpose::Reply => self.conversation.history.estimate(),
+            CallPurpose::Reply => self.history().estimate(),
             CallPurpose::Summary(_) => self.summary_request().estimate(),
         }
     }
@@ -358,7 +367,7 @@ impl ContextView<'_> {
         let room = window.saturating_sub(reserved).max(window / 2);
         let (part, of) = SUMMARY_ROOM;
         let room = (room / of * part).min(SUMMARY_INPUT);
-        compaction::render(older, room, self.conversation.history.density(), drops)
+        compaction::render(older, room, self.history().density(), drops)
     }
 
     /// Returns the messages of the request that is about to be sent.
@@ -391,15 +400,15 @@ impl ContextView<'_> {
     pub(super) fn compact(&mut self) -> Option<(u64, u64)> {
         let summarising = self.compactor.summarising.take()?;
         let (answer, cut) = (summarising.answer?, summarising.cut?);
-        let before = self.conversation.history.estimate();
+        let before = self.history().estimate();
         let carried =
             CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
         let summary = text_of(&answer.content);
-        self.conversation.edit_history(|messages| {
+        self.conversation.edit_history(self.journal, |messages| {
             let whole = std::mem::take(messages);
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);
         });
-        Some((before, self.conversation.history.estimate()))
+        Some((before, self.history().estimate()))
     }
 
     // --- cuts -------------------------------------------------------------------------------
@@ -422,8 +431,8 @@ impl ContextView<'_> {
     }
 
     fn fold(&mut self) {
-        let (room, density) = (self.room(), self.conversation.history.density());
-        self.conversation.edit_history(|messages| {
+        let (room, density) = (self.room(), self.history().density());
+        self.conversation.edit_history(self.journal, |messages| {
             let folds = folding::foldable(messages);
             let none = folds.is_empty();
             folding::apply_folds(messages, folds);
@@ -435,8 +444,8 @@ impl ContextView<'_> {
     }
 
     fn strip_media(&mut self) {
-        let Some(which) = self.caller.fault.as_ref().map(which_media) else { return };
-        self.conversation.edit_history(|messages| {
+        let Some(which) = self.caller.last_failure().map(which_media) else { return };
+        self.conversation.edit_history(self.journal, |messages| {
             // The media that a refusal names may be absent. The same request is not sent again.
             if strip_media(messages, which).is_empty() {
                 strip_media(messages, StripTarget::All);
@@ -445,22 +454,18 @@ impl ContextView<'_> {
     }
 
     fn repair_block(&mut self) {
-        let Some(ClassifiedFault { fault, .. }) = &self.caller.fault else { return };
+        let Some(fault) = self.caller.last_fault() else { return };
         let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
-        self.conversation
-            .edit_history(|messages| repair_rejected(messages, spot, repair_reason(poison)));
+        self.conversation.edit_history(self.journal, |messages| {
+            repair_rejected(messages, spot, repair_reason(poison))
+        });
     }
 
     /// Returns the largest contributors to the context, for the report of an overflow.
     pub(super) fn contributors(&self) -> Vec<Contributor> {
-        let density = self.conversation.history.density();
-        largest_parts(
-            self.conversation.messages(),
-            &self.caller.system,
-            &self.caller.definitions,
-            density,
-            NAMED,
-        )
+        let (fixed, density) = (self.caller.fixed(), self.history().density());
+        let messages = self.conversation.messages();
+        largest_parts(messages, &fixed.system, &fixed.tools, density, NAMED)
     }
 }
 

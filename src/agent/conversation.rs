@@ -5,43 +5,40 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::hooks::HookDecision;
-use crate::journal::{Journal, JournalHealth, MessageMeta, RestoredConversation};
+use crate::journal::{Journal, MessageMeta, RestoredConversation};
 use crate::model::ModelReply;
-use crate::recovery::{HOOK_SAYS, LeftOff};
+use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
     Block, History, Message, Role, Usage, history_violations, repair, strip_thinking, violations,
 };
 
-use super::context_gauge::ContextGauge;
-use super::early_tools::EarlyTools;
+use super::context_gauge::{ContextGauge, ContextSize};
 use super::emitted_blocks::EmittedBlocks;
-use super::messages::knows_call;
+use super::messages::{is_unsigned_thinking, knows_call, says_something};
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::setup::Prompt;
 
-/// The conversation: its messages, their journal, and the parts of a reply that were reported.
+/// The conversation: its messages, and the parts of a reply that were reported. What changes them
+/// takes the journal, so that it has the change, too.
 pub(super) struct Conversation {
-    pub(super) history: History,
-    pub(super) journal: Journal,
-    pub(super) secrets: KnownSecrets,
+    history: History,
+    secrets: KnownSecrets,
     /// Number of the secrets that the journal redacts.
-    pub(super) redacted_secrets: usize,
+    redacted_secrets: usize,
     /// The last reply, until the machine has decided about it.
-    pub(super) pending: Option<ModelReply>,
+    pending: Option<ModelReply>,
     /// The blocks of the streaming reply that were reported already.
-    pub(super) emitted_blocks: EmittedBlocks,
+    emitted_blocks: EmittedBlocks,
     /// True if the last reply was a `pause_turn`, which is sent back as the last message.
-    pub(super) paused: bool,
+    paused: bool,
     /// True if thinking was removed from the history, here or in an earlier process.
-    pub(super) thinking_stripped: bool,
-    /// True if the loss of the journal was reported.
-    pub(super) journal_loss_reported: bool,
+    thinking_stripped: bool,
     /// Publishes its size to a host.
-    pub(super) gauge: ContextGauge,
+    gauge: ContextGauge,
     /// The token counts of the last reply.
-    pub(super) last_usage: Option<Usage>,
+    last_usage: Option<Usage>,
 }
 
 impl Conversation {
@@ -50,15 +47,14 @@ impl Conversation {
     }
 
     /// Creates a conversation without messages.
-    pub(super) fn new(journal: Journal, secrets: KnownSecrets) -> Self {
-        Self::restore(RestoredConversation::default(), journal, secrets, "")
+    pub(super) fn new(secrets: KnownSecrets) -> Self {
+        Self::restore(RestoredConversation::default(), secrets, "")
     }
 
     /// Continues a conversation. `model` answers next: thinking that another one has signed is
     /// removed.
     pub(super) fn restore(
         restored: RestoredConversation,
-        journal: Journal,
         secrets: KnownSecrets,
         model: &str,
     ) -> Self {
@@ -69,13 +65,11 @@ impl Conversation {
         Self {
             thinking_stripped: !messages.is_empty(),
             history: History::new(messages, 0),
-            journal,
             secrets,
             redacted_secrets: 0,
             pending: None,
             emitted_blocks: EmittedBlocks::default(),
             paused: left_off == Some(LeftOff::Paused),
-            journal_loss_reported: false,
             gauge: ContextGauge::default(),
             last_usage: None,
         }
@@ -86,8 +80,122 @@ impl Conversation {
         Self { gauge, ..self }
     }
 
+    /// Returns the history, for questions about its size.
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Returns the messages of a request, and the record of the blocks of its reply that are reported
+    /// while it streams.
+    pub(super) fn streaming(&mut self) -> (&[Message], &mut EmittedBlocks) {
+        (self.history.messages(), &mut self.emitted_blocks)
+    }
+
+    /// Publishes the size of the conversation to a host.
+    pub(super) fn publish_size(&self, model: &str, window: u64) {
+        self.gauge.set(ContextSize {
+            messages: self.history.estimate().saturating_sub(self.history.fixed()),
+            model: model.to_owned(),
+            window,
+            last_usage: self.last_usage,
+        });
+    }
+
+    /// Updates the size of the system prompt and the tools.
+    pub(super) fn set_fixed_bytes(&mut self, fixed: u64) {
+        self.history.set_fixed_bytes(fixed);
+    }
+
+    /// Records the tokens that the service has counted.
+    pub(super) fn record_count(&mut self, tokens: u64) {
+        self.history.record_count(tokens);
+    }
+
+    /// Keeps a reply until the machine has decided about it.
+    pub(super) fn hold_reply(&mut self, reply: ModelReply) {
+        self.pending = Some(reply);
+    }
+
+    pub(super) fn take_held_reply(&mut self) -> Option<ModelReply> {
+        self.pending.take()
+    }
+
+    /// Adds a reply to the history. One that says nothing only improves the estimate of the size.
+    pub(super) fn add_reply(
+        &mut self,
+        mut reply: ModelReply,
+        is_paused: bool,
+        spent: Spending,
+        journal: &mut Journal,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        reply.content.retain(|block| !is_unsigned_thinking(block));
+        self.paused = is_paused;
+        if !reply.content.iter().any(says_something) {
+            self.history.observe_usage(&reply.usage);
+            return self.drop_emitted_blocks(monitor);
+        }
+        let ids = self.emitted_blocks.ids_of(&reply.content);
+        self.drop_emitted_blocks(monitor);
+        let message = Arc::new(Message::assistant(reply.content));
+        self.last_usage = Some(reply.usage);
+        self.history.push_reply(Message::clone(&message), &reply.usage);
+        let meta = MessageMeta {
+            id: Some(&reply.id),
+            model: Some(&reply.model),
+            stop_reason: Some(&reply.stop_reason),
+            usage: Some(reply.usage),
+            request_id: reply.request_id.as_deref(),
+            ids: &ids,
+            ..MessageMeta::default()
+        };
+        journal.message(&message, &meta);
+        monitor.emit(&RunEvent::Assistant {
+            message,
+            ids,
+            id: reply.id,
+            model: reply.model,
+            stop_reason: Some(reply.stop_reason),
+            usage: reply.usage,
+            request_id: reply.request_id,
+            spent,
+        });
+    }
+
+    /// Drops the reply that streams or is held. Only its usage is kept, for size estimates.
+    pub(super) fn drop_reply(&mut self, monitor: &mut RunMonitor<'_>) {
+        self.drop_emitted_blocks(monitor);
+        if let Some(reply) = self.pending.take() {
+            self.history.observe_usage(&reply.usage);
+        }
+    }
+
+    /// Removes all thinking: the model that answers next did not sign it.
+    pub(super) fn strip_thinking(&mut self) {
+        self.history.edit(strip_thinking);
+        self.thinking_stripped = true;
+    }
+
+    /// Returns true if thinking was removed from the history, here or in an earlier process.
+    pub(super) fn lacks_former_thinking(&self) -> bool {
+        self.thinking_stripped
+    }
+
+    /// Replaces the conversation in the journal by the history.
+    pub(super) fn rewrite_journal(&self, journal: &mut Journal) {
+        journal.rewrite(self.history.messages());
+    }
+
+    pub(super) fn redactor(&self) -> Redactor {
+        Redactor::new(self.secrets.clone())
+    }
+
+    pub(super) fn redactor_for_model(&self) -> Redactor {
+        Redactor::for_model(self.secrets.clone())
+    }
+
     /// Reports that emitted blocks are not part of the conversation.
-    pub(super) fn drop_emitted_blocks(&mut self, monitor: &mut RunMonitor<'_>) {
+    fn drop_emitted_blocks(&mut self, monitor: &mut RunMonitor<'_>) {
         let ids = self.emitted_blocks.forget();
         if !ids.is_empty() {
             monitor.emit(&RunEvent::BlocksDropped { ids });
@@ -100,15 +208,15 @@ impl Conversation {
     }
 
     /// Adds the prompt. It is not reported: the user wrote it.
-    pub(super) fn add_prompt(&mut self, prompt: Prompt) {
+    pub(super) fn add_prompt(&mut self, prompt: Prompt, journal: &mut Journal) {
         self.paused = false;
         let message = Message::user(prompt.content);
         self.history.push(message.clone());
         let (ids, form) = (prompt.id.as_slice(), prompt.form);
         let meta = MessageMeta { ids, form, ..MessageMeta::default() };
-        self.journal.message(&message, &meta);
+        journal.message(&message, &meta);
         for (path, text) in &prompt.files {
-            self.journal.attachment(path, text);
+            journal.attachment(path, text);
         }
     }
 
@@ -117,61 +225,35 @@ impl Conversation {
         &mut self,
         blocks: Vec<Block>,
         details: Vec<Value>,
+        journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) {
         self.paused = false;
         let message = Arc::new(Message::user(blocks));
         self.history.push(Message::clone(&message));
-        let ids = self.journal.message(&message, &MessageMeta::default());
+        let ids = journal.message(&message, &MessageMeta::default());
         monitor.emit(&RunEvent::User { message, details, ids });
     }
 
     /// Adds secrets that were fetched meanwhile to the journal's redaction.
-    pub(super) fn redact_new_secrets(&mut self) {
+    pub(super) fn redact_new_secrets(&mut self, journal: &mut Journal) {
         let count = self.secrets.count();
         if std::mem::replace(&mut self.redacted_secrets, count) != count {
-            self.journal.redact(&self.secrets.plain_values());
+            journal.redact(&self.secrets.plain_values());
         }
-    }
-
-    /// Warns once that the run goes on without a journal, and once that it has one again.
-    pub(super) fn report_journal_loss(&mut self, monitor: &mut RunMonitor<'_>) {
-        let warning = match self.journal.health() {
-            JournalHealth::Off => return,
-            JournalHealth::Durable => {
-                if std::mem::take(&mut self.journal_loss_reported) {
-                    let whole = "the journal is written again, and nothing is missing in it";
-                    monitor.emit(&RunEvent::Warning(whole.to_owned()));
-                }
-                return;
-            }
-            JournalHealth::Lost(why) => {
-                format!("the run goes on without a journal and cannot be resumed: {why}")
-            }
-            JournalHealth::TakenOver(why) => format!("the run ends here: {why}"),
-        };
-        if !std::mem::replace(&mut self.journal_loss_reported, true) {
-            monitor.emit(&RunEvent::Warning(warning));
-        }
-    }
-
-    /// Returns true if another process has taken the session over, so that nothing may be done for
-    /// it here.
-    pub(super) fn is_taken_over(&self) -> bool {
-        matches!(self.journal.health(), JournalHealth::TakenOver(_))
     }
 
     /// Returns the last lines of an output for observers. It is redacted before it is cut, since a
     /// key may have several lines, and is recognised by its first.
     pub(super) fn redacted_tail(&self, text: &str, lines: usize) -> String {
-        let text = Redactor::new(self.secrets.clone()).redact(text);
+        let text = self.redactor().redact(text);
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
     /// Returns the text of a hook for the model, redacted.
     pub(super) fn hook_words(&self, text: &str) -> String {
-        Redactor::for_model(self.secrets.clone()).redact(text)
+        self.redactor_for_model().redact(text)
     }
 
     /// Returns the text of a hook as a block of its own, which compaction recognises by its
@@ -195,20 +277,28 @@ impl Conversation {
 
     /// Edits the history and strips its thinking, whose signatures cover the conversation before
     /// the edit; some models also refuse thinking in another position.
-    pub(super) fn edit_history<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
+    pub(super) fn edit_history<T>(
+        &mut self,
+        journal: &mut Journal,
+        change: impl FnOnce(&mut Vec<Message>) -> T,
+    ) -> T {
         let outcome = self.history.edit(|messages| {
             let outcome = change(messages);
             strip_thinking(messages);
             outcome
         });
         self.thinking_stripped = true;
-        self.journal.rewrite(self.history.messages());
+        journal.rewrite(self.history.messages());
         outcome
     }
 
     /// Repairs the history before a request. A violation of the message rules is a bug of outlast:
     /// it is repaired and reported. Returns the number of repairs.
-    pub(super) fn repair_history(&mut self, monitor: &mut RunMonitor<'_>) -> usize {
+    pub(super) fn repair_history(
+        &mut self,
+        journal: &mut Journal,
+        monitor: &mut RunMonitor<'_>,
+    ) -> usize {
         let messages = self.history.messages();
         let faults = if self.paused { history_violations(messages) } else { violations(messages) };
         if faults.is_empty() {
@@ -219,7 +309,7 @@ impl Conversation {
             *messages = fixed;
             repairs
         });
-        self.journal.repairs(&repairs);
+        journal.repairs(&repairs);
         let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
         let changes = changes.join("; ");
         let warning = format!("repaired the conversation before sending it: {changes}");
@@ -228,22 +318,22 @@ impl Conversation {
     }
 
     /// Renames tool calls whose id was used before. Some servers restart their numbering with each
-    /// reply, but the API requires unique ids.
+    /// reply, but the API requires unique ids. Returns the old and the new id of each.
     pub(super) fn rename_repeated_calls(
         &mut self,
         answer: &mut ModelReply,
-        early: &mut EarlyTools,
-    ) {
+    ) -> Vec<(String, String)> {
+        let mut renamed = Vec::new();
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
             if knows_call(self.history.messages(), id) {
                 let fresh = self.emitted_blocks.new_name(id);
-                early.rename(id, &fresh);
                 for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {
                     call.id.clone_from(&fresh);
                 }
-                *id = fresh;
+                renamed.push((std::mem::replace(id, fresh.clone()), fresh));
             }
         }
+        renamed
     }
 }

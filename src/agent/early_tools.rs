@@ -14,7 +14,7 @@ use crate::transcript::{Block, ToolCall};
 /// they are read-only, so nothing has changed.
 #[derive(Debug)]
 pub(super) struct EarlyTools {
-    /// Concurrency permits, shared with the tools that start after the reply.
+    /// Concurrency permits of all tools.
     places: Arc<Semaphore>,
     running: HashMap<String, (CancellationToken, JoinHandle<ToolOutcome>)>,
     /// True if a call that changes something was seen: later calls might depend on it.
@@ -24,6 +24,11 @@ pub(super) struct EarlyTools {
 impl EarlyTools {
     pub(super) fn new(places: Arc<Semaphore>) -> Self {
         Self { places, running: HashMap::new(), held: false }
+    }
+
+    /// Returns the concurrency permits of tools.
+    pub(super) fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.places)
     }
 
     /// Starts the call in a completed block, if it may start early.

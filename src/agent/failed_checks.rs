@@ -13,12 +13,17 @@ const SAME_OUTPUT: &str = "The output is exactly the same as at the attempt befo
 #[derive(Debug, Default)]
 pub(super) struct FailedChecks {
     /// The report that the model has not received yet.
-    pub(super) report: Option<String>,
+    report: Option<String>,
     /// The output of the last check.
     output: Option<String>,
 }
 
 impl FailedChecks {
+    /// Takes the report that the model has not received yet.
+    pub(super) fn take_report(&mut self) -> Option<String> {
+        self.report.take()
+    }
+
     /// Records one more failed check: attempt `attempt` of `most`.
     pub(super) fn take_in(
         &mut self,

@@ -54,15 +54,16 @@ impl RunWorld<'_> {
         }
         let ReplyKind::Answer { tokens } = reply else { return reply };
         let text = text_of(&answer.content);
-        let tools = self.caller.definitions.iter().map(|tool| tool.name.as_str());
+        let fixed = self.caller.fixed();
+        let tools = fixed.tools.iter().map(|tool| tool.name.as_str());
         if find_call_in_text(&text, &tools.collect::<Vec<_>>()).is_some() {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
-        let has_worked = self.conversation.journal.recorded().tools().calls > 0
-            && has_worked(self.conversation.messages());
+        let has_worked =
+            self.journal.recorded().tools().calls > 0 && has_worked(self.conversation.messages());
         if has_worked {
             self.left_open = LeftOpen {
-                todos: self.tools.toolbox.open_todos(),
+                todos: self.tools.toolbox().open_todos(),
                 announcement: announcement(&text).map(str::to_owned),
             };
         }

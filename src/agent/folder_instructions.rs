@@ -20,7 +20,7 @@ impl RunWorld<'_> {
     /// conversation holds already.
     pub(super) async fn add_folder_notes(&mut self, done: &[Arc<PreparedCall>]) {
         let files: BTreeSet<PathBuf> =
-            done.iter().filter_map(|call| self.tools.toolbox.file_path_of(call)).collect();
+            done.iter().filter_map(|call| self.tools.toolbox().file_path_of(call)).collect();
         if files.is_empty() {
             return;
         }
@@ -37,7 +37,7 @@ impl RunWorld<'_> {
                 FolderNote::Text { path, .. } => path.display().to_string(),
                 FolderNote::Warning(warning) => warning.clone(),
             };
-            if !self.tools.folder_notes_known.insert(known) {
+            if !self.tools.record_folder_note(known) {
                 continue;
             }
             match note {
@@ -47,7 +47,7 @@ impl RunWorld<'_> {
                         format!("Instructions kept in {path}. Follow them below its folder:");
                     if !self.conversation.holds_text(&head) {
                         let text = format!("{head}\n\n{}", text.trim());
-                        self.hooks.asides.push(Block::text(text));
+                        self.hooks.add_aside(Block::text(text));
                     }
                 }
                 FolderNote::Warning(warning) => self.monitor.emit(&RunEvent::Warning(warning)),

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{self, HookDecision, HookEvent, HookProgress, Hooks};
+use crate::hooks::{self, ExportError, HookDecision, HookEvent, HookProgress, Hooks};
 use crate::recovery::{CompactionTrigger, StopHookDecision};
 use crate::tools::{PreparedCall, Toolbox};
 use crate::transcript::{Block, ToolCall};
@@ -23,30 +23,30 @@ use super::tool_runner::ToolRunner;
 /// The hooks of a run, with the state of their answers.
 #[derive(Debug, Default)]
 pub(super) struct HookRunner {
-    pub(super) hooks: Option<Arc<Hooks>>,
-    pub(super) stats: HookStats,
+    hooks: Option<Arc<Hooks>>,
+    stats: HookStats,
     /// Hooks whose failure was already reported, by command line.
     reported_failures: BTreeSet<String>,
     /// True if a Stop hook has objected to the end and no later stop was agreed to.
-    pub(super) has_objection: bool,
+    has_objection: bool,
     /// The last objection of a Stop hook.
-    pub(super) objection: Option<StopObjection>,
+    objection: Option<StopObjection>,
     /// The reason of a hook that stops the run. It stops as soon as every call has its result.
-    pub(super) halt: Option<String>,
+    halt: Option<String>,
     /// Blocks that the model reads beside the next results.
-    pub(super) asides: Vec<Block>,
+    asides: Vec<Block>,
     /// True if a hook has replaced a result that the journal already has.
-    pub(super) replaced: bool,
+    replaced: bool,
     /// The stage of a compaction, for the hooks.
-    pub(super) compaction: CompactionStage,
+    compaction: CompactionStage,
     /// Events of single hooks that are still to be reported.
     hook_progress: Option<UnboundedReceiver<HookProgress>>,
 }
 
 /// The objection of a Stop hook to the end of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StopObjection {
-    pub(super) words: String,
+struct StopObjection {
+    words: String,
     /// Number of tool calls that the run had made by then: more of them mean that work was done
     /// since.
     tool_calls: u32,
@@ -61,7 +61,7 @@ impl StopObjection {
 
 /// The stage of a compaction, for the hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum CompactionStage {
+enum CompactionStage {
     #[default]
     No,
     /// The `PreCompact` hooks have agreed to it.
@@ -93,6 +93,71 @@ impl HookRunner {
         let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(sender)));
         let hook_progress = hooks.is_some().then_some(hook_progress);
         Self { hooks, has_objection, hook_progress, ..Self::default() }
+    }
+
+    /// Returns true if a hook stops the run.
+    pub(super) fn is_halted(&self) -> bool {
+        self.halt.is_some()
+    }
+
+    /// Returns true if a Stop hook has objected to the end and no later stop was agreed to.
+    pub(super) fn has_objection(&self) -> bool {
+        self.has_objection
+    }
+
+    /// Returns the last objection of a Stop hook.
+    pub(super) fn objection(&self) -> Option<&str> {
+        self.objection.as_ref().map(|objection| objection.words.as_str())
+    }
+
+    /// Takes the reason of the hook that stopped the run, or that objects to its end.
+    pub(super) fn take_reason(&mut self) -> Option<String> {
+        self.stats.why.take()
+    }
+
+    /// Adds a block that the model reads beside the next results.
+    pub(super) fn add_aside(&mut self, block: Block) {
+        self.asides.push(block);
+    }
+
+    /// Adds texts of hooks that the model reads beside the next results.
+    pub(super) fn add_context<'t>(
+        &mut self,
+        texts: impl IntoIterator<Item = &'t String>,
+        conversation: &Conversation,
+    ) {
+        self.asides.extend(texts.into_iter().map(|text| conversation.hook_block(text)));
+    }
+
+    pub(super) fn take_asides(&mut self) -> Vec<Block> {
+        std::mem::take(&mut self.asides)
+    }
+
+    /// Records that a hook has replaced a result that the journal already has.
+    pub(super) fn record_replaced(&mut self) {
+        self.replaced = true;
+    }
+
+    /// Returns true if a hook has replaced such a result since the last call.
+    pub(super) fn take_replaced(&mut self) -> bool {
+        std::mem::take(&mut self.replaced)
+    }
+
+    /// Records that the `PreCompact` hooks have agreed to a compaction.
+    pub(super) fn agree_to_compaction(&mut self, trigger: CompactionTrigger) {
+        self.compaction = CompactionStage::Begun(trigger);
+    }
+
+    /// Returns true if the `PreCompact` hooks have agreed to a compaction that is not done yet.
+    pub(super) fn has_agreed_to_compaction(&self) -> bool {
+        matches!(self.compaction, CompactionStage::Begun(_))
+    }
+
+    /// Returns true if the session hooks have to run again: a compaction was done, and they have not
+    /// run since. A sub-agent has only one start.
+    pub(super) fn take_restart(&mut self) -> bool {
+        let is_done = std::mem::take(&mut self.compaction) == CompactionStage::Done;
+        is_done && self.opening() == HookEvent::SessionStart
     }
 
     pub(super) fn listen_to(&self, event: HookEvent) -> bool {
@@ -240,6 +305,19 @@ impl HookRunner {
         }
     }
 
+    /// Records that a hook stops the run, if its verdict does. Returns true if so.
+    pub(super) fn record_halt(
+        &mut self,
+        event: HookEvent,
+        verdict: &HookDecision,
+        conversation: &Conversation,
+    ) -> bool {
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why, conversation);
+        }
+        verdict.halt.is_some()
+    }
+
     /// Records that a hook stops the run.
     pub(super) fn halt(&mut self, event: HookEvent, why: &str, conversation: &Conversation) {
         let why = if why.is_empty() {
@@ -253,6 +331,32 @@ impl HookRunner {
 }
 
 impl HookRunner {
+    /// Returns the variables that change when a shell evaluates the exports of hooks, if there are
+    /// any hooks.
+    pub(super) fn exports<'t>(
+        &self,
+        text: &'t str,
+        toolbox: &'t Toolbox,
+        cancel: &'t CancellationToken,
+    ) -> impl Future<Output = Option<Result<Vec<(String, String)>, ExportError>>> + use<'t> {
+        let hooks = self.hooks.clone();
+        async move { Some(hooks?.exports(text, toolbox.shell(), toolbox.environment(), cancel).await) }
+    }
+
+    /// Warns of hook failures in the crash log.
+    pub(super) fn report_crash_log(&self, monitor: &mut RunMonitor<'_>) {
+        let Some(hooks) = &self.hooks else { return };
+        let (count, path) = (hooks.past_failures(), hooks.log().path().display());
+        if count > 0 {
+            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let warning = format!(
+                "hooks have failed {times} in this run or earlier ones, and were ignored: \
+                 see {path}, and delete it once they are fixed"
+            );
+            monitor.emit(&RunEvent::Warning(warning));
+        }
+    }
+
     /// Runs the hooks of an event for several inputs in parallel. Returns a verdict for each.
     ///
     /// # Errors
@@ -268,8 +372,8 @@ impl HookRunner {
         }
         let HookPeers { tools, conversation, monitor, progress } = peers;
         let mut verdicts: Vec<Option<HookDecision>> = vec![None; inputs.len()];
-        let (cancel, began) = (CancellationToken::new(), monitor.clock.now());
-        let mut running = self.spawn_all(inputs, &cancel, &tools.toolbox);
+        let (cancel, began) = (CancellationToken::new(), monitor.now());
+        let mut running = self.spawn_all(inputs, &cancel, tools.toolbox());
         let mut timer = monitor.begin();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             monitor.emit_heartbeat(timer, WaitingFor::Hook { event }, progress, None);
@@ -294,7 +398,7 @@ impl HookRunner {
                     };
                     // Hooks that do not end in time are killed when they are dropped.
                     let in_time = timeout(cut.grace(), ended).await.is_ok();
-                    self.stats.waited += began.until(monitor.clock.now());
+                    self.stats.waited += began.until(monitor.now());
                     self.emit_hook_events(monitor);
                     for verdict in verdicts.iter().flatten() {
                         self.record_verdict(event, verdict, conversation, monitor);
@@ -306,7 +410,7 @@ impl HookRunner {
                 }
             }
         }
-        self.stats.waited += began.until(monitor.clock.now());
+        self.stats.waited += began.until(monitor.now());
         let hooks = self.hooks.clone();
         let after_crash =
             || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
@@ -331,7 +435,7 @@ impl HookRunner {
         }
         let HookPeers { tools, conversation, monitor, .. } = peers;
         let cancel = CancellationToken::new();
-        let mut running = self.spawn_all(vec![input], &cancel, &tools.toolbox);
+        let mut running = self.spawn_all(vec![input], &cancel, tools.toolbox());
         match timeout_at(end, running.join_next()).await {
             Ok(Some(Ok((_, verdict)))) => {
                 self.record_verdict(event, &verdict, conversation, monitor);

@@ -8,10 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{HookDecision, HookEvent};
 use crate::recovery::{CallPurpose, CompactionTrigger, Event, StopHookDecision, StopReason};
-use crate::secrets::Redactor;
 use crate::transcript::Block;
 
-use super::hook_runner::{CompactionStage, HookInput, HookPeers, HookRunner};
+use super::hook_runner::{HookInput, HookPeers, HookRunner};
 use super::messages::text_of;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
@@ -49,9 +48,9 @@ impl<'a> RunWorld<'a> {
             let hidden = verdict.hides_prompt && !blocks.is_empty();
             let prompt = if hidden { Vec::new() } else { prompt };
             let content = prompt.into_iter().chain(blocks).collect();
-            self.conversation.add_prompt(Prompt { content, id, files, form });
+            self.conversation.add_prompt(Prompt { content, id, files, form }, &mut self.journal);
         } else if !blocks.is_empty() && self.conversation.waits_for_model() {
-            self.conversation.add_user_message(blocks, Vec::new(), &mut self.monitor);
+            self.add_user_message(blocks, Vec::new());
         }
         Ok(())
     }
@@ -65,8 +64,7 @@ impl<'a> RunWorld<'a> {
             HookInput::of(event, source, json!({ "source": source, "model": model }))
         };
         let verdict = self.run_hooks(input).await.map_err(Event::from)?;
-        if let Some(why) = &verdict.halt {
-            self.hooks.halt(event, why, &self.conversation);
+        if self.hooks.record_halt(event, &verdict, &self.conversation) {
             return Err(Event::HookStopped);
         }
         match &verdict.exports {
@@ -79,18 +77,18 @@ impl<'a> RunWorld<'a> {
 
     /// Passes the variables that hooks have exported on to later commands.
     async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CancelReason> {
-        let Some(hooks) = self.hooks.hooks.clone() else { return Ok(()) };
-        let (toolbox, cancel) = (Arc::clone(&self.tools.toolbox), CancellationToken::new());
-        let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
+        let (toolbox, cancel) = (Arc::clone(self.tools.toolbox()), CancellationToken::new());
+        let reading = self.hooks.exports(text, &toolbox, &cancel);
         let waiting_for = WaitingFor::Hook { event };
         let exports = match self.run_cancellable(waiting_for, &cancel, reading).await? {
-            Ok(exports) => exports,
-            Err(why) => {
+            None => return Ok(()),
+            Some(Ok(exports)) => exports,
+            Some(Err(why)) => {
                 self.skip_exports(&why.to_string());
                 return Ok(());
             }
         };
-        let mask = Redactor::new(self.conversation.secrets.clone());
+        let mask = self.conversation.redactor();
         let (open, secret): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(_, value)| mask.redact(value) == *value);
         let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
@@ -116,17 +114,12 @@ impl<'a> RunWorld<'a> {
         &mut self,
         purpose: CallPurpose,
     ) -> Result<(), Event> {
-        if purpose != CallPurpose::Reply {
-            return Ok(());
-        }
-        let compaction = std::mem::take(&mut self.hooks.compaction);
-        // A sub-agent has only one start.
-        if compaction != CompactionStage::Done || self.hooks.opening() != HookEvent::SessionStart {
+        if purpose != CallPurpose::Reply || !self.hooks.take_restart() {
             return Ok(());
         }
         let blocks = self.session_starts("compact").await?;
         if !blocks.is_empty() {
-            self.conversation.add_user_message(blocks, Vec::new(), &mut self.monitor);
+            self.add_user_message(blocks, Vec::new());
         }
         Ok(())
     }
@@ -136,15 +129,14 @@ impl<'a> RunWorld<'a> {
     /// # Errors
     /// The event that results instead: a hook objects, or stops the run.
     pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
-        if matches!(self.hooks.compaction, CompactionStage::Begun(_)) {
-            self.hooks.compaction = CompactionStage::Begun(why);
+        if self.hooks.has_agreed_to_compaction() {
+            self.hooks.agree_to_compaction(why);
             return Ok(());
         }
         let event = HookEvent::PreCompact;
         let fields = json!({ "trigger": "auto", "custom_instructions": "" });
         let verdict = self.run_hooks(HookInput::of(event, "auto", fields)).await?;
-        if let Some(why) = &verdict.halt {
-            self.hooks.halt(event, why, &self.conversation);
+        if self.hooks.record_halt(event, &verdict, &self.conversation) {
             return Err(Event::HookStopped);
         }
         if let Some(why) = &verdict.objection {
@@ -155,7 +147,7 @@ impl<'a> RunWorld<'a> {
             self.monitor.emit(&RunEvent::Warning(warning));
             return Err(Event::SummaryPrevented);
         }
-        self.hooks.compaction = CompactionStage::Begun(why);
+        self.hooks.agree_to_compaction(why);
         Ok(())
     }
 
@@ -163,8 +155,8 @@ impl<'a> RunWorld<'a> {
     pub(super) async fn run_stop_hooks(&mut self) -> Event {
         let event = self.hooks.closing();
         let fields = json!({
-            "stop_hook_active": self.hooks.has_objection,
-            "last_assistant_message": self.conversation.journal.recorded().last_words(),
+            "stop_hook_active": self.hooks.has_objection(),
+            "last_assistant_message": self.journal.recorded().last_words(),
             "background_tasks": self.running(),
             "session_crons": [],
         });
@@ -173,22 +165,21 @@ impl<'a> RunWorld<'a> {
             Ok(verdict) => verdict,
             Err(cut) => return cut.into(),
         };
-        if let Some(why) = &verdict.halt {
-            self.hooks.halt(event, why, &self.conversation);
+        if self.hooks.record_halt(event, &verdict, &self.conversation) {
             return Event::Consulted(StopHookDecision::Halt);
         }
         let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
         let words =
             words.into_iter().map(|text| self.conversation.hook_words(text)).collect::<Vec<_>>();
         let objection = (!words.is_empty()).then(|| words.join("\n\n"));
-        let tool_calls = self.conversation.journal.recorded().tools().calls;
+        let tool_calls = self.journal.recorded().tools().calls;
         Event::Consulted(self.hooks.record_objection(objection, tool_calls))
     }
 
     /// Returns the background commands that are running.
     fn running(&self) -> Vec<Value> {
         let tasks =
-            self.tools.toolbox.background_tasks().into_iter().filter(|task| task.end.is_none());
+            self.tools.toolbox().background_tasks().into_iter().filter(|task| task.end.is_none());
         let running = tasks.map(|task| {
             json!({
                 "id": task.id,
@@ -206,11 +197,8 @@ impl<'a> RunWorld<'a> {
         let event = HookEvent::Notification;
         let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
         let verdict = self.run_hooks(HookInput::of(event, kind, fields)).await?;
-        if let Some(why) = &verdict.halt {
-            self.hooks.halt(event, why, &self.conversation);
-        }
-        let blocks = self.conversation.hook_blocks(&verdict);
-        self.hooks.asides.extend(blocks);
+        self.hooks.record_halt(event, &verdict, &self.conversation);
+        self.hooks.add_context(&verdict.context, &self.conversation);
         Ok(())
     }
 
@@ -222,7 +210,7 @@ impl<'a> RunWorld<'a> {
             let fields = json!({
                 "error": error,
                 "error_details": details,
-                "last_assistant_message": self.conversation.journal.recorded().last_words(),
+                "last_assistant_message": self.journal.recorded().last_words(),
             });
             let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
         }
@@ -237,20 +225,6 @@ impl<'a> RunWorld<'a> {
         };
         let (hooks, peers) = self.hooks_and_peers();
         hooks.run_until(input, since + most, peers).await;
-    }
-
-    /// Warns of hook failures in the crash log.
-    pub(super) fn report_crash_log(&mut self) {
-        let Some(hooks) = &self.hooks.hooks else { return };
-        let (count, path) = (hooks.past_failures(), hooks.log().path().display());
-        if count > 0 {
-            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-            let warning = format!(
-                "hooks have failed {times} in this run or earlier ones, and were ignored: \
-                 see {path}, and delete it once they are fixed"
-            );
-            self.monitor.emit(&RunEvent::Warning(warning));
-        }
     }
 
     /// Runs the hooks of an event.

@@ -1,22 +1,28 @@
 //! The model caller: the model chain, the cost of each call, and the facts learned from its
 //! failures.
 
+mod capacity_probe;
+mod turns;
+
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::journal::{LearnedFacts, RestoredTotals};
+use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, RateLimits, Reasoning, Renewal, ThinkingMode, WebSearch};
+use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
-    ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, Shortfall, classify,
+    ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Shortfall,
+    StopReason, Transition, classify,
 };
-use crate::transcript::{ToolDefinition, Usage, lacks_thinking};
+use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
-use super::accounting::{Accounting, CallCost};
+use super::accounting::{Accounting, CallCost, WorstCaseCost};
 use super::clock::Clock;
 use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::setup::ModelEndpoint;
+use super::setup::{ModelEndpoint, ModelStats, RunStats};
+use super::shared_ledger::SharedLedger;
 
 /// A fault with its classification. Every fault of a run is classified here, once.
 pub(super) struct ClassifiedFault {
@@ -30,37 +36,81 @@ impl ClassifiedFault {
     }
 }
 
+/// The content that all requests of an agent have in common.
+#[derive(Clone)]
+pub(super) struct FixedContent {
+    pub(super) system: String,
+    pub(super) tools: Vec<ToolDefinition>,
+    /// The search tool of the service, for an agent that searches the web.
+    pub(super) search: Option<WebSearch>,
+}
+
+/// The model chain, with the limits of each model as far as they are known or learned.
+struct ModelChain {
+    /// The preferred model first. Never empty.
+    endpoints: Vec<ModelEndpoint>,
+    /// The context window of each model, in tokens.
+    windows: Vec<u64>,
+    /// The output limit of each model, in tokens.
+    output_limits: Vec<u32>,
+    /// The index of the model in use.
+    in_use: u8,
+}
+
+impl ModelChain {
+    fn new(endpoints: Vec<ModelEndpoint>) -> Self {
+        Self {
+            windows: endpoints.iter().map(|endpoint| endpoint.facts.context_window).collect(),
+            output_limits: endpoints.iter().map(|endpoint| endpoint.facts.max_output).collect(),
+            endpoints,
+            in_use: 0,
+        }
+    }
+
+    /// Returns the position of a model. The machine never goes past the end of the chain; a wrong
+    /// index means the last model.
+    fn position(&self, model_index: u8) -> usize {
+        usize::from(model_index).min(self.endpoints.len() - 1)
+    }
+
+    fn endpoint(&self) -> &ModelEndpoint {
+        &self.endpoints[self.position(self.in_use)]
+    }
+
+    /// Takes over the limits that earlier processes have learned.
+    fn restore(&mut self, learned: &LearnedFacts) {
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
+            let (window, output) = (&mut self.windows[index], &mut self.output_limits[index]);
+            *window = learned.window(&endpoint.label).map_or(*window, |known| known.min(*window));
+            let known = learned.output_limit(&endpoint.label);
+            *output = known.map_or(*output, |known| known.min(*output));
+        }
+    }
+}
+
 /// The state that calls of the model need and change, beside the conversation.
 pub(super) struct ModelCaller {
-    pub(super) system: String,
-    pub(super) definitions: Vec<ToolDefinition>,
-    /// The chain, the preferred model first. Never empty.
-    pub(super) endpoints: Vec<ModelEndpoint>,
-    /// The index of the model in use.
-    pub(super) model_index: u8,
-    pub(super) reasoning: Reasoning,
-    /// The search tool of the service, for a request that searches the web.
-    pub(super) search: Option<WebSearch>,
-    pub(super) stream_events: bool,
-    /// The context window of each model as far as it is known, in tokens.
-    pub(super) windows: Vec<u64>,
-    /// The output limit of each model as far as it is known, in tokens.
-    pub(super) output_limits: Vec<u32>,
+    /// Shared with the request that is being sent.
+    fixed: Arc<FixedContent>,
+    chain: ModelChain,
+    reasoning: Reasoning,
+    /// True if the observer receives the raw events of the stream.
+    stream_events: bool,
     /// Rate limits that are known on this host.
-    pub(super) shared: Option<SharedLimits>,
-    pub(super) accounting: Accounting,
+    shared: Option<SharedLimits>,
+    accounting: Accounting,
     /// The cost of the earlier part of the session, which the accounting does not cover.
-    pub(super) cost_before: Money,
+    cost_before: Money,
     /// The last failure.
-    pub(super) fault: Option<ClassifiedFault>,
+    fault: Option<ClassifiedFault>,
     /// The time at which the service accepts requests again after its last fault, in seconds since
     /// the Unix epoch.
-    pub(super) retry_at: Option<u64>,
-    pub(super) met: LimitsMet,
+    retry_at: Option<u64>,
+    met: LimitsMet,
 }
 
 /// The limits that the run has met with its last request.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct LimitsMet {
     /// True if the run ended because its retry quota did not allow one more retry.
     pub(super) quota_ended: bool,
@@ -78,14 +128,9 @@ impl ModelCaller {
         accounting: Accounting,
     ) -> Self {
         Self {
-            system,
-            definitions: Vec::new(),
-            windows: endpoints.iter().map(|endpoint| endpoint.facts.context_window).collect(),
-            output_limits: endpoints.iter().map(|endpoint| endpoint.facts.max_output).collect(),
-            endpoints,
-            model_index: 0,
+            fixed: Arc::new(FixedContent { system, tools: Vec::new(), search: None }),
+            chain: ModelChain::new(endpoints),
             reasoning,
-            search: None,
             stream_events: false,
             shared,
             accounting,
@@ -104,26 +149,168 @@ impl ModelCaller {
         learned: &LearnedFacts,
         model_index: u8,
     ) -> Self {
-        for (index, endpoint) in self.endpoints.iter().enumerate() {
-            let (window, output) = (&mut self.windows[index], &mut self.output_limits[index]);
-            *window = learned.window(&endpoint.label).map_or(*window, |known| known.min(*window));
-            let known = learned.output_limit(&endpoint.label);
-            *output = known.map_or(*output, |known| known.min(*output));
-        }
+        self.chain.restore(learned);
+        self.chain.in_use = model_index;
         self.cost_before = totals.cost_before();
-        self.accounting.restore(totals, &self.endpoints);
-        Self { model_index, ..self }
+        self.accounting.restore(totals, &self.chain.endpoints);
+        self
     }
 
-    /// Returns the model in use. The chain is never empty and the machine never goes past its end;
-    /// a wrong index means the last model.
+    /// Forwards the raw events of the stream to the observer.
+    pub(super) fn forwarding_events(self, stream_events: bool) -> Self {
+        Self { stream_events, ..self }
+    }
+
+    /// Offers the search tool of the service instead of tools.
+    pub(super) fn searching(mut self, search: WebSearch) -> Self {
+        Arc::make_mut(&mut self.fixed).search = Some(search);
+        self
+    }
+
+    /// Returns the content that all requests have in common.
+    pub(super) fn fixed(&self) -> Arc<FixedContent> {
+        Arc::clone(&self.fixed)
+    }
+
+    /// Returns the bytes of the system prompt and the tools.
+    pub(super) fn fixed_bytes(&self) -> u64 {
+        fixed_bytes(&self.fixed.system, &self.fixed.tools)
+    }
+
+    /// Adds a text to the system prompt.
+    pub(super) fn extend_system(&mut self, text: &str) {
+        Arc::make_mut(&mut self.fixed).system.push_str(text);
+    }
+
+    /// Offers these tools from the next request on. Returns false if they are offered already.
+    pub(super) fn offer_tools(&mut self, tools: Vec<ToolDefinition>) -> bool {
+        let is_new = tools != self.fixed.tools;
+        if is_new {
+            Arc::make_mut(&mut self.fixed).tools = tools;
+        }
+        is_new
+    }
+
+    /// Returns true if requests search the web, without other tools.
+    pub(super) fn searches(&self) -> bool {
+        self.fixed.search.is_some()
+    }
+
+    pub(super) fn reasoning(&self) -> Reasoning {
+        self.reasoning
+    }
+
+    pub(super) fn streams_events(&self) -> bool {
+        self.stream_events
+    }
+
+    /// Returns the model chain from the model in use on.
+    pub(super) fn remaining_endpoints(&self) -> Vec<ModelEndpoint> {
+        self.chain.endpoints[self.chain.position(self.chain.in_use)..].to_vec()
+    }
+
+    /// Returns the model in use.
     pub(super) fn endpoint(&self) -> &ModelEndpoint {
-        self.endpoint_at(self.model_index)
+        self.chain.endpoint()
     }
 
     pub(super) fn endpoint_at(&self, model_index: u8) -> &ModelEndpoint {
-        let last = self.endpoints.len() - 1;
-        &self.endpoints[usize::from(model_index).min(last)]
+        &self.chain.endpoints[self.chain.position(model_index)]
+    }
+
+    /// Uses another model from now on. Returns the labels of the model before and of this one;
+    /// `None` if it is in use already.
+    pub(super) fn switch_to(&mut self, model_index: u8) -> Option<(String, String)> {
+        if model_index == self.chain.in_use {
+            return None;
+        }
+        let from = self.endpoint().label.clone();
+        self.chain.in_use = model_index;
+        Some((from, self.endpoint().label.clone()))
+    }
+
+    // --- totals -----------------------------------------------------------------------------
+
+    /// Returns the totals so far, without those of tools and hooks.
+    pub(super) fn stats(&self) -> &RunStats {
+        self.accounting.stats()
+    }
+
+    /// Returns the ledger that is shared with sub-agents.
+    pub(super) fn ledger(&self) -> &SharedLedger {
+        self.accounting.ledger()
+    }
+
+    /// Returns the most that the next call may cost; `None` when there is no ceiling.
+    pub(super) fn left(&self) -> Option<Money> {
+        self.accounting.left()
+    }
+
+    pub(super) fn budget(&self) -> Option<Money> {
+        self.accounting.ceiling()
+    }
+
+    pub(super) fn cost_before(&self) -> Money {
+        self.cost_before
+    }
+
+    /// Reserves the worst-case cost of a call. Returns false if it does not fit into the budget.
+    pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
+        self.accounting.reserve(worst)
+    }
+
+    /// Counts a turn that the model in use answered.
+    pub(super) fn record_turn(&mut self) {
+        self.accounting.record_turn(&self.chain.endpoint().label);
+    }
+
+    /// Counts repairs of the history before a request.
+    pub(super) fn record_repairs(&mut self, repairs: usize) {
+        self.accounting.record_repairs(repairs);
+    }
+
+    /// Adds the time that a request took.
+    pub(super) fn record_request_time(&mut self, took: Duration) {
+        self.accounting.record_request_time(took);
+    }
+
+    /// Records calls that were cut off, whose outcome is not known.
+    pub(super) fn record_cut(&mut self, calls: impl Iterator<Item = String>) {
+        self.accounting.record_cut(calls);
+    }
+
+    /// Records the usage of a web search, which was charged when its requests ended. `is_own`: no
+    /// other run reports its cost by model.
+    pub(super) fn record_searches(&mut self, lines: Vec<ModelStats>, is_own: bool) {
+        self.accounting.record_searches(lines, is_own);
+    }
+
+    /// Records a transition of the machine, with the limits that the run meets. Returns the
+    /// recoveries that ended with it.
+    pub(super) fn record_transition(
+        &mut self,
+        transition: &Transition,
+        smallest_cap: u32,
+    ) -> Vec<RecoveryRecord> {
+        self.met.quota_ended = transition.next.quota_ended;
+        if let Event::Estimated(estimate) = transition.event {
+            self.met.shortfall = estimate.shortfall(smallest_cap);
+        }
+        self.accounting.record_transition(transition)
+    }
+
+    /// Ends all recoveries. Returns those that were under way.
+    pub(super) fn end_recoveries(
+        &mut self,
+        now: Moment,
+        reason: StopReason,
+    ) -> Vec<RecoveryRecord> {
+        self.accounting.end_recoveries(now, reason)
+    }
+
+    /// Returns the limits that the run has met with its last request.
+    pub(super) fn limits_met(&self) -> LimitsMet {
+        self.met
     }
 
     pub(super) fn progress(&self) -> ProgressSnapshot {
@@ -141,26 +328,43 @@ impl ModelCaller {
 
     /// Returns the context window of the model in use, as known or as learned from overflows.
     pub(super) fn window(&self) -> u64 {
-        let model_index = usize::from(self.model_index).min(self.windows.len() - 1);
-        self.windows[model_index]
+        self.chain.windows[self.chain.position(self.chain.in_use)]
+    }
+
+    /// Returns the context window of each model of the chain.
+    pub(super) fn windows(&self) -> &[u64] {
+        &self.chain.windows
     }
 
     /// Returns the output limit of the model in use, as known or as learned from a refusal, in
     /// tokens.
     pub(super) fn output_limit(&self) -> u32 {
-        let model_index = usize::from(self.model_index).min(self.output_limits.len() - 1);
-        self.output_limits[model_index]
+        self.chain.output_limits[self.chain.position(self.chain.in_use)]
+    }
+
+    /// Lowers the context window of the model in use, in the journal too.
+    pub(super) fn learn_window(&mut self, window: u64, journal: &mut Journal) {
+        let model = self.chain.position(self.chain.in_use);
+        self.chain.windows[model] = window;
+        journal.window(&self.endpoint().label, window);
+    }
+
+    /// Changes the output limit of the model in use, in the journal too.
+    pub(super) fn learn_output_limit(&mut self, limit: u32, journal: &mut Journal) {
+        let model = self.chain.position(self.chain.in_use);
+        self.chain.output_limits[model] = limit.max(1);
+        journal.output_limit(&self.endpoint().label, limit);
     }
 
     /// Returns the reasoning options of the next request. Thinking is off if the history lacks
     /// thinking that the model requires.
     pub(super) fn reasoning_for(
         &self,
-        model_index: &ModelEndpoint,
+        endpoint: &ModelEndpoint,
         conversation: &Conversation,
     ) -> Reasoning {
-        let bare = conversation.thinking_stripped
-            && model_index.facts.requires_prior_thinking()
+        let bare = conversation.lacks_former_thinking()
+            && endpoint.facts.requires_prior_thinking()
             && lacks_thinking(conversation.messages());
         let thinking = if bare { ThinkingMode::Off } else { self.reasoning.thinking };
         Reasoning { thinking, ..self.reasoning }
@@ -175,6 +379,11 @@ impl ModelCaller {
         self.fault = Some(fault);
     }
 
+    /// Returns the last failure, unless a reply has come since.
+    pub(super) fn last_failure(&self) -> Option<&ClassifiedFault> {
+        self.fault.as_ref()
+    }
+
     /// Returns the facts of the last failure.
     pub(super) fn last_fault(&self) -> Option<&Fault> {
         self.fault.as_ref().map(|last| &last.fault)
@@ -184,54 +393,82 @@ impl ModelCaller {
         self.fault.take().map(|last| last.fault)
     }
 
-    /// Charges the cost of the reply, in the journal too. Impossible token counts are cut first, so
+    /// Returns the time at which the service accepts requests again after its last fault, in seconds
+    /// since the Unix epoch.
+    pub(super) fn retry_at(&self) -> Option<u64> {
+        self.retry_at
+    }
+
+    /// Records the progress of a reply: the received data, and that the service has accepted the
+    /// request.
+    pub(super) fn record_progress(&mut self, step: &StreamProgress) {
+        if let StreamProgress::Received(received) = step {
+            self.accounting.receive(*received);
+        } else if let (StreamProgress::Accepted(limits), Some(shared)) = (step, &mut self.shared) {
+            shared.accepted(limits.as_ref());
+        }
+    }
+
+    /// Records the reply of the model in use, and charges its cost.
+    pub(super) fn record_reply(
+        &mut self,
+        reply: &mut ModelReply,
+        journal: &mut Journal,
+        monitor: &mut RunMonitor<'_>,
+    ) {
+        // Earlier failures are overcome and must not explain a later end.
+        self.fault = None;
+        let label = self.endpoint().label.clone();
+        self.settle_call(&label, reply, journal, monitor);
+        let first_token = reply.first_token.map(|real| monitor.clock().scaled(real));
+        self.accounting.record_first_token(first_token);
+    }
+
+    /// Charges the cost of a reply, in the journal too. Impossible token counts are cut first, so
     /// that nothing else uses them.
-    pub(super) fn settle_call(
+    fn settle_call(
         &mut self,
         label: &str,
         answer: &mut ModelReply,
-        conversation: &mut Conversation,
+        journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) {
         let cost = self.accounting.settle(answer);
         if let CallCost::Whole(settled) = cost {
             answer.usage = settled.usage;
         }
-        self.note_cost(label, cost, conversation, monitor);
+        self.note_cost(label, cost, journal, monitor);
+    }
+
+    /// Charges a call that a panic has ended. The journal is closed by then.
+    pub(super) fn settle_abandoned(&mut self) {
+        self.accounting.settle_broken();
     }
 
     /// Charges the cost of the data that a call without an answer received, in the journal too.
-    pub(super) fn settle_broken(
-        &mut self,
-        conversation: &mut Conversation,
-        monitor: &mut RunMonitor<'_>,
-    ) {
+    pub(super) fn settle_broken(&mut self, journal: &mut Journal, monitor: &mut RunMonitor<'_>) {
         let cost = self.accounting.settle_broken();
         let label = self.endpoint().label.clone();
-        self.note_cost(&label, cost, conversation, monitor);
+        self.note_cost(&label, cost, journal, monitor);
     }
 
-    pub(super) fn note_cost(
+    fn note_cost(
         &mut self,
         label: &str,
         cost: CallCost,
-        conversation: &mut Conversation,
+        journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) {
         match cost {
             CallCost::Nothing => {}
             CallCost::Whole(settled) => {
-                conversation.journal.spend(settled.counted, &settled.usage, label);
+                journal.spend(settled.counted, &settled.usage, label);
                 if settled.uncounted > Money::ZERO {
-                    conversation.journal.spend_upper_bound(
-                        Some(settled.uncounted),
-                        &Usage::default(),
-                        label,
-                    );
+                    journal.spend_upper_bound(Some(settled.uncounted), &Usage::default(), label);
                 }
             }
             CallCost::Broken(settled) => {
-                conversation.journal.spend_upper_bound(settled.total(), &settled.usage, label);
+                journal.spend_upper_bound(settled.total(), &settled.usage, label);
             }
         }
         for note in self.accounting.notes(&cost, label) {
@@ -239,11 +476,7 @@ impl ModelCaller {
         }
     }
 
-    pub(super) async fn refresh(
-        &mut self,
-        conversation: &mut Conversation,
-        monitor: &mut RunMonitor<'_>,
-    ) -> Event {
+    pub(super) async fn refresh(&mut self, monitor: &mut RunMonitor<'_>) -> Event {
         let mut timer = monitor.begin();
         let progress = self.progress();
         let client = Arc::clone(&self.endpoint().client);
@@ -260,7 +493,6 @@ impl ModelCaller {
             Ok(renewal) => renewal,
             Err(cut) => return cut.into(),
         };
-        conversation.redact_new_secrets();
         // The run keeps reporting the rejection that led here, unless the new fault says more.
         let rejection = self.fault.as_ref().map(|last| last.failure);
         let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
@@ -274,7 +506,7 @@ impl ModelCaller {
             Renewal::Failed(fault) => {
                 let fault = ClassifiedFault::new(*fault);
                 let failure = fault.failure;
-                self.keep_fault(fault, monitor.clock);
+                self.keep_fault(fault, monitor.clock());
                 // A failed credential fetch does not contradict the rejection.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
                 let class = if final_too { class } else { failure.class };
@@ -293,15 +525,15 @@ impl ModelCaller {
         ask: &ModelCall,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Option<Moment>, CancelReason> {
-        let model_index = self.endpoint_at(ask.model_index);
-        let (name, label) =
-            (model_index.client.limit_of(&model_index.facts.name), model_index.label.clone());
+        let endpoint = self.endpoint_at(ask.model_index);
+        let name = endpoint.client.limit_of(&endpoint.facts.name);
+        let label = endpoint.label.clone();
         let progress = self.progress();
         let Some(shared) = &mut self.shared else { return Ok(None) };
         let claiming = shared.claim(&name, !ask.may_wait_for_shared_limit);
         let wait = unless_cut(monitor, &label, progress, claiming).await?;
         self.report_sharing_loss(monitor);
-        Ok(wait.map(|wait| monitor.clock.now().after(wait)))
+        Ok(wait.map(|wait| monitor.now().after(wait)))
     }
 
     /// Shares a rate limit with other runs. It is stored when this returns, unless the run was cut
@@ -321,8 +553,19 @@ impl ModelCaller {
         }
     }
 
+    /// Waits for work that serves other runs only: a login that is being renewed, a notice of a rate
+    /// limit.
+    pub(super) async fn finish_shared_work(&mut self, limit: Duration) {
+        if let Some(shared) = &mut self.shared {
+            shared.flush().await;
+        }
+        for endpoint in &self.chain.endpoints {
+            endpoint.client.finish_renewal(limit).await;
+        }
+    }
+
     /// Reports once that rate limits are not shared. This run is not affected.
-    pub(super) fn report_sharing_loss(&mut self, monitor: &mut RunMonitor<'_>) {
+    fn report_sharing_loss(&mut self, monitor: &mut RunMonitor<'_>) {
         let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::take_problem) else {
             return;
         };
@@ -343,11 +586,4 @@ async fn unless_cut<T>(
         monitor.emit_heartbeat(timer, WaitingFor::Model(model.to_owned()), progress, None);
     };
     monitor.wait_for(&mut timer, show, file).await
-}
-
-/// Shares that a request was accepted, with the limits that the service reported.
-pub(super) fn accepted(shared: &mut Option<SharedLimits>, limits: Option<&RateLimits>) {
-    if let Some(shared) = shared {
-        shared.accepted(limits);
-    }
 }

@@ -66,11 +66,11 @@ impl RunWorld<'_> {
             ToolRefusal::Denied { reason, .. } if !by_hook => reason.clone(),
             ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Ok(Err(refusal)),
         };
-        if self.tools.toolbox.authorize(prepared, GrantSource::Prompt).is_err() {
+        if self.tools.toolbox().authorize(prepared, GrantSource::Prompt).is_err() {
             return Ok(Err(refusal));
         }
         let call = prepared.call();
-        let prompt = self.tools.toolbox.prompt_tool().cloned();
+        let prompt = self.tools.toolbox().prompt_tool().cloned();
         let (name, answer) = match (self.ask_hooks(prepared).await?, prompt) {
             (Some(answer), _) => (HOOK.to_owned(), answer),
             (None, None) => return Ok(Err(refusal)),
@@ -87,7 +87,7 @@ impl RunWorld<'_> {
             PermissionAnswer::Deny(why) => why,
             PermissionAnswer::End => return Err(CancelReason::Interrupt(Interrupt::HostRequest)),
             PermissionAnswer::Allow(input) => {
-                let toolbox = &self.tools.toolbox;
+                let toolbox = self.tools.toolbox();
                 let changed = input.map(|input| ToolCall { input, ..call.clone() });
                 let changed = changed.map(|call| toolbox.prepare(call));
                 let prepared = changed.as_ref().unwrap_or(prepared);
@@ -115,9 +115,7 @@ impl RunWorld<'_> {
         let fields = [("permission_suggestions".to_owned(), suggestions(prepared.call()))];
         let input = HookInput::about(event, prepared, Map::from_iter(fields));
         let verdict = self.run_hooks(input).await?;
-        if let Some(why) = &verdict.halt {
-            self.hooks.halt(event, why, &self.conversation);
-        }
+        self.hooks.record_halt(event, &verdict, &self.conversation);
         self.apply_updates(&verdict.updates);
         if let Some(why) = &verdict.objection {
             return Ok(Some(PermissionAnswer::Deny(why.clone())));
@@ -186,7 +184,7 @@ impl RunWorld<'_> {
 
     fn update_permissions(&self, update: &Value) -> Result<(), RefusedUpdate> {
         let update = PermissionUpdate::deserialize(update)?;
-        Ok(self.tools.toolbox.live_permissions().apply(&update)?)
+        Ok(self.tools.toolbox().live_permissions().apply(&update)?)
     }
 
     /// Calls the prompt tool, with the time limit of a tool call.
@@ -196,7 +194,7 @@ impl RunWorld<'_> {
             "input": call.input,
             "tool_use_id": call.id,
         });
-        let (servers, cancel) = (Arc::clone(&self.tools.servers), CancellationToken::new());
+        let (servers, cancel) = (Arc::clone(self.tools.servers()), CancellationToken::new());
         let waiting_for = WaitingFor::Tool { name: tool.to_owned(), id: call.id.clone() };
         let asking = servers.call(tool, &question, &cancel);
         self.run_cancellable(waiting_for, &cancel, asking).await

@@ -76,7 +76,7 @@ impl ContextView<'_> {
     pub(super) fn drop_refused_field(&mut self, fields: &[OptionalField]) {
         let Some(fault) = self.caller.last_fault() else { return };
         let endpoint = self.caller.endpoint();
-        let reasoning = if self.compactor.summarising.is_some() {
+        let reasoning = if self.compactor.is_summarising() {
             Reasoning::LEAST
         } else {
             self.caller.reasoning_for(endpoint, self.conversation)
@@ -84,6 +84,6 @@ impl ContextView<'_> {
         let Some(field) = self.refused_field(fields, fault, &reasoning) else { return };
         endpoint.client.drop_field(&endpoint.facts.name, field);
         let (host, model) = (endpoint.client.host(), endpoint.facts.name.clone());
-        self.conversation.journal.refused_field(RefusedField { host, model, field });
+        self.journal.refused_field(RefusedField { host, model, field });
     }
 }

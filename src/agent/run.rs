@@ -49,7 +49,7 @@ pub async fn run(
     let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let mut world = open(setup, interrupts, observer);
-    let leftovers = Leftovers(Arc::clone(&world.tools.toolbox));
+    let leftovers = Leftovers(Arc::clone(world.tools.toolbox()));
     let state = if finished.is_some() { Finished::Yes } else { Finished::No };
     let init = world.complete(init, state).await;
     let driven = if let Some(reason) = finished {
@@ -77,12 +77,7 @@ pub async fn run(
 async fn settle_shared_work(world: &mut RunWorld<'_>) {
     let limit = if world.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
     let settling = async {
-        if let Some(shared) = &mut world.caller.shared {
-            shared.flush().await;
-        }
-        for endpoint in &world.caller.endpoints {
-            endpoint.client.finish_renewal(limit).await;
-        }
+        world.caller.finish_shared_work(limit).await;
         world.context.deps.housekeeping.finish().await;
     };
     let _ = tokio::time::timeout(limit, settling).await;
@@ -147,11 +142,11 @@ async fn drive_session(
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
+    let goes_on = !world.conversation.messages().is_empty();
     world.monitor.emit(&RunEvent::Init(Box::new(init)));
-    world.report_crash_log();
+    world.hooks.report_crash_log(&mut world.monitor);
     let is_reported = world.report_lost_work();
     world.report_ended_work();
-    let goes_on = world.is_resumed;
     if machine.phase == Phase::Working {
         let mut event = world.run_tools().await;
         // Messages to the model come after the results.
@@ -248,24 +243,21 @@ fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer
     drop_refused_fields(&setup.endpoints, &learned_facts);
     let Setup { system, endpoints, reasoning, shared, stream_events, .. } = setup;
     let caller = ModelCaller::new(system, endpoints, reasoning, shared, context.accounting())
-        .restored(totals, &learned_facts, model_index);
-    let caller = ModelCaller { stream_events, ..caller };
+        .restored(totals, &learned_facts, model_index)
+        .forwarding_events(stream_events);
     let model = &caller.endpoint().label;
-    let conversation = Conversation::restore(conversation, journal, setup.secrets, model);
-    let tools = ToolRunner {
-        moved_folder: setup.moved_folder,
-        ..ToolRunner::new(toolbox, setup.servers, work)
-    };
+    let conversation = Conversation::restore(conversation, setup.secrets, model);
+    let tools = ToolRunner::new(toolbox, setup.servers, work).moved(setup.moved_folder);
     let hooks = HookRunner::new(setup.hooks, has_objection);
     let conversation = conversation.shown_by(setup.gauge);
-    RunWorld::new(context, limits, conversation, caller, tools, hooks, monitor)
+    RunWorld::new(context, limits, (conversation, journal), caller, tools, hooks, monitor)
 }
 
 impl RunWorld<'_> {
     /// Returns the outcome of the acceptance checks, with those of earlier processes.
     fn acceptance(&self) -> Acceptance {
-        let mut acceptance = self.tools.toolbox.acceptance();
-        let recorded = self.conversation.journal.recorded();
+        let mut acceptance = self.tools.toolbox().acceptance();
+        let recorded = self.journal.recorded();
         if let Some((answer, attempts)) = recorded.structured() {
             acceptance.structured_output = Some(answer.clone());
             let own = acceptance.schema_attempts.filter(|own| *own > 0);
@@ -282,18 +274,18 @@ impl RunWorld<'_> {
 
     /// Returns the totals of the run so far.
     pub(super) fn stats(&self) -> RunStats {
-        let recorded = self.conversation.journal.recorded();
+        let recorded = self.journal.recorded();
         let (tools, denials) = (recorded.tools(), recorded.denials().to_vec());
-        RunStats { tools, denials, ..self.caller.accounting.stats().clone() }
+        RunStats { tools, denials, ..self.caller.stats().clone() }
     }
 
     /// Records the calls of sub-agents that were denied since the last time.
     pub(super) fn record_agents_denials(&mut self) {
         // The run alone reports them, not another of its sub-agents or searches.
-        if self.context.mark.is_none() && self.caller.search.is_none() {
+        if self.context.mark.is_none() && !self.caller.searches() {
             let of_agents = self.context.deps.registry.take_denials();
             let undone = UndoneCalls { of_agents, ..UndoneCalls::default() };
-            self.conversation.journal.undone_calls(undone);
+            self.journal.undone_calls(undone);
         }
     }
 
@@ -301,38 +293,39 @@ impl RunWorld<'_> {
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
         let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
-        let ledger = self.caller.accounting.ledger().ledger();
+        let ledger = self.caller.ledger().ledger();
         self.record_agents_denials();
-        let recorded = self.conversation.journal.recorded();
+        let recorded = self.journal.recorded();
         let mut stats = self.stats();
-        stats.duration = self.monitor.clock.elapsed();
-        ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger().of_agents());
-        let last = self.caller.fault.as_ref().filter(|_| reason.info().reports_last_fault);
+        stats.duration = self.monitor.clock().elapsed();
+        ModelStats::merge(&mut stats.by_model, self.caller.ledger().of_agents());
+        let met = self.caller.limits_met();
+        let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
         let error_class = last.map(|last| last.failure.class);
         let fault = last.map(|last| last.fault.clone());
         let is_awaited = fault.is_some() && reason != StopReason::Deadline;
         RunOutcome {
             contributors,
-            thrashed: self.compactor.thrashed,
-            quota_ended: self.caller.met.quota_ended,
-            shortfall: self.caller.met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
-            tasks: self.tools.toolbox.background_tasks(),
+            thrashed: self.compactor.has_thrashed(),
+            quota_ended: met.quota_ended,
+            shortfall: met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
+            tasks: self.tools.toolbox().background_tasks(),
             hooks: self.hooks.stats(),
             fault,
             error_class,
-            retry_at: self.caller.retry_at.filter(|_| is_awaited),
+            retry_at: self.caller.retry_at().filter(|_| is_awaited),
             has_messages: !self.conversation.messages().is_empty(),
-            deferred: self.tools.deferred.clone().filter(|_| reason == StopReason::ToolDeferred),
+            deferred: self.tools.deferred().cloned().filter(|_| reason == StopReason::ToolDeferred),
             spent: ledger.spent(),
             unsettled: ledger.unsettled(),
-            cost_before: self.caller.cost_before,
-            budget: self.caller.accounting.ceiling(),
-            agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
-            journal: self.conversation.journal.health(),
+            cost_before: self.caller.cost_before(),
+            budget: self.caller.budget(),
+            agents: self.context.deps.registry.tasks(self.caller.ledger()),
+            journal: self.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
             broken: self.broken.clone(),
             acceptance: self.acceptance(),
-            servers: self.tools.servers.stats(),
+            servers: self.tools.servers().stats(),
             ..RunOutcome::new(reason, recorded, stats)
         }
     }

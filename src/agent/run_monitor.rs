@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use crate::journal::JournalHealth;
 use crate::recovery::{Event, Fault, Interrupt, Moment, Pause, Spending, Transition};
 
 use super::clock::Clock;
@@ -13,20 +14,22 @@ use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
 
 /// Monitors a run: holds its observer, and watches for everything that can cut it off.
 pub(super) struct RunMonitor<'a> {
-    pub(super) observer: &'a mut dyn Observer,
-    pub(super) clock: Clock,
+    observer: &'a mut dyn Observer,
+    clock: Clock,
     sources: CancelSources,
     heartbeat: Duration,
     /// The retry wait that was announced, while it lasts.
     waiting: Option<AnnouncedWait>,
     /// Events of sub-agents and background commands, and the sender for them.
     inbox: UnboundedReceiver<RunEvent>,
-    pub(super) post: UnboundedSender<RunEvent>,
+    post: UnboundedSender<RunEvent>,
     /// True if the observer panicked. It is not called again, so that the run can end.
     observer_panicked: bool,
     /// Time of the last report. Silence is measured from there, and not from the start of the
     /// current wait: many short waits in a row are a long silence.
     last_emitted: Instant,
+    /// True if the loss of the journal was reported.
+    journal_loss_reported: bool,
     /// The time at which it was noticed that the run is cut off, and the reason.
     cut: Option<(Instant, CancelReason)>,
 }
@@ -135,6 +138,7 @@ impl<'a> RunMonitor<'a> {
             post,
             observer_panicked,
             last_emitted,
+            journal_loss_reported: false,
             cut: None,
         }
     }
@@ -151,6 +155,20 @@ impl<'a> RunMonitor<'a> {
         self
     }
 
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Returns a sender for events of sub-agents and background commands.
+    pub(super) fn sender(&self) -> UnboundedSender<RunEvent> {
+        self.post.clone()
+    }
+
+    /// Begins a wait.
     pub(super) fn begin(&self) -> WaitTimer {
         let period = self.clock.real(self.heartbeat).max(Duration::from_millis(1));
         let mut ticks = interval_at(self.last_emitted + period, period);
@@ -352,6 +370,23 @@ impl<'a> RunMonitor<'a> {
             self.last_emitted = Instant::now();
         }
         self.observe(event);
+    }
+
+    /// Warns once that the run goes on without a journal, and once that it has one again.
+    pub(super) fn report_journal_health(&mut self, health: JournalHealth) {
+        let (is_lost, warning) = match health {
+            JournalHealth::Off => return,
+            JournalHealth::Durable => {
+                (false, "the journal is written again, and nothing is missing in it".to_owned())
+            }
+            JournalHealth::Lost(why) => {
+                (true, format!("the run goes on without a journal and cannot be resumed: {why}"))
+            }
+            JournalHealth::TakenOver(why) => (true, format!("the run ends here: {why}")),
+        };
+        if std::mem::replace(&mut self.journal_loss_reported, is_lost) != is_lost {
+            self.emit(&RunEvent::Warning(warning));
+        }
     }
 
     /// Reports the queued events of sub-agents and background commands.

@@ -13,10 +13,11 @@ use crate::mcp::{
 };
 use crate::recovery::{SERVERS_CHANGED, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
-use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
+use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::run_event::{Init, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
+use super::tool_runner::ServerChanges;
 use super::world::RunWorld;
 
 /// Time after which a wait for starting servers is reported with their names.
@@ -114,20 +115,20 @@ impl RunWorld<'_> {
             Finished::Yes => self.join_tools(),
         }
         let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
-        let definitions = self.tools.toolbox.all_definitions();
+        let definitions = self.tools.toolbox().all_definitions();
         let tools = definitions.iter().map(|tool| known(&tool.name)).collect();
-        let agents = if self.tools.toolbox.offers_agents() { init.agents } else { Vec::new() };
-        let servers = &self.tools.servers;
+        let agents = if self.tools.toolbox().offers_agents() { init.agents } else { Vec::new() };
+        let servers = self.tools.servers();
         let server_prompts = servers.prompt_commands();
         Init { tools, agents, servers: servers.reports(), server_prompts, ..init }
     }
 
     /// Waits for servers to start, up to [`Servers::start_wait`], and reports those that did not.
     async fn await_servers(&mut self) {
-        if self.tools.servers.is_empty() {
+        if self.tools.servers().is_empty() {
             return;
         }
-        let servers = Arc::clone(&self.tools.servers);
+        let servers = Arc::clone(self.tools.servers());
         let limit = servers.start_wait();
         let settled = servers.wait_for_first_attempts(limit);
         let began = Instant::now();
@@ -148,11 +149,7 @@ impl RunWorld<'_> {
         }
         let instructions = servers.instructions();
         if !instructions.is_empty() {
-            self.caller.system.push_str(INSTRUCTIONS);
-            self.caller.system.push_str(&instructions);
-            self.conversation
-                .history
-                .set_fixed_bytes(fixed_bytes(&self.caller.system, &self.caller.definitions));
+            self.extend_system(&format!("{INSTRUCTIONS}{instructions}"));
         }
         self.join_tools();
         self.name_pending_servers();
@@ -168,40 +165,23 @@ impl RunWorld<'_> {
 
     /// Lists the servers that are not connected yet in the system prompt.
     pub(super) fn name_pending_servers(&mut self) {
-        let offered = |name: &String| self.tools.toolbox.may_use_server(&tool_name_prefix(name));
-        self.tools.awaited_servers =
-            self.tools.servers.pending().into_iter().filter(offered).collect();
-        if self.tools.awaited_servers.is_empty() {
-            return;
+        let pending = self.tools.announce_pending_servers();
+        let line = |name: &String| {
+            format!("\n- {name}: its tools' names begin with {}", tool_name_prefix(name))
+        };
+        let lines: String = pending.iter().map(line).collect();
+        if !lines.is_empty() {
+            self.extend_system(&format!("{PENDING}{lines}"));
         }
-        self.caller.system.push_str(PENDING);
-        for name in &self.tools.awaited_servers {
-            let line =
-                format!("\n- {name}: its tools' names begin with {}", tool_name_prefix(name));
-            self.caller.system.push_str(&line);
-        }
-        self.conversation
-            .history
-            .set_fixed_bytes(fixed_bytes(&self.caller.system, &self.caller.definitions));
     }
 
     /// Reports to the model the awaited servers that are connected by now, or have failed.
     pub(super) fn report_late_servers(&mut self) {
-        if self.tools.awaited_servers.is_empty() || !self.conversation.waits_for_model() {
+        if !self.tools.awaits_servers() || !self.conversation.waits_for_model() {
             return;
         }
-        let awaited = |report: &ServerReport| self.tools.awaited_servers.contains(&report.name);
-        let reports: Vec<ServerReport> =
-            self.tools.servers.reports().into_iter().filter(awaited).collect();
+        let ServerChanges { reports, instructions } = self.tools.take_server_changes();
         let lines: Vec<String> = reports.iter().filter_map(describe_change).collect();
-        let connected = |name: &str| {
-            reports.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
-        };
-        let instructions = self.tools.servers.instructions_of(&connected);
-        let is_pending = |name: &String| {
-            reports.iter().any(|one| one.name == *name && one.status == ServerStatus::Pending)
-        };
-        self.tools.awaited_servers.retain(is_pending);
         if lines.is_empty() {
             return;
         }
@@ -213,16 +193,16 @@ impl RunWorld<'_> {
         for line in lines {
             self.monitor.emit(&RunEvent::Note(line));
         }
-        self.conversation.add_user_message(vec![Block::text(text)], Vec::new(), &mut self.monitor);
+        self.add_text(text);
     }
 
     /// Waits for the lists of servers that have just announced other tools, so that the next request
     /// offers them.
     pub(super) async fn await_tool_lists(&mut self) {
-        if self.tools.servers.is_empty() || self.caller.search.is_some() {
+        if self.tools.servers().is_empty() || self.caller.searches() {
             return;
         }
-        let servers = Arc::clone(&self.tools.servers);
+        let servers = Arc::clone(self.tools.servers());
         let mut timer = self.monitor.begin();
         let listed = servers.wait_for_listings(LISTING_WAIT);
         // The next wait will see a cut, too.
@@ -231,41 +211,34 @@ impl RunWorld<'_> {
 
     /// Adds the tools that servers offer by now, and reports the servers' warnings.
     pub(super) fn join_tools(&mut self) {
-        for line in self.tools.toolbox.take_warnings() {
+        for line in self.tools.toolbox().take_warnings() {
             self.monitor.emit(&RunEvent::Warning(line));
         }
-        if self.tools.servers.is_empty() || self.caller.search.is_some() {
+        if self.tools.servers().is_empty() || self.caller.searches() {
             return;
         }
-        for line in self.tools.servers.take_warnings() {
-            self.monitor.emit(&RunEvent::Warning(line));
-        }
-        let definitions = self.select_tools();
-        if definitions != self.caller.definitions {
-            self.offer_tools(definitions);
+        self.tools.report_warnings(&mut self.monitor);
+        self.offer_tools();
+    }
+
+    /// Offers the tools of the agent from the next request on.
+    pub(super) fn offer_tools(&mut self) {
+        let selected = self.tools.select(self.caller.windows(), self.conversation.messages());
+        if self.caller.offer_tools(selected) {
+            self.conversation.set_fixed_bytes(self.caller.fixed_bytes());
         }
     }
 
-    /// Selects the tools that requests offer.
-    pub(super) fn select_tools(&mut self) -> Vec<ToolDefinition> {
-        self.tools.deferred_tools.select(
-            self.tools.toolbox.all_definitions(),
-            &self.caller.windows,
-            self.conversation.messages(),
-        )
-    }
-
-    /// Offers tools from the next request on.
-    pub(super) fn offer_tools(&mut self, definitions: Vec<ToolDefinition>) {
-        let fixed = fixed_bytes(&self.caller.system, &definitions);
-        self.conversation.history.set_fixed_bytes(fixed);
-        self.caller.definitions = definitions;
+    /// Adds a text to the system prompt.
+    fn extend_system(&mut self, text: &str) {
+        self.caller.extend_system(text);
+        self.conversation.set_fixed_bytes(self.caller.fixed_bytes());
     }
 
     /// Ends the servers, unless another run will use them. Those that do not end in time are killed
     /// with all other processes.
     pub(super) async fn end_servers(&mut self, reason: StopReason) {
-        if self.tools.servers.is_empty() {
+        if self.tools.servers().is_empty() {
             return;
         }
         self.tools.warn_of_missing(&mut self.monitor);
@@ -276,7 +249,7 @@ impl RunWorld<'_> {
             reason,
             StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
         );
-        let servers = Arc::clone(&self.tools.servers);
+        let servers = Arc::clone(self.tools.servers());
         // A completed run may still be interrupted, before or while its servers end.
         if cut_off || self.monitor.cut().is_some() {
             return servers.close(END_LATE).await;

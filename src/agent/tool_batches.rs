@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::tools::{
-    DelegatedCall, OnDenied, OnFailure, PreparedCall, ToolOutcome, ToolRefusal, Toolbox, end_tasks,
+    DelegatedCall, OnFailure, PreparedCall, ToolOutcome, ToolRefusal, Toolbox, end_tasks,
     is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
@@ -21,7 +21,6 @@ use super::delegate::PendingSubagent;
 use super::messages::{open_calls, synthetic};
 use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::setup::DeferredCall;
 use super::tool_hooks::{ExecutedTool, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall, groups};
 use super::world::RunWorld;
@@ -101,25 +100,25 @@ impl RunWorld<'_> {
         let mut slots = Vec::new();
         let mut cut = None;
         let mut next = 0;
-        self.tools.calls_in_reply = calls.len();
+        let calls_in_reply = calls.len();
         let goes_on = |it: &Self| {
-            it.hooks.halt.is_none() && !it.fails_for_denial() && it.tools.deferred.is_none()
+            !it.hooks.is_halted() && !it.fails_for_denial() && it.tools.deferred().is_none()
         };
-        while next < self.tools.calls_in_reply && cut.is_none() && goes_on(self) {
+        while next < calls_in_reply && cut.is_none() && goes_on(self) {
             let end = self.prepare_batch(&mut slots, next, &mut calls);
-            cut = self.run_batch(&mut slots[next..end]).await;
+            cut = self.run_batch(&mut slots[next..end], calls_in_reply).await;
             next = end;
         }
-        self.tools.early.discard();
+        self.tools.discard_early();
         let event = match cut {
             Some(cut) => cut.into(),
-            None if self.hooks.halt.is_some() => Event::HookStopped,
+            None if self.hooks.is_halted() => Event::HookStopped,
             None if self.fails_for_denial() => Event::Denied,
             // The call stays without a result, so that a resume finds it.
-            None if self.tools.deferred.is_some() => return Event::Deferred,
+            None if self.tools.deferred().is_some() => return Event::Deferred,
             None => {
                 let done: Vec<_> = slots.iter().filter_map(ResultSlot::done).collect();
-                let (journal, loops) = (&mut self.conversation.journal, self.limits.loops);
+                let (journal, loops) = (&mut self.journal, self.limits.loops);
                 self.tools.finish_batch(&done, journal, loops).await
             }
         };
@@ -130,7 +129,7 @@ impl RunWorld<'_> {
         // News goes along where a turn follows, and is kept for later where none does.
         let work_update =
             if matches!(event, Event::ToolsDone(_)) { self.tools.ended_work() } else { None };
-        slots.extend(calls.map(|call| ResultSlot::of(call, &self.tools.toolbox)));
+        slots.extend(calls.map(|call| ResultSlot::of(call, self.tools.toolbox())));
         self.answer_all(slots, cut, work_update);
         event
     }
@@ -139,14 +138,7 @@ impl RunWorld<'_> {
     /// must end because of it.
     fn fails_for_denial(&self) -> bool {
         let is_root = self.context.mark.is_none();
-        (self.tools.denied && self.tools.toolbox.on_denied() == OnDenied::Fail)
-            || (is_root && self.context.deps.registry.is_alarmed())
-    }
-
-    /// Returns true if a hook may defer the call of the reply: it is the only one, and of the run
-    /// itself.
-    pub(super) fn may_defer(&self) -> bool {
-        self.tools.calls_in_reply == 1 && self.context.mark.is_none()
+        self.tools.fails_for_denial() || (is_root && self.context.deps.registry.is_alarmed())
     }
 
     /// Prepares the batch that starts at `start`, and returns its end: read-only calls run in
@@ -157,7 +149,7 @@ impl RunWorld<'_> {
         start: usize,
         calls: &mut impl Iterator<Item = ToolCall>,
     ) -> usize {
-        let toolbox = &self.tools.toolbox;
+        let toolbox = self.tools.toolbox();
         let mut end = start;
         loop {
             // The call that ended the batch before is prepared already.
@@ -175,7 +167,11 @@ impl RunWorld<'_> {
 
     /// Runs a batch, with its hooks before and after. Returns early, with nothing left running,
     /// when the run was cut.
-    async fn run_batch(&mut self, batch: &mut [ResultSlot]) -> Option<CancelReason> {
+    async fn run_batch(
+        &mut self,
+        batch: &mut [ResultSlot],
+        calls_in_reply: usize,
+    ) -> Option<CancelReason> {
         let calls: Vec<Arc<PreparedCall>> =
             batch.iter().map(|slot| Arc::clone(&slot.prepared)).collect();
         let verdicts = match self.before_tools(&calls).await {
@@ -183,11 +179,12 @@ impl RunWorld<'_> {
             Err(cut) => return Some(cut),
         };
         if let ([slot], [verdict]) = (&*batch, &verdicts[..])
-            && self.may_defer()
+            // A hook may defer the only call of a reply, and only of the run itself.
+            && calls_in_reply == 1
+            && self.context.mark.is_none()
             && let Some(reason) = verdict.deferral()
         {
-            let reason = self.conversation.hook_words(reason);
-            self.tools.deferred = Some(DeferredCall { call: slot.call().clone(), reason });
+            self.tools.defer(slot.call().clone(), self.conversation.hook_words(reason));
             return None;
         }
         let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
@@ -254,7 +251,7 @@ impl RunWorld<'_> {
     fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
         let intent = |(at, permit): &Admitted| (permit.call().clone(), batch[*at].is_changed());
         let calls: Vec<(ToolCall, bool)> = admitted.iter().map(intent).collect();
-        self.conversation.journal.intent(&calls);
+        self.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let note = format!("{} runs with a changed input: {}", call.name, call.input);
             self.monitor.emit(&RunEvent::Note(note));
@@ -270,7 +267,7 @@ impl RunWorld<'_> {
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
         self.journal_intent(batch, &admitted);
-        if self.conversation.is_taken_over() {
+        if self.is_taken_over() {
             return Some(CancelReason::Interrupt(Interrupt::SessionTakenOver));
         }
         let began = Instant::now();
@@ -304,7 +301,7 @@ impl RunWorld<'_> {
                     cancel.cancel();
                     self.start_shutdown(cut);
                     for (index, outcome) in
-                        drain_cancelled(&self.tools.toolbox, cut, tasks, finished).await
+                        drain_cancelled(self.tools.toolbox(), cut, tasks, finished).await
                     {
                         let slot: &mut ResultSlot = &mut batch[index];
                         let finished = self.finish(slot, outcome);
@@ -324,10 +321,10 @@ impl RunWorld<'_> {
         timer: &mut WaitTimer,
     ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
         let (progress, context) = (self.caller.turn_progress(), &self.context);
-        let servers = &self.tools.servers;
+        let servers = self.tools.servers();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
             if batch.iter().any(ResultSlot::is_agent_at_work) {
-                let running = context.activities(monitor.clock.now());
+                let running = context.activities(monitor.now());
                 monitor.emit_heartbeat(timer, WaitingFor::Agents { running }, progress, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
                 let ToolCall { name, id, .. } = slot.call().clone();
@@ -349,42 +346,26 @@ impl RunWorld<'_> {
         finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let ToolCall { id, name, .. } = permit.call();
-        let early = self.tools.early.take(id);
         let delegated = match permit.delegated() {
             Some(DelegatedCall::Agent(call)) => {
                 Some(self.as_parent().perform(id, call, cancel.clone()))
             }
             Some(DelegatedCall::WebSearch(input)) => {
-                let costs = self.tools.search_costs.clone();
+                let costs = self.tools.search_costs();
                 Some(self.as_parent().search(input.clone(), cancel.clone(), costs))
             }
             Some(DelegatedCall::ToolSearch(input)) => {
-                let outcome = self.tools.deferred_tools.search(input);
+                let outcome = self.tools.search_tools(input);
                 Some(Box::pin(std::future::ready(outcome)) as PendingSubagent)
             }
             None => {
-                self.tools.deferred_tools.record_call(name);
+                self.tools.record_call(name);
                 None
             }
         };
-        let is_search = matches!(permit.delegated(), Some(DelegatedCall::WebSearch(_)));
-        let toolbox = Arc::clone(&self.tools.toolbox);
-        let (cancel, places) = (cancel.clone(), Arc::clone(&self.tools.places));
+        let work = self.tools.work(permit, delegated, cancel.clone());
         async move {
-            let outcome = if let Some(delegated) = delegated {
-                let _place = if is_search { places.acquire().await.ok() } else { None };
-                Some(delegated.await)
-            } else if let Some((token, mut task)) = early {
-                tokio::select! {
-                    biased;
-                    () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
-                    outcome = &mut task => outcome.ok(),
-                }
-            } else {
-                let _place = places.acquire().await;
-                Some(toolbox.run(permit, cancel).await)
-            };
-            if let Some(outcome) = outcome {
+            if let Some(outcome) = work.await {
                 // The receiver is gone once the batch was cut.
                 let _ = finish.send((index, outcome));
             }
@@ -411,17 +392,17 @@ impl RunWorld<'_> {
             content: outcome.content,
             is_error: outcome.is_error,
         };
-        self.conversation.journal.outcome(&block, &outcome.detail);
+        self.journal.outcome(&block, &outcome.detail);
         (block, outcome.detail)
     }
 
     /// Counts the costs of web searches. The shared ledger was charged when each request ended.
     fn record_searches(&mut self) {
-        let lines = self.tools.search_costs.take();
+        let lines = self.tools.search_costs().take();
         for line in &lines {
-            self.conversation.journal.spend(line.cost, &line.usage, &line.model);
+            self.journal.spend(line.cost, &line.usage, &line.model);
         }
-        self.caller.accounting.record_searches(lines, self.context.mark.is_none());
+        self.caller.record_searches(lines, self.context.mark.is_none());
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
@@ -442,7 +423,7 @@ impl RunWorld<'_> {
 
     fn note_denial(&mut self, slot: &ResultSlot, reason: &str) {
         let call = slot.listed();
-        self.tools.denied = true;
+        self.tools.record_denial();
         if self.context.mark.is_some() && self.fails_for_denial() {
             self.context.deps.registry.raise_alarm();
         }
@@ -454,7 +435,7 @@ impl RunWorld<'_> {
             reason: reason.to_owned(),
         };
         let denied = UndoneCalls { denied: vec![denial], ..UndoneCalls::default() };
-        self.conversation.journal.undone_calls(denied);
+        self.journal.undone_calls(denied);
         self.monitor.emit(&RunEvent::Denied { tool, id, reason: reason.to_owned() });
     }
 
@@ -469,34 +450,34 @@ impl RunWorld<'_> {
             Some(CancelReason::Interrupt(_)) => "Interrupted by user",
             Some(CancelReason::Deadline) => "Cut off: the time limit of this run was reached",
             Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
-            None if self.hooks.halt.is_some() => "Not run: a hook stopped the run",
+            None if self.hooks.is_halted() => "Not run: a hook stopped the run",
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
         };
         let without_result = slots.iter().filter(|slot| slot.result.is_none());
         let abandoned = without_result.map(|slot| slot.asked.id.clone()).collect();
-        self.conversation.journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
+        self.journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
         self.record_agents_denials();
         let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
                     let cut = slot.began.then(|| describe_unknown_outcome(slot.prepared.call()));
-                    self.caller.accounting.record_cut(cut.into_iter());
+                    self.caller.record_cut(cut.into_iter());
                     (synthetic(slot.asked.id, missing), Value::String(format!("Error: {missing}")))
                 })
             })
             .unzip();
         self.record_searches();
-        blocks.append(&mut self.hooks.asides);
+        blocks.extend(self.hooks.take_asides());
         blocks.extend(work_update);
         self.record_started_work();
         if !blocks.is_empty() {
-            self.conversation.add_user_message(blocks, details, &mut self.monitor);
+            self.add_user_message(blocks, details);
         }
-        if std::mem::take(&mut self.hooks.replaced) {
+        if self.hooks.take_replaced() {
             // The journal has the results as they came from the tools.
-            self.conversation.journal.rewrite(self.conversation.history.messages());
+            self.conversation.rewrite_journal(&mut self.journal);
         }
     }
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::{HookDecision, HookEvent, HookPermission};
-use crate::model::MalformedCall;
-use crate::secrets::Redactor;
 use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 
@@ -35,12 +33,6 @@ pub(super) struct ReplacedResult {
     pub(super) detail: Value,
 }
 
-/// Returns the refusal of a call whose arguments cannot be used.
-fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<ToolRefusal> {
-    let problem = &malformed.iter().find(|one| one.id == call.id)?.problem;
-    Some(ToolRefusal::of_malformed_call(&call.name, problem))
-}
-
 impl RunWorld<'_> {
     /// Runs the hooks before tools. Returns a verdict for each call, in their order.
     pub(super) async fn before_tools(
@@ -53,15 +45,14 @@ impl RunWorld<'_> {
             return Ok(verdicts);
         }
         // Hooks do not see malformed calls.
-        let malformed = &self.tools.malformed;
         let fits = |call: &PreparedCall| {
-            refusal_of_malformed(malformed, call.call()).is_none() && !call.is_invalid()
+            self.tools.refusal_of_malformed(call.call()).is_none() && !call.is_invalid()
         };
         let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(&calls[index])).collect();
         // A hook that guards a file guards it under each of its names, as permission rules do.
         let linked: Vec<(usize, Arc<PreparedCall>)> = fitting
             .iter()
-            .filter_map(|&index| Some((index, self.tools.toolbox.with_real_path(&calls[index])?)))
+            .filter_map(|&index| Some((index, self.tools.toolbox().with_real_path(&calls[index])?)))
             .collect();
         let input = |call: &Arc<PreparedCall>| HookInput::about(event, call, Map::new());
         let named = fitting.iter().map(|&index| input(&calls[index]));
@@ -84,13 +75,10 @@ impl RunWorld<'_> {
         prepared: &mut Arc<PreparedCall>,
         verdict: &HookDecision,
     ) -> Result<Permit, ToolRefusal> {
-        if let Some(refusal) = refusal_of_malformed(&self.tools.malformed, prepared.call()) {
+        if let Some(refusal) = self.tools.refusal_of_malformed(prepared.call()) {
             return Err(refusal);
         }
-        for text in &verdict.context {
-            let block = self.conversation.hook_block(text);
-            self.hooks.asides.push(block);
-        }
+        self.hooks.add_context(&verdict.context, &self.conversation);
         if let Some(why) = &verdict.halt {
             self.hooks.halt(HookEvent::PreToolUse, why, &self.conversation);
             let why = self.conversation.hook_words(why);
@@ -104,7 +92,7 @@ impl RunWorld<'_> {
         }
         if let Some(input) = &verdict.input {
             let call = ToolCall { input: input.clone(), ..prepared.call().clone() };
-            *prepared = self.tools.toolbox.prepare(call);
+            *prepared = self.tools.toolbox().prepare(call);
         }
         let grant = match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
@@ -125,7 +113,7 @@ impl RunWorld<'_> {
             }
             None => GrantSource::Rules,
         };
-        self.tools.toolbox.authorize(prepared, grant)
+        self.tools.toolbox().authorize(prepared, grant)
     }
 
     /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
@@ -149,16 +137,14 @@ impl RunWorld<'_> {
                 if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
                     replaced.extend(self.replace(ran, output));
                 }
-                if let Some(why) = &verdict.halt {
-                    self.hooks.halt(event, why, &self.conversation);
-                }
-                for text in verdict.objection.iter().chain(&verdict.context) {
-                    let block = self.conversation.hook_block(text);
-                    self.hooks.asides.push(block);
-                }
+                self.hooks.record_halt(event, &verdict, &self.conversation);
+                let texts = verdict.objection.iter().chain(&verdict.context);
+                self.hooks.add_context(texts, &self.conversation);
             }
         }
-        self.hooks.replaced |= !replaced.is_empty();
+        if !replaced.is_empty() {
+            self.hooks.record_replaced();
+        }
         Ok(replaced)
     }
 
@@ -172,7 +158,7 @@ impl RunWorld<'_> {
             self.monitor.emit(&RunEvent::Warning(warning));
             return None;
         };
-        Redactor::for_model(self.conversation.secrets.clone()).redact_json(&mut detail);
+        self.conversation.redactor_for_model().redact_json(&mut detail);
         let content = vec![Block::text(bounded(&self.conversation.hook_words(&text)))];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
         Some(ReplacedResult { id, result, detail })

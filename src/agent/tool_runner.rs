@@ -5,18 +5,22 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
-use crate::journal::{PastBackground, WorkInProgress};
-use crate::mcp::ServerStatus;
-use crate::mcp::Servers;
-use crate::model::MalformedCall;
+use crate::journal::{BackgroundWork, PastBackground, WorkInProgress};
+use crate::mcp::{ServerReport, ServerStatus, Servers, tool_name_prefix};
+use crate::model::{MalformedCall, ModelReply};
 use crate::recovery::{
-    CallEffect, Event, Interrupt, LoopDetector, Nudge, ReplyKind, WorkStatus, is_wait,
+    CallEffect, Event, Interrupt, LoopDetector, LoopLimits, LoopStatus, Nudge, ReplyKind,
+    ToolCallRecord, WorkStatus, is_wait,
 };
-use crate::tools::{DeferredTools, Permit, TOOL_SEARCH, Toolbox};
-use crate::transcript::{Block, ToolCall};
+use crate::tools::{
+    DeferredTools, DelegatedCall, OnDenied, Permit, TOOL_SEARCH, ToolOutcome, ToolRefusal,
+    ToolSearchInput, Toolbox,
+};
+use crate::transcript::{Block, Message, ToolCall, ToolDefinition};
 
-use super::delegate::SearchCosts;
+use super::delegate::{PendingSubagent, SearchCosts};
 use super::early_tools::EarlyTools;
 use super::messages::{is_error, join_list};
 use super::run_event::RunEvent;
@@ -55,61 +59,249 @@ pub(super) fn groups(admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
 
 /// The tools, with the state of their calls.
 pub(super) struct ToolRunner {
-    pub(super) toolbox: Arc<Toolbox>,
-    pub(super) servers: Arc<Servers>,
-    /// The servers that were reported to the model as not connected yet.
-    pub(super) awaited_servers: Vec<String>,
-    pub(super) early: EarlyTools,
-    /// Concurrency permits for tools.
-    pub(super) places: Arc<Semaphore>,
+    toolbox: Arc<Toolbox>,
+    servers: Arc<Servers>,
+    /// The calls of the streaming reply, with the concurrency permits of all tools.
+    early: EarlyTools,
     /// Calls of the last reply that are answered without being run.
-    pub(super) malformed: Vec<MalformedCall>,
-    /// Instruction files, and warnings about them, that were added already.
-    pub(super) folder_notes_known: HashSet<String>,
+    malformed: Vec<MalformedCall>,
     /// True if a call was denied.
-    pub(super) denied: bool,
-    /// Number of calls in the last reply.
-    pub(super) calls_in_reply: usize,
+    denied: bool,
     /// True if the supervisor of commands was started.
-    pub(super) supervisor_started: bool,
+    supervisor_started: bool,
     /// The call that a hook has deferred.
-    pub(super) deferred: Option<DeferredCall>,
-    pub(super) loop_detector: LoopDetector,
-    /// The background work of earlier processes, until the model is told of it.
-    pub(super) past_background: PastBackground,
-    /// The change of the working directory since the earlier process, until the model is told.
-    pub(super) moved_folder: Option<MovedFolder>,
-    /// True if the end of background commands was announced.
-    pub(super) work_stop_announced: bool,
+    deferred: Option<DeferredCall>,
+    loop_detector: LoopDetector,
     /// The tools of servers that requests leave out.
-    pub(super) deferred_tools: DeferredTools,
+    deferred_tools: DeferredTools,
     /// The costs of web searches that are not counted yet.
-    pub(super) search_costs: SearchCosts,
+    search_costs: SearchCosts,
+    since: ChangesSince,
+    announced: Announced,
+}
+
+/// Changes since an earlier process of the session, until the model is told of them.
+#[derive(Default)]
+struct ChangesSince {
+    /// The background work of that process.
+    background: PastBackground,
+    /// The change of the working directory.
+    folder: Option<MovedFolder>,
+}
+
+/// What was announced already.
+#[derive(Default)]
+struct Announced {
+    /// The servers that were reported to the model as not connected yet.
+    pending_servers: Vec<String>,
+    /// Instruction files, and warnings about them.
+    folder_notes: HashSet<String>,
+    /// True for the end of background commands.
+    work_stop: bool,
+}
+
+/// A change of servers that the model is told of.
+pub(super) struct ServerChanges {
+    /// The servers that are connected by now, or have failed.
+    pub(super) reports: Vec<ServerReport>,
+    /// The instructions of those that are connected.
+    pub(super) instructions: String,
 }
 
 impl ToolRunner {
     /// Creates the runner of an agent that begins, or continues the work of an earlier process.
     pub(super) fn new(toolbox: Toolbox, servers: Arc<Servers>, work: WorkInProgress) -> Self {
-        let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
         Self {
             deferred_tools: toolbox.deferred_tools(),
             toolbox: Arc::new(toolbox),
             servers,
-            awaited_servers: Vec::new(),
-            early: EarlyTools::new(Arc::clone(&places)),
-            places,
+            early: EarlyTools::new(Arc::new(Semaphore::new(SIDE_BY_SIDE))),
             malformed: Vec::new(),
-            folder_notes_known: HashSet::new(),
             denied: false,
-            calls_in_reply: 0,
             supervisor_started: false,
             deferred: None,
             loop_detector: work.loop_detector,
-            past_background: work.background,
-            moved_folder: None,
-            work_stop_announced: false,
             search_costs: SearchCosts::default(),
+            since: ChangesSince { background: work.background, folder: None },
+            announced: Announced::default(),
         }
+    }
+
+    /// Has the model told that the working directory is another one than before.
+    pub(super) fn moved(mut self, folder: Option<MovedFolder>) -> Self {
+        self.since.folder = folder;
+        self
+    }
+
+    pub(super) fn toolbox(&self) -> &Arc<Toolbox> {
+        &self.toolbox
+    }
+
+    pub(super) fn servers(&self) -> &Arc<Servers> {
+        &self.servers
+    }
+
+    // --- the calls of a reply ---------------------------------------------------------------
+
+    /// Starts the call in a completed block of a streaming reply, if it may start early.
+    pub(super) fn start_early(&mut self, block: &Block) {
+        self.early.consider(block, &self.toolbox);
+    }
+
+    /// Renames a call whose id was replaced.
+    pub(super) fn rename_call(&mut self, from: &str, to: &str) {
+        self.early.rename(from, to);
+    }
+
+    /// Discards the calls that were started early.
+    pub(super) fn discard_early(&mut self) {
+        self.early.discard();
+    }
+
+    /// Takes the calls of a reply that cannot be run. `has_calls` is false for one whose calls are
+    /// not run at all.
+    pub(super) fn take_malformed(&mut self, reply: &mut ModelReply, has_calls: bool) {
+        self.malformed = std::mem::take(&mut reply.malformed);
+        if !has_calls {
+            self.early.discard();
+        }
+    }
+
+    /// Returns the refusal of a call whose arguments cannot be used.
+    pub(super) fn refusal_of_malformed(&self, call: &ToolCall) -> Option<ToolRefusal> {
+        let problem = &self.malformed.iter().find(|one| one.id == call.id)?.problem;
+        Some(ToolRefusal::of_malformed_call(&call.name, problem))
+    }
+
+    /// Returns the work of a call, to be spawned. `delegated` does it for a call that the toolbox
+    /// does not run. `None`: the work broke down.
+    pub(super) fn work(
+        &mut self,
+        permit: Permit,
+        delegated: Option<PendingSubagent>,
+        cancel: CancellationToken,
+    ) -> impl Future<Output = Option<ToolOutcome>> + Send + use<> {
+        let early = self.early.take(&permit.call().id);
+        let is_search = matches!(permit.delegated(), Some(DelegatedCall::WebSearch(_)));
+        let (toolbox, places) = (Arc::clone(&self.toolbox), self.early.places());
+        async move {
+            if let Some(delegated) = delegated {
+                let _place = if is_search { places.acquire().await.ok() } else { None };
+                Some(delegated.await)
+            } else if let Some((token, mut task)) = early {
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
+                    outcome = &mut task => outcome.ok(),
+                }
+            } else {
+                let _place = places.acquire().await;
+                Some(toolbox.run(permit, cancel).await)
+            }
+        }
+    }
+
+    /// Returns where a web search adds its costs.
+    pub(super) fn search_costs(&self) -> SearchCosts {
+        self.search_costs.clone()
+    }
+
+    /// Records that a call was denied.
+    pub(super) fn record_denial(&mut self) {
+        self.denied = true;
+    }
+
+    /// Returns true if a call was denied, and the run must end because of it.
+    pub(super) fn fails_for_denial(&self) -> bool {
+        self.denied && self.toolbox.on_denied() == OnDenied::Fail
+    }
+
+    /// Records the call that a hook has deferred.
+    pub(super) fn defer(&mut self, call: ToolCall, reason: String) {
+        self.deferred = Some(DeferredCall { call, reason });
+    }
+
+    /// Returns the call that a hook has deferred.
+    pub(super) fn deferred(&self) -> Option<&DeferredCall> {
+        self.deferred.as_ref()
+    }
+
+    // --- offered tools ----------------------------------------------------------------------
+
+    /// Selects the tools that requests offer.
+    pub(super) fn select(&mut self, windows: &[u64], messages: &[Message]) -> Vec<ToolDefinition> {
+        self.deferred_tools.select(self.toolbox.all_definitions(), windows, messages)
+    }
+
+    /// Finds tools that requests leave out.
+    pub(super) fn search_tools(&mut self, input: &ToolSearchInput) -> ToolOutcome {
+        self.deferred_tools.search(input)
+    }
+
+    /// Records that a tool was called, so that requests go on to offer it.
+    pub(super) fn record_call(&mut self, name: &str) {
+        self.deferred_tools.record_call(name);
+    }
+
+    // --- MCP servers ------------------------------------------------------------------------
+
+    /// Returns the servers that are not connected yet, of which the model is told, and later again
+    /// once they are.
+    pub(super) fn announce_pending_servers(&mut self) -> &[String] {
+        let offered = |name: &String| self.toolbox.may_use_server(&tool_name_prefix(name));
+        self.announced.pending_servers =
+            self.servers.pending().into_iter().filter(offered).collect();
+        &self.announced.pending_servers
+    }
+
+    /// Returns the announced servers that are no longer starting.
+    pub(super) fn take_server_changes(&mut self) -> ServerChanges {
+        let announced = &mut self.announced.pending_servers;
+        let mut reports = self.servers.reports();
+        reports.retain(|report| announced.contains(&report.name));
+        let has = |name: &str, status: ServerStatus| {
+            reports.iter().any(|one| one.name == name && one.status == status)
+        };
+        let instructions =
+            self.servers.instructions_of(&|name: &str| has(name, ServerStatus::Connected));
+        announced.retain(|name| has(name, ServerStatus::Pending));
+        ServerChanges { reports, instructions }
+    }
+
+    /// Returns true if servers were announced as not connected yet.
+    pub(super) fn awaits_servers(&self) -> bool {
+        !self.announced.pending_servers.is_empty()
+    }
+
+    // --- the state of the work --------------------------------------------------------------
+
+    /// Records the results of a batch of calls for the loop detector.
+    pub(super) fn observe(&mut self, records: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
+        self.loop_detector.observe(records, limits)
+    }
+
+    /// Forgets earlier calls: a model may repeat those whose results it no longer has.
+    pub(super) fn forget_calls(&mut self) {
+        self.loop_detector = LoopDetector::default();
+    }
+
+    /// Records that the instructions in a file, or a warning about it, were added. Returns false if
+    /// they were before.
+    pub(super) fn record_folder_note(&mut self, note: String) -> bool {
+        self.announced.folder_notes.insert(note)
+    }
+
+    /// Takes the change of the working directory that the model has not been told of.
+    pub(super) fn take_moved_folder(&mut self) -> Option<MovedFolder> {
+        self.since.folder.take()
+    }
+
+    /// Takes the background work that was lost with an earlier process.
+    pub(super) fn take_lost_work(&mut self) -> Vec<BackgroundWork> {
+        let PastBackground { commands, mut lost } = std::mem::take(&mut self.since.background);
+        self.toolbox.count_tasks_from(commands);
+        lost.retain(|work| !self.toolbox.knows_command(work.id()));
+        lost
     }
 
     /// Starts the supervisor of commands in the background, unless this was done.
@@ -138,11 +330,16 @@ impl ToolRunner {
         }
     }
 
-    /// Warns of servers that were never connected, so that the gap is visible.
-    pub(super) fn warn_of_missing(&mut self, monitor: &mut RunMonitor<'_>) {
+    /// Reports the warnings of the servers.
+    pub(super) fn report_warnings(&self, monitor: &mut RunMonitor<'_>) {
         for line in self.servers.take_warnings() {
             monitor.emit(&RunEvent::Warning(line));
         }
+    }
+
+    /// Warns of servers that were never connected, so that the gap is visible.
+    pub(super) fn warn_of_missing(&self, monitor: &mut RunMonitor<'_>) {
+        self.report_warnings(monitor);
         for report in self.servers.reports() {
             if report.status == ServerStatus::Pending {
                 let line = format!("MCP server {:?} was not connected at the end", report.name);
@@ -195,7 +392,7 @@ impl ToolRunner {
         let running = self.toolbox.list_running();
         self.toolbox.request_stop();
         let CancelReason::Interrupt(by) = cut else { return };
-        if running.is_empty() || std::mem::replace(&mut self.work_stop_announced, true) {
+        if running.is_empty() || std::mem::replace(&mut self.announced.work_stop, true) {
             return;
         }
         let list = running.replace("\n- ", "; ");

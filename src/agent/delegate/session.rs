@@ -16,13 +16,11 @@ impl RunWorld<'_> {
             deps: Arc::clone(&context.deps),
             mark: context.mark.clone(),
             depth: context.depth.saturating_add(1),
-            endpoints: self.caller.endpoints
-                [usize::from(self.caller.model_index).min(self.caller.endpoints.len() - 1)..]
-                .to_vec(),
+            endpoints: self.caller.remaining_endpoints(),
             limits: self.limits,
-            toolbox: Arc::clone(&self.tools.toolbox),
-            reasoning: self.caller.reasoning,
-            post: self.monitor.post.clone(),
+            toolbox: Arc::clone(self.tools.toolbox()),
+            reasoning: self.caller.reasoning(),
+            post: self.monitor.sender(),
         }
     }
 

@@ -137,28 +137,28 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let caller = ModelCaller::new(system, endpoints, reasoning, shared, accounting);
     let hooks = HookRunner::new(deps.hooks.as_ref().map(own), false);
     let tools = ToolRunner::new(toolbox, Arc::clone(&deps.servers), WorkInProgress::default());
-    let conversation = Conversation::new(journal, deps.secrets.clone());
-    let mut world = RunWorld::new(context, limits, conversation, caller, tools, hooks, monitor);
+    let session = (Conversation::new(deps.secrets.clone()), journal);
+    let mut world = RunWorld::new(context, limits, session, caller, tools, hooks, monitor);
     world.join_tools();
     world.name_pending_servers();
     let (machine, prompt) = (Run::new(seed, &limits), Prompt::text(task.prompt));
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
-    world.caller.accounting.settle_broken();
+    world.caller.settle_abandoned();
     let fault = world.caller.take_fault();
     let error = world.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
-    let ended_with_it = world.tools.toolbox.background_tasks().into_iter().filter(is_cut);
+    let ended_with_it = world.tools.toolbox().background_tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = world.caller.accounting.stats().cut.clone();
+    let mut cut = world.caller.stats().cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,
-        text: world.conversation.journal.recorded().answer(),
+        text: world.journal.recorded().answer(),
         error,
         stats: world.stats(),
         finished: succeeded_calls(world.conversation.messages()),
         cut,
-        objection: world.hooks.stats.why.take(),
+        objection: world.hooks.take_reason(),
     }
 }
 

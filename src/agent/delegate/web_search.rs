@@ -150,19 +150,17 @@ async fn run(
     };
     let shared = deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed));
     let (system, endpoints, reasoning) = (SYSTEM.to_owned(), parent.endpoints, Reasoning::LEAST);
-    let caller = ModelCaller {
-        search: Some(WebSearch { allowed_domains, blocked_domains }),
-        ..ModelCaller::new(system, endpoints, reasoning, shared, context.accounting())
-    };
+    let caller = ModelCaller::new(system, endpoints, reasoning, shared, context.accounting())
+        .searching(WebSearch { allowed_domains, blocked_domains });
     let tools = ToolRunner::new(toolbox, Arc::clone(&deps.servers), WorkInProgress::default());
-    let conversation = Conversation::new(Journal::disabled(), deps.secrets.clone());
+    let session = (Conversation::new(deps.secrets.clone()), Journal::disabled());
     let (hooks, monitor) = (HookRunner::new(None, false), monitor.stopped_by(stop));
-    let mut world = RunWorld::new(context, limits, conversation, caller, tools, hooks, monitor);
+    let mut world = RunWorld::new(context, limits, session, caller, tools, hooks, monitor);
     let prompt = Prompt::text(format!("Search the web for: {query}"));
     let machine = Run::new(seed, &limits);
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
-    world.caller.accounting.settle_broken();
-    costs.add(world.caller.accounting.stats().by_model.clone());
+    world.caller.settle_abandoned();
+    costs.add(world.caller.stats().by_model.clone());
     if reason == StopReason::Completed {
         return Ok(SearchFindings::of(world.conversation.messages()));
     }

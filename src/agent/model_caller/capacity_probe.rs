@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::journal::Journal;
 use crate::model::limits::{ProbeEnd, ProbeTurn};
 use crate::model::{Bounds, ModelReply, Reasoning, RequestContent};
 use crate::recovery::Limits;
@@ -14,11 +15,9 @@ use crate::recovery::{
 };
 use crate::transcript::{Block, Message};
 
-use super::accounting::WorstCaseCost;
-use super::conversation::Conversation;
-use super::model_caller::{ClassifiedFault, ModelCaller};
-use super::run_monitor::CancelReason;
-use super::run_monitor::RunMonitor;
+use super::super::accounting::WorstCaseCost;
+use super::super::run_monitor::{CancelReason, RunMonitor};
+use super::{ClassifiedFault, ModelCaller};
 
 /// The time limit of a probe. A service that needs longer for one token has no capacity.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
@@ -31,24 +30,24 @@ const SOURCE: &str = "probe";
 
 impl ModelCaller {
     /// Probes the service, unless another run on this host does.
-    pub(super) async fn probe(
+    pub(in super::super) async fn probe(
         &mut self,
         model_index: u8,
         limits: &Limits,
-        conversation: &mut Conversation,
+        journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) -> Event {
-        match self.try_probe(model_index, limits, conversation, monitor).await {
+        match self.try_probe(model_index, limits, journal, monitor).await {
             Ok(probed) => Event::Probed(probed),
             Err(cut) => cut.into(),
         }
     }
 
-    pub(super) async fn try_probe(
+    async fn try_probe(
         &mut self,
         model_index: u8,
         limits: &Limits,
-        conversation: &mut Conversation,
+        journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
         let at = self.endpoint_at(model_index);
@@ -56,7 +55,7 @@ impl ModelCaller {
         if let Some(instead) = self.shared_probe(&name, limits, monitor).await? {
             return Ok(instead);
         }
-        let probed = self.pay_and_probe(model_index, conversation, monitor).await;
+        let probed = self.pay_and_probe(model_index, journal, monitor).await;
         let end = if let Ok(Probed::Answered) = probed {
             ProbeEnd::Answered
         } else if let Ok(Probed::Failed(Failure {
@@ -77,13 +76,13 @@ impl ModelCaller {
     }
 
     /// Returns the result of another run's probe on this host, if it makes this one unnecessary.
-    pub(super) async fn shared_probe(
+    async fn shared_probe(
         &mut self,
         name: &str,
         limits: &Limits,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Option<Probed>, CancelReason> {
-        let (clock, interval) = (monitor.clock, limits.probe_interval.unwrap_or_default());
+        let (clock, interval) = (monitor.clock(), limits.probe_interval.unwrap_or_default());
         let (waited, progress) = (monitor.waited(), self.progress());
         let Some(mut shared) = self.shared.take() else { return Ok(None) };
         let claiming = shared.claim_probe(name, clock.real(waited), clock.real(interval));
@@ -98,10 +97,10 @@ impl ModelCaller {
         })
     }
 
-    pub(super) async fn pay_and_probe(
+    async fn pay_and_probe(
         &mut self,
         model_index: u8,
-        conversation: &mut Conversation,
+        journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
         if self.accounting.is_bounded() {
@@ -116,14 +115,13 @@ impl ModelCaller {
             self.accounting.release_turn();
             return Ok(Probed::Unaffordable);
         }
-        let began = monitor.clock.now();
+        let began = monitor.now();
         let result = self.send_probe(model_index, monitor).await;
-        conversation.redact_new_secrets();
-        self.accounting.record_request_time(began.until(monitor.clock.now()));
+        self.accounting.record_request_time(began.until(monitor.now()));
         match result {
             Ok(Ok(mut answer)) => {
                 let label = self.endpoint_at(model_index).label.clone();
-                self.settle_call(&label, &mut answer, conversation, monitor);
+                self.settle_call(&label, &mut answer, journal, monitor);
                 Ok(Probed::Answered)
             }
             Ok(Err(fault)) => {
@@ -132,7 +130,7 @@ impl ModelCaller {
                 let fault = ClassifiedFault::new(*fault);
                 let failure = fault.failure;
                 if failure.retry_after.is_some() {
-                    self.keep_fault(fault, monitor.clock);
+                    self.keep_fault(fault, monitor.clock());
                 }
                 Ok(Probed::Failed(failure))
             }
@@ -144,19 +142,19 @@ impl ModelCaller {
     }
 
     /// Returns the most that a probe can cost.
-    pub(super) fn worst_of_a_probe(&self, model_index: u8) -> WorstCaseCost {
-        let model_index = self.endpoint_at(model_index).clone();
-        let input = BYTES + model_index.facts.name.len() as u64;
+    fn worst_of_a_probe(&self, model_index: u8) -> WorstCaseCost {
+        let endpoint = self.endpoint_at(model_index).clone();
+        let input = BYTES + endpoint.facts.name.len() as u64;
         let bounds = Bounds {
             input,
-            window: model_index.facts.context_window,
+            window: endpoint.facts.context_window,
             cap: request(0).cap,
             searches: 0,
         };
-        WorstCaseCost { bounds, prices: model_index.facts.prices_at(false), endpoint: model_index }
+        WorstCaseCost { bounds, prices: endpoint.facts.prices_at(false), endpoint }
     }
 
-    pub(super) async fn send_probe(
+    async fn send_probe(
         &mut self,
         model_index: u8,
         monitor: &mut RunMonitor<'_>,

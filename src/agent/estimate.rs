@@ -1,4 +1,4 @@
-//! Turns for reserving, where several agents share one budget.
+//! Estimates requests, in turn where several agents share one budget.
 
 use std::time::Duration;
 
@@ -8,39 +8,9 @@ use crate::model::RequestContent;
 use crate::recovery::{CallPurpose, Event, TokenEstimate};
 
 use super::ask::summary_prompt;
-use super::model_caller::ModelCaller;
 use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::world::RunWorld;
-
-impl ModelCaller {
-    pub(super) async fn take_turn(
-        &mut self,
-        timer: &mut WaitTimer,
-        monitor: &mut RunMonitor<'_>,
-    ) -> Result<(), CancelReason> {
-        if !self.accounting.holds_turn() {
-            let ledger = self.accounting.ledger().clone();
-            let turn = self.until(ledger.turn(), timer, monitor).await?;
-            self.accounting.hold_turn(turn);
-        }
-        Ok(())
-    }
-
-    /// Waits for other agents' calls.
-    pub(super) async fn until<T>(
-        &mut self,
-        other: impl Future<Output = T>,
-        timer: &mut WaitTimer,
-        monitor: &mut RunMonitor<'_>,
-    ) -> Result<T, CancelReason> {
-        let progress = self.progress();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(timer, WaitingFor::Money, progress, None);
-        };
-        monitor.wait_for(timer, show, other).await
-    }
-}
 
 /// The time limit of a token count.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
@@ -57,7 +27,7 @@ impl RunWorld<'_> {
         if !estimate.needs_count(self.limits.caps.floor) {
             return Ok(estimate);
         }
-        let endpoint = self.caller.endpoint().clone();
+        let (endpoint, fixed) = (self.caller.endpoint().clone(), self.caller.fixed());
         let summary =
             (purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
         let model = endpoint.facts.name.as_str();
@@ -66,10 +36,10 @@ impl RunWorld<'_> {
         } else {
             RequestContent {
                 model,
-                system: &self.caller.system,
-                tools: &self.caller.definitions,
+                system: &fixed.system,
+                tools: &fixed.tools,
                 messages: self.conversation.messages(),
-                reasoning: self.caller.reasoning,
+                reasoning: self.caller.reasoning(),
                 search: None,
                 fast: false,
                 source: None,
@@ -96,7 +66,7 @@ impl RunWorld<'_> {
     /// others have reserved for running calls comes back: this waits for it rather than end the run
     /// or ask for a shorter answer.
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
-        if !self.caller.accounting.is_bounded() {
+        if !self.caller.needs_turn() {
             return match self.estimate(purpose, fast).await {
                 Ok(estimate) => Event::Estimated(estimate),
                 Err(cut) => cut.into(),
@@ -104,7 +74,7 @@ impl RunWorld<'_> {
         }
         let mut timer = self.monitor.begin();
         loop {
-            let mut settled = self.caller.accounting.ledger().settlements();
+            let mut settled = self.caller.settlements();
             if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
                 return cut.into();
             }
@@ -115,10 +85,10 @@ impl RunWorld<'_> {
             let cap = self.limits.caps.first.min(estimate.ceiling);
             let most = estimate.input + estimate.token * u64::from(cap);
             let fits = estimate.left.is_none_or(|left| most <= left);
-            if fits || !self.caller.accounting.ledger().has_reservations() {
+            if fits || !self.caller.others_have_reserved() {
                 return Event::Estimated(estimate);
             }
-            self.caller.accounting.release_turn();
+            self.caller.release_turn();
             if let Err(cut) =
                 self.caller.until(settled.changed(), &mut timer, &mut self.monitor).await
             {

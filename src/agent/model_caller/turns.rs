@@ -1,0 +1,57 @@
+//! Turns for reserving, where several agents share one budget.
+
+use tokio::sync::watch;
+
+use super::super::run_event::WaitingFor;
+use super::super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::ModelCaller;
+
+impl ModelCaller {
+    /// Waits until no other agent is between estimating and reserving.
+    pub(in super::super) async fn take_turn(
+        &mut self,
+        timer: &mut WaitTimer,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<(), CancelReason> {
+        if !self.accounting.holds_turn() {
+            let ledger = self.accounting.ledger().clone();
+            let turn = self.until(ledger.turn(), timer, monitor).await?;
+            self.accounting.hold_turn(turn);
+        }
+        Ok(())
+    }
+
+    /// Gives up the turn, if this agent holds it.
+    pub(in super::super) fn release_turn(&mut self) {
+        self.accounting.release_turn();
+    }
+
+    /// Returns true if the next call has to wait for its turn to reserve.
+    pub(in super::super) fn needs_turn(&self) -> bool {
+        self.accounting.is_bounded()
+    }
+
+    /// Returns true if other agents' calls have reserved money, part of which may come back.
+    pub(in super::super) fn others_have_reserved(&self) -> bool {
+        self.accounting.ledger().has_reservations()
+    }
+
+    /// Subscribes to settlements of all agents' calls.
+    pub(in super::super) fn settlements(&self) -> watch::Receiver<u64> {
+        self.accounting.ledger().settlements()
+    }
+
+    /// Waits for other agents' calls.
+    pub(in super::super) async fn until<T>(
+        &mut self,
+        other: impl Future<Output = T>,
+        timer: &mut WaitTimer,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<T, CancelReason> {
+        let progress = self.progress();
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            monitor.emit_heartbeat(timer, WaitingFor::Money, progress, None);
+        };
+        monitor.wait_for(timer, show, other).await
+    }
+}
