@@ -3,9 +3,9 @@
 //! Layers, top first. A layer may use only the layers below it:
 //!
 //! ```text
-//! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages · rehearsal ─► agent ─►
+//! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages ─► agent ─►
 //!     config · history ─► model · tools · mcp · hooks · journal ─►
-//!     process (the crate outlast-process) ─►
+//!     process · rehearsal (the crates outlast-process and outlast-rehearsal) ─►
 //!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · types
 //! ```
 
@@ -23,7 +23,6 @@ pub mod report;
 pub mod telemetry;
 
 pub mod messages;
-pub mod rehearsal;
 
 pub mod agent;
 
@@ -38,3 +37,4 @@ pub mod tools;
 
 pub use outlast_core::{json, pacing, recovery, secrets, sse, transcript, types};
 pub use outlast_process as process;
+pub use outlast_rehearsal as rehearsal;

@@ -1,4 +1,5 @@
-//! All tests but those of the pure core (`tests/core.rs`), in one binary: a change links once.
+//! All tests but those of the pure core (`tests/core.rs`) and of the fake model server
+//! (`tests/rehearsal/main.rs`), in one binary: a change links once.
 
 #![deny(unsafe_code)]
 
@@ -14,7 +15,6 @@ mod journal;
 mod manual;
 mod map;
 mod mcp;
-mod rehearsal;
 mod sdk;
 /// Those that need more than the core.
 mod secrets {

@@ -12,13 +12,13 @@ const LAYERS: [&[&str]; 8] = [
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
     &["agent"],
-    &["messages", "rehearsal"],
+    &["messages"],
     &["batch", "checkout", "doctor", "host", "report", "telemetry"],
     &["cli"],
 ];
 
 /// Members of the workspace that are one layer as a whole.
-const CRATES: [&str; 1] = ["process"];
+const CRATES: [&str; 2] = ["process", "rehearsal"];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
 const PURE: [&str; 7] = ["json", "pacing", "recovery", "secrets", "sse", "transcript", "types"];

@@ -8,7 +8,9 @@ use super::scenario::Scenario;
 pub struct ScenarioListing {
     /// The subject of its group.
     pub group: &'static str,
+    /// The name by which it is chosen.
     pub name: String,
+    /// One sentence on what happens.
     pub summary: String,
     /// The exit code the run ends with.
     pub exit: Option<i32>,

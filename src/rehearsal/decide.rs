@@ -1,8 +1,7 @@
 //! Decides how a request is answered: by the rules, the request validator or the script.
 
+use outlast_core::json;
 use serde_json::Value;
-
-use crate::json;
 
 use super::connection::{RecordedRequest, ServerConnection};
 use super::render;

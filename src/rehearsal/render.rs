@@ -116,8 +116,8 @@ pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// An error response in the service's format. Without an `error`, the status selects a default.
-pub(super) fn error_response(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
+/// An error response in the service's format. Without an `error`, it has the usual one of the status.
+pub fn error_response(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
     let usual = usual_error(status);
     let error = error.unwrap_or(&usual);
     ScriptedHttp {
@@ -162,7 +162,8 @@ pub(super) fn overloaded() -> ScriptedError {
     usual_error(529)
 }
 
-pub(super) fn usual_error(status: u16) -> ScriptedError {
+/// The error that the service sends with this status.
+pub fn usual_error(status: u16) -> ScriptedError {
     let (kind, message) = match status {
         401 => ("authentication_error", "invalid x-api-key"),
         402 => ("billing_error", "There is a problem with your billing"),

@@ -3,14 +3,14 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::scripted_duration;
 
 /// The rules of one server. A valid request that exceeds a limit is refused, as by the real
 /// service, without a violation. Repeating the refused request, or provoking the same refusal with
 /// another one, is a violation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerRules {
     /// The only accepted credential; by default any is accepted.
@@ -25,9 +25,11 @@ pub struct ServerRules {
     pub token_limit: Option<NonZeroU64>,
     /// The largest accepted `max_tokens`.
     pub max_output: Option<u64>,
+    /// Limits of images and documents.
     pub media: MediaRules,
     /// Content that no block may contain.
     pub rejected_content: Vec<RejectedContent>,
+    /// The handling of thinking with an invalid signature.
     pub signatures: Signatures,
     /// After this many requests, signatures of earlier thinking are refused, as after a change of
     /// the account.
@@ -35,7 +37,7 @@ pub struct ServerRules {
 }
 
 /// The handling of thinking with an invalid signature.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signatures {
     /// A violation: this server signed all thinking itself.
@@ -46,7 +48,7 @@ pub enum Signatures {
 }
 
 /// Limits of images and documents.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaRules {
     /// Maximum number of images and documents in one request.
@@ -62,7 +64,7 @@ pub struct MediaRules {
 }
 
 /// Content that makes the service refuse a request.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RejectedContent {
     /// Text of a block, or base64.
@@ -72,7 +74,7 @@ pub struct RejectedContent {
 }
 
 /// Expiring access tokens. An expired one gets a 401 until it is renewed.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRules {
     /// The first valid access token. Later ones are called `access.1`, `access.2` and so on.
@@ -88,7 +90,7 @@ pub struct TokenRules {
     #[serde(default = "lifetime")]
     pub expires_in: u64,
     /// Delay of the endpoint's responses, in the script's time.
-    #[serde(default, deserialize_with = "scripted_duration::duration")]
+    #[serde(default, with = "scripted_duration")]
     pub delay: Duration,
     /// The number of initial refreshes that get a 503.
     #[serde(default)]
@@ -107,6 +109,7 @@ fn lifetime() -> u64 {
 }
 
 impl TokenRules {
+    /// Rules with these first tokens, which do not expire.
     pub fn new(access: &str, refresh: &str) -> Self {
         Self {
             access: access.to_owned(),

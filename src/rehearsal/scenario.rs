@@ -12,6 +12,7 @@ use super::scripted_values::exit_code;
 /// A scenario: the script for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    /// The name, for messages.
     pub name: String,
     /// One line for the list.
     pub summary: String,
@@ -19,6 +20,7 @@ pub struct Scenario {
     pub prompt: String,
     /// Further arguments of the run, as on a command line.
     pub args: Vec<String>,
+    /// Variables of the run and its commands.
     pub env: BTreeMap<String, String>,
     /// The number of seconds of the script that pass in one real second.
     pub time_scale: f64,
@@ -28,6 +30,7 @@ pub struct Scenario {
     pub main: ServerPart,
     /// The scripts of further servers, by name.
     pub servers: BTreeMap<String, ServerPart>,
+    /// The end that the run must have.
     pub expect: Expectation,
 }
 
@@ -44,6 +47,7 @@ pub const MAIN: &str = "main";
 /// The script of one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerPart {
+    /// The rules that requests must follow.
     pub rules: ServerRules,
     /// Played in order, one step for each request.
     pub steps: Vec<ScriptStep>,
@@ -62,6 +66,7 @@ pub struct ServerPart {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScratchFile {
+    /// The text of the file.
     pub content: String,
     /// Unix permission bits.
     #[serde(default = "plain_file")]
@@ -72,14 +77,17 @@ fn plain_file() -> u32 {
     0o644
 }
 
+/// The handling of requests after the last step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum AfterLast {
     /// Requests after the last step are answered with a 500 and count as violations.
     #[default]
     #[serde(rename = "fail")]
     Fail,
+    /// The last step answers them.
     #[serde(rename = "repeat last")]
     RepeatLast,
+    /// The script begins again.
     #[serde(rename = "loop")]
     Loop,
 }
@@ -88,8 +96,10 @@ pub enum AfterLast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
+    /// The exit code.
     #[serde(deserialize_with = "exit_code")]
     pub exit: Option<i32>,
+    /// The `terminal_reason` of the result.
     pub terminal_reason: Option<String>,
     /// Text that a file of the scratch folder must contain, by relative path.
     pub files: BTreeMap<String, String>,
@@ -108,22 +118,27 @@ pub struct Expectation {
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptStep {
+    /// The requests that it answers.
     pub when: StepCondition,
     /// The number of requests that it answers, at least 1.
     pub repeat: u32,
     /// Delay before the first byte, in the script's time.
     pub delay: Duration,
+    /// The answer, without its fault.
     pub answer: StepAnswer,
     /// Added to the default headers, replacing those of the same name. `${unix+5h}` and
     /// `${date+61s}` are replaced by times, in seconds since the epoch and as an HTTP date.
     pub headers: Vec<(String, String)>,
+    /// The pace of the body.
     pub timing: ChunkTiming,
+    /// The fault that breaks the answer.
     pub fault: Option<ScriptedFault>,
     /// Closes the connection afterwards although the headers announce keep-alive.
     pub closes_early: bool,
 }
 
 impl ScriptStep {
+    /// A step that answers one request of any kind, at once and without a fault.
     pub fn new(answer: StepAnswer) -> Self {
         Self {
             when: StepCondition::default(),
@@ -158,9 +173,12 @@ pub struct StepCondition {
     pub fast: Option<bool>,
 }
 
+/// The answer of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepAnswer {
+    /// A reply of the model.
     Reply(ScriptedReply),
+    /// Another HTTP response.
     Http(ScriptedHttp),
     /// These bytes instead of a response; then the connection is closed.
     Raw(Vec<u8>),
@@ -169,18 +187,24 @@ pub enum StepAnswer {
 /// A model reply. Without content it is an empty reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScriptedReply {
+    /// The text of its thinking block.
     pub thinking: Option<String>,
+    /// The text of its text block.
     pub text: Option<String>,
+    /// Its tool calls, after the text.
     pub tools: Vec<ScriptedToolCall>,
     /// Defaults to `tool_use` or `end_turn`, depending on the content.
     pub stop_reason: Option<String>,
+    /// The token counts that it reports.
     pub usage: ScriptedUsage,
+    /// The format in which it is sent.
     pub form: ReplyForm,
 }
 
 /// A tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedToolCall {
+    /// The name of the tool.
     pub name: String,
     /// `${cwd}` in its strings is replaced by the scratch folder.
     pub input: Value,
@@ -195,9 +219,13 @@ pub struct ScriptedToolCall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptedUsage {
+    /// Input that was not in the cache.
     pub input_tokens: Option<u64>,
+    /// Output of the model.
     pub output_tokens: Option<u64>,
+    /// Input that was written to the cache.
     pub cache_creation_input_tokens: Option<u64>,
+    /// Input that was read from the cache.
     pub cache_read_input_tokens: Option<u64>,
 }
 
@@ -219,7 +247,7 @@ pub enum ReplyForm {
 
 impl ReplyForm {
     /// The name in a scenario file.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::AsAsked => "as asked",
             Self::Json => "json",
@@ -231,8 +259,11 @@ impl ReplyForm {
 /// An HTTP response without a model reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedHttp {
+    /// The status code.
     pub status: u16,
+    /// The header `content-type`.
     pub content_type: String,
+    /// The body, in which `${request_id}` is replaced.
     pub body: String,
     /// Announced instead of the body's actual length.
     pub content_length: Option<usize>,
@@ -242,8 +273,10 @@ pub struct ScriptedHttp {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedError {
+    /// `error.type`, as in `overloaded_error`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// `error.message`.
     pub message: String,
     /// `error.details.error_code`.
     pub code: Option<String>,
@@ -261,7 +294,9 @@ pub struct ChunkTiming {
 /// An injected fault: its kind and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedFault {
+    /// The kind of the fault.
     pub kind: ScriptedFaultKind,
+    /// The position of the fault.
     pub after: FaultPosition,
     /// The duration of a stall or a series of pings, in the script's time. Then the connection is
     /// closed.
@@ -271,11 +306,13 @@ pub struct ScriptedFault {
 impl ScriptedFault {
     pub(super) const HOLD: Duration = Duration::from_hours(1);
 
+    /// A fault that holds the connection for an hour, if its kind holds it.
     pub fn new(kind: ScriptedFaultKind, after: FaultPosition) -> Self {
         Self { kind, after, hold: Self::HOLD }
     }
 }
 
+/// The kind of an injected fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScriptedFaultKind {
     /// The connection is reset.
@@ -287,13 +324,17 @@ pub enum ScriptedFaultKind {
     /// Nothing more is sent.
     Stall,
     /// Only pings are sent; without a stream, nothing.
-    Pings { every: Duration },
+    Pings {
+        /// The time between two pings, in the script's time.
+        every: Duration,
+    },
     /// An error event, then the end of the stream. Without a stream, the error with its own status.
     Error(ScriptedError),
     /// Extra bytes are inserted; then the answer continues.
     Insert(Vec<u8>),
 }
 
+/// The position of an injected fault in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultPosition {

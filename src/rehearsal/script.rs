@@ -41,6 +41,7 @@ pub struct ReceivedRequest {
 /// The part that a server keeps of the requests that it has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestRetention {
+    /// The whole requests.
     #[default]
     Whole,
     /// All but their bodies: each holds the whole conversation, so that together they take memory
@@ -81,6 +82,7 @@ pub(super) struct ScriptState {
 /// The scripts of a server: for steps or for compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptLine {
+    /// The script for steps.
     Main,
     /// The script for compactions.
     Compaction,
@@ -351,7 +353,7 @@ fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rehearsal::scenario::ScriptedReply;
+    use crate::scenario::ScriptedReply;
 
     /// Summaries are requested less often than in the script, or more often.
     #[test]

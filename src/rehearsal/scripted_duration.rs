@@ -1,10 +1,10 @@
-//! Parses durations in scenario files: `"1m 30s"`.
+//! Durations in scenario files: `"1m 30s"`.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serializer};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScriptedDuration(pub(super) Duration);
@@ -32,6 +32,11 @@ impl Visitor<'_> for DurationVisitor {
 }
 
 /// Deserializes a field of type `Duration`.
-pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
     ScriptedDuration::deserialize(source).map(|span| span.0)
+}
+
+/// Serializes a field of type `Duration`.
+pub(super) fn serialize<S: Serializer>(span: &Duration, target: S) -> Result<S::Ok, S::Error> {
+    target.collect_str(&humantime::format_duration(*span))
 }

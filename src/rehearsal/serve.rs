@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::json;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-
-use crate::json;
 
 use super::connection::{RecordedRequest, ServerConnection};
 use super::decide::{decide, invalid};

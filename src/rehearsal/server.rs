@@ -74,6 +74,7 @@ impl RehearsalServer {
         Ok(Self { scenario, address, stage, accepting, others })
     }
 
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
@@ -83,6 +84,7 @@ impl RehearsalServer {
         format!("http://{}", self.address)
     }
 
+    /// The scenario that it plays.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }

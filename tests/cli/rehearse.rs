@@ -7,8 +7,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, builtin_text, list};
-use serde_json::Value;
+use outlast::rehearsal::{
+    FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind, ServerOptions, builtin_text, list,
+};
+use serde_json::{Value, json};
 
 use super::binary_fixture::{BinaryFixture, ProcessResult};
 use crate::support::RunBuilder;
@@ -237,3 +239,67 @@ async fn a_signal_ends_a_rehearsal_without_a_verdict() {
     let last = ended.stderr.lines().last();
     assert_eq!(last, Some("outlast: rehearsed long-outage: exit 130, interrupted"), "{ended:?}");
 }
+
+#[tokio::test]
+async fn an_ordinary_http_client_can_read_the_reply() {
+    // Fails when another test was first, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let scenario = Scenario::new()
+        .reply("One.")
+        .reply("Two.")
+        .interrupted(ScriptedFaultKind::Reset, FaultPosition::Events(2))
+        .interrupted(ScriptedFaultKind::Close, FaultPosition::Events(2))
+        .interrupted(ScriptedFaultKind::Close, FaultPosition::Request);
+    let server = RehearsalServer::start(scenario, ServerOptions::default()).unwrap();
+    let ask = async |stream: bool| {
+        let body = json!({
+            "model": "claude-sonnet-4-5",
+            "max_tokens": 1000,
+            "stream": stream,
+            "messages": [{ "role": "user", "content": "Say hello." }],
+        });
+        let request = client.post(format!("{}/v1/messages", server.base_url()));
+        let response = request.header("anthropic-version", "2023-06-01").json(&body).send().await?;
+        response.text().await
+    };
+    assert!(ask(true).await.unwrap().contains("message_stop"));
+    assert!(ask(false).await.unwrap().contains("Two."));
+    for _ in 0..3 {
+        assert!(ask(true).await.is_err());
+    }
+    assert_eq!(server.requests().len(), 5);
+    assert_eq!(server.requests()[1].connection_id, 1, "the connection was kept");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_run_receives_the_server_urls_in_its_arguments_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    fs::write(&path, SECOND_SERVER).unwrap();
+    // Nothing listens on that port: the scenario gives the real URL.
+    let trial = RunBuilder::bare("http://127.0.0.1:1").args(["rehearse", path.to_str().unwrap()]);
+    let ending = trial.run().await;
+    assert_eq!(ending.code, Some(0), "{}", ending.stderr);
+}
+
+/// Asks only the second server, whose URL comes in a file's content too.
+const SECOND_SERVER: &str = r#"
+name = "whole"
+summary = "Everything goes to the second server"
+prompt = "Do it."
+args = ["--append-system-prompt", "{server.main.url} and ${cwd}"]
+env = { ANTHROPIC_BASE_URL = "{server.second.url}" }
+expect = { exit = 0, requests = 0, files = { note = "http://127.0.0.1:" } }
+
+[files]
+note = { content = "{server.second.url}" }
+
+[rules]
+require_key = "unused"
+
+[server.second]
+requests = 1
+step = [{ text = "Done.", when = { contains = " and /" } }]
+"#;

@@ -1,20 +1,25 @@
 //! Access tokens that expire, and the endpoint that renews them.
 
-use outlast::rehearsal::{
-    AfterLast, Expectation, RehearsalServer, Scenario, ServerRules, TokenGrants, TokenRules, verify,
+use outlast_rehearsal::{
+    AfterLast, Expectation, RehearsalServer, Scenario, ServerRules, TokenGrants, TokenRules,
 };
-use outlast::rehearsal::{ObservedOutcome, ScratchFolder};
+use outlast_rehearsal::{ObservedOutcome, ScratchFolder};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Response, ask, connect, parse, read_all, respond_to, start};
 
 fn serve(change: impl FnOnce(&mut TokenRules)) -> RehearsalServer {
+    start(logins(change))
+}
+
+/// A scenario with access tokens that expire after two requests.
+fn logins(change: impl FnOnce(&mut TokenRules)) -> Scenario {
     let mut tokens = TokenRules::new("access", "refresh/+=");
     tokens.expire_token_after = Some(2);
     change(&mut tokens);
     let rules = ServerRules { tokens: Some(tokens), ..ServerRules::default() };
-    start(Scenario::new().reply("In.").after(AfterLast::RepeatLast).rules(rules))
+    Scenario::new().reply("In.").after(AfterLast::RepeatLast).rules(rules)
 }
 
 /// What comes of a request with this token.
@@ -105,16 +110,15 @@ async fn the_token_endpoint_can_be_moved_broken_or_strict() {
 
 #[tokio::test]
 async fn sixteen_concurrent_refreshes_get_different_tokens() {
-    let server = serve(|_| {});
+    let expect = Expectation { refreshes: Some(1), ..Expectation::default() };
+    let server = start(logins(|_| {}).expect(expect));
     let answers = all_at_once(&server).await;
     assert_eq!(answers.iter().filter(|status| **status == 200).count(), 1);
     assert_eq!(grants(&server), (16, 1));
-    let expect = Expectation { refreshes: Some(1), ..Expectation::default() };
-    let scenario = server.scenario().clone().expect(expect);
-    let scratch = ScratchFolder::create(&scenario).unwrap();
+    let scratch = ScratchFolder::create(server.scenario()).unwrap();
     let outcome =
         ObservedOutcome { exit: 0, terminal_reason: None, folder: scratch.path(), stderr: None };
-    let faults = verify(&scenario, &outcome, &server);
+    let faults = server.verify(&outcome);
     assert!(!faults.iter().any(|fault| fault.contains("tokens granted")), "{faults:?}");
 }
 

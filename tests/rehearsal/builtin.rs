@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use outlast::rehearsal::{Scenario, ScratchFolder, ScriptedToolCall, StepAnswer, builtin, list};
+use outlast_rehearsal::{Scenario, ScratchFolder, ScriptedToolCall, StepAnswer, builtin, list};
 
 const NAMES: &[&str] = &[
     "hello",
@@ -97,7 +97,7 @@ fn every_builtin_scenario_is_listed_with_its_expected_end() {
 fn a_finite_script_has_an_answer_for_each_expected_request() {
     for &name in NAMES {
         let scenario = named(name);
-        if scenario.main.after != outlast::rehearsal::AfterLast::Fail {
+        if scenario.main.after != outlast_rehearsal::AfterLast::Fail {
             continue;
         }
         let part = &scenario.main;
@@ -108,7 +108,7 @@ fn a_finite_script_has_an_answer_for_each_expected_request() {
         let answers: usize = all.map(|step| step.repeat as usize).sum();
         let Some(requests) = scenario.expect.requests else { continue };
         // What a rule refuses uses no answer up.
-        let refuses = part.rules != outlast::rehearsal::ServerRules::default();
+        let refuses = part.rules != outlast_rehearsal::ServerRules::default();
         assert!(requests == answers || (refuses && requests > answers), "{name}: {requests}");
     }
 }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::rehearsal::{RehearsalServer, Scenario, ServerOptions};
+use outlast_rehearsal::{RehearsalServer, Scenario, ServerOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use outlast::rehearsal::{FaultPosition, Scenario, ScriptedError, ScriptedFaultKind};
+use outlast_rehearsal::{FaultPosition, Scenario, ScriptedError, ScriptedFaultKind};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;

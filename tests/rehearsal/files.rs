@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use outlast::rehearsal::{
+use outlast_rehearsal::{
     AfterLast, Expectation, FaultPosition, MediaRules, RejectedContent, ReplyForm, SCENARIO_TABLES,
-    Scenario, ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind, ServerRules,
-    Signatures, StepCondition, TokenRules,
+    Scenario, ScenarioComments, ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind,
+    ServerRules, Signatures, StepCondition, TokenRules,
 };
 use serde_json::json;
 
@@ -659,4 +659,14 @@ fn a_scratch_folder_holds_the_files_and_is_removed_on_drop() {
     let folder = scratch.path().to_owned();
     drop(scratch);
     assert!(!folder.exists());
+}
+
+#[test]
+fn a_file_with_every_key_is_read_as_it_was_written() {
+    let scenario = Scenario::parse(EVERYTHING, "all.toml").unwrap();
+    let written = scenario.to_toml(&ScenarioComments::default());
+    let read = Scenario::parse(&written, "written.toml").unwrap_or_else(|error| {
+        panic!("{error}\n{written}");
+    });
+    assert_eq!(read, scenario, "{written}");
 }

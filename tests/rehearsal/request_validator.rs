@@ -1,6 +1,6 @@
 //! The request validator: each rule is violated once, and valid requests pass.
 
-use outlast::rehearsal::Scenario;
+use outlast_rehearsal::Scenario;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 

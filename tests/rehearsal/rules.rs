@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use outlast::rehearsal::{
+use outlast_rehearsal::{
     AfterLast, MediaRules, RehearsalServer, RejectedContent, Scenario, ServerOptions, ServerRules,
     Signatures,
 };

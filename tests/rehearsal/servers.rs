@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use outlast::rehearsal::{
+use outlast_rehearsal::{
     AfterLast, Expectation, MAIN, ObservedOutcome, Scenario, ScratchFolder, ScriptLine,
-    ServerRules, StepCondition, verify,
+    ServerRules, StepCondition,
 };
 use serde_json::json;
-
-use crate::support::RunBuilder;
 
 use super::client::{ask, complaint, respond, respond_to, start, unstreamed};
 
@@ -55,16 +53,16 @@ async fn without_their_own_script_summary_requests_use_the_main_one() {
 
 #[tokio::test]
 async fn an_expected_compaction_that_is_missing_fails_the_scenario() {
+    let expect = Expectation { compactions: Some(1), refreshes: Some(2), ..Expectation::default() };
     let script = Scenario::new().reply("One.").compactions(Scenario::new().reply("In short."));
-    let server = start(script.clone());
+    let server = start(script.expect(expect));
     respond(&server, &ask()).await;
     assert_eq!(server.unrequested_answers(), 1);
     let folder = tempfile::tempdir().unwrap();
     let outcome =
         ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
-    let expect = Expectation { compactions: Some(1), refreshes: Some(2), ..Expectation::default() };
     assert_eq!(
-        verify(&script.expect(expect), &outcome, &server),
+        server.verify(&outcome),
         [
             "expected 1 requests for compactions, but there were 0",
             "expected 2 tokens granted, but there were 0",
@@ -113,8 +111,7 @@ async fn every_server_has_its_own_script_and_rules() {
     let rules = ServerRules { require_key: Some("b".to_owned()), ..ServerRules::default() };
     let expect = Expectation { requests: Some(2), ..Expectation::default() };
     let backup = Scenario::new().reply("From B.").after(AfterLast::RepeatLast).rules(rules);
-    let scenario = Scenario::new().status(529).server("b", backup.expect(expect));
-    let server = start(scenario.clone());
+    let server = start(Scenario::new().status(529).server("b", backup.expect(expect)));
     let other = server.other("b").expect("it was said");
     assert!(server.other(MAIN).is_none());
     assert_ne!(server.port(), other.port());
@@ -124,7 +121,7 @@ async fn every_server_has_its_own_script_and_rules() {
     let outcome =
         ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     assert_eq!(
-        verify(&scenario, &outcome, &server),
+        server.verify(&outcome),
         [
             "expected 2 requests to b, but there were 1",
             "one answer of the script was never requested"
@@ -175,34 +172,3 @@ async fn all_servers_shut_down_together() {
         assert!(connected.is_err(), "the port is still open");
     }
 }
-
-#[tokio::test]
-async fn a_run_receives_the_server_urls_in_its_arguments_and_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("mine.toml");
-    fs::write(&path, WHOLE).unwrap();
-    // Nothing listens on that port: the scenario gives the real URL.
-    let trial = RunBuilder::bare("http://127.0.0.1:1").args(["rehearse", path.to_str().unwrap()]);
-    let ending = trial.run().await;
-    assert_eq!(ending.code, Some(0), "{}", ending.stderr);
-}
-
-/// Asks only the second server, whose URL comes in a file's content too.
-const WHOLE: &str = r#"
-name = "whole"
-summary = "Everything goes to the second server"
-prompt = "Do it."
-args = ["--append-system-prompt", "{server.main.url} and ${cwd}"]
-env = { ANTHROPIC_BASE_URL = "{server.second.url}" }
-expect = { exit = 0, requests = 0, files = { note = "http://127.0.0.1:" } }
-
-[files]
-note = { content = "{server.second.url}" }
-
-[rules]
-require_key = "unused"
-
-[server.second]
-requests = 1
-step = [{ text = "Done.", when = { contains = " and /" } }]
-"#;

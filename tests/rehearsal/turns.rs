@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{
+use outlast_rehearsal::{
     AfterLast, Expectation, ObservedOutcome, Scenario, ScratchFolder, ServerRules, StepCondition,
-    verify,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -175,7 +174,7 @@ async fn a_verdict_lists_every_unmet_expectation() {
         .file("there", "something else", 0o644)
         .expect(expect);
     let scratch = ScratchFolder::create(&scenario).unwrap();
-    let server = start(scenario.clone());
+    let server = start(scenario);
     let good = ObservedOutcome {
         exit: 0,
         terminal_reason: Some("completed"),
@@ -191,7 +190,7 @@ async fn a_verdict_lists_every_unmet_expectation() {
         stderr: Some("nothing"),
         ..good
     };
-    let faults = verify(&scenario, &bad, &server).join("\n");
+    let faults = server.verify(&bad).join("\n");
     for fault in [
         "expected exit 0 (completed), but the run ended with exit 75 (model_error)",
         "there does not contain \"wanted\"",
@@ -209,7 +208,7 @@ async fn a_verdict_lists_every_unmet_expectation() {
     let scenario = Scenario::new()
         .reply("One.")
         .expect(Expectation { exit: Some(0), ..Expectation::default() });
-    let server = start(scenario.clone());
+    let server = start(scenario);
     respond(&server, &ask()).await;
-    assert_eq!(verify(&scenario, &good, &server), Vec::<String>::new());
+    assert_eq!(server.verify(&good), Vec::<String>::new());
 }

@@ -11,10 +11,11 @@ use super::super::args::RehearseArgs;
 use super::super::run::ProcessContext;
 use super::super::sessions::find_session;
 use super::super::usage::{UsageError, UsageErrorKind};
+use super::recorded::RecordedScenario;
 use super::say;
 use crate::config::environment::Variables;
 use crate::history::read_history;
-use crate::rehearsal::{RecordedScenario, Scenario, builtin_text, list};
+use crate::rehearsal::{Scenario, builtin_text, list};
 
 /// The scenario when none is named.
 const DEFAULT: &str = "fix-a-bug";

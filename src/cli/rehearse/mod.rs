@@ -3,6 +3,7 @@
 mod choice;
 mod isolation;
 mod listing;
+mod recorded;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -14,7 +15,6 @@ use serde_json::json;
 use crate::config::environment::CONFIG_FOLDER;
 use crate::rehearsal::{
     ObservedOutcome, RehearsalServer, RequestRetention, Scenario, ScratchFolder, ServerOptions,
-    verify,
 };
 
 use super::args::{self, CliRequest, RehearseArgs, RunArgs};
@@ -221,7 +221,7 @@ impl RehearsalRun {
             folder: self.scratch.path(),
             stderr: None,
         };
-        self.named(verify(self.server.scenario(), &outcome, &self.server))
+        self.named(self.server.verify(&outcome))
     }
 
     /// Returns true if a signal ended the run that the scenario does not send: the user stopped it.

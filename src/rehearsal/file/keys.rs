@@ -9,7 +9,9 @@ use KeyForm::{
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub struct ScenarioKey {
+    /// The key.
     pub name: &'static str,
+    /// The effect of its value, for the manual.
     pub meaning: &'static str,
     /// True if its table is invalid without it.
     pub required: bool,
@@ -60,6 +62,7 @@ pub struct KeyTable {
     pub heading: &'static str,
     /// The description of the table.
     pub about: &'static str,
+    /// The keys of the table.
     pub keys: &'static [ScenarioKey],
 }
 

@@ -1,9 +1,12 @@
-//! Parses scenario files: TOML, without unknown keys. Errors name file, line, column and key.
+//! Parses and writes scenario files: TOML, without unknown keys. Errors name file, line, column and
+//! key.
 //! The manual of the keys, outlast-scenario(5), is made of `file/keys.rs`.
 
 mod keys;
 mod step;
 mod step_error;
+mod toml_text;
+mod write;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,14 +24,31 @@ use super::scenario::{
 use super::scripted_values::above_zero;
 pub use keys::{KeyTable, SCENARIO_TABLES, ScenarioKey};
 use step::StepTable;
+pub use write::ScenarioComments;
 
 /// The reason that a scenario file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
+    /// The file cannot be read.
     #[error("cannot read scenario {file}: {source}")]
-    Unreadable { file: String, source: std::io::Error },
+    Unreadable {
+        /// The path.
+        file: String,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
+    /// The text is not a valid scenario.
     #[error("{file}:{line}:{column}: {message}")]
-    Wrong { file: String, line: usize, column: usize, message: String },
+    Wrong {
+        /// The path, or another name of the text.
+        file: String,
+        /// The line of the mistake, counted from 1.
+        line: usize,
+        /// Its column in characters, counted from 1.
+        column: usize,
+        /// The mistake, with the path of its key.
+        message: String,
+    },
 }
 
 /// A mistake, and where it is in the text, in bytes.

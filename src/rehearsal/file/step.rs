@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::rehearsal::render;
-use crate::rehearsal::scenario::{
+use crate::render;
+use crate::scenario::{
     ChunkTiming, FaultPosition, ReplyForm, ScriptStep, ScriptedError, ScriptedFault,
     ScriptedFaultKind, ScriptedHttp, ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer,
     StepCondition,
 };
-use crate::rehearsal::scripted_duration::ScriptedDuration;
-use crate::rehearsal::scripted_values::{JsonValue, status};
+use crate::scripted_duration::ScriptedDuration;
+use crate::scripted_values::{JsonValue, status};
 
 use super::step_error::StepError;
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{is_name, is_tool_use_id};
-use crate::rehearsal::sse::{SigningKey, sign_thinking};
+use crate::sse::{SigningKey, sign_thinking};
 
 /// Validates the content of one message.
 pub(super) fn message(

@@ -18,7 +18,7 @@ const PIXELS_PER_TOKEN: u64 = 750;
 const PAGE: u64 = 2_000;
 
 /// The tokens of a request.
-pub(in crate::rehearsal) fn count(body: &Value) -> u64 {
+pub(crate) fn count(body: &Value) -> u64 {
     let bytes: u64 = ["tools", "system", "messages"].iter().map(|part| bytes(&body[part])).sum();
     let media: u64 = walk::blocks(body).iter().map(of_media).sum();
     (bytes * 2).div_ceil(7) + media

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::walk::{self, PlacedBlock};
 use super::{blocks, count, media};
-use crate::rehearsal::connection::RecordedRequest;
-use crate::rehearsal::rules::{RejectedContent, ServerRules, Signatures};
-use crate::rehearsal::sse::SigningKey;
+use crate::connection::RecordedRequest;
+use crate::rules::{RejectedContent, ServerRules, Signatures};
+use crate::sse::SigningKey;
 
 /// The error message for the first limit that a request exceeds. `None` if it exceeds none.
-pub(in crate::rehearsal) fn exceeded_limit(
+pub(crate) fn exceeded_limit(
     rules: &ServerRules,
     request: &RecordedRequest,
     body: &Value,

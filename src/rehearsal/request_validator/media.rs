@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::walk::PlacedBlock;
-use crate::rehearsal::rules::MediaRules;
+use crate::rules::MediaRules;
 
 /// The stricter pixel limit applies above this many images.
 const MANY: usize = 20;

@@ -1,4 +1,4 @@
-//! See the module of the same name.
+//! The tests of the fake model server: `cargo test -p outlast-rehearsal` compiles it and the core only.
 
 mod access;
 mod builtin;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! SessionHistory ─► answers (replies, faults) ─┐
-//!                ─► terms (flags, settings) ───┼─► Scenario ─► write ─► file
+//!                ─► terms (flags, settings) ───┼─► Scenario ─► file
 //!                ─► acceptance checks ─────────┘
 //! ```
 //! The tools are run again, in a scratch folder, so their results may differ; the replies do not
@@ -13,8 +13,6 @@ mod acceptance;
 mod answers;
 mod paths;
 mod terms;
-mod toml_text;
-mod write;
 
 use std::time::Duration;
 
@@ -26,26 +24,26 @@ use crate::history::{
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Event, FailureStage, RecoveryPlan, StopReason,
 };
-
-use super::scenario::{
-    Expectation, Scenario, ScriptStep, ScriptedReply, ServerPart, StepAnswer, StepCondition,
+use crate::rehearsal::{
+    Expectation, Scenario, ScenarioComments, ScriptStep, ScriptedReply, ServerPart, StepAnswer,
+    StepCondition,
 };
+
 use answers::{RecordedAnswer, Unanswered, answer, kept};
 use paths::PathMask;
-use write::{Remarks, write};
 
 /// A scenario that reproduces a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedScenario {
+pub(super) struct RecordedScenario {
     /// The scenario file.
-    pub text: String,
+    pub(super) text: String,
     /// The parts of the session that it does not reproduce, one line each.
-    pub skipped: Vec<String>,
+    pub(super) skipped: Vec<String>,
 }
 
 /// The reason that a session cannot be rehearsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordingError {
+pub(super) enum RecordingError {
     #[error("it has no prompt")]
     NoPrompt,
     #[error("nothing is recorded of requests to a model")]
@@ -69,7 +67,7 @@ impl RecordedScenario {
     ///
     /// # Errors
     /// Nothing can be reproduced.
-    pub fn of(history: &SessionHistory) -> Result<Self, RecordingError> {
+    pub(super) fn of(history: &SessionHistory) -> Result<Self, RecordingError> {
         let folder = history.project.as_ref().map(|folder| folder.to_string_lossy());
         let paths = PathMask::new(folder.as_deref());
         let prompt = history.prompts().last().ok_or(RecordingError::NoPrompt)?;
@@ -263,7 +261,7 @@ impl Recording<'_> {
             files: checks.files(terms.has_requirement),
             ..Scenario::new()
         };
-        let mut notes = Remarks { head: self.head(), steps: Vec::new() };
+        let mut comments = ScenarioComments { head: self.head(), steps: Vec::new() };
         for recorded in self.steps {
             let server = terms.servers.get(usize::from(recorded.model_index));
             let part = match server.filter(|name| !name.is_empty()) {
@@ -276,7 +274,7 @@ impl Recording<'_> {
                 CallPurpose::Summary(_) => (&mut part.compactions, false),
             };
             if has_note {
-                add_step(steps, Some(&mut notes.steps), recorded);
+                add_step(steps, Some(&mut comments.steps), recorded);
             } else {
                 add_step(steps, None, recorded);
             }
@@ -296,7 +294,7 @@ impl Recording<'_> {
             requests: is_whole.then(|| answers(&scenario.main)).flatten(),
             ..Expectation::default()
         };
-        RecordedScenario { text: write(&scenario, &notes), skipped: self.skipped }
+        RecordedScenario { text: scenario.to_toml(&comments), skipped: self.skipped }
     }
 
     fn has_plan(&self, wanted: RecoveryPlan) -> bool {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::history::{HistoryEvent, MessageAuthor, SessionHistory};
 use crate::recovery::StopHookDecision;
-use crate::rehearsal::scenario::ScratchFile;
+use crate::rehearsal::ScratchFile;
 
 /// The command that replaces that of `--require`.
 pub(super) const REQUIREMENT: &str = "sh ./.rehearsal/requirement.sh";

@@ -35,10 +35,12 @@ impl Default for Scenario {
 
 /// Methods that begin a step.
 impl Scenario {
+    /// A scenario without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Adds a step.
     #[must_use]
     pub fn step(mut self, step: ScriptStep) -> Self {
         self.main.steps.push(step);
@@ -90,16 +92,19 @@ impl Scenario {
 
 /// Methods that modify the last step.
 impl Scenario {
+    /// Sets the text of the reply.
     #[must_use]
     pub fn and_text(self, text: &str) -> Self {
         self.on_reply(|reply| reply.text = Some(text.to_owned()))
     }
 
+    /// Sets the thinking of the reply.
     #[must_use]
     pub fn and_thinking(self, thinking: &str) -> Self {
         self.on_reply(|reply| reply.thinking = Some(thinking.to_owned()))
     }
 
+    /// Adds a tool call to the reply.
     #[must_use]
     pub fn and_tool(self, name: &str, input: Value) -> Self {
         self.on_reply(|reply| {
@@ -132,6 +137,7 @@ impl Scenario {
         })
     }
 
+    /// Sets the stop reason of the reply.
     #[must_use]
     pub fn stop_reason(self, stop_reason: &str) -> Self {
         self.on_reply(|reply| reply.stop_reason = Some(stop_reason.to_owned()))
@@ -150,6 +156,7 @@ impl Scenario {
         })
     }
 
+    /// Sets the format of the reply.
     #[must_use]
     pub fn form(self, form: ReplyForm) -> Self {
         self.on_reply(|reply| reply.form = form)
@@ -181,31 +188,37 @@ impl Scenario {
         self.on_http(|http| http.content_length = Some(bytes))
     }
 
+    /// Adds a header.
     #[must_use]
     pub fn header(self, name: &str, value: &str) -> Self {
         self.on_step(|step| step.headers.push((name.to_owned(), value.to_owned())))
     }
 
+    /// Sets the number of requests that the step answers.
     #[must_use]
     pub fn times(self, repeat: u32) -> Self {
         self.on_step(|step| step.repeat = repeat.max(1))
     }
 
+    /// Sets the delay before the first byte.
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         self.on_step(|step| step.delay = delay)
     }
 
+    /// Sets the bytes per write and the pause between writes.
     #[must_use]
     pub fn timing(self, chunk: Option<usize>, pause: Duration) -> Self {
         self.on_step(|step| step.timing = ChunkTiming { chunk, pause })
     }
 
+    /// Injects a fault.
     #[must_use]
     pub fn fault(self, kind: ScriptedFaultKind, after: FaultPosition) -> Self {
         self.on_step(|step| step.fault = Some(ScriptedFault::new(kind, after)))
     }
 
+    /// Sets the duration of the stall or the pings of the fault.
     #[must_use]
     pub fn hold(self, hold: Duration) -> Self {
         self.on_step(|step| {
@@ -215,6 +228,7 @@ impl Scenario {
         })
     }
 
+    /// Closes the connection although it is announced as kept.
     #[must_use]
     pub fn closes_early(self) -> Self {
         self.on_step(|step| step.closes_early = true)
@@ -226,6 +240,7 @@ impl Scenario {
         self.on_step(|step| step.when.model = Some(model.to_owned()))
     }
 
+    /// Only matches requests that fit the condition.
     #[must_use]
     pub fn when(self, when: StepCondition) -> Self {
         self.on_step(|step| step.when = when)
@@ -269,28 +284,33 @@ impl Scenario {
 
 /// Methods that modify the scenario.
 impl Scenario {
+    /// Sets the handling of requests after the last step.
     #[must_use]
     pub fn after(mut self, after: AfterLast) -> Self {
         self.main.after = after;
         self
     }
 
+    /// Sets the number of seconds of the script that pass in one real second.
     #[must_use]
     pub fn time_scale(self, time_scale: f64) -> Self {
         Self { time_scale, ..self }
     }
 
+    /// Sets the prompt of the run.
     #[must_use]
     pub fn prompt(self, prompt: &str) -> Self {
         Self { prompt: prompt.to_owned(), ..self }
     }
 
+    /// Adds a file of the scratch folder, with its permission bits.
     #[must_use]
     pub fn file(mut self, path: &str, content: &str, mode: u32) -> Self {
         self.files.insert(path.to_owned(), ScratchFile { content: content.to_owned(), mode });
         self
     }
 
+    /// Sets the rules of the main server.
     #[must_use]
     pub fn rules(mut self, rules: ServerRules) -> Self {
         self.main.rules = rules;
@@ -320,6 +340,7 @@ impl Scenario {
         self
     }
 
+    /// Sets the expected end.
     #[must_use]
     pub fn expect(self, expect: Expectation) -> Self {
         Self { expect, ..self }
@@ -328,7 +349,7 @@ impl Scenario {
 
 impl ScriptedReply {
     /// The default content of an interrupted reply.
-    pub(super) fn interrupted_default() -> Self {
+    pub fn interrupted_default() -> Self {
         Self {
             text: Some("These words are lost on their way to you.".to_owned()),
             ..Self::default()

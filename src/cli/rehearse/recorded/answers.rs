@@ -8,10 +8,9 @@ use crate::recovery::{
     CutKind, ErrorBody, ErrorClass, Event, Failure, FailureStage, Incomplete, RecoveryPlan,
     ReplyDisposition, ReplyKind, RetryAfter, RetryAfterSource, RetryHint,
 };
-use crate::rehearsal::render;
-use crate::rehearsal::scenario::{
+use crate::rehearsal::{
     FaultPosition, ScriptStep, ScriptedError, ScriptedFault, ScriptedFaultKind, ScriptedHttp,
-    ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer,
+    ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer, error_response, usual_error,
 };
 use crate::transcript::{Block, Usage};
 
@@ -320,7 +319,7 @@ fn bad_response(failure: Failure) -> ScriptStep {
 fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnswer {
     let (status, error, skipped) = error_of(record, end, failure);
     if failure.has_streamed() {
-        let error = error.unwrap_or_else(|| render::usual_error(status));
+        let error = error.unwrap_or_else(|| usual_error(status));
         let step = stream_fault(ScriptedFaultKind::Error(error), failure);
         return RecordedAnswer { step, note: String::new(), skipped };
     }
@@ -331,7 +330,7 @@ fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnsw
             body: "<html><title>Not recorded</title></html>".to_owned(),
             content_length: None,
         },
-        ErrorBody::Api | ErrorBody::None => render::error_response(status, error.as_ref()),
+        ErrorBody::Api | ErrorBody::None => error_response(status, error.as_ref()),
     };
     let step = ScriptStep::new(StepAnswer::Http(http));
     RecordedAnswer { step, note: String::new(), skipped }
