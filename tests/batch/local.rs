@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use super::fixture::{BatchFixture, FREE, end, of_task, with_effects};
@@ -181,10 +182,27 @@ async fn a_task_of_a_process_that_shows_no_sign_of_life_does_not_hold_the_batch_
     let folder = fixture.batch().join("tasks/0");
     let lock = File::options().write(true).open(folder.join("lock")).expect("it is there");
     lock.lock().expect("it is free");
+    let signs = ["heartbeat", "attempts.jsonl", "."];
     let long_ago = SystemTime::now() - Duration::from_hours(2);
-    for sign in ["heartbeat", "attempts.jsonl", "."] {
+    let date = |sign: &str, at| {
         let sign = File::open(folder.join(sign)).expect("it is there");
-        sign.set_modified(long_ago).expect("it is ours");
+        sign.set_modified(at).expect("it is ours");
+    };
+    for recent in signs {
+        for sign in signs {
+            date(sign, long_ago);
+        }
+        date(recent, SystemTime::now());
+        let mut waiting = fixture.start(&["--attempts", "1"]);
+        let stderr = waiting.stderr.take().expect("it is a pipe");
+        let mut lines = BufReader::new(stderr).lines();
+        let said = with_time_limit("a word on the task", lines.next_line()).await;
+        let said = said.expect("text").unwrap_or_default();
+        assert!(said.contains("is still being worked on by another process"), "{recent}: {said}");
+        waiting.kill().await.expect("it waits");
+    }
+    for sign in signs {
+        date(sign, long_ago);
     }
     let second = fixture.run(&["--attempts", "1"]).await;
     assert_eq!(second.code, Some(75), "{second:?}");

@@ -9,6 +9,7 @@ use outlast::rehearsal::{
 };
 use serde_json::{Value, json};
 
+use crate::support::rotation::rotating_part;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Scenarios whose recording ends otherwise, and why.
@@ -86,10 +87,8 @@ async fn rehearse(ended: FinishedProcess, args: &[&str]) -> FinishedProcess {
 #[tokio::test]
 async fn the_recording_of_each_builtin_scenario_ends_as_it_did() {
     let names = list().into_iter().map(|listing| listing.name);
-    crate::trials::timeouts::all(names.map(|name| async move {
-        if EXCEPTIONS.iter().any(|(exception, why)| *exception == name && !why.is_empty()) {
-            return;
-        }
+    let names = names.filter(|name| !EXCEPTIONS.iter().any(|(exception, _)| exception == name));
+    crate::trials::timeouts::all(rotating_part(names, 2).into_iter().map(|name| async move {
         let scenario = builtin(&name).expect("it is built in").expect("it is valid");
         let recorded = record(&scenario).await;
         let before = outline(&recorded.result());

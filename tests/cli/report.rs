@@ -278,6 +278,10 @@ fn a_file_is_written_in_the_format_of_its_name_and_mistakes_are_one_line() {
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     let mode = fs::metadata(&file).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+    // A file beside it takes its place: a folder for temporary files may be on another disk.
+    let mut elsewhere = command(&config, folder.path(), &[RECORDED, "--output", path]);
+    let status = elsewhere.env("TMPDIR", "/nowhere").status().expect("outlast starts");
+    assert_eq!(status.code(), Some(0));
     let none = folder.path().join("none/report.html");
     for (args, expected) in [
         (&["nothing"][..], "there is no session nothing"),

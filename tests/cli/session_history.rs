@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use outlast::history::{
-    HistoryEvent, MessageAuthor, SessionHistory, ToolRunState, WaitCause, read_history,
+    HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, SessionHistory, ToolRunState,
+    WaitCause, read_history,
 };
 use outlast::journal::{ListScope, SessionFolder, list_sessions};
 use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
 use outlast::rehearsal::{Scenario, ServerRules};
+use outlast::report::{MarkContent, SessionTimeline};
 use serde_json::json;
 
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
@@ -160,4 +163,39 @@ async fn a_history_has_every_process_and_the_calls_that_a_kill_interrupted() {
                     .expect("in order"),
             )
     );
+}
+
+/// The pauses between processes may be days long, and nothing happens in them.
+#[test]
+fn a_timeline_has_no_time_between_processes() {
+    let second = |second| Some(Timestamp::from_second(second).expect("a time"));
+    let process = |epoch, at| {
+        let start = ProcessStart {
+            epoch,
+            pid: 1,
+            host: String::new(),
+            version: String::new(),
+            model: String::new(),
+            permission_mode: String::new(),
+            resumes_prompt: false,
+            forked_from: None,
+            damage: None,
+        };
+        HistoryItem { at: second(at), event: HistoryEvent::Process(Box::new(start)) }
+    };
+    let switch = |at| {
+        let event = HistoryEvent::ModelSwitch { from: "a".to_owned(), to: "b".to_owned() };
+        HistoryItem { at: second(at), event }
+    };
+    let history = SessionHistory {
+        items: vec![process(1, 0), switch(10), process(2, 90_000), switch(90_005)],
+        ended: second(90_030),
+        ..SessionHistory::default()
+    };
+    let timeline = SessionTimeline::of(&history);
+    assert_eq!(timeline.length.as_secs(), 40);
+    let marks = timeline.marks.iter().map(|mark| (mark.at.as_secs(), mark.content.clone()));
+    let switch = || MarkContent::ModelSwitch { to: "b".to_owned() };
+    let expected = [(10, switch()), (10, MarkContent::Resumed), (15, switch())];
+    assert_eq!(marks.collect::<Vec<_>>(), expected);
 }

@@ -236,6 +236,9 @@ fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
     let many: Vec<String> = (0..500).map(|n| format!("\"key{n}\": 1")).collect();
     let many = resolve(&["hi"], &[], &format!("{{{}}}", many.join(","))).unwrap().warnings;
     assert!(many.len() == 1 && many[0].ends_with("492 more"), "{many:?}");
+    let nine: Vec<String> = (0..9).map(|n| format!("\"key{n}\": 1")).collect();
+    let nine = resolve(&["hi"], &[], &format!("{{{}}}", nine.join(","))).unwrap().warnings;
+    assert!(nine.len() == 1 && nine[0].ends_with(", 1 more"), "{nine:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use outlast::doctor::{
     ConfiguredServer as Listed, DoctorContext, DoctorReport, Finding, FindingCause, ResolvedConfig,
     ServerTransport, ServicePlace, Severity, json, merge_causes,
 };
-use outlast::journal::SessionStore;
+use outlast::journal::{OpenSession, SessionId, SessionStore};
 use outlast::mcp::{ServerReport, ServerStatus};
 use outlast::model::{Credential, ModelService, ProbeAnswer, ServiceKind};
 use outlast::recovery::{FailureStage, Fault, FaultKind};
@@ -448,6 +448,32 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
         Severity::Problem,
         &["F: no good"],
     );
+}
+
+#[test]
+fn doctor_names_three_unfinished_sessions_and_counts_the_others() {
+    let left = |count: usize| {
+        let open = |_| OpenSession {
+            id: SessionId::generate(),
+            path: "/c/projects/a.jsonl".into(),
+            written: SystemTime::UNIX_EPOCH,
+        };
+        let unfinished: Vec<OpenSession> = (0..count).map(open).collect();
+        let store = SessionStore { unfinished, ..SessionStore::default() };
+        let facts = SessionStoreFacts {
+            folder: "/c/projects".into(),
+            tried: "/c".into(),
+            is_folder: true,
+            unwritable: None,
+            store,
+            free: None,
+            free_files: None,
+        };
+        let findings = store::check_store(&facts);
+        findings.into_iter().find(|one| one.status == Severity::Warning).expect("a warning").what
+    };
+    assert!(!left(3).contains("more"), "{}", left(3));
+    assert!(left(4).ends_with(", 1 more"), "{}", left(4));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Faults between a host and outlast: it dies, is silent, writes rubbish, reads slowly.
 
+use std::io::{BufReader, Read, repeat};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::host::HostFrame;
+use outlast::host::{HostFrame, HostInput, LINE_BYTES_MAX, read_lines};
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
@@ -231,4 +232,20 @@ async fn host_mode_needs_its_output_format_and_no_prompt_on_the_command_line() {
         assert_eq!(ended.code, Some(code), "{flags:?}");
         assert!(ended.stderr.contains(remedy), "{}", ended.stderr);
     }
+}
+
+/// What is cut off by the end of the input is dropped; what is too long is an error, not an end.
+#[test]
+fn a_line_of_the_maximum_length_without_an_end_is_reported() {
+    let read = |bytes: usize| {
+        let mut all = Vec::new();
+        let input = BufReader::new(repeat(b'x').take(bytes as u64));
+        read_lines(input, |line| {
+            all.push(line);
+            true
+        });
+        all
+    };
+    assert!(matches!(read(LINE_BYTES_MAX - 1)[..], [HostInput::End]));
+    assert!(matches!(&read(LINE_BYTES_MAX)[..], [HostInput::Unreadable { number: 1, .. }]));
 }

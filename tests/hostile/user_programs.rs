@@ -1,10 +1,10 @@
 //! Programs of the user, changed by a command and run by outlast.
 
-use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::{env, fs};
 
-use outlast::process::LandlockSupport;
+use outlast::process::{LandlockSupport, find_program};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -414,4 +414,26 @@ async fn a_file_of_exports_lies_where_commands_cannot_write_and_is_evaluated_in_
     assert!(!Path::new(place.trim()).exists(), "it is removed");
     assert_eq!((read("found").trim(), read("leak").as_str()), ("it", ""), "{ended:?}");
     assert!(ended.work().join("ran").exists() && !home.path().join("pwned").exists());
+}
+
+/// `git` and others are looked up by outlast itself: a repository must not put its own in their
+/// place, however its folder is named.
+#[test]
+fn no_program_of_the_repository_is_found_on_the_path() {
+    let folder = TempDir::new().expect("a scratch folder");
+    let (repository, link) = (folder.path().join("repository"), folder.path().join("link"));
+    symlink(&repository, &link).expect("a new link");
+    let elsewhere = folder.path().join("elsewhere");
+    for bin in [&repository.join("bin"), &elsewhere] {
+        fs::create_dir_all(bin).expect("a new folder");
+        write_program(&bin.join("git"), "#!/bin/sh\n");
+    }
+    for tree in [&repository, &link] {
+        for bin in [repository.join("bin"), link.join("bin")] {
+            let path = env::join_paths([&bin, &elsewhere]).expect("no colons");
+            let found = find_program(&["git"], &path, tree);
+            assert_eq!(found, Some(elsewhere.join("git")), "{path:?} in {tree:?}");
+            assert_eq!(find_program(&["git"], bin.as_os_str(), tree), None, "{bin:?} in {tree:?}");
+        }
+    }
 }

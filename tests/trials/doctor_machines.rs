@@ -97,6 +97,7 @@ async fn doctor_names_each_unrunnable_hook_with_its_cause() {
     put(&at("good.sh"), "#!/usr/bin/env sh\n", 0o755);
     let commands = [
         "\"$CLAUDE_PROJECT_DIR\"/gone.sh --all",
+        "$PWD/gone3.sh",
         "X=1 ./plain.sh",
         "./windows.sh",
         "./no-shell.sh",
@@ -111,8 +112,9 @@ async fn doctor_names_each_unrunnable_hook_with_its_cause() {
     let hooks: Vec<Value> = commands.iter().map(hook).collect();
     user_settings(&trial, &json!({ "hooks": { "PreToolUse": [{ "hooks": hooks }] } }));
     let report = report(&trial.run().await);
-    let rows: [&[&str]; 7] = [
+    let rows: [&[&str]; 8] = [
         &["/work/gone.sh, which is not there", "install"],
+        &["/work/gone3.sh, which is not there", "install"],
         &["./plain.sh, which may not be run", "chmod +x"],
         &["runs ./windows.sh, whose lines end as on Windows"],
         &["./no-shell.sh", "wants /no/such/sh"],
@@ -124,7 +126,7 @@ async fn doctor_names_each_unrunnable_hook_with_its_cause() {
         tells(&report, "hooks", "problem", words);
     }
     let bad = of_check(&report, "hooks").into_iter().filter(|one| one["status"] == "problem");
-    assert_eq!(bad.count(), 7, "{report:#}");
+    assert_eq!(bad.count(), 8, "{report:#}");
 }
 
 #[tokio::test]

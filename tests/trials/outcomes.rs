@@ -2,12 +2,9 @@
 //! The final result states what happened, once.
 
 use jiff::Timestamp;
-use outlast::rehearsal::{
-    AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind, builtin, list,
-};
+use outlast::rehearsal::{AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::timeouts::all;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Where a run is sent.
@@ -282,21 +279,6 @@ pub(super) fn agrees(ended: &FinishedProcess) -> Value {
     assert_eq!(result["result"].is_string(), succeeded, "{ended:?}");
     assert_eq!(result["errors"].is_array(), !succeeded, "{ended:?}");
     result
-}
-
-#[tokio::test]
-async fn every_builtin_scenario_ends_as_listed() {
-    all(list().into_iter().map(|listing| async move {
-        let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
-        let ended = trial.run().await;
-        assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
-        agrees(&ended);
-        let scenario = builtin(&listing.name).expect("it is listed").expect("it can be read");
-        for words in &scenario.expect.stderr {
-            assert!(ended.stderr.contains(words), "{}: no {words:?}: {ended:?}", listing.name);
-        }
-    }))
-    .await;
 }
 
 #[tokio::test]

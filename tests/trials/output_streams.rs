@@ -19,17 +19,18 @@ use super::outcomes::agrees;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
-const LARGE: usize = 5 << 20;
+/// More than a pipe holds, in bytes.
+const MORE_THAN_A_PIPE: usize = 100_000;
 
-/// Five megabytes in lines, no two alike.
-fn large_text() -> String {
+/// Lines, no two alike.
+fn text_of_bytes(bytes: usize) -> String {
     let line = |number: usize| format!("{number:07} of a long answer\n");
-    (0..=LARGE / line(0).len()).map(line).collect::<String>().trim_end().to_owned()
+    (0..=bytes / line(0).len()).map(line).collect::<String>().trim_end().to_owned()
 }
 
 /// In one piece: here it is not about streams that come in.
-fn large_reply() -> Scenario {
-    Scenario::new().reply(&large_text()).usage(1_000, 8_000).form(ReplyForm::Json)
+fn reply_at_once(text: &str) -> Scenario {
+    Scenario::new().reply(text).usage(1_000, 8_000).form(ReplyForm::Json)
 }
 
 fn stalled() -> Scenario {
@@ -55,9 +56,9 @@ async fn is_kept(folder: &Path) {
 
 #[tokio::test]
 async fn five_megabytes_pass_through_a_pipe_complete() {
-    let text = large_text();
+    let text = text_of_bytes(5 << 20);
     for format in ["text", "json", "stream-json"] {
-        let server = serve(large_reply());
+        let server = serve(reply_at_once(&text));
         let trial = RunBuilder::against(&server).args(["do it", "--output-format", format]);
         let ended = trial.args(["--result-file", "result.json"]).run().await;
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
@@ -76,11 +77,12 @@ async fn five_megabytes_pass_through_a_pipe_complete() {
 
 #[tokio::test]
 async fn a_late_reader_of_standard_output_gets_everything() {
+    let text = text_of_bytes(4 * MORE_THAN_A_PIPE);
     let modes = [OFlag::empty(), OFlag::O_NONBLOCK];
     for (format, mode) in
         [("text", modes[0]), ("json", modes[0]), ("text", modes[1]), ("json", modes[1])]
     {
-        let server = serve(large_reply());
+        let server = serve(reply_at_once(&text));
         let (mut reader, writer) = pipe().expect("a pipe");
         fcntl(&writer, FcntlArg::F_SETFL(mode)).expect("a mode of a pipe");
         let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
@@ -95,18 +97,17 @@ async fn a_late_reader_of_standard_output_gets_everything() {
         let read = reading.join().expect("no panic").expect("UTF-8");
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         if format == "text" {
-            assert!(read == large_text() + "\n", "{} bytes", read.len());
+            assert!(read == text.clone() + "\n", "{} bytes", read.len());
         } else {
             let result: Value = serde_json::from_str(&read).expect("whole");
-            assert!(result["result"] == large_text());
+            assert!(result["result"] == text);
         }
     }
 }
 
 #[tokio::test]
 async fn a_blocked_standard_output_does_not_delay_a_signal() {
-    // More than fits any pipe.
-    let words = "word ".repeat(60_000);
+    let words = "word ".repeat(MORE_THAN_A_PIPE / 5);
     let server = serve(Scenario::new().reply(&words).usage(1_000, 8_000));
     let (reader, writer) = pipe().expect("a pipe");
     let trial = RunBuilder::against(&server).stdout(Stdio::from(writer));
@@ -142,7 +143,7 @@ async fn an_unread_output_stream_does_not_block_the_run() {
 /// Time runs out before the result is read, or before the run is done: the record is the same.
 #[tokio::test]
 async fn a_standard_output_that_is_never_read_does_not_move_the_deadline() {
-    let words = "word ".repeat(60_000);
+    let words = "word ".repeat(MORE_THAN_A_PIPE / 5);
     for format in ["text", "stream-json"] {
         let server = serve(Scenario::new().reply(&words).usage(1_000, 8_000));
         let (reader, writer) = pipe().expect("a pipe");

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use outlast::rehearsal::list;
+use outlast::rehearsal::{builtin, list};
 
+use super::outcomes::agrees;
 use super::timeouts::all;
 use crate::support::RunBuilder;
 
@@ -23,6 +24,11 @@ async fn every_builtin_scenario_ends_as_its_file_expects() {
         let trial = RunBuilder::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
         let ended = trial.run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
+        agrees(&ended);
+        let scenario = builtin(&listing.name).expect("it is listed").expect("it can be read");
+        for words in &scenario.expect.stderr {
+            assert!(ended.stderr.contains(words), "{}: no {words:?}: {ended:?}", listing.name);
+        }
         let exit = ended.code.unwrap_or_default();
         let line = format!("outlast: rehearsed {}: exit {exit}, as expected\n", listing.name);
         assert!(ended.stderr.ends_with(&line), "{}: {ended:?}", listing.name);

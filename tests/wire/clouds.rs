@@ -233,3 +233,11 @@ fn message() -> Vec<u8> {
     .to_string()
     .into_bytes()
 }
+
+#[test]
+fn bedrock_alone_has_no_web_search() {
+    let (region, resource) = ("r".to_owned(), "r".to_owned());
+    assert!(ServiceKind::Messages.has_web_search());
+    assert!(ServiceKind::Foundry { resource }.has_web_search());
+    assert!(!ServiceKind::Bedrock { region }.has_web_search());
+}

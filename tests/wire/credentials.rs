@@ -146,10 +146,11 @@ fn an_endpoint_that_cannot_be_right_is_refused_at_once() {
         wrong(|endpoint| endpoint.extra_headers = vec![("a b".into(), "c".into())]),
         Some(EndpointError::Header { .. })
     ));
-    assert!(matches!(
-        wrong(|endpoint| endpoint.credential = Credential::ApiKey(Secret::new("a\nb"))),
-        Some(EndpointError::Credential)
-    ));
+    for of_secret in [Credential::ApiKey, Credential::Bearer, Credential::FoundryKey] {
+        let endpoint =
+            ModelService::new("https://api.anthropic.com", of_secret(Secret::new("a\nb")));
+        assert!(matches!(ModelClient::new(endpoint), Err(EndpointError::Credential)));
+    }
     assert!(matches!(
         wrong(|endpoint| endpoint.ca_files = vec!["/no/such/file.pem".into()]),
         Some(EndpointError::CaFile { .. })

@@ -1,5 +1,7 @@
 //! A server that does to its sockets exactly what a test tells it to.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -98,8 +100,9 @@ async fn play(mut socket: TcpStream, script: Vec<Act>, seen: watch::Sender<Seen>
                 }
             }
             Act::Repeat(bytes) => {
+                // Without a pause, it would keep both processors busy for as long as it is awaited.
                 while socket.write_all(&bytes).await.is_ok() {
-                    tokio::task::yield_now().await;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
             Act::Hang => {
