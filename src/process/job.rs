@@ -1,11 +1,12 @@
 //! The specification of a program to start, and its serialized form.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::process::Command;
 
-use serde::{Deserialize, Serialize};
+use nix::errno::Errno;
 
 use super::egress::JobEgress;
 use super::landlock_policy::{LandlockPolicy, PathRule};
@@ -42,70 +43,140 @@ pub struct ProgramTerms {
     pub is_confined: bool,
 }
 
-/// A job as it is sent to its job init process.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ProcessSpec {
-    program: OsText,
-    arguments: Vec<OsText>,
-    cwd: OsText,
-    environment: Vec<(OsText, OsText)>,
+/// A job as its job init process receives it: texts that `execve` takes as they are.
+pub(super) struct ProcessSpec<'a> {
+    pub(super) cwd: &'a CStr,
+    /// The program, then its arguments.
+    pub(super) arguments: Vec<&'a CStr>,
+    /// Each in the form `NAME=VALUE`.
+    pub(super) environment: Vec<&'a CStr>,
     /// The policy without its rules, which are sent along as a ruleset.
     pub(super) landlock: Option<LandlockPolicy>,
 }
 
-/// An `OsString`, serialized as text where it is UTF-8 and as bytes elsewhere.
-#[derive(Debug, Serialize, Deserialize)]
-enum OsText {
-    #[serde(rename = "t")]
-    Plain(String),
-    #[serde(rename = "b")]
-    Raw(Vec<u8>),
-}
+/// Bytes before the texts of a specification: the numbers of arguments and of variables.
+const COUNT_BYTES: usize = 4;
 
-impl ProcessSpec {
-    /// Serializes `job`, with one more environment variable.
-    pub(super) fn new(job: &Job, (name, value): (&str, &str)) -> Self {
-        let own = (OsText::of(OsStr::new(name)), OsText::of(OsStr::new(value)));
-        let pair = |(name, value): &(OsString, OsString)| (OsText::of(name), OsText::of(value));
+impl<'a> ProcessSpec<'a> {
+    /// Encodes `job`, with one more environment variable.
+    ///
+    /// # Errors
+    /// A text contains a NUL character.
+    pub(super) fn encode(job: &Job, (name, value): (&str, &str)) -> io::Result<Vec<u8>> {
         let egress = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref());
-        let of_egress = egress
-            .map_or(&[][..], JobEgress::variables)
-            .iter()
-            .map(|(name, value)| (OsText::Plain(name.clone()), OsText::Plain(value.clone())));
-        Self {
-            program: OsText::of(job.program.as_os_str()),
-            arguments: job.arguments.iter().map(|argument| OsText::of(argument)).collect(),
-            cwd: OsText::of(job.cwd.as_os_str()),
-            environment: job.environment.iter().map(pair).chain(of_egress).chain([own]).collect(),
-            landlock: job.landlock.clone(),
+        let of_egress = egress.map_or(&[][..], JobEgress::variables).iter();
+        let own = [(OsStr::new(name), OsStr::new(value))];
+        let variables = job.environment.iter().map(|(name, value)| (&**name, &**value));
+        let of_egress = of_egress.map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
+        // The later one of two values replaces the earlier one.
+        let variables: BTreeMap<_, _> = variables.chain(of_egress).chain(own).collect();
+        let arguments = job.arguments.len() + 1;
+        let mut bytes = Vec::new();
+        for count in [arguments, variables.len()] {
+            let count = u32::try_from(count).map_err(|_| Errno::E2BIG)?;
+            bytes.extend(count.to_le_bytes());
         }
+        push_text(&mut bytes, &[job.cwd.as_os_str()])?;
+        push_text(&mut bytes, &[job.program.as_os_str()])?;
+        for argument in &job.arguments {
+            push_text(&mut bytes, &[argument])?;
+        }
+        for (name, value) in variables {
+            push_text(&mut bytes, &[name, OsStr::new("="), value])?;
+        }
+        serde_json::to_writer(&mut bytes, &job.landlock)?;
+        Ok(bytes)
     }
 
-    pub(super) fn command(self) -> Command {
-        let mut command = Command::new(self.program.into_os());
-        command
-            .args(self.arguments.into_iter().map(OsText::into_os))
-            .current_dir(self.cwd.into_os())
-            .env_clear()
-            .envs(
-                self.environment.into_iter().map(|(name, value)| (name.into_os(), value.into_os())),
-            );
-        command
+    /// Decodes a specification. `None` if it is malformed.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (arguments, bytes) = bytes.split_first_chunk::<COUNT_BYTES>()?;
+        let (variables, mut bytes) = bytes.split_first_chunk::<COUNT_BYTES>()?;
+        let mut next = || {
+            let text = CStr::from_bytes_until_nul(bytes).ok()?;
+            bytes = &bytes[text.count_bytes() + 1..];
+            Some(text)
+        };
+        let cwd = next()?;
+        let arguments =
+            (0..u32::from_le_bytes(*arguments)).map(|_| next()).collect::<Option<_>>()?;
+        let environment =
+            (0..u32::from_le_bytes(*variables)).map(|_| next()).collect::<Option<_>>()?;
+        let landlock = serde_json::from_slice(bytes).ok()?;
+        Some(Self { cwd, arguments, environment, landlock })
     }
 }
 
-impl OsText {
-    fn of(text: &OsStr) -> Self {
-        match text.to_str() {
-            Some(plain) => Self::Plain(plain.to_owned()),
-            None => Self::Raw(text.as_bytes().to_owned()),
+/// Appends the parts of a text, and the NUL character that ends it.
+fn push_text(bytes: &mut Vec<u8>, parts: &[&OsStr]) -> io::Result<()> {
+    for part in parts {
+        if part.as_bytes().contains(&0) {
+            return Err(Errno::EINVAL.into());
+        }
+        bytes.extend(part.as_bytes());
+    }
+    bytes.push(0);
+    Ok(())
+}
+
+/// The bytes of a specification. They are overwritten when they are no longer needed: the values of
+/// variables may be secrets, and the process lives on.
+pub(super) struct SpecBytes(pub(super) Vec<u8>);
+
+impl Drop for SpecBytes {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Keeps the compiler from removing a write that nothing reads.
+        std::hint::black_box(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        let pairs = [("A", "1"), ("TAG", "x"), ("A", ""), ("B", "=2")];
+        Job {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), OsStr::from_bytes(b"\xff").into(), "".into()],
+            cwd: "/tmp".into(),
+            environment: pairs.map(|(name, value)| (name.into(), value.into())).to_vec(),
+            input: false,
+            memory: None,
+            landlock: Some(LandlockPolicy::default()),
+            terms: ProgramTerms::default(),
         }
     }
 
-    fn into_os(self) -> OsString {
-        match self {
-            Self::Plain(text) => text.into(),
-            Self::Raw(bytes) => OsString::from_vec(bytes),
+    #[test]
+    fn a_specification_is_decoded_as_it_was_encoded() {
+        let bytes = ProcessSpec::encode(&job(), ("TAG", "run")).expect("no NUL");
+        let spec = ProcessSpec::decode(&bytes).expect("it is whole");
+        assert_eq!(spec.cwd, c"/tmp");
+        assert_eq!(spec.arguments, [c"/bin/sh", c"-c", c"\xff", c""]);
+        assert_eq!(spec.environment, [c"A=", c"B==2", c"TAG=run"]);
+        assert_eq!(spec.landlock, Some(LandlockPolicy::default()));
+        for length in 0..bytes.len() {
+            assert!(ProcessSpec::decode(&bytes[..length]).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_text_with_a_nul_character_is_refused() {
+        let change: [fn(&mut Job); 4] = [
+            |job| job.program = "a\0".into(),
+            |job| job.cwd = "/a\0b".into(),
+            |job| job.arguments[0] = "\0".into(),
+            |job| job.environment[0].1 = "\0".into(),
+        ];
+        for change in change {
+            let mut job = job();
+            // The last value of a variable counts.
+            job.environment.truncate(2);
+            change(&mut job);
+            let refused = ProcessSpec::encode(&job, ("TAG", "run"));
+            assert_eq!(refused.expect_err("a NUL").raw_os_error(), Some(Errno::EINVAL as i32));
         }
     }
 }

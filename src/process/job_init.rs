@@ -1,10 +1,9 @@
-//! The job init process: starts the command of one job, and ends all its descendants.
+//! The job init process: starts the command of a job, and ends all its descendants. It runs one job
+//! after the other, as long as their commands leave nothing behind.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -12,7 +11,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid, setsid};
 use tokio::time::Instant;
 
-use super::job::ProcessSpec;
+use super::command_process::{CommandStarter, CommandStreams};
+use super::job::{ProcessSpec, SpecBytes};
 use super::landlock_policy::LandlockRuleset;
 use super::signal_waiter::SignalWaiter;
 use super::signals;
@@ -33,22 +33,55 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 #[cfg(target_os = "linux")]
 const OUT_OF_MEMORY_SCORE: &str = "1000";
 
-/// Runs one job to its end. Called in a process of its own, forked by the supervisor.
+/// Runs a job to its end, then those that follow. Called in a process of its own, forked by the
+/// supervisor. `supervisor` is the socket to it.
 ///
 /// # Errors
-/// Processes of the job may still run.
-pub(super) fn run_job(control: &UnixStream) -> io::Result<()> {
-    match start_command(control) {
-        Ok((waiter, leader)) => {
-            send_report(control, JobReport::Started);
-            JobInit { control, signals: waiter, leader }.run()
-        }
+/// Processes of a job may still run.
+pub(super) fn run_jobs(first: UnixStream, supervisor: &UnixStream) -> io::Result<()> {
+    let signals = match prepare_job_init() {
+        Ok(signals) => signals,
         Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-            send_report(control, JobReport::StartFailed(errno));
-            Ok(())
+            send_report(&first, JobReport::StartFailed(errno_of(&error)));
+            return Ok(());
         }
+    };
+    let (mut starter, mut next) = (CommandStarter::default(), Some(first));
+    while let Some(control) = next {
+        let leader = match start_command(&control, &mut starter) {
+            Ok(leader) => leader,
+            Err(error) => {
+                send_report(&control, JobReport::StartFailed(errno_of(&error)));
+                return Ok(());
+            }
+        };
+        send_report(&control, JobReport::Started);
+        let job = RunningCommand { control: &control, signals: &signals, leader };
+        let Some(status) = job.run()? else { return Ok(()) };
+        // The supervisor knows it before outlast can request the next job.
+        let is_kept = { supervisor }.write_all(&[wire::IDLE]).is_ok();
+        send_report(&control, JobReport::Ended(status));
+        drop(control);
+        next = if is_kept { receive_job(supervisor, &signals) } else { None };
     }
+    Ok(())
+}
+
+fn prepare_job_init() -> io::Result<SignalWaiter> {
+    // Signals to the supervisor's group must not reach this job.
+    setsid()?;
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    Ok(SignalWaiter::new()?)
+}
+
+/// Waits for the next job. `None` if there is none.
+fn receive_job(supervisor: &UnixStream, signals: &SignalWaiter) -> Option<UnixStream> {
+    while !signals.wait_readable(supervisor, None) {}
+    // The supervisor may have reported it of the last job.
+    let _ = signals.memory_exceeded();
+    let (_, mut descriptors) = wire::receive(supervisor, &mut [0]).ok()?;
+    Some(descriptors.pop()?.into())
 }
 
 /// Sends a report to outlast. If outlast is gone, the next read of the socket fails.
@@ -56,52 +89,48 @@ pub(super) fn send_report(mut socket: &UnixStream, report: JobReport) {
     let _ = socket.write_all(&report.encode());
 }
 
-fn start_command(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
-    // Signals to the supervisor's group must not reach this job.
-    setsid()?;
-    #[cfg(target_os = "linux")]
-    nix::sys::prctl::set_child_subreaper(true)?;
-    let waiter = SignalWaiter::new()?;
-    let mut length = [0; 4];
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(Errno::EINVAL as i32)
+}
+
+/// Receives the specification of the job, and starts its command. Landlock restricts the command
+/// only: the job init process must be able to signal all descendants.
+fn start_command(mut control: &UnixStream, starter: &mut CommandStarter) -> io::Result<Pid> {
+    let mut length = [0; wire::LENGTH_BYTES];
     let (count, descriptors) = wire::receive(control, &mut length)?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
-    if count != 4 || length > wire::SPEC_BYTES_MAX {
+    if count != wire::LENGTH_BYTES || length > wire::SPEC_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut spec = vec![0; length];
-    control.read_exact(&mut spec)?;
-    let mut spec: ProcessSpec = serde_json::from_slice(&spec)?;
+    let mut bytes = SpecBytes(vec![0; length]);
+    control.read_exact(&mut bytes.0)?;
+    let mut spec = ProcessSpec::decode(&bytes.0).ok_or(io::ErrorKind::InvalidData)?;
     let mut descriptors = descriptors.into_iter();
     let barrier = spec
         .landlock
         .take()
         .map(|policy| policy.with_ruleset(descriptors.next().ok_or(io::ErrorKind::InvalidData)?));
-    let child = spawn(spec.command(), descriptors, barrier.transpose()?, control)?;
-    Ok((waiter, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
+    let barrier = barrier.transpose()?;
+    let streams = streams(descriptors)?;
+    let job_init = getpid();
+    let prepare = || prepare_exec(job_init, barrier.as_ref(), control);
+    // SAFETY: this process has one thread, no handler of a signal, and its own standard streams.
+    // `prepare_exec` makes system calls, and frees what it allocates.
+    unsafe { starter.start(&spec, &streams, prepare) }
 }
 
-/// Starts the command. The descriptors are its stdout, its stderr, and its stdin if it has one.
-/// Landlock restricts the command only: the job init process must be able to signal all
-/// descendants.
-fn spawn(
-    mut command: Command,
-    descriptors: impl Iterator<Item = OwnedFd>,
-    barrier: Option<LandlockRuleset>,
-    control: &UnixStream,
-) -> io::Result<Child> {
-    let mut descriptors = descriptors.map(Stdio::from);
+/// The streams of a command. The descriptors are its stdout, its stderr, and its stdin if it has
+/// one.
+fn streams(mut descriptors: impl Iterator<Item = OwnedFd>) -> io::Result<CommandStreams> {
     let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    command.stdout(output).stderr(errors);
-    command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
-    let (job_init, control) = (getpid(), control.try_clone()?);
-    // SAFETY: the forking process has one thread, so its child may call anything.
-    unsafe { command.pre_exec(move || prepare_exec(job_init, barrier.as_ref(), &control)) };
-    command.spawn()
+    let empty = || std::fs::File::open("/dev/null").map(OwnedFd::from);
+    let input = descriptors.next().map_or_else(empty, Ok)?;
+    Ok(CommandStreams { input, output, errors })
 }
 
-/// Prepares the forked process, right before it executes the command.
+/// Prepares the new process, right before it executes the command.
 fn prepare_exec(
     job_init: Pid,
     barrier: Option<&LandlockRuleset>,
@@ -129,26 +158,39 @@ fn prepare_exec(
     }
 }
 
-struct JobInit<'a> {
+/// A job whose command was started.
+struct RunningCommand<'a> {
     control: &'a UnixStream,
-    signals: SignalWaiter,
+    signals: &'a SignalWaiter,
     /// The command.
     leader: Pid,
 }
 
-impl JobInit<'_> {
-    fn run(&self) -> io::Result<()> {
+impl RunningCommand<'_> {
+    /// Runs the job to its end. Returns the wait status of its command if that ended by itself and
+    /// left nothing behind, which is not reported yet.
+    fn run(&self) -> io::Result<Option<i32>> {
+        let mut is_undisturbed = true;
         loop {
             let ordered = self.signals.wait_readable(self.control, None);
             if let Some(taken) = self.signals.memory_exceeded() {
+                is_undisturbed = false;
                 // Sent first, so that outlast has the reason before the end.
                 send_report(self.control, JobReport::MemoryExceeded(taken));
                 self.end_all(KILLING_MAX);
             }
-            self.reap();
+            let mut ended = None;
+            let is_left = self.reap_with(|status| ended = Some(status));
+            if let Some(status) = ended {
+                if is_undisturbed && !is_left {
+                    return Ok(ended);
+                }
+                send_report(self.control, JobReport::Exited(status));
+            }
             if !ordered {
                 continue;
             }
+            is_undisturbed = false;
             let mut order = [0];
             let mut control = self.control;
             // An unreadable order means that outlast is gone.
@@ -161,7 +203,7 @@ impl JobInit<'_> {
             }
         }
         self.end_all(KILL_LIMIT);
-        if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+        if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(None) }
     }
 
     /// Ends the processes that the command left behind, and reports whether there were any.
@@ -179,15 +221,18 @@ impl JobInit<'_> {
     }
 
     fn end_all(&self, limit: Duration) {
-        tree::kill_until_gone(limit, &self.signals, || self.reap());
+        tree::kill_until_gone(limit, self.signals, || self.reap());
     }
 
-    /// Reaps children. Returns true if any is left.
+    /// Reaps children, and reports the end of the command. Returns true if any is left.
     fn reap(&self) -> bool {
+        self.reap_with(|status| send_report(self.control, JobReport::Exited(status)))
+    }
+
+    /// Reaps children, and passes on the wait status of the command. Returns true if any is left.
+    fn reap_with(&self, mut note: impl FnMut(i32)) -> bool {
         tree::reap(|change| match change {
-            ChildChange::Ended(child, status) if child == self.leader => {
-                send_report(self.control, JobReport::Exited(status));
-            }
+            ChildChange::Ended(child, status) if child == self.leader => note(status),
             ChildChange::Ended(..) | ChildChange::Stopped(_) => {}
         })
     }

@@ -1,13 +1,14 @@
 //! Starts and ends other programs, and makes the system calls that no other crate may make.
 //!
-//! All `unsafe` is in this crate, because the others forbid it: in `supervisor` and `job_init` to
-//! fork, in `wire` to own received descriptors, in `landlock_policy` to call Landlock, in `egress`
-//! to install a filter and to exchange its notifications, in `signals`, `incoming_signals`,
+//! All `unsafe` is in this crate, because the others forbid it: in `supervisor` to fork, in
+//! `command_process` to start a process that shares memory, in `wire` to own received descriptors,
+//! in `running_job` to wait for a socket, in `landlock_policy` to call Landlock, in `egress` to
+//! install a filter and to exchange its notifications, in `signals`, `incoming_signals`,
 //! `own_process` and `panics` for this process itself, in `signals` to send a signal with a number.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to escape and however
 //! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a
-//! *supervisor process*, which forks a *job init* process for each job:
+//! *supervisor process*, which forks *job init* processes; each runs one job at a time:
 //!
 //! ```text
 //! outlast ──socket──► supervisor ──fork──► job init ──► the command ──► its descendants
@@ -16,14 +17,17 @@
 //!
 //! Supervisor and job init are subreapers: an orphan below a job init process becomes its child,
 //! however it detached (double fork, a session of its own, an empty environment), so the processes
-//! of a job are exactly the descendants of its job init. When outlast dies the kernel closes its
-//! sockets; every job init then kills its descendants, and the supervisor kills its own. The
-//! orphans of a killed job init fall to the supervisor. If the supervisor is killed as well,
-//! outlast itself inherits them. Where outlast may not be a subreaper, because it had children
-//! before it was executed or is used as a library, the tag in their environment identifies them.
+//! of a job are exactly the descendants of its job init. One without children has nothing left of
+//! its job and takes the next one, unless it was told to end processes: a fork costs as much as the
+//! start of a shell. When outlast dies the kernel closes its sockets; every job init then kills its
+//! descendants, and the supervisor kills its own. The orphans of a killed job init fall to the
+//! supervisor. If the supervisor is killed as well, outlast itself inherits them. Where outlast may
+//! not be a subreaper, because it had children before it was executed or is used as a library, the
+//! tag in their environment identifies them.
 //!
 //! Outside Linux there are no subreapers: orphans are lost there.
 
+mod command_process;
 mod egress;
 mod env_tag;
 mod file_lock;
@@ -32,6 +36,7 @@ mod held_folder;
 mod incoming_signals;
 mod job;
 mod job_init;
+mod job_inits;
 mod kernel_files;
 mod landlock_policy;
 mod memory;

@@ -1,6 +1,6 @@
 //! Selects the largest job to be ended when the jobs of a run together exceed their memory limit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use nix::unistd::Pid;
@@ -61,13 +61,12 @@ impl MemoryWatch {
         self.next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// Measures if that is due. Returns the job to end, and its memory in bytes. `job_inits` are
-    /// the job init processes that still run.
-    pub(super) fn check(&mut self, job_inits: &HashSet<Pid>) -> Option<(Pid, u64)> {
-        self.bounds.retain(|job, _| job_inits.contains(job));
+    /// Measures if that is due. Returns the job to end, and its memory in bytes. `is_running`
+    /// returns true for a job init process that still runs its job.
+    pub(super) fn check(&mut self, is_running: impl Fn(Pid) -> bool) -> Option<(Pid, u64)> {
+        self.bounds.retain(|job, _| is_running(*job));
         let begin = Instant::now();
-        self.terminated
-            .retain(|job, since| job_inits.contains(job) && begin - *since < TERMINATION_MAX);
+        self.terminated.retain(|job, since| is_running(*job) && begin - *since < TERMINATION_MAX);
         let Some(bound) = self.bounds.values().min().copied() else {
             self.next = None;
             return None;

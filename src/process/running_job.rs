@@ -1,6 +1,6 @@
 //! A running command, from the side of outlast.
 
-use std::io::{self, Write, pipe};
+use std::io::{self, Read, Write, pipe};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -9,9 +9,9 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream as Socket;
-use tokio::sync::oneshot;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::egress::JobEgress;
 use super::program_files::{ProgramChange, UsedFiles};
@@ -20,14 +20,27 @@ use super::wire::{self, JobReport};
 /// The limit of the wait for the end of leftover processes. Killing continues if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
-/// The socket to a job init process. Dropping it ends the job, started or not: other copies of the
-/// socket, which its listener and notifier hold, do not keep it alive.
+/// The socket to a job init process. It waits for reports only: the socket has an event at each
+/// order that the other side takes.
+pub(super) type ControlSocket = AsyncFd<UnixStream>;
+
+/// Owns the socket to a job init process. Dropping it ends the job, started or not: other copies of
+/// the socket, which its listener and notifier hold, do not keep it alive.
 #[derive(Debug)]
-pub(super) struct JobControl(pub(super) UnixStream);
+pub(super) struct JobControl(pub(super) Arc<ControlSocket>);
+
+impl JobControl {
+    /// `socket` does not block.
+    pub(super) fn new(socket: UnixStream) -> io::Result<Self> {
+        // SAFETY: a Unix socket keeps its descriptor until it is dropped.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
+        Ok(Self(Arc::new(socket)))
+    }
+}
 
 impl Drop for JobControl {
     fn drop(&mut self) {
-        let _ = self.0.shutdown(Shutdown::Both);
+        let _ = self.0.get_ref().shutdown(Shutdown::Both);
     }
 }
 
@@ -75,11 +88,10 @@ impl JobPipes {
 }
 
 impl RunningJob {
-    /// `socket` and `control` are the same connection.
-    pub(super) fn new(control: JobControl, socket: Socket, pipes: JobPipes) -> Self {
+    pub(super) fn new(control: JobControl, pipes: JobPipes) -> Self {
         let (exit_sender, exited) = oneshot::channel();
         let (swept_sender, swept) = oneshot::channel();
-        let memory_taken = Arc::default();
+        let (memory_taken, socket) = (Arc::default(), Arc::clone(&control.0));
         tokio::spawn(forward_reports(socket, exit_sender, swept_sender, Arc::clone(&memory_taken)));
         Self {
             control,
@@ -141,13 +153,20 @@ impl RunningJob {
 
     fn send_order(&self, order: u8) {
         // Without a job init process there is nothing left to signal.
-        let _ = (&self.control.0).write(&[order]);
+        let _ = self.control.0.get_ref().write(&[order]);
     }
 
     /// Ends the processes that the main process left behind. Returns true if there were any.
     pub async fn end_leftovers(mut self) -> bool {
+        let Some(mut swept) = self.leftovers_ended.take() else { return false };
+        // A job init process that saw the end of the last process has reported it already.
+        match swept.try_recv() {
+            Ok(is_left) => return is_left,
+            // It is gone.
+            Err(TryRecvError::Closed) => return false,
+            Err(TryRecvError::Empty) => {}
+        }
         self.send_order(wire::SWEEP);
-        let Some(swept) = self.leftovers_ended.take() else { return false };
         match tokio::time::timeout(SWEEP_MAX, swept).await {
             Ok(swept) => swept.unwrap_or(false),
             // A leftover process does not end.
@@ -158,16 +177,23 @@ impl RunningJob {
 
 /// Forwards the reports of the job init process until it is gone.
 async fn forward_reports(
-    mut socket: Socket,
+    socket: Arc<ControlSocket>,
     exit_sender: oneshot::Sender<ExitStatus>,
     swept_sender: oneshot::Sender<bool>,
     memory_taken: Arc<OnceLock<u64>>,
 ) {
     let (mut exit_sender, mut swept_sender) = (Some(exit_sender), Some(swept_sender));
-    while let Ok(report) = read_report(&mut socket).await {
+    while let Ok(report) = read_report(&socket).await {
         // The receiver may be gone; a failed send is ignored.
-        if let JobReport::Exited(status) = report {
+        if let JobReport::Exited(status) | JobReport::Ended(status) = report {
+            let is_whole = matches!(report, JobReport::Ended(_));
+            if is_whole {
+                let _ = swept_sender.take().map(|sender| sender.send(false));
+            }
             let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
+            if is_whole {
+                return;
+            }
         } else if let JobReport::MemoryExceeded(taken) = report {
             let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
         } else if let JobReport::LeftoversEnded(left) = report {
@@ -182,8 +208,14 @@ async fn forward_reports(
 ///
 /// # Errors
 /// The job init process is gone.
-pub(super) async fn read_report(socket: &mut Socket) -> io::Result<JobReport> {
+pub(super) async fn read_report(socket: &ControlSocket) -> io::Result<JobReport> {
     let mut report = [0; JobReport::BYTES];
-    socket.read_exact(&mut report).await?;
+    let mut missing = &mut report[..];
+    while !missing.is_empty() {
+        match socket.async_io(Interest::READABLE, |mut socket| socket.read(missing)).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => missing = &mut missing[count..],
+        }
+    }
     JobReport::decode(report).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -1,7 +1,6 @@
-//! The supervisor process: forks a job init process for each job, and kills whatever is left when
-//! outlast is gone.
+//! The supervisor process: finds or forks a job init process for each job, and kills whatever is
+//! left when outlast is gone.
 
-use std::collections::HashSet;
 use std::env;
 use std::fs;
 use std::io;
@@ -11,10 +10,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{ForkResult, Pid, dup2_stdin, fork, setsid};
+use nix::unistd::{ForkResult, dup2_stdin, fork, setsid};
 
 use super::egress::{PROBE_ARGUMENT, run_probe};
 use super::job_init;
+use super::job_inits::JobInits;
 use super::memory_watch::MemoryWatch;
 use super::signal_waiter::SignalWaiter;
 use super::signals;
@@ -54,40 +54,54 @@ pub fn run_supervisor_if_requested() -> Option<ExitCode> {
 fn run_supervisor() -> io::Result<()> {
     let line = UnixStream::from(detach_from_parent()?);
     let waiter = SignalWaiter::new()?;
-    let (mut job_inits, mut hunts, mut memory) = (HashSet::new(), 0, MemoryWatch::default());
+    let (mut job_inits, mut hunts, mut memory) = (JobInits::default(), 0, MemoryWatch::default());
     loop {
         let search = (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE);
         let ordered = waiter.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
         if reap_children(&mut job_inits) {
             hunts = ORPHAN_SEARCHES;
         }
+        job_inits.update();
         if hunts > 0 {
-            hunts = if tree::kill_descendants(&job_inits).is_empty() { 0 } else { hunts - 1 };
+            hunts = if tree::kill_descendants(&job_inits.all()).is_empty() { 0 } else { hunts - 1 };
         }
-        if let Some((job_init, taken)) = memory.check(&job_inits) {
+        if let Some((job_init, taken)) = memory.check(|job_init| job_inits.is_busy(job_init)) {
             signals::report_memory_exceeded(job_init, taken);
         }
         if !ordered {
             continue;
         }
         let Some((control, bound)) = receive_job(&line) else { break };
-        // SAFETY: this process has one thread, so the child may call anything.
-        match unsafe { fork() } {
-            Ok(ForkResult::Child) => {
-                // An open copy here would hide the end of the supervisor from outlast.
-                drop((line, waiter));
-                return job_init::run_job(&control);
-            }
-            Ok(ForkResult::Parent { child }) => {
-                job_inits.insert(child);
-                if let Some(bound) = bound {
-                    memory.add(child, bound);
+        let job_init = if let Some(idle) = job_inits.pass_on(&control) {
+            idle
+        } else {
+            let (socket, theirs) = UnixStream::pair()?;
+            socket.set_nonblocking(true)?;
+            // SAFETY: this process has one thread, so the child may call anything.
+            match unsafe { fork() } {
+                Ok(ForkResult::Child) => {
+                    // An open copy here would hide the end of the supervisor from outlast, or from
+                    // another job init process.
+                    drop((line, waiter, socket, job_inits));
+                    return job_init::run_jobs(control, &theirs);
+                }
+                Ok(ForkResult::Parent { child }) => {
+                    job_inits.add(child, socket);
+                    child
+                }
+                Err(errno) => {
+                    job_init::send_report(&control, JobReport::StartFailed(errno as i32));
+                    continue;
                 }
             }
-            Err(errno) => job_init::send_report(&control, JobReport::StartFailed(errno as i32)),
+        };
+        if let Some(bound) = bound {
+            memory.add(job_init, bound);
         }
     }
+    job_inits.end_idle();
     let mut ended = tree::kill_until_gone(KILL_LIMIT, &waiter, || tree::reap(|_| ()));
+    let job_inits = job_inits.all();
     ended.retain(|process| !job_inits.contains(process));
     job_init::send_report(
         &line,
@@ -126,12 +140,12 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
 }
 
 /// Reaps children. Returns true if a job init process may have left processes behind.
-fn reap_children(job_inits: &mut HashSet<Pid>) -> bool {
+fn reap_children(job_inits: &mut JobInits) -> bool {
     let mut left = false;
     tree::reap(|change| match change {
         // A child that is not a job init process is an orphan of one, and may have left orphans
         // too.
-        ChildChange::Ended(child, status) => left |= !job_inits.remove(&child) || status != 0,
+        ChildChange::Ended(child, status) => left |= !job_inits.remove(child) || status != 0,
         ChildChange::Stopped(child) => {
             // A command can stop its job init process, so that one is continued.
             let _ = kill(child, Signal::SIGCONT);

@@ -22,7 +22,7 @@ use super::job::{Job, ProcessSpec};
 use super::landlock_policy::LandlockPolicy;
 use super::orphans::kill_orphans;
 use super::ruleset_cache::RulesetCache;
-use super::running_job::{JobControl, JobPipes, RunningJob, read_report};
+use super::running_job::{ControlSocket, JobControl, JobPipes, RunningJob, read_report};
 use super::running_time::timeout_while_running;
 use super::supervisor;
 use super::user_programs::{AdmittedJob, UserPrograms};
@@ -155,8 +155,7 @@ impl Supervisor {
     }
 
     async fn start_as_it_is(&self, job: &Job) -> io::Result<RunningJob> {
-        let spec = ProcessSpec::new(job, (TAG_VARIABLE, &self.0.tag));
-        let spec = serde_json::to_vec(&spec)?;
+        let spec = ProcessSpec::encode(job, (TAG_VARIABLE, &self.0.tag))?;
         for _ in 0..2 {
             let beginning = timeout_while_running(START_MAX, self.try_start(&spec, job));
             match beginning.await.ok_or(io::ErrorKind::TimedOut)? {
@@ -171,37 +170,41 @@ impl Supervisor {
     async fn try_start(&self, spec: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
         let (pipes, descriptors) = JobPipes::create(job.input)?;
         let (control, theirs) = UnixStream::pair()?;
-        let control = JobControl(control);
-        self.0.request_job_init(&theirs, job.memory)?;
-        drop(theirs);
-        // Opened while the job init process starts. Without a ruleset, it ends with the socket.
+        control.set_nonblocking(true)?;
+        let control = JobControl::new(control)?;
+        let socket = control.0.get_ref();
         let ruleset = match &job.landlock {
             Some(policy) => Some(self.0.ruleset(policy).await?),
             None => None,
         };
-        control.0.set_nonblocking(true)?;
-        let mut socket = Socket::from_std(control.0.try_clone()?)?;
         let length = u32::try_from(spec.len()).unwrap_or(u32::MAX).to_le_bytes();
         let sent = {
             let ruleset = ruleset.iter().map(|ruleset| ruleset.as_fd());
             let all = ruleset.chain(descriptors.iter().map(OwnedFd::as_fd));
-            wire::send(&control.0, &length, &all.collect::<Vec<_>>())
+            wire::send_part(socket, [&length, spec], &all.collect::<Vec<_>>())?
         };
         drop(descriptors);
-        // If it cannot be sent, the report that is read next has the reason.
-        if sent.is_ok() {
-            let _ = socket.write_all(spec).await;
+        // Requested last: an idle job init process finds everything there.
+        self.0.request_job_init(&theirs, job.memory)?;
+        drop(theirs);
+        let rest = sent.checked_sub(length.len()).and_then(|sent| spec.get(sent..));
+        if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+            // If it cannot be sent, the report that is read next has the reason.
+            let _ = Socket::from_std(socket.try_clone()?)?.write_all(rest).await;
         }
-        if let Some(egress) = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref()) {
-            start_egress(&socket, &control.0, egress).await?;
+        let egress = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref());
+        if let Some(egress) = egress {
+            start_egress(&control.0, egress).await?;
         }
-        let report = read_report(&mut socket).await;
-        if let Ok(JobReport::StartFailed(errno)) = report {
-            return Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)));
+        match read_report(&control.0).await {
+            Ok(JobReport::Started) => {
+                Ok(RunningJob::new(control, pipes).with_egress(egress.cloned()))
+            }
+            Ok(JobReport::StartFailed(errno)) => {
+                Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
+            }
+            Ok(_) | Err(_) => Err(SpawnFailure::Lost),
         }
-        let Ok(JobReport::Started) = report else { return Err(SpawnFailure::Lost) };
-        let egress = job.landlock.as_ref().and_then(|policy| policy.egress.clone());
-        Ok(RunningJob::new(control, socket, pipes).with_egress(egress))
     }
 
     /// Kills everything that was started and still runs. Returns the number of processes. Blocks
@@ -330,14 +333,10 @@ impl SupervisorProcess {
 }
 
 /// Receives the listener of a job's socket calls, and starts to decide them.
-async fn start_egress(
-    socket: &Socket,
-    control: &UnixStream,
-    egress: &JobEgress,
-) -> Result<(), SpawnFailure> {
+async fn start_egress(control: &ControlSocket, egress: &JobEgress) -> Result<(), SpawnFailure> {
     let mut report = [0; JobReport::BYTES];
-    let receive = || wire::receive(socket, &mut report);
-    let received = socket.async_io(Interest::READABLE, receive).await;
+    let receive = |socket: &UnixStream| wire::receive(socket, &mut report);
+    let received = control.async_io(Interest::READABLE, receive).await;
     let (_, mut descriptors) = received.map_err(|error| match error.raw_os_error() {
         Some(EMFILE) => SpawnFailure::Refused(error),
         // A killed job init process resets the connection.
@@ -345,7 +344,7 @@ async fn start_egress(
     })?;
     match (JobReport::decode(report), descriptors.pop()) {
         (Some(JobReport::Listener(job_init)), Some(listener)) => {
-            let (job, control) = (egress.clone(), control.try_clone()?);
+            let (job, control) = (egress.clone(), control.get_ref().try_clone()?);
             Ok(egress::start_notifier(listener, job, control, Pid::from_raw(job_init))?)
         }
         (Some(JobReport::StartFailed(errno)), _) => {
@@ -388,18 +387,19 @@ mod tests {
                 (&control).write_all(b"unread").expect("there is room");
             }
             drop(theirs);
-            let socket = Socket::from_std(control.try_clone().expect("a copy")).expect("a socket");
-            let failure = start_egress(&socket, &control, &job()).await;
+            let control = JobControl::new(control).expect("a runtime");
+            let failure = start_egress(&control.0, &job()).await;
             assert!(matches!(failure, Err(SpawnFailure::Lost)), "{is_reset}: {failure:?}");
         }
     }
 
-    #[test]
-    fn the_control_socket_of_a_job_that_is_given_up_ends_it_though_copies_are_open() {
+    #[tokio::test]
+    async fn the_control_socket_of_a_job_that_is_given_up_ends_it_though_copies_are_open() {
         let (control, mut job_init) = UnixStream::pair().expect("the system has sockets");
         let _of_notifier = control.try_clone().expect("a copy");
         job_init.set_nonblocking(true).expect("it is ours");
-        let control = JobControl(control);
+        control.set_nonblocking(true).expect("it is ours");
+        let control = JobControl::new(control).expect("a runtime");
         let open = job_init.read(&mut [0]).expect_err("it is open");
         assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
         drop(control);

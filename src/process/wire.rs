@@ -2,9 +2,11 @@
 //! sockets.
 //!
 //! ```text
-//! outlast → supervisor  JOB, its memory bound + control socket   END
-//! outlast → job init    length + descriptors, process spec as JSON; then TERMINATE, KILL, SWEEP
-//! either  → outlast     a report: its kind and a number, five bytes
+//! outlast → supervisor   JOB, its memory bound + control socket   END
+//! outlast → job init     length + descriptors, process spec; then TERMINATE, KILL, SWEEP
+//! supervisor → job init  JOB + control socket, to one that is idle
+//! job init → supervisor  IDLE
+//! either → outlast       a report: its kind and a number, five bytes
 //! ```
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,7 +16,8 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-/// To the supervisor: fork a job init process for the attached socket.
+/// To the supervisor: find a job init process for the job with the attached socket. To an idle job
+/// init: run this job.
 pub(super) const JOB: u8 = b'j';
 /// To the supervisor: the run is over.
 pub(super) const END: u8 = b'e';
@@ -26,13 +29,19 @@ pub(super) const KILL: u8 = b'k';
 /// any.
 pub(super) const SWEEP: u8 = b's';
 
+/// To the supervisor: the job is over and nothing is left of it, so another one may follow.
+pub(super) const IDLE: u8 = b'i';
+
 /// The most descriptors in one message: a ruleset, and standard input, output and error.
 pub(super) const DESCRIPTORS_MAX: usize = 4;
 
 /// The longest process specification, in bytes: more than the kernel accepts for `execve`.
 pub(super) const SPEC_BYTES_MAX: usize = 32 << 20;
 
-/// The bytes of a `JOB` message: the order, and the memory that the job may take.
+/// The bytes of the length of a process specification.
+pub(super) const LENGTH_BYTES: usize = 4;
+
+/// The bytes of a `JOB` message to the supervisor: the order, and the memory that the job may take.
 pub(super) const JOB_BYTES: usize = 9;
 
 /// A report to outlast.
@@ -45,8 +54,10 @@ pub(super) enum JobReport {
     Listener(i32),
     /// It could not be started; the errno.
     StartFailed(i32),
-    /// It ended with this wait status.
+    /// It ended with this wait status. Processes of the job may be left.
     Exited(i32),
+    /// It ended with this wait status, and nothing is left. Comes after all others.
+    Ended(i32),
     /// It took too much memory and is ended; its memory in MiB.
     MemoryExceeded(i32),
     /// Leftover processes are ended; true if there were any.
@@ -64,6 +75,7 @@ impl JobReport {
             Self::Listener(job_init) => (b'L', job_init),
             Self::StartFailed(errno) => (b'R', errno),
             Self::Exited(status) => (b'X', status),
+            Self::Ended(status) => (b'F', status),
             Self::MemoryExceeded(taken) => (b'M', taken),
             Self::LeftoversEnded(left) => (b'W', i32::from(left)),
             Self::AllEnded(count) => (b'E', count),
@@ -79,6 +91,7 @@ impl JobReport {
             b'L' => Some(Self::Listener(number)),
             b'R' => Some(Self::StartFailed(number)),
             b'X' => Some(Self::Exited(number)),
+            b'F' => Some(Self::Ended(number)),
             b'M' => Some(Self::MemoryExceeded(number)),
             b'W' => Some(Self::LeftoversEnded(number != 0)),
             b'E' => Some(Self::AllEnded(number)),
@@ -92,17 +105,30 @@ impl JobReport {
 /// # Errors
 /// The receiver is gone, or not everything could be sent at once.
 pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) -> io::Result<()> {
+    let sent = send_part(socket, [bytes], descriptors)?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Sends as many bytes as the socket takes at once, with descriptors. Returns their number. Never
+/// raises SIGPIPE.
+///
+/// # Errors
+/// The receiver is gone.
+pub(super) fn send_part<const N: usize>(
+    socket: &impl AsFd,
+    parts: [&[u8]; N],
+    descriptors: &[impl AsFd],
+) -> io::Result<usize> {
     let descriptors: Vec<RawFd> = descriptors.iter().map(|one| one.as_fd().as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&descriptors)];
     let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
-    let (socket, bytes) = (socket.as_fd().as_raw_fd(), [IoSlice::new(bytes)]);
-    let sent = loop {
-        match sendmsg::<()>(socket, &bytes, rights, QUIETLY, None) {
+    let (socket, parts) = (socket.as_fd().as_raw_fd(), parts.map(IoSlice::new));
+    loop {
+        match sendmsg::<()>(socket, &parts, rights, QUIETLY, None) {
             Err(Errno::EINTR) => {}
-            sent => break sent?,
+            sent => return Ok(sent?),
         }
-    };
-    if sent == bytes[0].len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
 }
 
 /// Receives bytes and descriptors. If no bytes come, the other side is gone.

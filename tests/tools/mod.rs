@@ -9,6 +9,7 @@ mod editing;
 mod environment;
 mod hangs;
 mod inputs;
+mod job_inits;
 mod media;
 mod notebooks;
 mod paths;

@@ -256,6 +256,11 @@ impl Sandbox {
         self.state.enforced != Enforced::None
     }
 
+    /// Returns true if commands of this scope are not restricted: there are no rules to make.
+    pub(super) fn is_off_for(&self, scope: &CommandScope) -> bool {
+        !self.is_on() && matches!(scope, CommandScope::Sandbox(_))
+    }
+
     /// The rules for the next command, from the current file system. `None` if it is not
     /// restricted. Blocks.
     ///

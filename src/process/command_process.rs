@@ -1,0 +1,150 @@
+//! Starts the process of a command.
+//!
+//! On Linux the new process shares the memory of this one until it executes the command, and this
+//! one is suspended meanwhile (`vfork`): no page is copied, nor its entry in a page table.
+
+use std::ffi::{CStr, c_char};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::job::ProcessSpec;
+
+/// The stack of a new process, apart from the copy of its arguments that `execvp` makes if the
+/// program is a script without an interpreter. The process uses a few kilobytes of it.
+const STACK_BYTES: usize = 256 << 10;
+
+unsafe extern "C" {
+    static mut environ: *const *const c_char;
+}
+
+/// The standard streams of a command, above those of this process.
+#[derive(Debug)]
+pub(super) struct CommandStreams {
+    pub(super) input: OwnedFd,
+    pub(super) output: OwnedFd,
+    pub(super) errors: OwnedFd,
+}
+
+/// Starts commands, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct CommandStarter {
+    /// The stack of a new process.
+    stack: Vec<u8>,
+}
+
+impl CommandStarter {
+    /// Starts a command, and returns once it executes its program. `prepare` is called in the new
+    /// process before that.
+    ///
+    /// # Safety
+    /// This process has one thread, no handler of a signal, and its own standard streams.
+    /// `prepare` leaves all memory that it shares as it was.
+    ///
+    /// # Errors
+    /// Those of the system calls, of `prepare`, and of the execution.
+    pub(super) unsafe fn start(
+        &mut self,
+        spec: &ProcessSpec<'_>,
+        streams: &CommandStreams,
+        prepare: impl Fn() -> io::Result<()>,
+    ) -> io::Result<Pid> {
+        let (arguments, environment) = (pointers(&spec.arguments), pointers(&spec.environment));
+        let program = spec.arguments.first().ok_or(io::ErrorKind::InvalidData)?;
+        let stack_bytes = STACK_BYTES + size_of_val(arguments.as_slice());
+        if self.stack.len() < stack_bytes {
+            self.stack = vec![0; stack_bytes];
+        }
+        let execute = || {
+            let entered = enter(spec, streams).map_err(io::Error::from);
+            let error = entered.and_then(|()| prepare()).err().unwrap_or_else(|| {
+                // SAFETY: the texts end with NUL and the lists of them with null, and all of them
+                // live until the program is executed.
+                unsafe { libc::execvp(program.as_ptr(), arguments.as_ptr()) };
+                io::Error::last_os_error()
+            });
+            error.raw_os_error().unwrap_or(libc::EINVAL)
+        };
+        // SAFETY: the environment, in which `execvp` also looks for `PATH`, is set back before this
+        // process uses it. For the new process see the terms of this function.
+        let (process, failure) = unsafe {
+            let own = environ;
+            environ = environment.as_ptr();
+            let started = start_process(&mut self.stack, &execute);
+            environ = own;
+            started?
+        };
+        let Some(errno) = failure else { return Ok(process) };
+        while waitpid(process, None) == Err(Errno::EINTR) {}
+        Err(io::Error::from_raw_os_error(errno))
+    }
+}
+
+/// Sets the streams and the folder of the new process.
+fn enter(spec: &ProcessSpec<'_>, streams: &CommandStreams) -> nix::Result<()> {
+    dup2_stdin(&streams.input)?;
+    dup2_stdout(&streams.output)?;
+    dup2_stderr(&streams.errors)?;
+    chdir(spec.cwd)
+}
+
+/// The addresses of texts, and the null that ends such a list.
+fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Starts a process that calls `execute`, which returns an errno if it cannot execute a program.
+/// Returns the process and that errno.
+///
+/// # Safety
+/// This process has one thread and no handler of a signal. What `execute` needs of the stack is
+/// there.
+#[cfg(target_os = "linux")]
+unsafe fn start_process(
+    stack: &mut [u8],
+    execute: &dyn Fn() -> i32,
+) -> nix::Result<(Pid, Option<i32>)> {
+    use nix::sched::{CloneFlags, clone};
+
+    let failure = std::cell::Cell::new(None);
+    let run = || {
+        failure.set(Some(execute()));
+        1
+    };
+    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    // SAFETY: the kernel suspends this process until the other one executes a program or ends, so
+    // the memory has one user at a time; no handler runs in it, as there is none.
+    let process = unsafe { clone(Box::new(run), stack, flags, Some(libc::SIGCHLD)) }?;
+    Ok((process, failure.get()))
+}
+
+/// Like on Linux, with a copy of the memory: there is no call that shares it.
+///
+/// # Safety
+/// This process has one thread.
+#[cfg(not(target_os = "linux"))]
+unsafe fn start_process(_: &mut [u8], execute: &dyn Fn() -> i32) -> io::Result<(Pid, Option<i32>)> {
+    use std::io::{Read, Write};
+
+    use nix::unistd::{ForkResult, fork};
+
+    let (mut reader, mut writer) = io::pipe()?;
+    // SAFETY: this process has one thread, so the new one may call anything.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            let _ = writer.write_all(&execute().to_ne_bytes());
+            super::own_process::exit_without_cleanup(1)
+        }
+        ForkResult::Parent { child } => {
+            drop(writer);
+            let mut errno = [0; 4];
+            let has_failed = reader.read_exact(&mut errno).is_ok();
+            Ok((child, has_failed.then(|| i32::from_ne_bytes(errno))))
+        }
+    }
+}
