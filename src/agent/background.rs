@@ -170,8 +170,8 @@ impl RunWorld<'_> {
         let lost = self.tools.take_lost_work();
         let is_reported = !lost.is_empty();
         if is_reported {
-            let list = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
-            self.add_text(join_list(WORK_GONE, &list));
+            let names = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
+            self.add_text(join_list(WORK_GONE, &names));
             let reported = lost.iter().map(|work| work.id().to_owned()).collect();
             self.journal.background(BackgroundChanges { reported, ..Default::default() });
         }
