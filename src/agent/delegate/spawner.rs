@@ -51,14 +51,17 @@ impl ParentRun {
         cancel: CancellationToken,
     ) -> PendingSubagent {
         let begun = self.plan(id, call).and_then(|plan| {
-            let child = self.child(&plan, None)?;
-            Ok((plan, child))
+            // The host can stop this sub-agent alone.
+            let stop =
+                if plan.background { CancellationToken::new() } else { cancel.child_token() };
+            let child = self.child(&plan, None, &stop)?;
+            Ok((plan, child, stop))
         });
         Box::pin(async move {
             match begun {
-                Ok((plan, child)) if plan.background => self.begin(plan, child).await,
-                Ok((plan, child)) => {
-                    let ended = self.wait_for_end(&plan, child, cancel).await;
+                Ok((plan, child, stop)) if plan.background => self.begin(plan, child, stop).await,
+                Ok((plan, child, stop)) => {
+                    let ended = self.wait_for_end(&plan, child, stop).await;
                     self.outcome(&ended).await
                 }
                 Err(why) => self.refused(&why.to_string()).await,
@@ -119,10 +122,14 @@ impl ParentRun {
     }
 
     /// Starts a sub-agent in the background.
-    async fn begin(self, plan: SubagentPlan, child: SubagentRun) -> ToolOutcome {
+    async fn begin(
+        self,
+        plan: SubagentPlan,
+        child: SubagentRun,
+        stop: CancellationToken,
+    ) -> ToolOutcome {
         let task = child.task.clone();
         let AgentIdentity { id, call, kind, description } = task.mark.clone();
-        let stop = CancellationToken::new();
         let (parent, token) = (self.clone(), stop.clone());
         let work = Box::pin(async move {
             let mut ended = parent.follow(child, token.clone()).await;
@@ -151,13 +158,11 @@ impl ParentRun {
         &self,
         plan: &SubagentPlan,
         child: SubagentRun,
-        cancel: CancellationToken,
+        stop: CancellationToken,
     ) -> SubagentOutcome {
-        // The host can stop this sub-agent alone.
-        let cancel = cancel.child_token();
-        let ended = self.follow(child, cancel.clone()).await;
-        match self.again(plan, &ended, &cancel) {
-            Some(again) => self.follow(again, cancel).await,
+        let ended = self.follow(child, stop.clone()).await;
+        match self.again(plan, &ended, &stop) {
+            Some(again) => self.follow(again, stop).await,
             None => ended,
         }
     }
@@ -167,21 +172,22 @@ impl ParentRun {
         &self,
         plan: &SubagentPlan,
         ended: &SubagentOutcome,
-        cancel: &CancellationToken,
+        stop: &CancellationToken,
     ) -> Option<SubagentRun> {
-        let failed = ended.task.status == AgentStatus::Failed && !cancel.is_cancelled();
+        let failed = ended.task.status == AgentStatus::Failed && !stop.is_cancelled();
         let may_help = ended.report.reason.info().subagent_may_retry;
         if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
             return None;
         }
-        self.child(plan, Some(ended.task.mark.id.clone())).ok()
+        self.child(plan, Some(ended.task.mark.id.clone()), stop).ok()
     }
 
-    /// Creates and registers a sub-agent.
+    /// Creates, registers and announces a sub-agent that ends soon after `stop` is cancelled.
     fn child(
         &self,
         plan: &SubagentPlan,
         retries: Option<String>,
+        stop: &CancellationToken,
     ) -> Result<SubagentRun, SpawnError> {
         let kind = &plan.definition;
         let wanted = AgentTools {
@@ -222,10 +228,13 @@ impl ParentRun {
             took: std::time::Duration::ZERO,
         };
         let task = self.deps.registry.register(task, self.deps.clock.now())?;
-        let (interrupter, stop) = watch::channel(None);
+        // Before the start is announced: the host may stop a task as soon as it knows the id.
+        let stoppable = self.deps.registry.stops.add(&task.mark.id, stop);
         self.emit_task(&task);
+        let (interrupter, interrupts) = watch::channel(None);
         let parent = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
-        Ok(SubagentRun { parent, task, definition: kind.clone(), toolbox, interrupter, stop })
+        let definition = kind.clone();
+        Ok(SubagentRun { parent, task, definition, toolbox, interrupter, interrupts, stoppable })
     }
 
     fn emit_task(&self, task: &AgentTask) {
@@ -233,16 +242,15 @@ impl ParentRun {
         let _ = self.post.send(RunEvent::Agent(Box::new(task.clone())));
     }
 
-    /// Runs a sub-agent until it ends by itself or is cancelled.
-    async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
+    /// Runs a sub-agent until it ends by itself or is stopped.
+    async fn follow(&self, child: SubagentRun, stop: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
-        let stoppable = self.deps.registry.stops.add(&task.mark.id, &cancel);
         let began = self.deps.clock.now();
         let mut work = run_boxed(child);
         let mut report = tokio::select! {
             biased;
             report = &mut work => report,
-            () = cancel.cancelled() => {
+            () = stop.cancelled() => {
                 interrupt(&interrupter, Interrupt::Sigterm);
                 work.await
             }
@@ -265,9 +273,6 @@ impl ParentRun {
         task.tool_calls = report.stats.tools.calls;
         task.requests = report.stats.recovery.totals().requests;
         task.took = began.until(self.deps.clock.now());
-        // Before the end is reported: a host that has received the end cannot stop the task any
-        // more.
-        drop(stoppable);
         self.deps.registry.record_end(&task, report.stats.denials.clone());
         self.emit_task(&task);
         SubagentOutcome { task, report }

@@ -12,7 +12,9 @@ use crate::journal::{Journal, SubagentHeader, WorkInProgress};
 use crate::model::Reasoning;
 use crate::process::{Panic, catch_async_panic};
 use crate::recovery::{Limits, Moment, Run, StopReason};
-use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
+use crate::tools::{
+    AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, StoppableTask, Toolbox,
+};
 use crate::transcript::succeeded_calls;
 
 use super::super::accounting::Accounting;
@@ -55,7 +57,9 @@ pub(super) struct SubagentRun {
     pub(super) definition: AgentDefinition,
     pub(super) toolbox: Toolbox,
     pub(super) interrupter: InterruptSender,
-    pub(super) stop: InterruptReceiver,
+    pub(super) interrupts: InterruptReceiver,
+    /// The host can stop it until it ends. A host that has received its end cannot.
+    pub(super) stoppable: StoppableTask,
 }
 
 /// The position of a run among the agents.
@@ -101,7 +105,8 @@ pub(super) fn run_boxed(
 }
 
 async fn run(child: SubagentRun) -> SubagentReport {
-    let SubagentRun { parent, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
+    let SubagentRun { parent, task, definition, toolbox, interrupts: own_interrupts, .. } = child;
+    let _until_the_end = (child.interrupter, child.stoppable);
     let (deps, mark) = (Arc::clone(&parent.deps), Arc::new(task.mark.clone()));
     let tree = &deps.registry;
     let mut relay =
@@ -110,7 +115,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let interrupts = tree.interrupts.clone();
     let monitor =
         RunMonitor::new(&mut relay, deps.clock, interrupts, limits.deadline, limits.heartbeat);
-    let mut monitor = monitor.stopped_by(stop);
+    let mut monitor = monitor.stopped_by(own_interrupts);
     let mut permit = tree.permit();
     let live = tree.places().limit();
     tree.set_activity(&mark.id, format!("waiting in line for one of {live} places"));
