@@ -1,9 +1,6 @@
 //! Searches for the prefixes of keys.
 
-use std::collections::BTreeSet;
-use std::sync::{LazyLock, OnceLock};
-
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use std::sync::LazyLock;
 
 use super::patterns::{KEY_PATTERNS, KeyPattern, LeftContext};
 
@@ -37,61 +34,66 @@ pub(super) static EVERYWHERE: LazyLock<PrefixMatcher> =
 pub(super) static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
     LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter().filter(|shape| shape.in_checkouts)));
 
-/// The size of a text, in bytes, from which on it is searched with a DFA. Building it takes as long
-/// as a search of 1 MB, which most runs never do; with it, a search is three times faster.
-const LARGE_TEXT: usize = 32 << 10;
-
 /// A matcher for the prefixes of all key patterns.
+///
+/// A bit test of two bytes excludes nearly all positions of a text. That is as fast as an automaton
+/// for all prefixes, and takes no time to build: most runs search a few kilobytes.
 pub(super) struct PrefixMatcher {
-    /// The search in small texts.
-    finder: Option<AhoCorasick>,
-    /// The search in large texts, built when there is one.
-    fast_finder: OnceLock<Option<AhoCorasick>>,
-    /// The prefixes, each once.
-    distinct: BTreeSet<&'static str>,
-    /// For each prefix, the patterns that begin with it or with a part of it, and that part's
-    /// length.
-    candidates: Vec<Vec<(&'static KeyPattern, usize)>>,
-    /// Every prefix, with its pattern.
-    words: Vec<(&'static KeyPattern, &'static [u8])>,
+    /// The pairs of bytes with which prefixes begin: a bit for each pair.
+    pairs: Box<[u64; PAIR_WORDS]>,
+    /// Every prefix, with its pattern: by their first two bytes, then in the order of the table.
+    words: Vec<PrefixOf>,
     longest: usize,
 }
 
+/// A prefix, and the pattern that begins with it.
+type PrefixOf = (&'static KeyPattern, &'static [u8]);
+
+/// The words of 64 bits in which each pair of bytes has a bit.
+const PAIR_WORDS: usize = (1 << 16) / 64;
+
+/// The first two bytes of a text, as a number.
+fn pair_of(text: &[u8]) -> Option<usize> {
+    let (first, _) = text.split_first_chunk()?;
+    Some(usize::from(u16::from_be_bytes(*first)))
+}
+
 impl PrefixMatcher {
-    fn of(shapes: impl Iterator<Item = &'static KeyPattern> + Clone) -> Self {
-        let each =
-            |shape: &'static KeyPattern| shape.prefixes.iter().map(move |word| (shape, *word));
-        let all: Vec<(&'static KeyPattern, &'static str)> = shapes.flat_map(each).collect();
-        let distinct: BTreeSet<&'static str> = all.iter().map(|(_, word)| *word).collect();
-        let candidates = distinct.iter().map(|found| {
-            let fitting = all.iter().filter(|(_, word)| found.starts_with(word));
-            fitting.map(|(shape, word)| (*shape, word.len())).collect()
-        });
-        let candidates = candidates.collect();
-        Self {
-            finder: finder(&distinct, AhoCorasickKind::ContiguousNFA),
-            fast_finder: OnceLock::new(),
-            distinct,
-            candidates,
-            longest: all.iter().map(|(_, word)| word.len()).max().unwrap_or_default(),
-            words: all.iter().map(|(shape, word)| (*shape, word.as_bytes())).collect(),
+    fn of(shapes: impl Iterator<Item = &'static KeyPattern>) -> Self {
+        let each = |shape: &'static KeyPattern| {
+            shape.prefixes.iter().map(move |word| (shape, word.as_bytes()))
+        };
+        let mut words: Vec<PrefixOf> = shapes.flat_map(each).collect();
+        words.sort_by_key(|(_, word)| pair_of(word));
+        let mut pairs = Box::new([0; PAIR_WORDS]);
+        for pair in words.iter().filter_map(|(_, word)| pair_of(word)) {
+            pairs[pair / 64] |= 1 << (pair % 64);
         }
+        let longest = words.iter().map(|(_, word)| word.len()).max().unwrap_or_default();
+        Self { pairs, words, longest }
     }
 
-    /// The first position at or after `from` where a key could begin, with the candidate patterns.
-    pub(super) fn find(
-        &self,
-        data: &[u8],
-        from: usize,
-    ) -> Option<(usize, &[(&'static KeyPattern, usize)])> {
-        let text = &data[from..];
-        let finder = if text.len() < LARGE_TEXT {
-            &self.finder
-        } else {
-            self.fast_finder.get_or_init(|| finder(&self.distinct, AhoCorasickKind::DFA))
+    /// The first position at or after `from` where a key could begin.
+    pub(super) fn find(&self, data: &[u8], from: usize) -> Option<usize> {
+        let is_first = |pair: &[u8; 2]| {
+            let pair = usize::from(u16::from_be_bytes(*pair));
+            self.pairs[pair / 64] >> (pair % 64) & 1 == 1
         };
-        let found = finder.as_ref()?.find(text)?;
-        Some((from + found.start(), &self.candidates[found.pattern().as_usize()]))
+        let text = data.get(from..)?;
+        let starts = text.array_windows().enumerate().filter(|(_, pair)| is_first(pair));
+        starts.map(|(at, _)| from + at).find(|at| self.candidates(&data[*at..]).next().is_some())
+    }
+
+    /// The patterns with a prefix with which a text begins, and its length.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        text: &'a [u8],
+    ) -> impl Iterator<Item = (&'static KeyPattern, usize)> + Clone + 'a {
+        let pair = pair_of(text);
+        let first = self.words.partition_point(|(_, word)| pair_of(word) < pair);
+        let alike = self.words[first..].iter().take_while(move |(_, word)| pair_of(word) == pair);
+        let fitting = alike.filter(move |(_, word)| text.starts_with(word));
+        fitting.map(|(shape, word)| (*shape, word.len()))
     }
 
     /// The first position at or after `from` where the end of the text could be the beginning of a
@@ -105,12 +107,6 @@ impl PrefixMatcher {
             self.words.iter().any(|(shape, word)| begins(word) && shape.may_follow(before))
         })
     }
-}
-
-/// Builds a search for words. It fails only for gigabytes of them.
-fn finder(words: &BTreeSet<&'static str>, kind: AhoCorasickKind) -> Option<AhoCorasick> {
-    let mut builder = AhoCorasick::builder();
-    builder.match_kind(MatchKind::LeftmostLongest).kind(Some(kind)).build(words).ok()
 }
 
 impl KeyPattern {
@@ -129,5 +125,33 @@ impl KeyPattern {
             LeftContext::WideEdge => is_edge && near != b'-',
             LeftContext::Digit => near.is_ascii_digit(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_prefix_is_found_with_the_patterns_that_begin_with_it() {
+        for shape in KEY_PATTERNS {
+            for word in shape.prefixes {
+                assert!(
+                    word.len() >= 2,
+                    "{word:?} is too short to be found by its first two bytes"
+                );
+                let text = format!("\u{1}\u{1}{word}");
+                assert_eq!(EVERYWHERE.find(text.as_bytes(), 0), Some(2), "{word:?}");
+                let mut candidates = EVERYWHERE.candidates(word.as_bytes());
+                assert!(
+                    candidates.any(|(found, length)| {
+                        std::ptr::eq(found, shape) && length == word.len()
+                    }),
+                    "{word:?}"
+                );
+            }
+        }
+        assert_eq!(EVERYWHERE.find(b"sk-ant", 7), None);
+        assert_eq!(EVERYWHERE.find(b"sk-ant-", 1), None);
     }
 }

@@ -71,9 +71,9 @@ impl Redactor {
     /// The kind of key that a text contains, if any.
     pub fn detect_key_kind(text: &[u8]) -> Option<&'static str> {
         let (mut first, mut from) = (None, 0);
-        while let Some((start, candidates)) = EVERYWHERE.find(text, from) {
+        while let Some(start) = EVERYWHERE.find(text, from) {
             let before = PassText::whole(text).before(start);
-            let fitting = candidates.iter().filter(|(shape, begin)| {
+            let fitting = EVERYWHERE.candidates(&text[start..]).filter(|(shape, begin)| {
                 let found = match_pattern(shape, &text[start..], *begin, true);
                 shape.may_follow(before) && found != MatchResult::NoMatch
             });
@@ -89,11 +89,12 @@ impl Redactor {
     pub fn split_key(text: &str, cut: usize, reach: usize) -> Option<Range<usize>> {
         let data = text.as_bytes();
         let mut from = cut.saturating_sub(reach);
-        while let Some((start, candidates)) = EVERYWHERE.find(data, from).filter(|it| it.0 < cut) {
+        while let Some(start) = EVERYWHERE.find(data, from).filter(|start| *start < cut) {
             let before = PassText::whole(data).before(start);
-            let fitting = candidates.iter().filter(|(shape, _)| shape.may_follow(before));
+            let candidates = EVERYWHERE.candidates(&data[start..]);
+            let fitting = candidates.filter(|(shape, _)| shape.may_follow(before));
             let ends = fitting.filter_map(|(shape, begin)| {
-                match match_pattern(shape, &data[start..], *begin, true) {
+                match match_pattern(shape, &data[start..], begin, true) {
                     MatchResult::Match { hidden, .. } => Some(start + hidden.end),
                     MatchResult::NoMatch | MatchResult::Undecided => None,
                 }

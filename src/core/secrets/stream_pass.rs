@@ -109,17 +109,17 @@ impl SecretFinder for KeyFinder {
         let data = text.data;
         let unsure = if text.last { None } else { self.0.partial_match(text, from) };
         let mut at = from;
-        while let Some((start, candidates)) = self.0.find(data, at) {
+        while let Some(start) = self.0.find(data, at) {
             if unsure.is_some_and(|place| place <= start) {
                 break;
             }
             let mut could = false;
-            for (shape, begin) in candidates {
+            for (shape, begin) in self.0.candidates(&data[start..]) {
                 if !shape.may_follow(text.before(start)) {
                     continue;
                 }
                 let patient = !text.last && data.len() - start <= HELD_BACK_MAX;
-                match match_pattern(shape, &data[start..], *begin, text.last) {
+                match match_pattern(shape, &data[start..], begin, text.last) {
                     MatchResult::NoMatch => {}
                     MatchResult::Undecided => could |= patient,
                     MatchResult::Match { open: true, .. } if patient => could = true,
