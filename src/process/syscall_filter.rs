@@ -26,18 +26,12 @@ pub enum NetworkAccess {
 /// Returns true if this kernel can filter system calls. Tried in a thread that ends right away: a
 /// container may forbid it. The result is cached.
 pub fn filters_system_calls() -> bool {
+    static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
     *IS_SUPPORTED.get_or_init(|| {
         let tried = || std::thread::Builder::new().spawn(|| kernel::verify().is_ok_and(|it| it));
         tried().is_ok_and(|trial| trial.join().unwrap_or(false))
     })
 }
-
-/// Tries in the calling thread, which must end right away, for [`filters_system_calls`].
-pub(super) fn try_in_this_thread() {
-    IS_SUPPORTED.get_or_init(|| kernel::verify().is_ok_and(|it| it));
-}
-
-static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
 
 /// The system calls that are refused, besides those that make sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,6 +36,14 @@ const REPORTS: [&str; 17] = [
     "upgrade",
 ];
 
+/// The other commands.
+const RUNS: [&str; 3] = ["rehearse", "run", "version"];
+
+/// True if this word is the name of a command.
+pub(super) fn is_command(word: &str) -> bool {
+    RUNS.contains(&word) || REPORTS.contains(&word)
+}
+
 /// Flags of `rehearse` that list, print or save scenarios, and run nothing.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
 
@@ -354,4 +362,21 @@ fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_names_of_all_commands_are_known_without_the_parser() {
+        let cli = crate::cli::args::command();
+        let known: BTreeSet<&str> = RUNS.into_iter().chain(REPORTS).collect();
+        let all = cli
+            .get_subcommands()
+            .flat_map(|command| command.get_all_aliases().chain([command.get_name()]));
+        assert_eq!(known, all.collect());
+    }
 }

@@ -65,6 +65,14 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
+    main: MainArgs,
+}
+
+/// What the command line can contain besides a command.
+#[derive(Debug, Parser)]
+#[command(disable_version_flag = true, disable_help_flag = true, args_override_self = true)]
+struct MainArgs {
+    #[command(flatten)]
     run: RunArgs,
     /// Print help; -h prints a summary
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
@@ -82,6 +90,15 @@ struct Cli {
     /// Print the version
     #[arg(short = 'v', visible_short_alias = 'V', long, help_heading = "Help")]
     version: bool,
+}
+
+impl MainArgs {
+    fn into_request(self) -> CliRequest {
+        if self.version {
+            return CliRequest::Version(ProgramName::Outlast);
+        }
+        CliRequest::Run(Box::new(self.run.with_presets()))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -327,7 +344,7 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
 /// One line for the first mistake in it. A single word that is not a command is a mistake.
 pub fn parse_process(words: &[String], name: ProgramName) -> Result<CliRequest, UsageError> {
     if let [word] = words {
-        parse_errors::check_single_word(word, &command())?;
+        parse_errors::check_single_word(word)?;
     }
     let mut request = parse(words)?;
     match (&mut request, name) {
@@ -351,12 +368,21 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         return help_on(Some(flag));
     }
     let words = argv::normalise(words)?;
+    let named = std::iter::once("outlast".to_owned()).chain(words.iter().cloned());
+    // The descriptions of all commands take longer than the rest of parsing.
+    if !words.iter().any(|word| argv::is_command(word))
+        && let Ok(main) = MainArgs::try_parse_from(named.clone())
+    {
+        return Ok(main.into_request());
+    }
     let asks_summary = words.iter().take_while(|word| *word != "--").any(|word| word == "-h");
     let cli = if asks_summary { help::summary(command()) } else { command() };
-    let named = std::iter::once("outlast".to_owned()).chain(words.iter().cloned());
     let parsed = cli.try_get_matches_from(named);
     match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
+        Ok(
+            Cli { command: None, main } | Cli { main: main @ MainArgs { version: true, .. }, .. },
+        ) => Ok(main.into_request()),
+        Ok(Cli { command: Some(Command::Version), .. }) => {
             Ok(CliRequest::Version(ProgramName::Outlast))
         }
         Ok(Cli { command: Some(Command::Help { topic }), .. }) => help_on(topic.as_deref()),
@@ -396,7 +422,6 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         Ok(Cli { command: Some(Command::SetupToken(words)), .. }) => {
             inspect(words, InspectSubject::SetupToken)
         }
-        Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run.with_presets()))),
         Err(error) => parse_errors::explain(&error, &words),
     }
 }

@@ -55,17 +55,20 @@ pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, Usa
 ///
 /// # Errors
 /// Names the commands that may be meant, and how to pass such a prompt.
-pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageError> {
+pub(super) fn check_single_word(word: &str) -> Result<(), UsageError> {
     let is_other = word.is_empty()
         || word.starts_with(['-', '/'])
         || word.contains(char::is_whitespace)
         || !word.is_ascii();
-    let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).collect();
-    if is_other || names.contains(&word) {
+    if is_other {
         return Ok(());
     }
-    let hint = first_word_for(word, cli).map_or_else(
-        || format!("the commands are {}.", super::visible_commands(cli).join(", ")),
+    let cli = super::command();
+    if cli.get_subcommands().any(|command| command.get_name() == word) {
+        return Ok(());
+    }
+    let hint = first_word_for(word, &cli).map_or_else(
+        || format!("the commands are {}.", super::visible_commands(&cli).join(", ")),
         |meant| format!("did you mean {meant}?"),
     );
     let word = shortened(word);

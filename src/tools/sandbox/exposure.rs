@@ -8,18 +8,21 @@ use crate::process::{LandlockSupport, NetworkAccess, filters_system_calls};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelSupport {
     pub(super) landlock: LandlockSupport,
-    pub(super) filters_calls: bool,
 }
 
 impl KernelSupport {
     pub(super) fn probe() -> Self {
-        let landlock = LandlockSupport::probe();
-        Self { landlock, filters_calls: landlock.abi > 0 && filters_system_calls() }
+        Self { landlock: LandlockSupport::probe() }
+    }
+
+    /// Tried once, and only if it is asked: a run without restricted commands does not need it.
+    pub(super) fn filters_calls(self) -> bool {
+        self.landlock.abi > 0 && filters_system_calls()
     }
 
     /// Returns the most restricted network access that this kernel can enforce.
     pub(super) fn least_network(self) -> NetworkAccess {
-        if self.filters_calls {
+        if self.filters_calls() {
             NetworkAccess::Off
         } else if self.landlock.restricts_tcp() {
             NetworkAccess::NoTcp
@@ -43,7 +46,7 @@ impl KernelSupport {
             ));
         }
         let network = if no_network { ", and use the network" } else { "" };
-        (!self.filters_calls).then(|| {
+        (!self.filters_calls()).then(|| {
             format!(
                 "this kernel or container cannot filter system calls (seccomp): commands can \
                  change limits and priorities of other processes{network}"

@@ -147,7 +147,7 @@ impl Sandbox {
         let is_on = wanted && kernel.landlock.abi > 0;
         let is_closed = is_on && settings.no_network;
         let egress = settings.egress.as_ref().filter(|_| wanted && !settings.no_network);
-        if egress.is_some() && !(is_on && kernel.filters_calls) {
+        if egress.is_some() && !(is_on && kernel.filters_calls()) {
             let gap = "this kernel or container has no working Landlock and seccomp".to_owned();
             return Err(SandboxError::NoEgress { gap });
         }
@@ -161,7 +161,7 @@ impl Sandbox {
         let sockets = if sockets { control_sockets::reachable(around) } else { Vec::new() };
         let exposure = Exposure { sockets, ..exposure };
         let gaps = SandboxGaps {
-            kernel: kernel.gap(settings.no_network).filter(|_| wanted),
+            kernel: if wanted { kernel.gap(settings.no_network) } else { None },
             exposed: exposure.gap(),
         };
         let gap = gaps.kernel.clone().or_else(|| gaps.exposed.clone());
@@ -178,6 +178,7 @@ impl Sandbox {
             || policy.exposes_in_tree(&exposure)
             || !exposure.sockets.is_empty();
         let warning = gap.filter(|_| is_reported);
+        let filters_calls = is_on && kernel.filters_calls();
         let own_only = |holds: bool| if is_on && holds { "own_only" } else { "open" };
         let state = SandboxState {
             mode,
@@ -193,10 +194,10 @@ impl Sandbox {
             denied_domains: egress.map_or_else(Vec::new, |it| it.lists().denied().to_vec()),
             egress: egress.cloned(),
             signals: own_only(kernel.landlock.restricts_signals()),
-            processes: own_only(kernel.filters_calls),
+            processes: own_only(filters_calls),
             exposed: [
                 exposure.list(),
-                policy.always_open(kernel.filters_calls, is_on),
+                policy.always_open(filters_calls, is_on),
                 if is_on { Vec::new() } else { settings.own_logins() },
             ]
             .concat(),
@@ -291,7 +292,7 @@ impl Sandbox {
         network: NetworkAccess,
         calls: CallFilter,
     ) -> io::Result<LandlockPolicy> {
-        let calls = if self.kernel.filters_calls { calls } else { CallFilter::Nothing };
+        let calls = if self.kernel.filters_calls() { calls } else { CallFilter::Nothing };
         let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
         let egress = egress.map(|egress| egress.job(self.policy.writable())).transpose()?;
         Ok(LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities })

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use nix::unistd::geteuid;
 
 use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
+use crate::types::SandboxMode;
 
 use super::super::credentials::CredentialSet;
 use super::super::paths::FolderSet;
@@ -133,7 +134,9 @@ impl SandboxPolicy {
         let config_dir = config_dir.map(|folder| around.linked(&around.cwd.join(folder)));
         let made = config_dir.as_ref().filter(|_| settings.makes_config_dir);
         policy.made = made.map(|folder| folder.real().to_owned());
-        let logins = logins::find_all(around);
+        // Without a sandbox, no place is closed.
+        let is_off = settings.mode == SandboxMode::Off;
+        let logins = if is_off { Vec::new() } else { logins::find_all(around) };
         policy.logins = logins::of_programs(&logins, &policy.denied_reads);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
@@ -392,7 +395,6 @@ mod tests {
     use super::super::context::LookedUp;
     use super::super::known_paths::TEMPORARY;
     use super::*;
-    use crate::types::SandboxMode;
 
     /// A home, a repository and a folder beside it. All of them are in a temporary folder, so the
     /// policy is given a temporary folder of its own.
