@@ -86,7 +86,7 @@ macro_rules! plans {
 plans! {
     /// Send the same request again at once: only a kept-alive connection had died.
     RetryAtOnce { tokens: u16 } => paid("retry_at_once", Budget::Retry { tokens }).repeating()
-        .shown("asking again at once: an idle connection had closed");
+        .shown("asking again at once: an idle connection was closed");
     /// Send the same request again after a pause. It takes no tokens when the bucket is empty and
     /// the pause has its maximum length (persistent mode).
     Retry { tokens: u16 } => paid("retry", Budget::Retry { tokens })
@@ -101,13 +101,13 @@ plans! {
     SwitchModel => paid("model_fallback", Budget::Switch).as_transition().reported_elsewhere();
     /// Fetch a fresh credential, then ask again.
     Refresh => paid("refresh_credentials", Budget::Refresh)
-        .shown("fetching a fresh credential, then asking again");
+        .shown("renewing the credential, then asking again");
     /// Drop the truncated reply and ask again with the larger output cap.
     Escalate => paid("max_output_tokens_escalate", Budget::Escalation).as_transition()
         .shown("the reply was cut at its length limit: asking again with a larger limit");
     /// Keep the truncated reply and ask the model to continue it.
     Continue => paid("max_output_tokens_recovery", Budget::Continuation).as_transition()
-        .shown("the reply was cut at its length limit: asking the model to go on from there");
+        .shown("the reply was cut at its length limit: asking the model to continue");
     /// Drop the reply without content and ask again after a pause.
     AskAgain => paid("retry_empty_reply", Budget::EmptyReply)
         .shown("the reply was empty: asking again");
@@ -122,16 +122,16 @@ plans! {
         .shown("the service paused the reply: asking for the rest");
     /// Ask the model for more effort.
     Nudge => paid("budget_continuation", Budget::Nudge).as_transition()
-        .shown("asking the model to put more effort in");
+        .shown("asking the model for more effort");
     /// Have the older part of the conversation summarised, ahead of need.
     Compact => paid("auto_compact", Budget::Compaction)
         .shown("the context window is almost full: summarising older messages");
     /// Continue without the failed summary.
     SkipCompaction => paid("compact_skipped", Budget::FailedCompaction)
-        .shown("the summary did not come: going on without it");
+        .shown("there is no summary: continuing without it");
     /// Commit all staged folds and ask again.
     CommitFolds => paid("collapse_drain_retry", Budget::FoldCommit).as_transition()
-        .shown("the conversation did not fit: asking again with older tool results folded");
+        .shown("the conversation did not fit: asking again with older tool results shortened");
     /// Like [`RecoveryPlan::Compact`], because the conversation did not fit.
     CompactReactively => paid("reactive_compact_retry", Budget::ReactiveCompaction)
         .as_transition()
@@ -147,13 +147,13 @@ plans! {
         .shown("images were too large: asking again without them");
     /// Repair the refused block and ask again.
     RepairBlock => paid("block_repair_retry", Budget::BlockRepair)
-        .shown("a block was refused: asking again with it repaired");
+        .shown("a block was refused: repairing it, and asking again");
     /// Ask again without the refused field for thinking or effort.
     DropThinking => paid("thinking_off_retry", Budget::Thinking)
         .shown("thinking was refused: asking again without it");
     /// Ask again without cache breakpoints.
     DropCacheMarks => paid("cache_marks_off_retry", Budget::CacheMarks)
-        .shown("marks for the prompt cache were refused: asking again without them");
+        .shown("prompt cache markers were refused: asking again without them");
     /// Repeat the small request that was refused as too long or too large.
     RetryOverflow => paid("overflow_retry", Budget::OverflowRetry).repeating()
         .shown("a small request was refused as too large: sending it once more");
@@ -169,7 +169,7 @@ plans! {
         .shown("no model is left: asking the preferred model once more");
     /// Keep the answer and remind the model of open work.
     Remind => paid("reminder", Budget::Reminder)
-        .shown("something was left open: reminding the model of it");
+        .shown("work was left unfinished: reminding the model of it");
     /// Ask for the answer in the form that its schema requires.
     Restructure => paid("structured_output_retry", Budget::SchemaTry)
         .shown("the answer does not fit its schema: telling the model what is wrong");
@@ -180,7 +180,7 @@ plans! {
         .shown("a Stop hook objects: telling the model why");
     /// Tell the model the status of background work.
     Report => paid("background_report", Budget::Report)
-        .shown("telling the model how its background work stands");
+        .shown("telling the model the state of its background tasks");
     /// Ask for one token, to see whether the service has capacity.
     Probe => paid("capacity_probe", Budget::CapacityProbe).reported_elsewhere();
     /// Make the call before the end of the back-off: a probe was answered.

@@ -161,24 +161,24 @@ impl SubagentOutlook {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Busy => {
-                "The service could not be reached, or was too busy, and it was asked as often as \
-                 may be: go on with what is left later, or by yourself."
+                "The service could not be reached, or was overloaded, after all retries: continue \
+                 with the rest later, or do it yourself."
             }
             Self::UsedUp => {
-                "What may be used of the model is used up for now, for other agents as well: end \
-                 the work with what there is."
+                "The quota of the model is used up for now, for other agents as well: finish with \
+                 what there is."
             }
             Self::Locked => {
-                "The service did not let it in, and will not let in others either: nothing that \
-                 you do can fix that."
+                "The service rejected the credential, and will reject that of other agents as \
+                 well: this cannot be fixed from within the run."
             }
             Self::UnknownModel => {
-                "The service does not know its model, or not for this user: name another one, or \
+                "The service does not have its model, or not for this user: name another model, or \
                  none."
             }
             Self::Refused => {
-                "The service refused what it sent, and would refuse the same again: put the task \
-                 in other words or smaller parts."
+                "The service refused its request, and would refuse the same request again: \
+                 rephrase the task, or split it."
             }
         }
     }

@@ -258,7 +258,7 @@ const COMPLETED: StopReasonInfo = StopReasonInfo {
     name: "completed",
     exit_code: exit_code::SUCCESS,
     subtype: SUCCEEDED,
-    subagent_advice: "It says that it is done.",
+    subagent_advice: "It reported that the task is done.",
     ..UNNAMED
 };
 
@@ -268,8 +268,8 @@ const MAX_TURNS: StopReasonInfo = StopReasonInfo {
     subtype: "error_max_turns",
     hint: "Raise --max-turns.",
     to_go_on: "to go on, with a higher --max-turns added",
-    subagent_advice: "It used up the replies that it may give: what is left is another, smaller \
-                      part.",
+    subagent_advice: "It reached its limit of replies: give the rest to another agent as a smaller \
+                      task.",
     subagent_may_retry: true,
     ..UNNAMED
 };
@@ -280,8 +280,8 @@ const MAX_BUDGET_USD: StopReasonInfo = StopReasonInfo {
     subtype: "error_max_budget_usd",
     hint: "Raise --max-budget-usd.",
     to_go_on: "to go on, with a higher --max-budget-usd added",
-    subagent_advice: "The money of the whole run is spent or promised: no other agent can be paid \
-                      for either, so end the work with what there is.",
+    subagent_advice: "The budget of the whole run is used up, for other agents as well: finish \
+                      with what there is.",
     ..UNNAMED
 };
 
@@ -290,21 +290,21 @@ const DEADLINE: StopReasonInfo = StopReasonInfo {
     exit_code: exit_code::DEADLINE,
     hint: "Raise --max-duration.",
     to_go_on: "to go on, with a higher --max-duration added",
-    subagent_advice: "The time of the whole run is up: end the work with what there is.",
+    subagent_advice: "The time limit of the whole run is reached: finish with what there is.",
     reports_last_fault: true,
     ..UNNAMED
 };
 
 const ABORTED_STREAMING: StopReasonInfo = StopReasonInfo {
     name: "aborted_streaming",
-    subagent_advice: "It was asked to stop and did not fail by itself.",
+    subagent_advice: "It was stopped from outside, and did not fail by itself.",
     error_class: Some(ErrorClass::Aborted),
     ..UNNAMED
 };
 
 const ABORTED_TOOLS: StopReasonInfo = StopReasonInfo {
     name: "aborted_tools",
-    subagent_advice: "It was asked to stop and did not fail by itself.",
+    subagent_advice: "It was stopped from outside, and did not fail by itself.",
     error_class: Some(ErrorClass::Aborted),
     ..UNNAMED
 };
@@ -312,8 +312,8 @@ const ABORTED_TOOLS: StopReasonInfo = StopReasonInfo {
 const HOOK_STOPPED: StopReasonInfo = StopReasonInfo {
     name: "hook_stopped",
     exit_code: exit_code::HOOK,
-    subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
-                      or report its message.",
+    subagent_advice: "A hook of the user stopped it, and will do so again: try another approach, \
+                      or report the message of the hook.",
     ..UNNAMED
 };
 
@@ -321,8 +321,8 @@ const TOOL_DEFERRED: StopReasonInfo = StopReasonInfo {
     name: "tool_deferred",
     exit_code: exit_code::HOOK,
     hint: "Resume the session once the call can be decided on.",
-    subagent_advice: "A hook of the user leaves one of its calls to be decided on later: go another \
-                      way, or report its message.",
+    subagent_advice: "A hook of the user deferred the decision on one of its calls: try another \
+                      approach, or report the message of the hook.",
     ..UNNAMED
 };
 
@@ -330,16 +330,16 @@ const DENIED: StopReasonInfo = StopReasonInfo {
     name: "denied",
     exit_code: exit_code::NOT_ACCEPTED,
     hint: "Allow it by a rule, or run with --on-denied continue.",
-    subagent_advice: "A tool call of it was denied, and a denied call ends this run: do not try to \
-                      get around it.",
+    subagent_advice: "One of its tool calls was denied, and a denied call ends this run: do not \
+                      try to work around that.",
     ..UNNAMED
 };
 
 const STOP_HOOK_PREVENTED: StopReasonInfo = StopReasonInfo {
     name: "stop_hook_prevented",
     exit_code: exit_code::HOOK,
-    subagent_advice: "A hook of the user stopped it, and will stop the same again: go another way, \
-                      or report its message.",
+    subagent_advice: "A hook of the user stopped it, and will do so again: try another approach, \
+                      or report the message of the hook.",
     ..UNNAMED
 };
 
@@ -347,8 +347,8 @@ const STOP_HOOK_BLOCKED: StopReasonInfo = StopReasonInfo {
     name: "stop_hook_blocked",
     exit_code: exit_code::NOT_ACCEPTED,
     hint: "Do what it asks for, or let the hook pass when stop_hook_active is true.",
-    subagent_advice: "A hook of the user kept objecting to its end, so its work is not accepted: \
-                      what the hook wants is still to be done.",
+    subagent_advice: "A hook of the user rejected its result repeatedly: what the hook requires is \
+                      still to be done.",
     subagent_may_retry: true,
     ..UNNAMED
 };
@@ -378,8 +378,7 @@ const MAX_OUTPUT_TOKENS: StopReasonInfo = StopReasonInfo {
     name: "max_output_tokens",
     exit_code: exit_code::CONTEXT,
     hint: "Raise --max-output-tokens, or ask for smaller steps.",
-    subagent_advice: "What it wanted to say at once was too long: ask for less, or have it written \
-                      to a file in pieces.",
+    subagent_advice: "Its reply was too long: ask for less, or have it written to a file in parts.",
     subagent_may_retry: true,
     service_failure: Some("max_output_tokens"),
     ..UNNAMED
@@ -388,8 +387,8 @@ const MAX_OUTPUT_TOKENS: StopReasonInfo = StopReasonInfo {
 const IMAGE_ERROR: StopReasonInfo = StopReasonInfo {
     name: "image_error",
     exit_code: exit_code::CONTEXT,
-    subagent_advice: "An image or document that it looked at is too large: have a smaller one \
-                      made, or its text extracted.",
+    subagent_advice: "An image or document that it read is too large: use a smaller one, or \
+                      extract its text.",
     subagent_may_retry: true,
     reports_last_fault: true,
     service_failure: Some("image_error"),
@@ -406,8 +405,7 @@ const MODEL_ERROR: StopReasonInfo = StopReasonInfo {
 const EMPTY_RESPONSE: StopReasonInfo = StopReasonInfo {
     name: "empty_response",
     exit_code: exit_code::NO_PROGRESS,
-    subagent_advice: "The model kept answering nothing: put the task in other words, or do it \
-                      yourself.",
+    subagent_advice: "The model returned empty replies: rephrase the task, or do it yourself.",
     subagent_may_retry: true,
     error_class: Some(ErrorClass::EmptyResponse),
     ..UNNAMED
@@ -415,8 +413,8 @@ const EMPTY_RESPONSE: StopReasonInfo = StopReasonInfo {
 
 const REFUSAL: StopReasonInfo = StopReasonInfo {
     name: "refusal",
-    subagent_advice: "The model declined, and will decline the same again. The reason stands below, if it \
-                      gave one.",
+    subagent_advice: "The model refused, and will refuse the same task again. Its reason follows, \
+                      if it gave one.",
     error_class: Some(ErrorClass::Refusal),
     ..UNNAMED
 };
@@ -424,9 +422,9 @@ const REFUSAL: StopReasonInfo = StopReasonInfo {
 const STALLED: StopReasonInfo = StopReasonInfo {
     name: "stalled",
     exit_code: exit_code::NO_PROGRESS,
-    hint: "Say in the prompt what stood in its way.",
-    subagent_advice: "It did the same again and again: say what to do differently, or do it \
-                      yourself.",
+    hint: "Say in the prompt what to do differently.",
+    subagent_advice: "It repeated the same steps without progress: say what to do differently, or \
+                      do it yourself.",
     subagent_may_retry: true,
     ..UNNAMED
 };
@@ -434,17 +432,16 @@ const STALLED: StopReasonInfo = StopReasonInfo {
 const BACKGROUND_PENDING: StopReasonInfo = StopReasonInfo {
     name: "background_pending",
     exit_code: exit_code::NOT_ACCEPTED,
-    subagent_advice: "It was done, but what it had started in the background was not, and was \
-                      stopped.",
+    subagent_advice: "It was done, but its background tasks were not, and were stopped.",
     subagent_may_retry: true,
     ..UNNAMED
 };
 
 const REQUIREMENT_FAILED: StopReasonInfo = StopReasonInfo {
     name: "requirement_failed",
-    to_go_on: "to go on, with a prompt added (without one it is only checked again)",
+    to_go_on: "to go on, with a prompt added (without one, only the check is repeated)",
     exit_code: exit_code::NOT_ACCEPTED,
-    subagent_advice: "What it came to is not what was asked for.",
+    subagent_advice: "Its result is not what was asked for.",
     subagent_may_retry: true,
     ..UNNAMED
 };
@@ -453,7 +450,7 @@ const STRUCTURED_OUTPUT_RETRY_EXHAUSTED: StopReasonInfo = StopReasonInfo {
     name: "structured_output_retry_exhausted",
     exit_code: exit_code::NOT_ACCEPTED,
     subtype: "error_max_structured_output_retries",
-    subagent_advice: "What it came to is not what was asked for.",
+    subagent_advice: "Its result is not what was asked for.",
     subagent_may_retry: true,
     ..UNNAMED
 };
@@ -477,7 +474,8 @@ const REHEARSAL_FAILED: StopReasonInfo = StopReasonInfo {
 const INTERNAL_ERROR: StopReasonInfo = StopReasonInfo {
     name: "internal_error",
     hint: "Please report this with the journal of the session.",
-    subagent_advice: "A fault of outlast ended it, and not the task: it may go well once more.",
+    subagent_advice: "An internal error of outlast ended it, not the task: a second attempt may \
+                      succeed.",
     subagent_may_retry: true,
     ..UNNAMED
 };
