@@ -216,18 +216,26 @@ impl PathSet {
         &self.paths
     }
 
-    pub(super) fn contains(&self, path: &Path) -> bool {
+    fn get(&self, path: &Path) -> Option<&PathBuf> {
         let order = |it: &PathBuf| it.as_os_str().cmp(path.as_os_str());
-        self.paths.binary_search_by(order).is_ok()
+        self.paths.binary_search_by(order).ok().map(|at| &self.paths[at])
+    }
+
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.get(path).is_some()
     }
 
     /// True if the set contains a folder, or a path below it.
     pub(super) fn contains_any_in(&self, folder: &Path) -> bool {
+        self.all_in(folder).next().is_some()
+    }
+
+    /// A folder, if the set contains it, and the paths of the set below it.
+    pub(super) fn all_in(&self, folder: &Path) -> impl Iterator<Item = &PathBuf> {
         let within = with_slash(folder);
-        let at = self.paths.partition_point(|it| it.as_os_str().as_bytes() < &within[..]);
-        let next = self.paths.get(at);
-        self.contains(folder)
-            || next.is_some_and(|it| it.as_os_str().as_bytes().starts_with(&within))
+        let first = self.paths.partition_point(|it| it.as_os_str().as_bytes() < &within[..]);
+        let is_below = move |it: &&PathBuf| it.as_os_str().as_bytes().starts_with(&within);
+        self.get(folder).into_iter().chain(self.paths[first..].iter().take_while(is_below))
     }
 }
 

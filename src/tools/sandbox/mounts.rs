@@ -34,15 +34,17 @@ fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
         by_device.entry(&mount.device).or_default().push(mount);
     }
     let mut found = Vec::new();
-    let (mut folder, mut of_folder) = (OsStr::new(""), None);
+    let (mut folder, mut of_folder, mut has_points) = (OsStr::new(""), None, false);
     for place in places {
         let parent = place.parent().unwrap_or(place);
-        // Sorted, most places are beside the one before.
+        // Sorted, most places are beside the one before, and few folders have mounts in them.
         if parent.as_os_str() != folder {
             folder = parent.as_os_str();
             of_folder = parent.ancestors().find_map(|above| by_point.get(above.as_os_str()));
+            has_points = mounts.iter().any(|mount| mount.point.parent() == Some(parent));
         }
-        let Some(own) = by_point.get(place.as_os_str()).or(of_folder) else { continue };
+        let own = if has_points { by_point.get(place.as_os_str()) } else { None };
+        let Some(own) = own.or(of_folder) else { continue };
         let of_device = by_device.get(own.device.as_str()).map_or(&[][..], Vec::as_slice);
         // Most file systems are mounted once.
         if of_device.len() < 2 {

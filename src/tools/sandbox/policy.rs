@@ -196,7 +196,9 @@ impl SandboxPolicy {
             fs::symlink_metadata(place).is_ok() || self.made.as_ref() == Some(*place)
         };
         let is_hidden = |place: &&PathBuf| self.secrets.hides(place);
-        let read = self.secrets.denied.as_slice().iter().filter(within).filter(is_hidden);
+        let denied = &self.secrets.denied;
+        let roots = self.roots[self.split_roots..].iter();
+        let read = roots.flat_map(|root| denied.all_in(root)).filter(is_hidden);
         let mut exposed: Vec<PathBuf> = read
             .chain(self.secrets.write_protected.iter().filter(within))
             .filter(there)
