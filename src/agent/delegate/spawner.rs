@@ -48,7 +48,7 @@ impl ParentRun {
         self,
         id: &str,
         call: &AgentCall,
-        cancel: CancellationToken,
+        cancel: &CancellationToken,
     ) -> PendingSubagent {
         let begun = self.plan(id, call).and_then(|plan| {
             // The host can stop this sub-agent alone.
