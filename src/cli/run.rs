@@ -263,7 +263,7 @@ impl RunJob {
     /// Adds the hooks that run in the host.
     fn with_host_hooks(mut self) -> Self {
         if let Some(host) = &self.host {
-            Arc::make_mut(&mut self.settings).hooks.extend(host.hooks.iter().cloned());
+            Arc::make_mut(&mut self.settings).hooks.extend(host.resources.hooks.iter().cloned());
         }
         self
     }
