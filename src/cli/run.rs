@@ -30,7 +30,7 @@ use super::output::{
 use super::output_file::OutputFile;
 use super::plugins::Plugin;
 use super::prompt::{self, AddedInput, GatheredPrompt, Waited};
-use super::prompts::{ExpandedCommand, Placeholders, ServerPromptCall};
+use super::prompts::{ExpandedCommand, Placeholders, RequestedSettings, ServerPromptCall};
 use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::SignalState;
@@ -295,15 +295,16 @@ impl RunJob {
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
         let mut settings = Settings::clone(&self.settings);
-        if called.model.is_some() || called.effort.is_some() || !called.grants.is_empty() {
+        let RequestedSettings { grants, model, effort, withheld } = called.requested;
+        if model.is_some() || effort.is_some() || !grants.is_empty() {
             let mut wanted = args.clone();
-            if let Some(model) = &called.model {
+            if let Some(model) = &model {
                 wanted.flags.give_default("model", model);
             }
-            if let Some(effort) = called.effort {
+            if let Some(effort) = effort {
                 wanted.flags.give_default("effort", &effort.name());
             }
-            wanted.flags.extend("allowed-tools", called.grants);
+            wanted.flags.extend("allowed-tools", grants);
             let terms = session.terms();
             let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
             settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
@@ -311,7 +312,7 @@ impl RunJob {
                 .await?;
         }
         settings.warnings.extend(called.warnings);
-        settings.ignored.extend(called.ignored);
+        settings.ignored.extend(withheld);
         self.settings = Arc::new(settings);
         let names = called.prompt.clone();
         Ok((self, Task { given, prompt: called.prompt, names, server_prompt: None }))
