@@ -25,7 +25,8 @@ use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, Resumption, RunObservers,
-    ServiceNotifier, SnapshotRecorder, StreamJson, TerminalFilter, framed_pipe, pipe,
+    ServiceNotifier, SnapshotRecorder, StreamJson, StreamOptions, TerminalFilter, framed_pipe,
+    pipe,
 };
 use super::output_file::OutputFile;
 use super::plugins::Plugin;
@@ -400,16 +401,16 @@ impl RunJob {
         if output.format != OutputFormat::StreamJson && !is_array {
             return None;
         }
-        let stream = StreamJson::new(out.clone(), &subject.session_id, output.partial_messages);
-        let stream = if is_array { stream.without_length_limit() } else { stream };
-        Some(
-            stream
-                .with_ignored_settings(&settings.ignored)
-                .with_capabilities(capabilities(settings))
-                .with_hook_events(output.hook_events)
-                .with_subagent_text(output.subagent_text)
-                .with_interim_results(self.interim_results(subject)),
-        )
+        let options = StreamOptions {
+            ignored: settings.ignored.clone(),
+            offers: capabilities(settings),
+            hook_events: output.hook_events,
+            subagent_text: output.subagent_text,
+            interim_result: self.interim_results(subject),
+            longest: (!is_array).then_some(StreamJson::LONGEST),
+        };
+        let (out, session_id) = (out.clone(), &subject.session_id);
+        Some(StreamJson::new(out, session_id, output.partial_messages, options))
     }
 
     /// Notifies systemd that the run has begun, unless it is a turn of a host. Returns a warning if
