@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{self, ExportError, HookDecision, HookEvent, HookProgress, Hooks};
+use crate::hooks::{self, ExportError, HookDecision, HookEvent, HookProgress, HookRuns, Hooks};
 use crate::recovery::{CompactionTrigger, StopHookDecision};
 use crate::tools::{PreparedCall, Toolbox};
 use crate::transcript::{Block, ToolCall};
@@ -283,11 +283,12 @@ impl HookRunner {
         monitor: &mut RunMonitor<'_>,
     ) {
         self.emit_hook_events(monitor);
+        let HookRuns { ran, failures, cancelled } = &verdict.runs;
         let stats = &mut self.stats;
-        stats.ran += verdict.ran;
-        stats.failed += u32::try_from(verdict.failures.len()).unwrap_or(u32::MAX);
+        stats.ran += ran;
+        stats.failed += u32::try_from(failures.len()).unwrap_or(u32::MAX);
         stats.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
-        for (command, failure) in &verdict.failures {
+        for (command, failure) in failures {
             if self.reported_failures.insert(command.clone()) {
                 let warning = format!(
                     "the hook `{command}` ({}) failed: {}; see the crash log",
@@ -297,7 +298,7 @@ impl HookRunner {
                 monitor.emit(&RunEvent::Warning(warning));
             }
         }
-        for command in &verdict.cancelled {
+        for command in cancelled {
             self.note_cut(event, command, conversation);
         }
         for text in &verdict.messages {

@@ -49,7 +49,7 @@ pub use clock::Clock;
 pub use context_gauge::{ContextGauge, ContextSize};
 pub use delegate::{
     AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
-    UnusableModel, agent_kinds,
+    SubagentUsage, UnusableModel, agent_kinds,
 };
 pub use drive::{World, drive};
 pub use housekeeping::Housekeeping;

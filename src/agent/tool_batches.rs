@@ -347,9 +347,7 @@ impl RunWorld<'_> {
     ) -> impl Future<Output = ()> + Send + use<> {
         let ToolCall { id, name, .. } = permit.call();
         let delegated = match permit.delegated() {
-            Some(DelegatedCall::Agent(call)) => {
-                Some(self.as_parent().perform(id, call, cancel.clone()))
-            }
+            Some(DelegatedCall::Agent(call)) => Some(self.as_parent().perform(id, call, cancel)),
             Some(DelegatedCall::WebSearch(input)) => {
                 let costs = self.tools.search_costs();
                 Some(self.as_parent().search(input.clone(), cancel.clone(), costs))

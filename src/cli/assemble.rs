@@ -76,7 +76,7 @@ pub(super) fn assemble(
     let doubts = session.unknown_start_warning().into_iter();
     let doubts = doubts.chain(session.moved_warning(settings)).collect();
     let required = session.required_servers(settings);
-    let kept_servers = host.and_then(|host| host.servers.clone());
+    let kept_servers = host.and_then(|host| host.resources.servers.clone());
     let (keep_servers, channel) = (kept_servers.is_some(), host.map(|it| Arc::clone(&it.channel)));
     let servers = kept_servers.unwrap_or_else(|| {
         let servers = servers(settings, &toolbox, &supervisor, channel.clone());
@@ -118,7 +118,7 @@ pub(super) fn assemble(
         warnings: [memory.warnings, doubts, damaged].concat(),
         resumed,
         moved_folder,
-        gauge: host.map(|host| host.gauge.clone()).unwrap_or_default(),
+        gauge: host.map(|host| host.resources.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
         delegation,
         housekeeping: Housekeeping::of(remove_copies_of_programs(settings)),

@@ -19,24 +19,9 @@ use super::output::PipeSender;
 pub(super) struct HostTurn {
     pub prompt: UserPrompt,
     pub channel: Arc<dyn HostChannel>,
-    /// Hooks that run in the host.
-    pub hooks: Vec<HookHandler>,
-    /// The host's changes to the permissions.
-    pub live: LivePermissions,
-    /// The tasks that the host can stop.
-    pub stops: TaskStops,
-    /// The background commands of all turns.
-    pub commands: KeptCommands,
-    /// The network that the commands of all turns share.
-    pub egress: SessionEgress,
+    pub resources: SessionResources,
     /// True if former contents of files are kept, so that the host can restore them.
     pub keeps_files: bool,
-    /// Shows the size of the conversation to the host.
-    pub gauge: ContextGauge,
-    /// The MCP servers that all turns share.
-    pub servers: Option<Arc<Servers>>,
-    /// Usage of the earlier turns.
-    pub usage: HostUsage,
     /// True if the host follows the state of the session, so that it waits for more than a result.
     pub reads_state: bool,
     /// Standard output, which stays open for the next turn.
@@ -45,6 +30,43 @@ pub(super) struct HostTurn {
     pub is_kept: bool,
     /// Copies of the session's journals for the host, if it keeps them too.
     pub mirror: Option<JournalMirror>,
+}
+
+/// The resources that all turns of a host's session share.
+#[derive(Clone)]
+pub(super) struct SessionResources {
+    /// Hooks that run in the host.
+    pub hooks: Vec<HookHandler>,
+    /// The host's changes to the permissions.
+    pub live: LivePermissions,
+    /// The running tasks that the host can stop.
+    pub stops: TaskStops,
+    /// The background commands, which continue between turns.
+    pub commands: KeptCommands,
+    /// The network of the commands.
+    pub egress: SessionEgress,
+    /// Shows the size of the conversation to the host.
+    pub gauge: ContextGauge,
+    /// The MCP servers, once they are started.
+    pub servers: Option<Arc<Servers>>,
+    /// Usage of the turns so far.
+    pub usage: HostUsage,
+}
+
+impl SessionResources {
+    pub(super) fn new(live: LivePermissions) -> Self {
+        let stops = TaskStops::default();
+        Self {
+            hooks: Vec::new(),
+            live,
+            commands: KeptCommands::new(stops.clone()),
+            stops,
+            egress: SessionEgress::default(),
+            gauge: ContextGauge::default(),
+            servers: None,
+            usage: HostUsage::default(),
+        }
+    }
 }
 
 /// Usage of a host's turns so far, by model. Clones share it.

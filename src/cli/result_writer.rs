@@ -189,7 +189,7 @@ impl RunJob {
             Some(_) | None => report,
         };
         if let Some(host) = &self.host {
-            host.usage.add(&report.outcome.stats.by_model);
+            host.resources.usage.add(&report.outcome.stats.by_model);
         }
         let exit_code = self.exit_code(&report);
         self.exit_watchdog.mark_delivered(exit_code);
@@ -256,7 +256,7 @@ impl RunJob {
         let stdin = self.added_input.as_ref().map(ToString::to_string);
         let object = ResultObject { stdin, ..report.object() };
         let Some(host) = &self.host else { return object };
-        let usage = host.usage.with(&report.outcome.stats.by_model);
+        let usage = host.resources.usage.with(&report.outcome.stats.by_model);
         let object = ResultObject {
             model_usage: model_usage(&usage),
             user_message_uuid: host.prompt.uuid.clone(),

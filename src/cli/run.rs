@@ -25,12 +25,13 @@ use super::host_turn::HostTurn;
 use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, Resumption, RunObservers,
-    ServiceNotifier, SnapshotRecorder, StreamJson, TerminalFilter, framed_pipe, pipe,
+    ServiceNotifier, SnapshotRecorder, StreamJson, StreamOptions, TerminalFilter, framed_pipe,
+    pipe,
 };
 use super::output_file::OutputFile;
 use super::plugins::Plugin;
 use super::prompt::{self, AddedInput, GatheredPrompt, Waited};
-use super::prompts::{ExpandedCommand, Placeholders, ServerPromptCall};
+use super::prompts::{ExpandedCommand, Placeholders, RequestedSettings, ServerPromptCall};
 use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::SignalState;
@@ -263,7 +264,7 @@ impl RunJob {
     /// Adds the hooks that run in the host.
     fn with_host_hooks(mut self) -> Self {
         if let Some(host) = &self.host {
-            Arc::make_mut(&mut self.settings).hooks.extend(host.hooks.iter().cloned());
+            Arc::make_mut(&mut self.settings).hooks.extend(host.resources.hooks.iter().cloned());
         }
         self
     }
@@ -295,15 +296,16 @@ impl RunJob {
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
         let mut settings = Settings::clone(&self.settings);
-        if called.model.is_some() || called.effort.is_some() || !called.grants.is_empty() {
+        let RequestedSettings { grants, model, effort, withheld } = called.requested;
+        if model.is_some() || effort.is_some() || !grants.is_empty() {
             let mut wanted = args.clone();
-            if let Some(model) = &called.model {
+            if let Some(model) = &model {
                 wanted.flags.give_default("model", model);
             }
-            if let Some(effort) = called.effort {
+            if let Some(effort) = effort {
                 wanted.flags.give_default("effort", &effort.name());
             }
-            wanted.flags.extend("allowed-tools", called.grants);
+            wanted.flags.extend("allowed-tools", grants);
             let terms = session.terms();
             let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
             settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
@@ -311,7 +313,7 @@ impl RunJob {
                 .await?;
         }
         settings.warnings.extend(called.warnings);
-        settings.ignored.extend(called.ignored);
+        settings.ignored.extend(withheld);
         self.settings = Arc::new(settings);
         let names = called.prompt.clone();
         Ok((self, Task { given, prompt: called.prompt, names, server_prompt: None }))
@@ -399,16 +401,16 @@ impl RunJob {
         if output.format != OutputFormat::StreamJson && !is_array {
             return None;
         }
-        let stream = StreamJson::new(out.clone(), &subject.session_id, output.partial_messages);
-        let stream = if is_array { stream.without_length_limit() } else { stream };
-        Some(
-            stream
-                .with_ignored_settings(&settings.ignored)
-                .with_capabilities(capabilities(settings))
-                .with_hook_events(output.hook_events)
-                .with_subagent_text(output.subagent_text)
-                .with_interim_results(self.interim_results(subject)),
-        )
+        let options = StreamOptions {
+            ignored: settings.ignored.clone(),
+            offers: capabilities(settings),
+            hook_events: output.hook_events,
+            subagent_text: output.subagent_text,
+            interim_result: self.interim_results(subject),
+            longest: (!is_array).then_some(StreamJson::LONGEST),
+        };
+        let (out, session_id) = (out.clone(), &subject.session_id);
+        Some(StreamJson::new(out, session_id, output.partial_messages, options))
     }
 
     /// Notifies systemd that the run has begun, unless it is a turn of a host. Returns a warning if

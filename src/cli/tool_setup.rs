@@ -31,16 +31,16 @@ pub(super) fn tool_settings(
     let skills = settings.skill_folders();
     let egress = config.sandbox.egress.as_ref();
     let proxy = upstream_proxy(&settings.endpoint.proxies);
-    let session = host.map(|host| host.egress.clone()).unwrap_or_default();
+    let session = host.map(|host| host.resources.egress.clone()).unwrap_or_default();
     ToolSettings {
         cwd: settings.cwd.clone(),
         home: environment::home(&settings.variables),
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         permissions: config.permissions.clone(),
-        live: host.map(|host| host.live.clone()).unwrap_or_default(),
-        stops: host.map(|host| host.stops.clone()).unwrap_or_default(),
-        kept_commands: host.map(|host| host.commands.clone()),
+        live: host.map(|host| host.resources.live.clone()).unwrap_or_default(),
+        stops: host.map(|host| host.resources.stops.clone()).unwrap_or_default(),
+        kept_commands: host.map(|host| host.resources.commands.clone()),
         history: host.and_then(|host| host.file_history(&scratch)),
         prompt_tool: rules.prompt_tool.clone(),
         commands: config.commands.clone(),

@@ -9,8 +9,7 @@ use super::result::HookFailure;
 /// The combined decision of the hooks of one event, in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookDecision {
-    /// The number of hooks that ran.
-    pub ran: u32,
+    pub runs: HookRuns,
     /// The whole run must stop, for this reason.
     pub halt: Option<String>,
     /// A hook blocked the event, for this reason.
@@ -29,10 +28,17 @@ pub struct HookDecision {
     pub updates: Vec<Value>,
     /// True if the user's prompt is left out, in favour of the hooks' context.
     pub hides_prompt: bool,
-    /// Hooks that failed, by their command lines.
-    pub failures: Vec<(String, HookFailure)>,
     /// The text that they wrote for a shell to export, or the reason that it is ignored.
     pub exports: Option<Result<String, ExportError>>,
+}
+
+/// The runs of the hooks of one event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HookRuns {
+    /// The number of hooks that ran.
+    pub ran: u32,
+    /// Hooks that failed, by their command lines.
+    pub failures: Vec<(String, HookFailure)>,
     /// Hooks that were cancelled with the run, by their command lines.
     pub cancelled: Vec<String>,
 }

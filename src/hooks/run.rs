@@ -16,7 +16,7 @@ use crate::process::{Job, PathAccess, PathRule, ProgramTerms, timeout_while_runn
 use super::callback::CallbackCall;
 use super::config::{HookCommand, HookHandler};
 use super::crash_log::CrashLog;
-use super::decision::HookDecision;
+use super::decision::{HookDecision, HookRuns};
 use super::environment::HookEnvironment;
 use super::event::HookEvent;
 use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
@@ -148,7 +148,7 @@ impl Hooks {
         cancel: &CancellationToken,
     ) -> HookDecision {
         let mut verdict = HookDecision::default();
-        let handlers = self.matching_hooks(context, covers, &mut verdict);
+        let handlers = self.matching_hooks(context, covers, &mut verdict.runs);
         if handlers.is_empty() {
             return verdict;
         }
@@ -160,13 +160,14 @@ impl Hooks {
             self.run_parallel(&handlers, (&context.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
             // The hooks are not at fault, and the result is no longer needed.
-            return cancelled_decision(&handlers, &performances);
+            let runs = cancelled_runs(&handlers, &performances);
+            return HookDecision { runs, ..HookDecision::default() };
         }
         let mask = self.environment.mask();
         for (handler, hook_run) in handlers.into_iter().zip(performances) {
             // The output of a background hook has no effect.
             let Some(hook_run) = hook_run else { continue };
-            verdict.ran += 1;
+            verdict.runs.ran += 1;
             let judged = interpret_result(context.event, &hook_run, &input.json, &mask);
             match (hook_run.runs_in_background(&input.json), judged) {
                 (true, _) if handler.is_guard() => {
@@ -191,7 +192,7 @@ impl Hooks {
         &self,
         context: &HookContext,
         covers: &(dyn Fn(&str) -> bool + Sync),
-        verdict: &mut HookDecision,
+        runs: &mut HookRuns,
     ) -> Vec<&HookHandler> {
         let mut concerned = Vec::new();
         let own = self.applicable_hooks().filter(|handler| handler.event == context.event);
@@ -204,7 +205,7 @@ impl Hooks {
                 concerned.push(handler);
             }
             if let Err(why) = matches {
-                self.record_failure(handler, HookFailure::matcher_failed(&why), verdict);
+                self.record_failure(handler, HookFailure::matcher_failed(&why), runs);
             }
         }
         concerned
@@ -250,18 +251,13 @@ impl Hooks {
             );
             verdict.add(HookOutput { objection: Some(why), ..HookOutput::default() });
         }
-        self.record_failure(handler, failure, verdict);
+        self.record_failure(handler, failure, &mut verdict.runs);
     }
 
-    /// Records a failure in the crash log and in the decision.
-    fn record_failure(
-        &self,
-        handler: &HookHandler,
-        failure: HookFailure,
-        verdict: &mut HookDecision,
-    ) {
+    /// Records a failure in the crash log and in `runs`.
+    fn record_failure(&self, handler: &HookHandler, failure: HookFailure, runs: &mut HookRuns) {
         self.environment.log_failure(handler, &failure);
-        verdict.failures.push((handler.command.line(), failure));
+        runs.failures.push((handler.command.line(), failure));
     }
 
     /// Runs hooks in parallel. Returns their results in the order of the settings.
@@ -476,17 +472,17 @@ fn offers_exports(context: &HookContext) -> bool {
     context.event == HookEvent::SessionStart && context.subject != "compact"
 }
 
-/// The decision of a cancelled event, with the cancelled hooks only.
-fn cancelled_decision(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
-    let mut verdict = HookDecision::default();
+/// Returns the runs of the hooks of a cancelled event, with the cancelled hooks only.
+fn cancelled_runs(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookRuns {
+    let mut runs = HookRuns::default();
     for (handler, hook_run) in handlers.iter().zip(performances) {
         let Some(hook_run) = hook_run else { continue };
-        verdict.ran += 1;
+        runs.ran += 1;
         if hook_run.end == HookEnd::Cancelled {
-            verdict.cancelled.push(handler.command.line());
+            runs.cancelled.push(handler.command.line());
         }
     }
-    verdict
+    runs
 }
 
 /// The time limit of all hooks of an event: twice the longest of their timeouts.

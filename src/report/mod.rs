@@ -13,7 +13,7 @@ mod timeline;
 mod work_clock;
 mod work_done;
 
-pub use overview::{RecoveryImpact, SessionsOverview};
+pub use overview::{OutcomeCounts, RecoveryImpact, SessionsOverview};
 pub use recovery_table::{RecoverySummary, RecoveryTable};
 pub use session_report::{
     AgentSummary, ConversationChanges, JournalDamage, SessionOutcome, SessionReport,

@@ -4,17 +4,13 @@ use std::collections::BTreeMap;
 
 use super::recovery_table::{RecoverySummary, RecoveryTable};
 use super::session_report::{
-    ConversationChanges, SessionReport, SpendSummary, TimeSpent, ToolCounts,
+    ConversationChanges, SessionOutcome, SessionReport, SpendSummary, TimeSpent, ToolCounts,
 };
 
 /// The sum of the reports on sessions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionsOverview {
-    pub sessions: u32,
-    /// Number of sessions with each outcome, by the outcome's name.
-    pub outcomes: BTreeMap<&'static str, u32>,
-    pub succeeded: u32,
-    pub failed: u32,
+    pub outcomes: OutcomeCounts,
     /// Number of sessions that succeeded after at least one recovery reached its goal.
     pub saved: u32,
     pub turns: u32,
@@ -26,6 +22,41 @@ pub struct SessionsOverview {
     pub agents: u32,
     /// Number of sessions whose journals have unreadable lines.
     pub damaged: u32,
+}
+
+/// Numbers of sessions by outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutcomeCounts {
+    /// Number of sessions with each outcome, by the outcome's name.
+    pub by_name: BTreeMap<&'static str, u32>,
+    pub succeeded: u32,
+    pub failed: u32,
+    /// Number of sessions that neither succeeded nor failed: they are running, or were recorded by
+    /// another program.
+    pub others: u32,
+}
+
+impl OutcomeCounts {
+    /// Returns the number of all sessions.
+    pub fn sessions(&self) -> u32 {
+        self.succeeded + self.failed + self.others
+    }
+
+    /// Returns the fraction that `number` of the sessions is.
+    pub fn fraction(&self, number: u32) -> f64 {
+        f64::from(number) / f64::from(self.sessions().max(1))
+    }
+
+    fn add(&mut self, outcome: SessionOutcome) {
+        *self.by_name.entry(outcome.name()).or_default() += 1;
+        if outcome.is_success() {
+            self.succeeded += 1;
+        } else if outcome.is_failure() {
+            self.failed += 1;
+        } else {
+            self.others += 1;
+        }
+    }
 }
 
 /// The effect that the recoveries of one class had on sessions.
@@ -41,10 +72,7 @@ pub struct RecoveryImpact {
 impl SessionsOverview {
     pub fn add(&mut self, report: &SessionReport) {
         let outcome = report.outcome;
-        self.sessions += 1;
-        *self.outcomes.entry(outcome.name()).or_default() += 1;
-        self.succeeded += u32::from(outcome.is_success());
-        self.failed += u32::from(outcome.is_failure());
+        self.outcomes.add(outcome);
         let has_saved = |class: &RecoverySummary| outcome.is_success() && class.saved > 0;
         self.saved += u32::from(report.recoveries.classes().iter().any(has_saved));
         self.turns = self.turns.saturating_add(report.turns);
@@ -88,11 +116,5 @@ impl SessionsOverview {
             table.add(&impact.summary);
         }
         table.sum()
-    }
-
-    /// Returns the number of sessions that neither succeeded nor failed: they are running, or were
-    /// recorded by another program.
-    pub fn others(&self) -> u32 {
-        self.sessions - self.succeeded - self.failed
     }
 }

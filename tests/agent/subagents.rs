@@ -74,7 +74,7 @@ async fn an_agent_definition_sets_prompt_tools_model_and_turns() {
     assert_eq!(request.model(), "claude-haiku-5-5");
     let (is_error, text) = played.results().remove(0);
     assert!(is_error && text.contains("Stop reason: max_turns."), "{text}");
-    assert_eq!(played.ending.agents[0].turns, 1);
+    assert_eq!(played.ending.agents[0].usage.turns, 1);
     assert!(names(&requests[0]).contains(&"Agent".to_owned()));
 }
 
@@ -92,7 +92,7 @@ async fn a_subagent_turn_limit_never_exceeds_its_parents_limit() {
         let mut play = play(definition, script);
         play.setup.limits.budgets.turns = of_run;
         let played = play.run().await;
-        assert_eq!(played.ending.agents[0].turns, turns, "{own:?} under {of_run:?}");
+        assert_eq!(played.ending.agents[0].usage.turns, turns, "{own:?} under {of_run:?}");
     }
 }
 

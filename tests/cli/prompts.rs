@@ -302,16 +302,16 @@ fn agents_of_an_untrusted_project_cannot_widen_permissions() {
     assert_eq!(told, expected);
     assert_eq!(library.warnings, Vec::<String>::new());
     let go = library.callable().next().expect("it can be called");
-    assert_eq!((&go.grants, &go.model), (&vec![], &None));
+    assert_eq!((&go.requested.grants, &go.requested.model), (&vec![], &None));
     let withheld: Vec<(Option<&str>, &str)> =
-        go.withheld.iter().map(|one| (one.key.as_deref(), one.why.as_str())).collect();
+        go.requested.withheld.iter().map(|one| (one.key.as_deref(), one.why.as_str())).collect();
     let why = "the repository is not trusted";
     assert_eq!(withheld, [(Some("allowed-tools"), why), (Some("model"), why)]);
 
     let library = Home { trusted: true, ..home }.read();
     assert_eq!(library.withheld, Vec::new());
     assert!(library.agents[0].file.starts_with("../.claude"), "{library:?}");
-    assert_eq!(library.callable().next().expect("still").grants, ["Bash"]);
+    assert_eq!(library.callable().next().expect("still").requested.grants, ["Bash"]);
     let theirs = library.agents.iter().find(|agent| agent.definition.name == "theirs");
     let servers = theirs.and_then(|agent| agent.definition.servers.clone());
     assert_eq!(servers, Some(vec!["mcp__x__".to_owned()]));

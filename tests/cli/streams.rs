@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
-use outlast::cli::output::StreamJson;
+use outlast::cli::output::{StreamJson, StreamOptions};
 use outlast::journal::RecordedPrompt;
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, Spending,
@@ -53,7 +53,9 @@ const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: So
 /// Runs notices through a stream and returns its messages.
 async fn told(partial: bool, events: &[RunEvent]) -> Vec<Value> {
     let text = written(|out| {
-        let mut stream = StreamJson::new(out, "not-yet-known", partial);
+        let longest = Some(StreamJson::LONGEST);
+        let options = StreamOptions { longest, ..StreamOptions::default() };
+        let mut stream = StreamJson::new(out, "not-yet-known", partial, options);
         for event in events {
             stream.observe(event);
         }

@@ -466,7 +466,7 @@ fn a_digest_of_an_agent_or_a_skill_needs_those_of_its_scripts() {
     assert_eq!(ignored, [(".claude/agents/a.md", &why); 2], "its hooks and its model");
     assert_eq!(alone.hooks.len(), 0);
     let [skill] = &alone.library.callable().collect::<Vec<_>>()[..] else { panic!("one skill") };
-    assert_eq!(skill.withheld.iter().map(|it| &it.why).collect::<Vec<_>>(), [&why]);
+    assert_eq!(skill.requested.withheld.iter().map(|it| &it.why).collect::<Vec<_>>(), [&why]);
     let whole = trusting(&world, &[files[0], files[1], b"true"]);
     assert_eq!((whole.ignored.len(), whole.hooks.len()), (0, 1), "{:?}", whole.ignored);
 }

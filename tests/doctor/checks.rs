@@ -8,7 +8,9 @@ use outlast::doctor::checks::{
 };
 use outlast::doctor::facts::hooks::{BrokenHook, HookObstacle};
 use outlast::doctor::facts::install::{InstallKind, Installation, InstalledCopy};
-use outlast::doctor::facts::machine::{MachineFacts, TempFolder, TempFolderProblem};
+use outlast::doctor::facts::machine::{
+    MachineFacts, ResourceLimits, TempFolder, TempFolderProblem,
+};
 use outlast::doctor::facts::servers::TriedServer;
 use outlast::doctor::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};
 use outlast::doctor::facts::shell::shadows;
@@ -529,14 +531,19 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
     let judge = |machine: MachineFacts| machine::check_machine(&machine);
     is_fine(&judge(good.clone()));
     let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
+    let limited = |limits| MachineFacts { limits, ..good.clone() };
+    let none = ResourceLimits::default();
     let rows: [(MachineFacts, &[&str]); 11] = [
         (MachineFacts { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
         (MachineFacts { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
         (MachineFacts { filters_calls: false, ..good.clone() }, &["seccomp"]),
-        (MachineFacts { open_files: Some(255), ..good.clone() }, &["ulimit -n", "255", "256"]),
-        (MachineFacts { file_size: Some(1), ..good.clone() }, &["ulimit -f", "1 bytes", "104 MB"]),
-        (MachineFacts { address_space: Some(1), ..good.clone() }, &["ulimit -v", "1 GB"]),
-        (MachineFacts { processes: Some(63), ..good.clone() }, &["ulimit -u", "63", "64"]),
+        (limited(ResourceLimits { open_files: Some(255), ..none }), &["ulimit -n", "255", "256"]),
+        (
+            limited(ResourceLimits { file_size: Some(1), ..none }),
+            &["ulimit -f", "1 bytes", "104 MB"],
+        ),
+        (limited(ResourceLimits { address_space: Some(1), ..none }), &["ulimit -v", "1 GB"]),
+        (limited(ResourceLimits { processes: Some(63), ..none }), &["ulimit -u", "63", "64"]),
         (MachineFacts { is_first: true, ..good.clone() }, &["process 1", "--init"]),
         (
             MachineFacts { missing_home: Some("/nowhere".into()), ..good.clone() },
@@ -546,12 +553,12 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
             MachineFacts { temporary: temporary(TempFolderProblem::NoExec), ..good.clone() },
             &["/t", "noexec", "TMPDIR"],
         ),
-        (MachineFacts { processor: Some(Duration::from_secs(9)), ..good.clone() }, &["9s"]),
+        (limited(ResourceLimits { processor: Some(Duration::from_secs(9)), ..none }), &["9s"]),
     ];
     for (machine, words) in rows {
         has_single_finding(&judge(machine), Severity::Warning, words);
     }
-    is_fine(&judge(MachineFacts { open_files: Some(256), ..good.clone() }));
+    is_fine(&judge(limited(ResourceLimits { open_files: Some(256), ..none })));
     for (trouble, word) in
         [(TempFolderProblem::Missing, "not there"), (TempFolderProblem::Unwritable, "written")]
     {

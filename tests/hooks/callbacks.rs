@@ -13,7 +13,7 @@ use tokio::sync::{Barrier, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::run::HookFixture;
+use super::run::{HookFixture, no_effect};
 use crate::support::host::{ScriptedHost, at_once, never};
 use crate::support::with_time_limit;
 
@@ -47,7 +47,7 @@ async fn decision(
 }
 
 fn failures(decision: &HookDecision) -> Vec<HookFailureKind> {
-    decision.failures.iter().map(|(_, failure)| failure.kind).collect()
+    decision.runs.failures.iter().map(|(_, failure)| failure.kind).collect()
 }
 
 #[test]
@@ -108,7 +108,7 @@ async fn a_callback_receives_the_input_of_a_hook_and_the_call() {
     let (call, cancel) =
         (occasion(HookEvent::PreToolUse, "Bash", &fields), CancellationToken::new());
     let verdict = hooks.run(&call, &|_| true, &cancel).await;
-    assert_eq!(verdict, HookDecision { ran: 1, ..HookDecision::default() });
+    assert_eq!(verdict, no_effect());
     for _ in 0..2 {
         run(&hooks, HookEvent::UserPromptSubmit).await;
     }
@@ -162,7 +162,7 @@ async fn all_callbacks_of_an_event_run_at_once_and_their_output_is_merged() {
     let verdict = run(&hooks_of(&stage, &groups, Some(host)), HookEvent::PreToolUse).await;
     assert_eq!(verdict.permission, Some((HookPermission::Deny, "not on a Friday".to_owned())));
     assert_eq!(verdict.input, Some(json!({ "command": "true" })));
-    assert_eq!((verdict.ran, verdict.failures.len()), (3, 0));
+    assert_eq!((verdict.runs.ran, verdict.runs.failures.len()), (3, 0));
 }
 
 #[tokio::test]
@@ -172,8 +172,7 @@ async fn a_reply_without_content_is_no_opinion() {
     for reply in replies {
         for event in [HookEvent::PreToolUse, HookEvent::UserPromptSubmit] {
             let verdict = decision(event, "block", Ok(reply.clone())).await;
-            let silent = HookDecision { ran: 1, ..HookDecision::default() };
-            assert_eq!(verdict, silent, "{reply}");
+            assert_eq!(verdict, no_effect(), "{reply}");
         }
     }
 }
@@ -194,7 +193,7 @@ async fn a_failed_callback_is_ignored_unless_it_blocks_on_failure() {
     for (reply, kind, detail) in rows {
         let verdict = decision(HookEvent::PreToolUse, "continue", reply.clone()).await;
         assert_eq!(failures(&verdict), [kind], "{reply:?}");
-        let (line, failure) = &verdict.failures[0];
+        let (line, failure) = &verdict.runs.failures[0];
         assert_eq!(line, "callback hook_0");
         assert!(failure.detail.starts_with(detail), "{failure:?}");
         assert_eq!((verdict.denial(), &verdict.permission), (None, &None), "{reply:?}");
@@ -268,8 +267,8 @@ async fn a_cancelled_event_drops_its_callbacks() {
     };
     let running = async { tokio::join!(hooks.run(&stop, &|_| true, &cancel), cut) };
     let (verdict, ()) = with_time_limit("the end of the callback", running).await;
-    assert_eq!(verdict.cancelled, ["callback hook_0"]);
-    assert_eq!((verdict.failures.len(), host.cancelled().len()), (0, 1));
+    assert_eq!(verdict.runs.cancelled, ["callback hook_0"]);
+    assert_eq!((verdict.runs.failures.len(), host.cancelled().len()), (0, 1));
 }
 
 #[tokio::test]
@@ -280,7 +279,7 @@ async fn a_callback_sends_no_progress_and_needs_a_host() {
     let hooks = hooks_of(&stage, &groups, None).with_progress(sender);
     let verdict = run(&hooks, HookEvent::PreToolUse).await;
     assert_eq!(failures(&verdict), [Missing]);
-    assert_eq!(verdict.failures[0].1.detail, "no host drives this run");
+    assert_eq!(verdict.runs.failures[0].1.detail, "no host drives this run");
     assert!(progress.try_recv().is_err());
 }
 
@@ -291,7 +290,7 @@ async fn a_callback_runs_for_subagents_and_names_them() {
     let groups = json!({ "SubagentStop": [{ "hookCallbackIds": ["hook_0"], "timeout": 5 }] });
     let hooks = hooks_of(&stage, &groups, Some(host.clone()));
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
-    assert_eq!(run(&theirs, HookEvent::SubagentStop).await.ran, 1);
+    assert_eq!(run(&theirs, HookEvent::SubagentStop).await.runs.ran, 1);
     assert_eq!(host.requests()[0]["input"]["agent_id"], "agent-7");
     let limits: Vec<Duration> =
         callbacks(&groups).expect("right").0.iter().map(|handler| handler.timeout).collect();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use outlast::hooks::HookFailureKind::{Crash, InvalidOutput, MatcherFailed, Missing};
-use outlast::hooks::{HookContext, HookDecision, HookEvent};
+use outlast::hooks::{HookContext, HookDecision, HookEvent, HookRuns};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -22,16 +22,19 @@ async fn a_blocking_hook_with_text_before_its_json_denies_the_call() {
     let stage = HookFixture::open();
     let deny = r#"echo loading; echo '{"decision": "block", "reason": "no"}'; echo done"#;
     let verdict = stage.before_bash(&[script(deny)]).await;
-    assert_eq!((verdict.denial(), verdict.failures.len()), (Some("no"), 0));
+    assert_eq!((verdict.denial(), verdict.runs.failures.len()), (Some("no"), 0));
     let cut = r#"printf '{"decision": "block", "reason": "caf\351 \\ud83d \t"}'"#;
     let verdict = stage.before_bash(&[script(cut)]).await;
-    assert_eq!((verdict.denial(), verdict.failures.len()), (Some("caf\u{fffd} \u{fffd} \t"), 0));
+    assert_eq!(
+        (verdict.denial(), verdict.runs.failures.len()),
+        (Some("caf\u{fffd} \u{fffd} \t"), 0)
+    );
     let allow = r#"echo loading; echo '{"decision": "approve"}'"#;
     let verdict = stage.before_bash(&[guard(allow)]).await;
-    assert_eq!(verdict.failures[0].1.kind, InvalidOutput);
+    assert_eq!(verdict.runs.failures[0].1.kind, InvalidOutput);
     assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
     let fine = stage.before_bash(&[guard("echo all is well")]).await;
-    assert_eq!((fine.denial(), fine.failures.len()), (None, 0), "plain text is consent");
+    assert_eq!((fine.denial(), fine.runs.failures.len()), (None, 0), "plain text is consent");
 }
 
 #[tokio::test]
@@ -49,8 +52,8 @@ async fn a_crafted_tool_name_does_not_bypass_a_hook_matcher() {
     assert_eq!(harmless, HookDecision::default());
     let elsewhere = occasion("a".repeat(60));
     let verdict = hooks.run(&elsewhere, &|_| true, &cancel).await;
-    assert_eq!((verdict.denial(), verdict.ran), (Some("no"), 1), "the guard is asked");
-    let kinds: Vec<_> = verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
+    assert_eq!((verdict.denial(), verdict.runs.ran), (Some("no"), 1), "the guard is asked");
+    let kinds: Vec<_> = verdict.runs.failures.iter().map(|(_, mishap)| mishap.kind).collect();
     assert_eq!((kinds, stage.log().count()), (vec![MatcherFailed, MatcherFailed], 2));
     assert!(!stage.cwd().join("ran").exists(), "it is unknown whether it is for that");
 }
@@ -63,10 +66,10 @@ async fn a_crash_log_that_is_a_pipe_does_not_block() {
     let entries = [script("exit 1")];
     let reader = FifoSignal::at(&path);
     let heard = with_time_limit("a hook that fails", stage.before_bash(&entries)).await;
-    assert_eq!((heard.failures.len(), stage.log().count()), (1, 0));
+    assert_eq!((heard.runs.failures.len(), stage.log().count()), (1, 0));
     drop(reader);
     let unheard = with_time_limit("a hook that fails", stage.before_bash(&entries)).await;
-    assert_eq!((unheard.failures.len(), stage.log().count()), (1, 0));
+    assert_eq!((unheard.runs.failures.len(), stage.log().count()), (1, 0));
 }
 
 #[tokio::test]
@@ -78,7 +81,10 @@ async fn blocking_hooks_deny_and_log_when_the_hook_runner_panics() {
     }));
     let verdict = hooks.decision_after_crash(HookEvent::PreToolUse);
     assert!(verdict.denial().is_some_and(|why| why.contains("./guard") && why.contains("bug")));
-    assert_eq!(verdict.failures.iter().map(|(_, it)| it.kind).collect::<Vec<_>>(), [Crash, Crash]);
+    assert_eq!(
+        verdict.runs.failures.iter().map(|(_, it)| it.kind).collect::<Vec<_>>(),
+        [Crash, Crash]
+    );
     assert_eq!(stage.log().count(), 2);
     let late = hooks.decision_after_crash(HookEvent::PostToolUse);
     assert_eq!(late.denial(), None, "what has happened cannot be forbidden");
@@ -103,7 +109,8 @@ async fn interrupted_hooks_are_named_and_do_not_count_as_failed() {
         tokio::join!(hooks.run(&occasion, &|_| true, &cancel), cut)
     })
     .await;
-    let HookDecision { ran, cancelled: cut, objection, failures: mishaps, .. } = verdict;
+    let HookDecision { runs, objection, .. } = verdict;
+    let HookRuns { ran, cancelled: cut, failures: mishaps } = runs;
     assert_eq!((ran, objection, mishaps.len()), (2, None, 0));
     assert!(cut.contains(&slow.to_owned()), "{cut:?}");
     assert_eq!(stage.log().count(), 0);
@@ -146,7 +153,7 @@ async fn a_hook_command_that_is_no_program_is_reported_as_missing() {
             });
             let verdict = with_time_limit(&name, stage.before_bash(&[hook])).await;
             assert!(verdict.denial().is_some(), "{name} {args}: {verdict:?}");
-            assert_eq!(verdict.failures[0].1.kind, Missing, "{name} {args}: {verdict:?}");
+            assert_eq!(verdict.runs.failures[0].1.kind, Missing, "{name} {args}: {verdict:?}");
         }
     }
 }
@@ -173,7 +180,12 @@ async fn output_of_two_hundred_hooks_is_collected() {
         (0..199).map(|number| script(&format!("exit 0 # {number}"))).collect();
     all.insert(150, guard("echo no >&2; exit 2"));
     let verdict = with_time_limit("two hundred hooks", stage.before_bash(&all)).await;
-    assert_eq!((verdict.ran, verdict.denial()), (200, Some("no")), "{:?}", verdict.failures);
+    assert_eq!(
+        (verdict.runs.ran, verdict.denial()),
+        (200, Some("no")),
+        "{:?}",
+        verdict.runs.failures
+    );
 }
 
 #[tokio::test]
@@ -187,7 +199,7 @@ async fn block_decisions_of_non_blocking_events_have_no_effect() {
         let occasion = HookContext { event, subject: String::new(), fields: Map::new() };
         let cancel = CancellationToken::new();
         let verdict = hooks.run(&occasion, &|_| true, &cancel).await;
-        assert_eq!((verdict.denial(), verdict.ran), (None, 3), "{event:?}");
-        assert_eq!(verdict.failures.len(), 1, "{event:?}");
+        assert_eq!((verdict.denial(), verdict.runs.ran), (None, 3), "{event:?}");
+        assert_eq!(verdict.runs.failures.len(), 1, "{event:?}");
     }
 }

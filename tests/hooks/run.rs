@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use outlast::hooks::HookFailureKind::{self, Crash, InvalidOutput, Missing};
 use outlast::hooks::{
-    CrashLog, HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, HookSettings,
-    Hooks,
+    CrashLog, HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, HookRuns,
+    HookSettings, Hooks,
 };
 use outlast::secrets::KnownSecrets;
 use serde_json::{Map, Value, json};
@@ -74,6 +74,12 @@ impl HookFixture {
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
+}
+
+/// The decision of one hook that has no effect.
+pub(super) fn no_effect() -> HookDecision {
+    let runs = HookRuns { ran: 1, ..HookRuns::default() };
+    HookDecision { runs, ..HookDecision::default() }
 }
 
 async fn run_hooks(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
@@ -152,7 +158,7 @@ async fn a_failed_non_blocking_hook_is_logged_and_ignored() {
         ])
         .await;
     let kinds: Vec<HookFailureKind> =
-        verdict.failures.iter().map(|(_, mishap)| mishap.kind).collect();
+        verdict.runs.failures.iter().map(|(_, mishap)| mishap.kind).collect();
     assert_eq!(kinds, [Crash, Crash, InvalidOutput, Missing, Missing]);
     assert_eq!((verdict.denial(), &verdict.permission, &verdict.halt), (None, &None, &None));
     let log = stage.log();
@@ -206,7 +212,7 @@ async fn a_hung_hook_is_killed_with_its_child_processes() {
     let began = Stopwatch::start();
     let verdict = stage.before_bash(&[hangs]).await;
     began.assert_within(Duration::from_secs(8), "the end of the hook");
-    assert_eq!(verdict.failures[0].1.kind, HookFailureKind::TimedOut);
+    assert_eq!(verdict.runs.failures[0].1.kind, HookFailureKind::TimedOut);
     assert!(verdict.denial().is_some());
     for name in ["child", "leader"] {
         let pid: i32 = stage.read(name).trim().parse().expect("a pid");
@@ -318,7 +324,7 @@ async fn a_background_hook_keeps_running_and_its_decision_is_ignored() {
         let _ = fs::remove_file(stage.cwd().join("go"));
         let entries = [runs_on(opening)];
         let verdict = with_time_limit("the hook's opening", stage.before_bash(&entries)).await;
-        assert_eq!(verdict, HookDecision { ran: 1, ..HookDecision::default() }, "{opening}");
+        assert_eq!(verdict, no_effect(), "{opening}");
         assert!(!stage.cwd().join("done").exists(), "{opening}: it is not over");
         fs::write(stage.cwd().join("go"), "").expect("written");
         let finished = async {
@@ -388,7 +394,11 @@ async fn a_subagent_runs_subagent_stop_hooks_and_no_session_hooks() {
                 | HookEvent::SessionEnd
         );
         assert_eq!(theirs.has_hooks_for(event), !own, "{event:?}");
-        assert_eq!(run_hooks(&theirs, event, "Explore").await.ran, u32::from(!own), "{event:?}");
+        assert_eq!(
+            run_hooks(&theirs, event, "Explore").await.runs.ran,
+            u32::from(!own),
+            "{event:?}"
+        );
     }
     let text = stage.read("told");
     let told: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -410,7 +420,7 @@ async fn subagent_stop_hooks_match_the_agent_type() {
     let occasion = HookContext { event, subject: "Explore".to_owned(), fields };
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
     let verdict = theirs.run(&occasion, &|_| true, &CancellationToken::new()).await;
-    assert_eq!((verdict.ran, verdict.objection.as_deref()), (1, Some("look again")));
+    assert_eq!((verdict.runs.ran, verdict.objection.as_deref()), (1, Some("look again")));
     let told: Value = serde_json::from_str(&stage.read("told")).expect("one object");
     assert_eq!(told["last_assistant_message"], "Found it.");
     assert_eq!((&told["stop_hook_active"], &told["agent_id"]), (&json!(true), &json!("agent-7")));

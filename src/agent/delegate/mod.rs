@@ -29,7 +29,7 @@ pub use registry::agent_kinds;
 pub use spawn_error::UnusableModel;
 pub(super) use spawner::PendingSubagent;
 pub(super) use subagent_run::AgentContext;
-pub use task::{AgentIdentity, AgentStatus, AgentTask};
+pub use task::{AgentIdentity, AgentStatus, AgentTask, SubagentUsage};
 pub(super) use web_search::SearchCosts;
 
 /// The configuration of sub-agents that does not depend on the call.

@@ -210,7 +210,7 @@ impl AgentRegistry {
         let task = |entry: &AgentRecord| {
             let mut task = entry.task.clone().cut();
             if let Some(account) = ledger.account(&task.mark.id) {
-                (task.cost, task.unsettled) = account;
+                (task.usage.cost, task.usage.unsettled) = account;
             }
             task
         };
@@ -232,9 +232,10 @@ impl AgentRegistry {
     /// Counts a reply of a running sub-agent.
     pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
         if let Some(entry) = self.state().entries.iter_mut().find(|it| it.task.mark.id == id) {
-            entry.task.turns += 1;
-            entry.task.tokens += tokens;
-            entry.task.tool_calls += calls;
+            let usage = &mut entry.task.usage;
+            usage.turns += 1;
+            usage.tokens += tokens;
+            usage.tool_calls += calls;
         }
     }
 

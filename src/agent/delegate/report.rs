@@ -13,7 +13,7 @@ use crate::transcript::Block;
 use super::super::messages;
 use super::super::run_monitor::CancelReason;
 use super::super::setup::RunStats;
-use super::task::AgentTask;
+use super::task::{AgentTask, SubagentUsage};
 
 /// Most characters of its final text in the report of a failure.
 const LAST_WORDS: usize = 4_000;
@@ -112,15 +112,15 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
         |denial: &Denial| format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION));
     let denials = bounded(report.stats.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
-    let AgentTask { turns, cost, unsettled, session, .. } = task;
+    let SubagentUsage { turns, cost, unsettled, .. } = task.usage;
     let _ = write!(text, "\nTurns: {turns}. Cost: {}", cost.as_cost());
-    if *unsettled > Money::ZERO {
+    if unsettled > Money::ZERO {
         let _ = write!(
             text,
             " (up to {unsettled} of it for replies that broke off or were not counted)"
         );
     }
-    let _ = write!(text, ". Session: {session}.");
+    let _ = write!(text, ". Session: {}.", task.session);
     let done = &report.finished;
     if done.is_empty() {
         text.push_str(
@@ -185,6 +185,7 @@ pub(super) fn class_of(reason: StopReason) -> Option<ErrorClass> {
 
 /// Returns the structured result, for programs.
 pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
+    let usage = &task.usage;
     json!({
         "status": task.status.name(),
         "agentId": task.mark.id,
@@ -193,12 +194,12 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
         "prompt": task.prompt,
         "content": [{ "type": "text", "text": text }],
         "session": task.session,
-        "totalDurationMs": u64::try_from(task.took.as_millis()).unwrap_or(u64::MAX),
-        "totalTokens": task.tokens,
-        "totalToolUseCount": task.tool_calls,
-        "totalTurns": task.turns,
-        "totalCostUsd": task.cost.total().map(Money::as_dollars),
-        "unsettledUsd": task.unsettled.as_dollars(),
+        "totalDurationMs": u64::try_from(usage.took.as_millis()).unwrap_or(u64::MAX),
+        "totalTokens": usage.tokens,
+        "totalToolUseCount": usage.tool_calls,
+        "totalTurns": usage.turns,
+        "totalCostUsd": usage.cost.total().map(Money::as_dollars),
+        "unsettledUsd": usage.unsettled.as_dollars(),
     })
 }
 
@@ -212,8 +213,6 @@ pub(super) fn text_of(outcome: &ToolOutcome) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::task::{AgentIdentity, AgentStatus};
     use super::*;
     use crate::recovery::Interrupt;
@@ -268,13 +267,13 @@ mod tests {
             status: AgentStatus::of(reason),
             reason: Some(reason),
             error: None,
-            cost: crate::recovery::Spending::default(),
-            unsettled: Money::ZERO,
-            turns: 1,
-            tokens: 1,
-            tool_calls: 1,
-            requests: 1,
-            took: Duration::ZERO,
+            usage: SubagentUsage {
+                turns: 1,
+                tokens: 1,
+                tool_calls: 1,
+                requests: 1,
+                ..SubagentUsage::default()
+            },
         }
     }
 

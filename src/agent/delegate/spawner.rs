@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::{Interrupt, Money, Spending, StopReason};
+use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
@@ -20,7 +20,7 @@ use super::report;
 use super::report::SubagentReport;
 use super::spawn_error::SpawnError;
 use super::subagent_run::{ParentRun, SubagentRun, run_boxed};
-use super::task::{AgentIdentity, AgentStatus, AgentTask};
+use super::task::{AgentIdentity, AgentStatus, AgentTask, SubagentUsage};
 
 /// The pending outcome of a sub-agent call.
 pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutcome> + Send>>;
@@ -48,7 +48,7 @@ impl ParentRun {
         self,
         id: &str,
         call: &AgentCall,
-        cancel: CancellationToken,
+        cancel: &CancellationToken,
     ) -> PendingSubagent {
         let begun = self.plan(id, call).and_then(|plan| {
             // The host can stop this sub-agent alone.
@@ -219,13 +219,7 @@ impl ParentRun {
             status: AgentStatus::Running,
             reason: None,
             error: None,
-            cost: Spending::default(),
-            unsettled: Money::ZERO,
-            turns: 0,
-            tokens: 0,
-            tool_calls: 0,
-            requests: 0,
-            took: std::time::Duration::ZERO,
+            usage: SubagentUsage::default(),
         };
         let task = self.deps.registry.register(task, self.deps.clock.now())?;
         // Before the start is announced: the host may stop a task as soon as it knows the id.
@@ -267,12 +261,16 @@ impl ParentRun {
             report.hide_secrets(&Redactor::new(self.deps.secrets.clone()));
         }
         task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
-        (task.cost, task.unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
-        task.turns = report.stats.turns;
-        task.tokens = report.stats.usage.input() + report.stats.usage.output_tokens;
-        task.tool_calls = report.stats.tools.calls;
-        task.requests = report.stats.recovery.totals().requests;
-        task.took = began.until(self.deps.clock.now());
+        let (cost, unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
+        task.usage = SubagentUsage {
+            cost,
+            unsettled,
+            turns: report.stats.turns,
+            tokens: report.stats.usage.input() + report.stats.usage.output_tokens,
+            tool_calls: report.stats.tools.calls,
+            requests: report.stats.recovery.totals().requests,
+            took: began.until(self.deps.clock.now()),
+        };
         self.deps.registry.record_end(&task, report.stats.denials.clone());
         self.emit_task(&task);
         SubagentOutcome { task, report }

@@ -59,6 +59,20 @@ impl AgentStatus {
     }
 }
 
+/// The usage of a sub-agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubagentUsage {
+    /// Everything that counts against the budget.
+    pub cost: Spending,
+    /// Part of it that may not have been billed.
+    pub unsettled: Money,
+    pub turns: u32,
+    pub tokens: u64,
+    pub tool_calls: u32,
+    pub requests: u32,
+    pub took: Duration,
+}
+
 /// A sub-agent as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentTask {
@@ -79,15 +93,7 @@ pub struct AgentTask {
     pub reason: Option<StopReason>,
     /// The error that failed it, in the service's words.
     pub error: Option<String>,
-    /// Everything that counts against the budget.
-    pub cost: Spending,
-    /// Part of it that may not have been billed.
-    pub unsettled: Money,
-    pub turns: u32,
-    pub tokens: u64,
-    pub tool_calls: u32,
-    pub requests: u32,
-    pub took: Duration,
+    pub usage: SubagentUsage,
 }
 
 impl AgentTask {
@@ -111,13 +117,14 @@ impl AgentTask {
             status: ended.map_or(AgentStatus::Lost, AgentStatus::of),
             reason: ended,
             error: None,
-            cost: sums.spending(),
-            unsettled: sums.upper_bounds,
-            turns: sums.turns,
-            tokens: sums.usage.input() + sums.usage.output_tokens,
-            tool_calls: agent.tool_calls,
-            requests: 0,
-            took: Duration::ZERO,
+            usage: SubagentUsage {
+                cost: sums.spending(),
+                unsettled: sums.upper_bounds,
+                turns: sums.turns,
+                tokens: sums.usage.input() + sums.usage.output_tokens,
+                tool_calls: agent.tool_calls,
+                ..SubagentUsage::default()
+            },
         }
     }
 

@@ -22,10 +22,10 @@ const SESSION_END: Duration = Duration::from_secs(2);
 impl HostSession {
     /// Reports commands to the host from the end of a turn on.
     pub(super) async fn report_commands(&mut self) {
-        self.commands.end_run(TURN_END).await;
+        self.resources.commands.end_run(TURN_END).await;
         self.last_turn_ended = Instant::now();
         let (out, session_id) = (self.out.clone(), self.session_id.clone());
-        self.commands.report_to(move |task| {
+        self.resources.commands.report_to(move |task| {
             for message in command_messages(&task) {
                 out.send_message(system_message(message, &session_id.get()), None);
             }
@@ -48,13 +48,13 @@ impl HostSession {
         tokio::select! {
             biased;
             interrupt = self.context.signals.first() => Err(interrupt),
-            () = self.commands.wait_until_ended() => Ok(()),
+            () = self.resources.commands.wait_until_ended() => Ok(()),
             () = grace => Ok(()),
         }
     }
 
     /// Stops the commands that are left when the session ends.
     pub(super) async fn stop_commands(&self) {
-        self.commands.stop(SESSION_END).await;
+        self.resources.commands.stop(SESSION_END).await;
     }
 }

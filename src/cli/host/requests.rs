@@ -56,7 +56,7 @@ impl HostSession {
                 Ok(json!({ "model": model }))
             }
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
-            ControlRequest::StopTask(task) => match self.stops.stop(&task) {
+            ControlRequest::StopTask(task) => match self.resources.stops.stop(&task) {
                 Ok(()) => Ok(json!({})),
                 Err(error) => Err(error.into()),
             },
@@ -86,7 +86,7 @@ impl HostSession {
                 .map(|servers| replies::mcp_status(&servers))
                 .map_err(Into::into),
             ControlRequest::McpMessage { server, message } => {
-                let servers = self.servers.as_ref();
+                let servers = self.resources.servers.as_ref();
                 if servers.is_some_and(|servers| servers.deliver(&server, message)) {
                     Ok(json!({}))
                 } else {
@@ -109,7 +109,7 @@ impl HostSession {
     /// Sets the permission mode, of the running turn too.
     fn set_mode(&mut self, mode: &str) -> anyhow::Result<Value> {
         let mode = TurnArgs::mode(mode)?;
-        self.live.set_mode(mode)?;
+        self.resources.live.set_mode(mode)?;
         self.args.set_mode(mode);
         Ok(json!({ "mode": mode.name() }))
     }
@@ -118,7 +118,7 @@ impl HostSession {
     async fn context_usage(&mut self) -> Result<Value, UsageError> {
         let servers = self.shared_servers().await?;
         let settings = self.settings().await?;
-        let (secrets, size) = (self.shared.secrets.clone(), self.gauge.read());
+        let (secrets, size) = (self.shared.secrets.clone(), self.resources.gauge.read());
         self.step("measuring the context", move |session| {
             let recorded = || session.read().map_or(0, |session| session.message_tokens());
             let messages = size.as_ref().map_or_else(recorded, |size| size.messages);
@@ -155,18 +155,18 @@ impl HostSession {
         let reply = replies::initialized(&settings, hooks.is_some(), has_servers);
         let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
-        self.hooks = handlers;
+        self.resources.hooks = handlers;
         for warning in warnings {
             self.out.send_message(warning_message(&warning, &self.session_id.get()), None);
         }
-        self.servers = None;
+        self.resources.servers = None;
         self.shared_servers().await?;
         Ok(reply)
     }
 
     /// Returns the MCP servers that all turns share. Starts them the first time.
     pub(super) async fn shared_servers(&mut self) -> Result<Arc<Servers>, UsageError> {
-        if let Some(servers) = &self.servers {
+        if let Some(servers) = &self.resources.servers {
             return Ok(Arc::clone(servers));
         }
         let settings = self.settings().await?;
@@ -182,7 +182,7 @@ impl HostSession {
             })
             .await?;
         servers.start();
-        self.servers = Some(Arc::clone(&servers));
+        self.resources.servers = Some(Arc::clone(&servers));
         if !own.is_empty() {
             // Their tools are in the first status. A server that takes longer joins later.
             let connected = servers.wait_until_connected(&own);

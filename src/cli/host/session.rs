@@ -12,27 +12,25 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use crate::agent::{self, ContextGauge, InterruptSender};
+use crate::agent::{self, InterruptSender};
 use crate::cli::args::RunArgs;
-use crate::cli::host_turn::{HostTurn, HostUsage};
+use crate::cli::host_turn::{HostTurn, SessionResources};
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, empty_result, one_line, pipe, usage_error_result,
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::hooks::HookHandler;
 use crate::host::{
     FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
     UserPrompt, control_error, exit_code_of_result_for_hosts, parse, read_lines,
 };
 use crate::journal::JournalMirror;
 use crate::json::STACK_BYTES;
-use crate::mcp::Servers;
 use crate::messages::{HostMessage, MessageBody, ResultObject, RunMessage, SystemMessage};
-use crate::process::{SessionEgress, spawn_detached};
+use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{KeptCommands, LivePermissions, TaskStops};
+use crate::tools::LivePermissions;
 
 use super::run_args::TurnArgs;
 
@@ -91,7 +89,7 @@ pub(in crate::cli) async fn drive(
     }
     session.requests.close();
     session.stop_commands().await;
-    if let Some(servers) = session.servers.take() {
+    if let Some(servers) = session.resources.servers.take() {
         servers.close(SERVERS_END).await;
     }
     let _ = out_drain.finish(LAST_READ).await;
@@ -139,30 +137,15 @@ pub(super) struct HostSession {
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
-    /// Hooks that run in the host.
-    pub(super) hooks: Vec<HookHandler>,
-    /// The host's changes to the permissions.
-    pub(super) live: LivePermissions,
-    /// The running tasks that the host can stop.
-    pub(super) stops: TaskStops,
-    /// The background commands, which continue between turns.
-    pub(super) commands: KeptCommands,
+    pub(super) resources: SessionResources,
     /// Number of background tasks that had ended when the last turn about them began.
     seen_ends: usize,
-    /// The network that the commands of all turns share.
-    egress: SessionEgress,
     pub(super) last_turn_ended: Instant,
     /// The ids of all prompts, if files are kept for each.
     pub(super) checkpoints: Option<Vec<String>>,
-    /// Shows the size of the conversation.
-    pub(super) gauge: ContextGauge,
-    /// Started before the first turn, and shared by all.
-    pub(super) servers: Option<Arc<Servers>>,
     pub(super) reports_state: StateReporter,
     /// True if the host has requested reports of the session's state.
     reads_state: bool,
-    /// Usage of the turns so far.
-    usage: HostUsage,
     pub(super) replays_prompts: bool,
     /// Temporary folder of a session that is not kept. Deleted at the end.
     pub(super) private: Option<TempDir>,
@@ -205,9 +188,7 @@ impl HostSession {
         });
         let requests = PendingRequests::new(write, announce, Arc::clone(&reports_state));
         let replays_prompts = args.run.compatibility.replay_user_messages;
-        let (queue, hooks, servers) = (VecDeque::new(), Vec::new(), None);
-        let live = LivePermissions::new(args.may_bypass);
-        let stops = TaskStops::default();
+        let resources = SessionResources::new(LivePermissions::new(args.may_bypass));
         Self {
             args,
             context,
@@ -217,20 +198,13 @@ impl HostSession {
             session_id,
             has_deferred: false,
             deferred_until: None,
-            queue,
-            hooks,
-            live,
-            commands: KeptCommands::new(stops.clone()),
+            queue: VecDeque::new(),
+            resources,
             seen_ends: 0,
-            egress: SessionEgress::default(),
             last_turn_ended: Instant::now(),
-            stops,
             checkpoints,
-            gauge: ContextGauge::default(),
-            servers,
             reports_state,
             reads_state,
-            usage: HostUsage::default(),
             replays_prompts,
             private,
         }
@@ -270,6 +244,7 @@ impl HostSession {
                 return ended.map_or_else(Interrupt::exit_code, |()| code);
             }
             let (waits, until) = (self.has_deferred, self.deferred_until);
+            let end = self.resources.commands.wait_for_unreported_end(self.seen_ends);
             let step = tokio::select! {
                 biased;
                 interrupt = self.context.signals.first() => return interrupt.exit_code(),
@@ -278,7 +253,7 @@ impl HostSession {
                     self.queue.push_back(UserPrompt::default());
                     InputStep::GoesOn
                 }
-                ends = self.commands.wait_for_unreported_end(self.seen_ends), if self.reads_state => {
+                ends = end, if self.reads_state => {
                     // A turn that fails before it reports them to the model is not tried again.
                     self.seen_ends = ends;
                     self.begin_turn_about_commands();
@@ -316,15 +291,8 @@ impl HostSession {
             host: Some(HostTurn {
                 prompt,
                 channel: Arc::new(self.requests.clone()),
-                hooks: self.hooks.clone(),
-                live: self.live.clone(),
-                stops: self.stops.clone(),
-                commands: self.commands.clone(),
-                egress: self.egress.clone(),
+                resources: self.resources.clone(),
                 keeps_files: self.checkpoints.is_some(),
-                gauge: self.gauge.clone(),
-                servers: self.servers.clone(),
-                usage: self.usage.clone(),
                 reads_state: self.reads_state,
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
@@ -346,7 +314,7 @@ impl HostSession {
                         InputStep::Ended => {
                             *is_open = false;
                             // No further turn could report their end to the model.
-                            self.commands.end_with_run();
+                            self.resources.commands.end_with_run();
                         }
                         InputStep::Fatal(code) => {
                             (fatal, *is_open) = (Some(code), false);

@@ -16,6 +16,7 @@ pub(super) fn agent(task: &AgentTask) -> AgentSummary {
         Some(StopReason::ModelError(class)) => Some(class.name()),
         Some(_) | None => None,
     };
+    let usage = &task.usage;
     AgentSummary {
         id: task.mark.id.clone(),
         tool_use_id: task.mark.call.clone(),
@@ -31,13 +32,13 @@ pub(super) fn agent(task: &AgentTask) -> AgentSummary {
         error: task.error.clone(),
         model: task.model.clone(),
         session: task.session.clone(),
-        num_turns: task.turns,
-        tokens: task.tokens,
-        tool_calls: task.tool_calls,
-        requests: task.requests,
-        duration_ms: millis(task.took),
-        cost_usd: task.cost.total().map(Money::as_dollars),
-        unsettled_usd: task.unsettled.as_dollars(),
+        num_turns: usage.turns,
+        tokens: usage.tokens,
+        tool_calls: usage.tool_calls,
+        requests: usage.requests,
+        duration_ms: millis(usage.took),
+        cost_usd: usage.cost.total().map(Money::as_dollars),
+        unsettled_usd: usage.unsettled.as_dollars(),
     }
 }
 
@@ -86,6 +87,7 @@ pub(super) fn agent_messages(task: &AgentTask) -> Vec<SystemMessage> {
         AgentStatus::Failed | AgentStatus::Lost => TaskOutcome::Failed,
         AgentStatus::Stopped => TaskOutcome::Stopped,
     };
+    let usage = &task.usage;
     end.messages(TaskNotification {
         task_id: id.clone(),
         tool_use_id: call.clone(),
@@ -93,12 +95,12 @@ pub(super) fn agent_messages(task: &AgentTask) -> Vec<SystemMessage> {
         summary: format!("{description}: {}", why(task)),
         agent: Some(AgentCost {
             usage: AgentUsage {
-                total_tokens: task.tokens,
-                tool_uses: task.tool_calls,
-                duration_ms: millis(task.took),
+                total_tokens: usage.tokens,
+                tool_uses: usage.tool_calls,
+                duration_ms: millis(usage.took),
             },
-            total_cost_usd: task.cost.total().map(Money::as_dollars),
-            unsettled_usd: task.unsettled.as_dollars(),
+            total_cost_usd: usage.cost.total().map(Money::as_dollars),
+            unsettled_usd: usage.unsettled.as_dollars(),
         }),
         status: "",
     })
@@ -153,8 +155,8 @@ pub(super) fn line(task: &AgentTask) -> String {
             format!(
                 "agent {id} ({kind}) {}: {why}{class}{error}; turns {}, cost {}",
                 task.status.name(),
-                task.turns,
-                task.cost.as_cost()
+                task.usage.turns,
+                task.usage.cost.as_cost()
             )
         }
     }

@@ -40,7 +40,7 @@ pub use screen::{Screen, is_stderr_stdout};
 pub use service_notifier::ServiceNotifier;
 pub use shrink::shrink;
 pub use status_terminal::status_target;
-pub use stream_json::{ResultBuilder, StreamJson};
+pub use stream_json::{ResultBuilder, StreamJson, StreamOptions};
 pub use style::{Styling, Tone};
 pub use summary::{RunLimits, last_line};
 pub use terminal_filter::TerminalFilter;

@@ -34,24 +34,34 @@ pub struct StreamJson {
     session_id: String,
     /// Redacts the raw stream events, if partial messages were requested.
     deltas: Option<BlockDeltas>,
-    /// The ignored settings of the repository.
-    ignored: Vec<IgnoredSetting>,
-    offers: Capabilities,
-    /// True if all hooks are reported, not only `SessionStart` hooks.
-    reports_hooks: bool,
-    /// True if text and thinking of sub-agents are reported, not only their tool calls.
-    reports_subagent_text: bool,
+    options: StreamOptions,
     /// True if the init message was sent. It comes first, so all other messages wait for it.
     begun: bool,
     held: Vec<RunMessage>,
     /// The sub-agent that the current messages are about.
     within: Option<Arc<AgentIdentity>>,
-    /// Maximum length of a message, in bytes. `None`: unlimited.
-    longest: Option<usize>,
     stream: ReplyStream,
     /// Cost of the session before the cost that the run counts.
     cost_before: Money,
     interim: InterimResults,
+}
+
+/// Options of a stream of messages.
+#[derive(Default)]
+pub struct StreamOptions {
+    /// The ignored settings of the repository, for the init message.
+    pub ignored: Vec<IgnoredSetting>,
+    /// Commands, skills and agents, for the init message.
+    pub offers: Capabilities,
+    /// True if all hooks are reported, not only `SessionStart` hooks.
+    pub hook_events: bool,
+    /// True if text and thinking of sub-agents are reported, not only their tool calls.
+    pub subagent_text: bool,
+    /// Builds an additional result when a turn waits for sub-agents; when the turn continues, an
+    /// init message follows. `None`: the only result is that of the run.
+    pub interim_result: Option<ResultBuilder>,
+    /// Maximum length of a message, in bytes. `None`: unlimited.
+    pub longest: Option<usize>,
 }
 
 /// Builds the result object of an outcome.
@@ -60,8 +70,6 @@ pub type ResultBuilder = Box<dyn Fn(&RunOutcome) -> ResultObject + Send>;
 /// Results of turns whose sub-agents continue in the background, for hosts.
 #[derive(Default)]
 struct InterimResults {
-    /// `None`: the only result is that of the run.
-    build: Option<ResultBuilder>,
     init: Option<Box<Init>>,
     /// True if a result was the last message of the turn.
     is_last: bool,
@@ -84,65 +92,24 @@ impl StreamJson {
     /// The line limit of the Python SDK.
     pub const LONGEST: usize = 1_000_000;
 
-    pub fn new(out: PipeSender, session_id: &str, partial_messages: bool) -> Self {
-        let (session_id, deltas) =
-            (session_id.to_owned(), partial_messages.then(BlockDeltas::default));
-        let (ignored, held, offers) = (Vec::new(), Vec::new(), Capabilities::default());
-        let (reports_hooks, reports_subagent_text, begun, within) = (false, false, false, None);
+    pub fn new(
+        out: PipeSender,
+        session_id: &str,
+        partial_messages: bool,
+        options: StreamOptions,
+    ) -> Self {
         Self {
             out,
-            session_id,
-            deltas,
-            ignored,
-            offers,
-            reports_hooks,
-            reports_subagent_text,
-            begun,
-            held,
-            within,
-            longest: Some(Self::LONGEST),
+            session_id: session_id.to_owned(),
+            deltas: partial_messages.then(BlockDeltas::default),
+            options,
+            begun: false,
+            held: Vec::new(),
+            within: None,
             stream: ReplyStream::default(),
             cost_before: Money::ZERO,
             interim: InterimResults::default(),
         }
-    }
-
-    /// Removes the length limit, for messages that are not lines.
-    #[must_use]
-    pub fn without_length_limit(self) -> Self {
-        Self { longest: None, ..self }
-    }
-
-    /// Reports every hook, if requested.
-    #[must_use]
-    pub fn with_hook_events(self, tells_hooks: bool) -> Self {
-        Self { reports_hooks: tells_hooks, ..self }
-    }
-
-    /// Reports text and thinking of sub-agents, if requested.
-    #[must_use]
-    pub fn with_subagent_text(self, tells_agents: bool) -> Self {
-        Self { reports_subagent_text: tells_agents, ..self }
-    }
-
-    /// Emits an additional result when a turn waits for sub-agents, and an init message when it
-    /// continues.
-    #[must_use]
-    pub fn with_interim_results(mut self, build: Option<ResultBuilder>) -> Self {
-        self.interim.build = build;
-        self
-    }
-
-    /// Adds the ignored settings of the repository to the init message.
-    #[must_use]
-    pub fn with_ignored_settings(self, ignored: &[IgnoredSetting]) -> Self {
-        Self { ignored: ignored.to_vec(), ..self }
-    }
-
-    /// Adds commands, skills and agents to the init message.
-    #[must_use]
-    pub fn with_capabilities(self, offers: Capabilities) -> Self {
-        Self { offers, ..self }
     }
 
     fn emit(&mut self, body: MessageBody, id: Uuid) {
@@ -160,7 +127,7 @@ impl StreamJson {
     }
 
     fn send(&self, message: impl Into<StreamMessage>) {
-        self.out.send_message(message, self.longest);
+        self.out.send_message(message, self.options.longest);
     }
 
     fn system(&mut self, message: SystemMessage) {
@@ -177,15 +144,15 @@ impl StreamJson {
         self.session_id.clone_from(&init.session_id);
         self.cost_before = init.cost_before;
         self.begun = true;
-        if self.interim.build.is_some() {
+        if self.options.interim_result.is_some() {
             self.interim.init = Some(Box::new(init.clone()));
         }
-        let commands = [&self.offers.commands[..], &init.server_prompts[..]].concat();
+        let commands = [&self.options.offers.commands[..], &init.server_prompts[..]].concat();
         self.system(SystemMessage::Init(Box::new(InitMessage {
             cwd: init.cwd.clone(),
             tools: init.tools.clone(),
             mcp_servers: init.servers.clone(),
-            mcp_server_errors: self.offers.server_errors(),
+            mcp_server_errors: self.options.offers.server_errors(),
             model: init.model.clone(),
             permission_mode: init.permission_mode.clone(),
             slash_commands: commands,
@@ -194,11 +161,11 @@ impl StreamJson {
             outlast_version: VERSION,
             outlast_commit: COMMIT,
             schema_version: SCHEMA_VERSION,
-            ignored_settings: self.ignored.clone(),
-            output_style: self.offers.output_style.clone(),
+            ignored_settings: self.options.ignored.clone(),
+            output_style: self.options.offers.output_style.clone(),
             agents: init.agents.clone(),
-            skills: self.offers.skills.clone(),
-            plugins: self.offers.plugins.clone(),
+            skills: self.options.offers.skills.clone(),
+            plugins: self.options.offers.plugins.clone(),
             sandbox: init.sandbox.clone(),
             dropped_env: init.dropped_variables.clone(),
             memory_files: init.memory_files.clone(),
@@ -217,7 +184,7 @@ impl StreamJson {
     }
 
     fn interim_result(&mut self, outcome: &RunOutcome) {
-        let Some(build) = &self.interim.build else { return };
+        let Some(build) = &self.options.interim_result else { return };
         self.send(build(outcome));
         self.interim.is_last = true;
         self.interim.delivered.clone_from(&outcome.text);
@@ -327,7 +294,7 @@ impl StreamJson {
                 continue;
             }
             // Tool calls of a sub-agent are reported; its text goes to the agent that started it.
-            let emitted = self.reports_subagent_text || matches!(block, Block::ToolUse { .. });
+            let emitted = self.options.subagent_text || matches!(block, Block::ToolUse { .. });
             if self.within.is_some() && !emitted {
                 continue;
             }
@@ -383,7 +350,7 @@ impl StreamJson {
 
     /// Emits the start or the end of a hook.
     fn hook(&mut self, progress: &HookProgress) {
-        if !self.reports_hooks && progress.event != HookEvent::SessionStart {
+        if !self.options.hook_events && progress.event != HookEvent::SessionStart {
             return;
         }
         let (hook_id, hook_name) = (progress.id.clone(), progress.name.clone());
@@ -417,7 +384,7 @@ impl StreamJson {
     /// Ends the stream: the events that are held back, then the result, and nothing after it.
     pub fn finish(mut self, result: &ResultObject) {
         self.send_held();
-        self.out.send_last(result.to_value(), self.longest);
+        self.out.send_last(result.to_value(), self.options.longest);
     }
 
     /// Ends a turn of a host; its other messages continue. `failure` is a message about a failure
@@ -428,7 +395,7 @@ impl StreamJson {
             self.reply(message, Uuid::new_v4());
         }
         self.send_held();
-        self.out.send_message(result, self.longest);
+        self.out.send_message(result, self.options.longest);
     }
 
     fn send_held(&mut self) {

@@ -4,12 +4,11 @@ use std::path::Path;
 
 use super::commands::is_name;
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands, words};
-use super::library::{PromptCommand, PromptLibrary};
+use super::library::{PromptCommand, PromptLibrary, RequestedSettings};
 use crate::cli::usage::UsageError;
 use crate::config::repository::IgnoredSetting;
 use crate::mcp::{ServerConfig, tool_name_prefix};
 use crate::tools::{RuleList, check_rule};
-use crate::types::Effort;
 use strsim::osa_distance;
 
 /// Built-in commands of interactive tools, which mean nothing in an unattended run, and what to use.
@@ -62,16 +61,11 @@ const NAMES_MAX: usize = 5;
 pub(in crate::cli) struct ExpandedCommand {
     /// The expanded prompt.
     pub(in crate::cli) prompt: String,
-    /// Permission rules granted for this run.
-    pub(in crate::cli) grants: Vec<String>,
-    pub(in crate::cli) model: Option<String>,
-    pub(in crate::cli) effort: Option<Effort>,
+    pub(in crate::cli) requested: RequestedSettings,
     /// The file that defines the command, for messages.
     pub(in crate::cli) file: String,
     /// Warnings about parts without effect.
     pub(in crate::cli) warnings: Vec<String>,
-    /// Parts ignored because the repository is not trusted.
-    pub(in crate::cli) ignored: Vec<IgnoredSetting>,
 }
 
 impl ExpandedCommand {
@@ -97,9 +91,9 @@ impl ExpandedCommand {
 impl ExpandedCommand {
     /// Removes invalid permission rules, with a warning each.
     pub(in crate::cli) fn with_valid_rules(mut self, cwd: &Path, home: Option<&Path>) -> Self {
-        for rule in std::mem::take(&mut self.grants) {
+        for rule in std::mem::take(&mut self.requested.grants) {
             match check_rule(&rule, RuleList::Deny, cwd, home) {
-                Ok(()) => self.grants.push(rule),
+                Ok(()) => self.requested.grants.push(rule),
                 Err(why) => self.warnings.push(format!(
                     "{}: allowed-tools: {rule:.200?} has no effect: {why}",
                     self.file
@@ -203,20 +197,13 @@ fn of(
         prompt += "\n\n(Where this text has !`a command`, it has not been run. Run those whose \
                    output you need.)";
     }
-    if let Some(IgnoredSetting { file, why, .. }) = command.withheld.first() {
-        let fields = command.withheld.iter().filter_map(|one| one.key.as_deref());
+    let requested = command.requested.clone();
+    if let Some(IgnoredSetting { file, why, .. }) = requested.withheld.first() {
+        let fields = requested.withheld.iter().filter_map(|one| one.key.as_deref());
         let fields = fields.collect::<Vec<_>>().join(" and ");
         warnings.push(format!("{file}: {fields} ignored, {why}; see outlast-security(7)"));
     }
-    Ok(ExpandedCommand {
-        prompt,
-        grants: command.grants.clone(),
-        model: command.model.clone(),
-        effort: command.effort,
-        file: command.file.clone(),
-        warnings,
-        ignored: command.withheld.clone(),
-    })
+    Ok(ExpandedCommand { prompt, requested, file: command.file.clone(), warnings })
 }
 
 fn unknown(name: &str, library: &PromptLibrary) -> String {

@@ -3,8 +3,8 @@
 use std::path::{Component, Path};
 
 use super::folders::PromptFile;
-use super::library::{CommandKind, LibraryEntry, PromptCommand, PromptLibrary};
-use crate::cli::front_matter;
+use super::library::{CommandKind, LibraryEntry, PromptCommand, PromptLibrary, RequestedSettings};
+use crate::cli::front_matter::{self, FrontMatter};
 use crate::config::repository::IgnoredSetting;
 use crate::types::Effort;
 
@@ -59,24 +59,6 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
     let description = [fields.text("description"), fields.text("when-to-use")];
     let description = description.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let description = if description.is_empty() { first_line(&body) } else { description };
-    let grants = fields.words("allowed-tools").unwrap_or_default();
-    let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
-    let effort = fields.text("effort").and_then(|level| Effort::parse(&level));
-    let wanted = [
-        (!grants.is_empty(), "allowed-tools"),
-        (model.is_some(), "model"),
-        (effort.is_some(), "effort"),
-    ];
-    let withheld = |why: &str| {
-        let fields = wanted.into_iter().filter(|(wanted, _)| *wanted);
-        let ignored = fields.map(|(_, field)| IgnoredSetting {
-            file: prompt_file.shown.clone(),
-            key: Some(field.to_owned()),
-            why: why.to_owned(),
-        });
-        ignored.collect()
-    };
-    let trusted = prompt_file.is_trusted();
     library.commands.push(PromptCommand {
         name: name.clone(),
         kind,
@@ -85,15 +67,33 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         path: prompt_file.path.clone(),
         file: prompt_file.shown.clone(),
         body,
-        withheld: prompt_file.trust.distrust().map(withheld).unwrap_or_default(),
-        grants: if trusted { grants } else { Vec::new() },
-        model: model.filter(|_| trusted),
-        effort: effort.filter(|_| trusted),
-        trusted,
+        requested: requested_settings(prompt_file, fields),
+        trusted: prompt_file.is_trusted(),
         user_callable: fields.flag("user-invocable").unwrap_or(true),
         model_callable: !fields.flag("disable-model-invocation").unwrap_or_default(),
         rank: prompt_file.rank,
     });
+}
+
+fn requested_settings(prompt_file: &PromptFile, fields: &FrontMatter) -> RequestedSettings {
+    let grants = fields.words("allowed-tools").unwrap_or_default();
+    let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
+    let effort = fields.text("effort").and_then(|level| Effort::parse(&level));
+    let Some(why) = prompt_file.trust.distrust() else {
+        return RequestedSettings { grants, model, effort, withheld: Vec::new() };
+    };
+    let wanted = [
+        (!grants.is_empty(), "allowed-tools"),
+        (model.is_some(), "model"),
+        (effort.is_some(), "effort"),
+    ];
+    let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted);
+    let withheld = wanted.map(|(_, field)| IgnoredSetting {
+        file: prompt_file.shown.clone(),
+        key: Some(field.to_owned()),
+        why: why.to_owned(),
+    });
+    RequestedSettings { withheld: withheld.collect(), ..RequestedSettings::default() }
 }
 
 fn first_line(body: &str) -> String {

@@ -60,14 +60,7 @@ pub struct PromptCommand {
     /// The file, for messages.
     pub file: String,
     pub body: String,
-    /// Permission rules for the run that calls it. Empty if it is not trusted.
-    pub grants: Vec<String>,
-    /// The model for the run that calls it.
-    pub model: Option<String>,
-    /// The effort level for the run that calls it.
-    pub effort: Option<Effort>,
-    /// Those of these three fields that were withheld.
-    pub withheld: Vec<IgnoredSetting>,
+    pub requested: RequestedSettings,
     pub trusted: bool,
     /// True if a prompt may call it.
     pub user_callable: bool,
@@ -75,6 +68,17 @@ pub struct PromptCommand {
     pub model_callable: bool,
     /// Precedence: the lowest rank wins if several commands have the same name.
     pub(super) rank: usize,
+}
+
+/// The settings that a command requests for the run that calls it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestedSettings {
+    /// Permission rules.
+    pub grants: Vec<String>,
+    pub model: Option<String>,
+    pub effort: Option<Effort>,
+    /// The settings among them that are ignored because the command is not trusted.
+    pub withheld: Vec<IgnoredSetting>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

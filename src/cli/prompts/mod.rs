@@ -20,7 +20,8 @@ mod search;
 
 pub use folders::{FileTrust, LibrarySearch};
 pub use library::{
-    CommandKind, NamedAgent, OutputStyle, PromptCommand, PromptLibrary, SkillFolder,
+    CommandKind, NamedAgent, OutputStyle, PromptCommand, PromptLibrary, RequestedSettings,
+    SkillFolder,
 };
 
 pub(super) use agents::parse_flag as agents_of_flag;

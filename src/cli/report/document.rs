@@ -7,8 +7,8 @@ use crate::config::format_took;
 use crate::journal::ModelTotals;
 use crate::recovery::{Money, Spending};
 use crate::report::{
-    Answer, ChangedFile, FailedCommand, RecoverySummary, RefusedCall, SessionOutcome,
-    SessionReport, SessionsOverview, SpendSummary, WorkDone,
+    Answer, ChangedFile, FailedCommand, OutcomeCounts, RecoverySummary, RefusedCall,
+    SessionOutcome, SessionReport, SessionsOverview, SpendSummary, WorkDone,
 };
 
 use super::super::output::one_line;
@@ -259,12 +259,12 @@ impl ReportDocument {
             row.splice(1..1, [impact.sessions.into(), impact.saved_sessions.into()]);
             row
         });
-        let outcomes = overview.outcomes.iter().map(|(name, sessions)| {
+        let counts = &overview.outcomes;
+        let outcomes = counts.by_name.iter().map(|(name, sessions)| {
             let report = reports.iter().find(|report| report.outcome.name() == *name);
             let name = report
                 .map_or_else(|| (*name).to_owned().into(), |report| outcome_cell(report.outcome));
-            let share = percent(f64::from(*sessions) / f64::from(overview.sessions.max(1)));
-            vec![name, (*sessions).into(), share.into()]
+            vec![name, (*sessions).into(), percent(counts.fraction(*sessions)).into()]
         });
         let sessions = reports.iter().map(|report| session_row(context, report, ids)).collect();
         let spare = &["Tokens", "Lost", "Saved", "Cost"];
@@ -277,12 +277,12 @@ impl ReportDocument {
         let listing = table("Sessions", SESSION_COLUMNS, sessions, spare);
         tables.push(ReportTable { is_listing: true, ..listing });
         tables.retain(|table| !table.rows.is_empty());
-        let number = usize::try_from(overview.sessions).unwrap_or(usize::MAX);
-        let tone = if overview.failed > 0 { CellTone::Bad } else { CellTone::Good };
-        let (succeeded, failed) = (overview.succeeded, overview.failed);
+        let number = usize::try_from(counts.sessions()).unwrap_or(usize::MAX);
+        let OutcomeCounts { succeeded, failed, others, .. } = *counts;
+        let tone = if failed > 0 { CellTone::Bad } else { CellTone::Good };
         let mut text = format!("{succeeded} succeeded, {failed} failed");
-        if overview.others() > 0 {
-            let _ = write!(text, ", {} open or owned by other programs", overview.others());
+        if others > 0 {
+            let _ = write!(text, ", {others} open or owned by other programs");
         }
         Self {
             title: count(number, "session"),
@@ -427,7 +427,7 @@ fn session_figures(report: &SessionReport) -> Vec<Figure> {
 }
 
 fn overview_figures(overview: &SessionsOverview) -> Vec<Figure> {
-    let share = f64::from(overview.succeeded) / f64::from(overview.sessions.max(1));
+    let share = overview.outcomes.fraction(overview.outcomes.succeeded);
     let saved = match overview.saved {
         0 => String::new(),
         saved => format!("{saved} of them after a recovery"),

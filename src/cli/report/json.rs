@@ -26,12 +26,13 @@ pub(super) fn object(overview: &SessionsOverview, reports: &[SessionReport]) -> 
 }
 
 fn overview(overview: &SessionsOverview) -> Value {
+    let outcomes = &overview.outcomes;
     let mut object = json!({
-        "sessions": overview.sessions,
-        "succeeded": overview.succeeded,
-        "failed": overview.failed,
+        "sessions": outcomes.sessions(),
+        "succeeded": outcomes.succeeded,
+        "failed": outcomes.failed,
         "saved_by_recovery": overview.saved,
-        "outcomes": overview.outcomes,
+        "outcomes": outcomes.by_name,
         "damaged": overview.damaged,
         "num_turns": overview.turns,
         "num_agents": overview.agents,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use super::super::facts::machine::{MachineFacts, TempFolderProblem};
+use super::super::facts::machine::{MachineFacts, ResourceLimits, TempFolderProblem};
 use super::super::finding::{Finding, format_bytes};
 use crate::config::format_duration;
 
@@ -93,7 +93,7 @@ const PROCESSES_MIN: u64 = 64;
 /// Reports the sandbox, process limits, terminals and folders.
 pub fn check_machine(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = vec![check_sandbox(machine)];
-    findings.extend(check_limits(machine));
+    findings.extend(check_limits(machine.limits));
     let kinds = ["standard input", "standard output", "standard error"];
     let terminals: Vec<&str> = kinds
         .into_iter()
@@ -219,7 +219,7 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
     Finding::ok("sandbox", format!("Landlock, version {abi}, {what}; {lists}"))
 }
 
-fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
+fn check_limits(limits: ResourceLimits) -> Vec<Finding> {
     let low = |name: &str, value: Option<u64>, least: u64, show: fn(u64) -> String, why: &str| {
         let value = value.filter(|value| *value < least)?;
         Some(Finding::warning(
@@ -233,28 +233,28 @@ fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
         low(
             "ulimit -n (open files)",
-            machine.open_files,
+            limits.open_files,
             OPEN_FILES_MIN,
             number,
             "connections, files and commands fail when there are several at a time",
         ),
         low(
             "ulimit -u (processes)",
-            machine.processes,
+            limits.processes,
             PROCESSES_MIN,
             number,
             "commands that start others fail",
         ),
         low(
             "ulimit -f (size of files)",
-            machine.file_size,
+            limits.file_size,
             FILE_SIZE_MIN,
             format_bytes,
             "journals and what commands write are cut off there",
         ),
         low(
             "ulimit -v (address space)",
-            machine.address_space,
+            limits.address_space,
             ADDRESSES_MIN,
             format_bytes,
             "outlast and its commands may run out of memory",
@@ -263,7 +263,7 @@ fn check_limits(machine: &MachineFacts) -> Vec<Finding> {
     .into_iter()
     .flatten()
     .collect();
-    if let Some(limit) = machine.processor {
+    if let Some(limit) = limits.processor {
         findings.push(Finding::warning(
             "ulimit",
             format!("ulimit -t (processor time) is {}", format_duration(limit)),

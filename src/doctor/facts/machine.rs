@@ -26,20 +26,27 @@ pub struct MachineFacts {
     /// The reason why commands cannot be restricted to a list of domains. `None`: they can, or
     /// Landlock or seccomp is missing.
     pub no_egress: Option<String>,
-    /// Soft limit of the file size, in bytes. For this and the next limits, `None` is unlimited.
-    pub file_size: Option<u64>,
-    pub open_files: Option<u64>,
-    pub address_space: Option<u64>,
-    pub processor: Option<Duration>,
+    pub limits: ResourceLimits,
     /// True for each of standard input, output and error that is a terminal.
     pub terminals: [bool; 3],
-    /// The process limit of this user. `None`: unlimited, or the user is root.
-    pub processes: Option<u64>,
     /// True if this process is process 1 of a container.
     pub is_first: bool,
     pub temporary: TempFolder,
     /// The home folder, if one is set and does not exist.
     pub missing_home: Option<PathBuf>,
+}
+
+/// The soft resource limits of the process, as `ulimit` shows them. `None`: unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceLimits {
+    /// In bytes.
+    pub file_size: Option<u64>,
+    pub open_files: Option<u64>,
+    /// In bytes.
+    pub address_space: Option<u64>,
+    pub processor: Option<Duration>,
+    /// The processes of this user; the limit does not apply to root.
+    pub processes: Option<u64>,
 }
 
 /// The folder for temporary files.
@@ -61,10 +68,6 @@ pub enum TempFolderProblem {
 /// Reads the facts from the system.
 pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts {
     let support = LandlockSupport::probe();
-    let limit = |resource| {
-        let soft = getrlimit(resource).ok().map(|(soft, _)| soft)?;
-        (soft != RLIM_INFINITY).then_some(soft)
-    };
     let filters_calls = filters_system_calls();
     let no_egress = (support.abi > 0 && filters_calls)
         .then(|| Egress::missing(&Supervisor::with_own_binary()))
@@ -75,19 +78,29 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
         holds_files: support.restricts_files(),
         filters_calls,
         no_egress,
-        file_size: limit(Resource::RLIMIT_FSIZE),
-        open_files: limit(Resource::RLIMIT_NOFILE),
-        address_space: limit(Resource::RLIMIT_AS),
-        processor: limit(Resource::RLIMIT_CPU).map(Duration::from_secs),
+        limits: read_limits(),
         terminals: [
             io::stdin().is_terminal(),
             io::stdout().is_terminal(),
             io::stderr().is_terminal(),
         ],
-        processes: limit(Resource::RLIMIT_NPROC).filter(|_| !Uid::effective().is_root()),
         is_first: std::process::id() == 1,
         temporary: temporary(variables),
         missing_home: home.filter(|home| !home.is_dir()).map(Path::to_path_buf),
+    }
+}
+
+fn read_limits() -> ResourceLimits {
+    let limit = |resource| {
+        let soft = getrlimit(resource).ok().map(|(soft, _)| soft)?;
+        (soft != RLIM_INFINITY).then_some(soft)
+    };
+    ResourceLimits {
+        file_size: limit(Resource::RLIMIT_FSIZE),
+        open_files: limit(Resource::RLIMIT_NOFILE),
+        address_space: limit(Resource::RLIMIT_AS),
+        processor: limit(Resource::RLIMIT_CPU).map(Duration::from_secs),
+        processes: limit(Resource::RLIMIT_NPROC).filter(|_| !Uid::effective().is_root()),
     }
 }
 

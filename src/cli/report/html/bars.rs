@@ -22,7 +22,7 @@ pub(super) fn outcomes(table: &ReportTable, overview: &SessionsOverview) -> Stri
              <span class=\"value\">{} · {}</span></li>",
             escaped(&outcome.text),
             class(outcome.tone),
-            share(sessions, f64::from(overview.sessions)),
+            share(sessions, f64::from(overview.outcomes.sessions())),
             escaped(&number.text),
             escaped(&part.text)
         );
