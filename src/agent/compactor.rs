@@ -522,3 +522,66 @@ async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<
     content.truncate(content.floor_char_boundary(most));
     (!content.is_empty()).then_some(RestoredFile { path: reading.path, content })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Credential, ModelClient, ModelService, Reasoning, Secret, model_facts};
+    use crate::recovery::{CompactionTrigger, ConnectionChoice, Ledger, ReplyMode};
+    use crate::secrets::KnownSecrets;
+
+    use super::super::accounting::Accounting;
+    use super::super::setup::ModelEndpoint;
+    use super::super::shared_ledger::SharedLedger;
+
+    fn caller() -> ModelCaller {
+        let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
+        let client = ModelClient::new(ModelService::new("http://127.0.0.1:9", credential));
+        let facts = model_facts("sonnet");
+        let client = Arc::new(client.expect("the address is right"));
+        let endpoint = ModelEndpoint { label: facts.name.clone(), facts, client };
+        let accounting = Accounting::new(SharedLedger::new(Ledger::new(None)), None, None);
+        ModelCaller::new(String::new(), vec![endpoint], Reasoning::LEAST, None, accounting)
+    }
+
+    /// Returns the estimate of a request, and the bounds of its usage.
+    fn measure(mut caller: ModelCaller, purpose: CallPurpose) -> (TokenEstimate, Bounds) {
+        let mut view = ContextView {
+            compactor: &mut Compactor::default(),
+            conversation: &mut Conversation::new(KnownSecrets::default()),
+            journal: &mut Journal::disabled(),
+            caller: &mut caller,
+            limits: &Limits::default(),
+        };
+        let call = ModelCall {
+            purpose,
+            model_index: 0,
+            cap: 1_000,
+            mode: ReplyMode::Streaming,
+            connection: ConnectionChoice::Pooled,
+            attempt: 1,
+            fast: false,
+            may_wait_for_shared_limit: false,
+        };
+        (view.estimate_request(purpose, false), view.worst_case(&call).bounds)
+    }
+
+    /// The request for a summary does not offer the search tool.
+    #[test]
+    fn only_replies_of_a_web_search_are_estimated_with_the_cost_of_searches() {
+        let both = |purpose| {
+            let searching = caller().searching(WebSearch::default());
+            [measure(caller(), purpose), measure(searching, purpose)]
+        };
+        let [without, with] = both(CallPurpose::Summary(CompactionTrigger::Threshold));
+        assert_eq!(with, without);
+        let [(without, bounds), (with, bounds_with)] = both(CallPurpose::Reply);
+        let results = WebSearch::RESULT_TOKENS_MAX;
+        let searched =
+            Bounds { input: bounds.input + results, searches: WebSearch::SEARCHES_MAX, ..bounds };
+        assert_eq!(bounds_with, searched);
+        let input = caller().endpoint().facts.prices.expect("it is known").max_input_price();
+        let cost = without.input + input * results + web_search_price();
+        assert_eq!(with, TokenEstimate { input: cost, ..without });
+    }
+}

@@ -69,3 +69,49 @@ fn models(settings: &Settings) -> ModelLookup {
         Ok(facts)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::args;
+    use crate::cli::settings;
+    use crate::config::environment::Variables;
+    use crate::journal::Terms;
+    use crate::recovery::Money;
+
+    #[test]
+    fn own_facts_of_an_alias_outrank_those_of_its_model_and_of_all_models() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let own = json!({
+            "prices": {
+                "haiku": { "input": 1, "output": 10 },
+                "claude-haiku-5-5": { "input": 1, "output": 20 },
+                "claude-opus-5-5": { "input": 1, "output": 30 },
+                "": { "input": 1, "output": 40 },
+            },
+            "contextWindow": {
+                "haiku": 10_000, "claude-haiku-5-5": 20_000, "claude-opus-5-5": 30_000, "": 40_000,
+            },
+        });
+        let words = ["run", "--settings", &own.to_string()].map(ToOwned::to_owned);
+        let run = args::run_flags(&words).expect("good flags");
+        let variables = [("HOME", folder.path().as_os_str()), ("ANTHROPIC_API_KEY", "k".as_ref())];
+        let variables: Variables =
+            variables.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
+        let settings =
+            settings::resolve(&run, variables, folder.path().to_owned(), &Terms::default());
+        let lookup = models(&settings.expect("good settings"));
+        let facts = |name: &str| {
+            let facts = lookup(name).expect("usable");
+            (facts.context_window, facts.prices.expect("known").output)
+        };
+        // A price is that of a million tokens.
+        let priced = |dollars: u64| Money::from_pico_dollars(dollars * 1_000_000);
+        assert_eq!(facts("haiku"), (10_000, priced(10)));
+        assert_eq!(facts("claude-haiku-5-5"), (20_000, priced(20)));
+        assert_eq!(facts("opus"), (30_000, priced(30)));
+        assert_eq!(facts("sonnet"), (40_000, priced(40)));
+    }
+}

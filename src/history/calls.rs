@@ -33,7 +33,7 @@ pub struct CallEnd {
     pub took: Duration,
     /// Number of the turn that the reply became. `None`: it became none.
     pub turn: Option<u32>,
-    /// Usage that the service reported. `None`: it reported none, or the request broke off.
+    /// Usage that was recorded with its cost. `None`: none was.
     pub usage: Option<Usage>,
     /// The summary that replaced a part of the conversation.
     pub summary: Option<String>,
@@ -83,14 +83,13 @@ impl CallLog {
             && let Some(record) = self.calls.last_mut()
         {
             let reply = step.edit.reply;
-            let is_whole = matches!(step.event, Event::Replied(_));
             record.end = Some(CallEnd {
                 event: step.event,
                 plan: step.plan,
                 reply,
                 took: sent.until(step.at),
                 turn: (reply == ReplyDisposition::Keep).then_some(context.turns),
-                usage: context.usage.filter(|_| is_whole),
+                usage: context.usage,
                 summary: summary.filter(|_| reply == ReplyDisposition::Summary),
                 window,
             });

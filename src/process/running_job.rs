@@ -219,3 +219,21 @@ pub(super) async fn read_report(socket: &ControlSocket) -> io::Result<JobReport>
     }
     JobReport::decode(report).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leftover_process_that_does_not_end_counts_as_left_behind() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        ours.set_nonblocking(true).expect("it is open");
+        let (pipes, _theirs) = JobPipes::create(false).expect("pipes");
+        let job = RunningJob::new(JobControl::new(ours).expect("a runtime"), pipes);
+        // The job init process never reports that the leftovers have ended.
+        assert!(job.end_leftovers().await);
+        let mut order = [0];
+        theirs.read_exact(&mut order).expect("an order");
+        assert_eq!(order, [wire::SWEEP]);
+    }
+}

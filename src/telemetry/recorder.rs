@@ -32,8 +32,6 @@ pub struct RunEnd<'a> {
 /// The open spans of a run, or of one of its sub-agents.
 struct AgentSpans {
     span: Span,
-    model: String,
-    request: Option<Span>,
     wait: Option<Span>,
 }
 
@@ -46,13 +44,20 @@ impl AgentSpans {
             text("gen_ai.provider.name", "anthropic"),
             text("gen_ai.agent.name", name),
         ];
-        Self { span, model: String::new(), request: None, wait: None }
+        Self { span, wait: None }
     }
 }
 
 /// Records the spans of a run while the run is in progress.
+///
+/// The requests, tool calls and recoveries of sub-agents are not forwarded to it: they have no
+/// spans.
 pub struct SpanRecorder {
     run: AgentSpans,
+    /// The model of the run.
+    model: String,
+    /// The request of the run in progress.
+    request: Option<Span>,
     agents: HashMap<String, AgentSpans>,
     metrics: RunMetrics,
     clock: Clock,
@@ -63,7 +68,7 @@ impl SpanRecorder {
     pub(super) fn new(sender: SpanSender, parent: Option<SpanId>, clock: Clock) -> Self {
         let run = AgentSpans::begin(AGENT, parent, clock.date());
         let (agents, metrics) = (HashMap::new(), RunMetrics::default());
-        Self { run, agents, metrics, clock, sender }
+        Self { run, model: String::new(), request: None, agents, metrics, clock, sender }
     }
 
     /// Ends all spans. Returns the metrics, and the start of their time range.
@@ -72,13 +77,16 @@ impl SpanRecorder {
         for (_, agent) in mem::take(&mut self.agents) {
             self.close(agent, now, Some("run_ended"));
         }
+        if let Some(request) = self.request.take() {
+            self.send(request, now, Some("aborted"));
+        }
         let begun = self.run.span.start;
         let mut run = mem::replace(&mut self.run, AgentSpans::begin(AGENT, None, now));
         run.span.attributes.extend([
             text("outlast.stop_reason", end.reason),
             number("outlast.exit_code", end.exit_code.into()),
             number("outlast.turns", end.turns.into()),
-            text("gen_ai.request.model", run.model.clone()),
+            text("gen_ai.request.model", mem::take(&mut self.model)),
         ]);
         run.span.attributes.extend(usage_attributes(end.usage));
         let cost = end.cost.map(|cost| ("outlast.cost_usd", AttributeValue::Decimal(cost)));
@@ -94,8 +102,8 @@ impl SpanRecorder {
 
     /// Ends the open spans of an agent.
     fn close(&self, mut agent: AgentSpans, now: SystemTime, error: Option<&str>) {
-        for open in [agent.request.take(), agent.wait.take()].into_iter().flatten() {
-            self.send(open, now, Some("aborted"));
+        if let Some(wait) = agent.wait.take() {
+            self.send(wait, now, Some("aborted"));
         }
         self.send(agent.span, now, error);
     }
@@ -108,37 +116,34 @@ impl SpanRecorder {
     }
 
     fn begin_run(&mut self, init: &Init) {
-        self.run.model.clone_from(&init.model);
+        self.model.clone_from(&init.model);
         self.run.span.attributes.push(text("gen_ai.conversation.id", init.session_id.clone()));
     }
 
     fn agent(&mut self, identity: Option<&AgentIdentity>) -> &mut AgentSpans {
         let Some(identity) = identity else { return &mut self.run };
-        let (parent, now, model) = (self.run.span.id, self.clock.date(), &self.run.model);
+        let (parent, now) = (self.run.span.id, self.clock.date());
         self.agents.entry(identity.id.clone()).or_insert_with(|| {
             let mut spans = AgentSpans::begin(&identity.kind, Some(parent), now);
             spans.span.attributes.push(text("gen_ai.agent.id", identity.id.clone()));
-            spans.model.clone_from(model);
             spans
         })
     }
 
     /// Ends the span of the request in progress, and begins the next one if the step requests it.
-    fn step(&mut self, identity: Option<&AgentIdentity>, transition: &Transition) {
+    fn step(&mut self, transition: &Transition) {
         let now = self.clock.date();
         let error = transition.event.failure().map(|failure| failure.class.name());
-        let agent = self.agent(identity);
-        let ended = agent.request.take();
-        let (model, parent) = (agent.model.clone(), agent.span.id);
+        let (ended, model) = (self.request.take(), self.model.clone());
         if let Action::Ask(_) = transition.action {
             let name = format!("chat {model}");
-            let mut request = Span::begin(name, SpanKind::Client, Some(parent), now);
+            let mut request = Span::begin(name, SpanKind::Client, Some(self.run.span.id), now);
             request.attributes = vec![
                 text("gen_ai.operation.name", "chat"),
                 text("gen_ai.provider.name", "anthropic"),
                 text("gen_ai.request.model", model.clone()),
             ];
-            agent.request = Some(request);
+            self.request = Some(request);
         }
         if let Some(request) = ended {
             let took = now.duration_since(request.start).unwrap_or_default();
@@ -148,9 +153,8 @@ impl SpanRecorder {
     }
 
     fn reply(&mut self, identity: Option<&AgentIdentity>, reply: &Reply<'_>) {
-        let agent = self.agent(identity);
-        reply.model.clone_into(&mut agent.model);
-        if let Some(request) = &mut agent.request {
+        self.set_model(identity, reply.model);
+        if let Some(request) = self.request.as_mut().filter(|_| identity.is_none()) {
             request.attributes.extend(usage_attributes(reply.usage));
             request.attributes.push(text("gen_ai.response.model", reply.model));
             request.attributes.push(text("gen_ai.response.id", reply.id));
@@ -162,6 +166,14 @@ impl SpanRecorder {
         }
         self.metrics.tokens(reply.model, "input", input_tokens(reply.usage));
         self.metrics.tokens(reply.model, "output", reply.usage.output_tokens);
+    }
+
+    /// Sets the model of the run. The first event of a sub-agent begins the sub-agent's span.
+    fn set_model(&mut self, identity: Option<&AgentIdentity>, model: &str) {
+        self.agent(identity);
+        if identity.is_none() {
+            model.clone_into(&mut self.model);
+        }
     }
 
     fn wait_begins(&mut self, identity: Option<&AgentIdentity>, pause: Pause) {
@@ -183,13 +195,12 @@ impl SpanRecorder {
         }
     }
 
-    fn tool(&mut self, identity: Option<&AgentIdentity>, call: &EndedCall) {
+    fn tool(&self, call: &EndedCall) {
         let EndedCall { name, id, is_error, .. } = call;
         let now = self.clock.date();
         let start = now.checked_sub(call.took).unwrap_or(now);
-        let parent = self.agent(identity).span.id;
         let title = format!("execute_tool {name}");
-        let mut span = Span::begin(title, SpanKind::Internal, Some(parent), start);
+        let mut span = Span::begin(title, SpanKind::Internal, Some(self.run.span.id), start);
         span.attributes = vec![
             text("gen_ai.operation.name", "execute_tool"),
             text("gen_ai.tool.name", name),
@@ -199,7 +210,7 @@ impl SpanRecorder {
         self.send(span, now, is_error.then_some("tool_error"));
     }
 
-    fn recovery(&mut self, identity: Option<&AgentIdentity>, record: &RecoveryRecord) {
+    fn recovery(&mut self, record: &RecoveryRecord) {
         let at = self.clock.date();
         let attributes: Vec<Attribute> = vec![
             text("outlast.error_class", record.class.clone()),
@@ -213,14 +224,14 @@ impl SpanRecorder {
         let cost = record.spending().total();
         let cost = cost.map(|cost| AttributeValue::Decimal(cost.as_dollars()));
         event.attributes.extend(cost.map(|cost| ("outlast.cost_usd", cost)));
-        self.agent(identity).span.events.push(event);
+        self.run.span.events.push(event);
     }
 
     fn observe_within(&mut self, identity: Option<&AgentIdentity>, event: &RunEvent) {
         if let RunEvent::Init(init) = event {
             self.begin_run(init);
         } else if let RunEvent::Step { transition, .. } = event {
-            self.step(identity, transition);
+            self.step(transition);
         } else if let RunEvent::WaitBegins { pause, .. } = event {
             self.wait_begins(identity, *pause);
         } else if matches!(event, RunEvent::WaitEnds { .. }) {
@@ -229,11 +240,11 @@ impl SpanRecorder {
             let stop_reason = stop_reason.as_deref();
             self.reply(identity, &Reply { id, model, stop_reason, usage: *usage });
         } else if let RunEvent::ModelSwitched { to, .. } = event {
-            to.clone_into(&mut self.agent(identity).model);
+            self.set_model(identity, to);
         } else if let RunEvent::RecoveryEnds(record) = event {
-            self.recovery(identity, record);
+            self.recovery(record);
         } else if let RunEvent::ToolEnds(call) = event {
-            self.tool(identity, call);
+            self.tool(call);
         } else if let RunEvent::Agent(task) = event {
             if task.status != AgentStatus::Running
                 && let Some(agent) = self.agents.remove(&task.mark.id)

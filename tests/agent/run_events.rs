@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::agent::{self, Observer, RunEvent};
+use outlast::agent::{self, AgentStatus, Observer, RunEvent};
 use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read_session};
 use outlast::recovery::{Backoff, StopReason};
-use outlast::rehearsal::Scenario;
+use outlast::rehearsal::{Scenario, StepCondition};
 use outlast::transcript::history_violations;
 use serde_json::json;
 use tokio::sync::watch;
@@ -116,6 +116,42 @@ async fn a_panicking_observer_ends_the_run_without_a_panic() {
         assert_eq!(restored.conversation.repairs, [], "at notice {left}");
         assert_eq!(history_violations(&restored.conversation.messages), [], "at notice {left}");
     }
+}
+
+/// Panics at the first reply of a sub-agent.
+struct ReplyPanic;
+
+impl Observer for ReplyPanic {
+    fn observe(&mut self, event: &RunEvent) {
+        if let RunEvent::OfAgent { event, .. } = event {
+            assert!(!matches!(**event, RunEvent::Assistant { .. }), "the observer fell over");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_subagent_that_is_cut_off_by_a_panic_is_reported_with_its_usage() {
+    let of_agent = StepCondition {
+        source: Some("agent:general-purpose".to_owned()),
+        ..StepCondition::default()
+    };
+    let scenario = Scenario::new()
+        .tool("Agent", json!({ "description": "look", "prompt": "Look." }))
+        .tool("Bash", json!({ "command": "true" }))
+        .usage(1_000, 100)
+        .when(of_agent.clone())
+        .reply("Too late.")
+        .when(of_agent)
+        .delay(Duration::from_mins(5));
+    let play = RunFixture::of(scenario);
+    let (_stays, interrupts) = watch::channel(None);
+    let ending = Box::pin(agent::run(play.setup, &mut ReplyPanic, interrupts)).await;
+    assert_eq!(ending.broken.as_deref(), Some("the observer fell over"));
+    let [agent] = &ending.agents[..] else { panic!("one: {:?}", ending.agents) };
+    assert_eq!(
+        (agent.status, agent.turns, agent.tokens, agent.tool_calls),
+        (AgentStatus::Stopped, 1, 1_100, 1)
+    );
 }
 
 #[tokio::test]

@@ -188,6 +188,19 @@ async fn many_sockets_and_a_full_queue_neither_block_nor_leak() {
     }
 }
 
+const INHERITED_SOCKETS: &str = r#"
+for kind in (STREAM, STREAM | socket.SOCK_CLOEXEC):
+    print("inherited", os.get_inheritable(libc.socket(socket.AF_INET, kind, 0)))
+"#;
+
+#[tokio::test]
+async fn programs_that_a_command_starts_inherit_its_sockets_unless_it_closes_them() {
+    let proxy = RecordingProxy::open().await;
+    let Some(fixture) = proxy.fixture(&["allowed.example"], &[]) else { return };
+    let shown = run_python(&fixture, INHERITED_SOCKETS, "").await;
+    assert_eq!(shown.trim(), "inherited True\ninherited False");
+}
+
 const FAILED_CONNECTS: &str = r#"
 import select
 closed = ("127.0.0.1", int(sys.argv[1]))

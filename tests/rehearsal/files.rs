@@ -670,3 +670,16 @@ fn a_file_with_every_key_is_read_as_it_was_written() {
     });
     assert_eq!(read, scenario, "{written}");
 }
+
+#[test]
+fn a_comment_with_control_characters_is_read_as_a_comment() {
+    let comments = ScenarioComments {
+        head: vec!["One\rname = \"other\"".to_owned(), "Two\u{7}\u{7f}\nlines".to_owned()],
+        steps: vec!["Step\u{1b}[1m".to_owned()],
+    };
+    let scenario = Scenario::new().reply("Done.");
+    let written = scenario.to_toml(&comments);
+    let of_comments = written.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>();
+    assert_eq!(of_comments, ["# Onename = \"other\"", "#", "# Twolines", "# Step[1m"]);
+    assert_eq!(Scenario::parse(&written, "written.toml").ok(), Some(scenario), "{written}");
+}

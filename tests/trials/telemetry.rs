@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::agents::{of_agent, of_root, task};
 use crate::support::wire::{dead_end, read_request};
 use crate::support::{RunBuilder, serve, with_time_limit};
 
@@ -135,6 +136,40 @@ async fn a_run_is_exported_as_one_trace_and_metrics_without_its_texts() {
     assert_eq!(runs["sum"]["dataPoints"][0]["asDouble"], json!(1.0));
     let all = collector.got.lock().expect("no thread panics").concat();
     assert!(all.contains("nightly") && !all.contains("private-word"), "{all}");
+}
+
+#[tokio::test]
+async fn a_subagent_has_a_span_and_the_requests_after_it_are_those_of_the_run() {
+    let collector = Collector::start().await;
+    let mut input = task("look");
+    input["model"] = json!("haiku");
+    let scenario = Scenario::new()
+        .tool("Agent", input)
+        .when(of_root())
+        .reply("Seen.")
+        .when(of_agent("look"))
+        .reply("Done.")
+        .when(of_root());
+    let ended = RunBuilder::against(&serve(scenario))
+        .args(["go now"])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
+        .env("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))
+        .run()
+        .await;
+    assert_eq!(ended.result()["result"], "Done.");
+    let spans = collector.spans();
+    let [run] = named(&spans, "invoke_agent outlast")[..] else { panic!("one run: {spans:?}") };
+    let [agent] = named(&spans, "invoke_agent general-purpose")[..] else { panic!("{spans:?}") };
+    assert_eq!((&agent["parentSpanId"], &agent["status"]), (&run["spanId"], &json!({})));
+    assert_eq!(attribute(agent, "gen_ai.agent.id")["stringValue"], "a1");
+    let model = attribute(run, "gen_ai.request.model")["stringValue"].clone();
+    assert!(!model.to_string().contains("haiku"), "{model}");
+    let chat = format!("chat {}", model.as_str().unwrap_or_default());
+    let mut names: Vec<_> = spans.iter().filter_map(|span| span["name"].as_str()).collect();
+    names.sort_unstable();
+    let of_run = "invoke_agent outlast";
+    let of_agent = "invoke_agent general-purpose";
+    assert_eq!(names, [&chat, &chat, "execute_tool Agent", of_agent, of_run]);
 }
 
 fn named<'a>(spans: &'a [Value], name: &str) -> Vec<&'a Value> {

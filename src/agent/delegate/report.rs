@@ -320,6 +320,17 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_failed_outcome_has_no_error_tags() {
+        let outcome = ToolOutcome {
+            content: vec![Block::text("<tool_use_error>It ended as stalled.</tool_use_error>")],
+            is_error: true,
+            detail: Value::Null,
+            denied: None,
+        };
+        assert_eq!(text_of(&outcome), "It ended as stalled.");
+    }
+
+    #[test]
     fn a_failure_report_stays_short_with_long_inputs() {
         let mut long = report(StopReason::MaxTurns);
         long.cut = (0..500).map(|call| format!("Bash `{call}`")).collect();

@@ -56,7 +56,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     open_tasks.extend(&retried);
     open_tasks.sort_unstable();
     if args.engine == BatchEngine::Local {
-        check_settings(&plan, &place, &open_tasks, &world)?;
+        check_settings(&plan, &place, &open_tasks, (&world.variables, &world.cwd))?;
     }
     write_plan(args, &folder, &plan)?;
     for index in retried {

@@ -1,13 +1,14 @@
 //! Checks the tasks of a batch before any of them is started.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use crate::batch::{BatchPlan, PlannedTask};
 use crate::cli::args::{self, BatchEngine, RunArgs};
 use crate::cli::chosen_session;
-use crate::cli::run::ProcessContext;
 use crate::cli::settings;
 use crate::cli::usage::UsageError;
+use crate::config::environment::Variables;
 use crate::journal::Terms;
 
 /// Maximum number of different sets of flags for which the settings are read before the start.
@@ -112,7 +113,7 @@ pub(super) fn check_folders(
 }
 
 /// Reads the settings as the first workers would, so that a missing key or a wrong setting is
-/// reported once, and not by every task.
+/// reported once, and not by every task. `variables` and `here` are those of this process.
 ///
 /// # Errors
 /// The first mistake, with the task that it concerns.
@@ -120,20 +121,63 @@ pub(super) fn check_settings(
     plan: &BatchPlan,
     place: &str,
     open: &[usize],
-    world: &ProcessContext,
+    (variables, here): (&Variables, &Path),
 ) -> Result<(), UsageError> {
     let mut read = BTreeSet::new();
     for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
         let words = run_words(plan, task);
-        let cwd = task.cwd.clone().or_else(|| plan.cwd.clone()).unwrap_or(world.cwd.clone());
+        let cwd = task.cwd.as_deref().or(plan.cwd.as_deref()).unwrap_or(here).to_owned();
         if read.len() >= SETTINGS_READ_MAX || !read.insert((words.clone(), cwd.clone())) {
             continue;
         }
         let mut run = args::run_flags(&words)?;
         run.prompt = Some(task.prompt.clone());
         chosen_session::check(&run)
-            .and_then(|()| settings::resolve(&run, world.variables.clone(), cwd, &Terms::default()))
+            .and_then(|()| settings::resolve(&run, variables.clone(), cwd, &Terms::default()))
             .map_err(|why| why.with_place(&format!("{place}:{}", task.line)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::batch::{PlanRequest, read_tasks};
+
+    #[test]
+    fn the_settings_of_a_task_are_read_in_its_own_folder_or_else_in_that_of_the_batch() {
+        let root = tempfile::tempdir().expect("a scratch folder");
+        let [good, bad] = ["good", "bad"].map(|name| root.path().join(name));
+        fs::create_dir(&good).expect("a new folder");
+        fs::create_dir_all(bad.join(".outlast")).expect("a new folder");
+        let file = bad.join(".outlast/settings.json");
+        fs::write(&file, r#"{"maxTurns": "ten"}"#).expect("a new file");
+        let tasks = r#"{"prompt": "Own folder.", "cwd": "good"}
+                       {"prompt": "Folder of the batch."}"#;
+        let plan = BatchPlan::new(PlanRequest {
+            id: None,
+            source: "tasks".into(),
+            cwd: Some(bad),
+            flags: vec!["--trust-project".to_owned()],
+            max_budget: None,
+            engine: Vec::new(),
+            tasks: read_tasks("tasks", tasks, root.path()).expect("good tasks"),
+        });
+        let plan = plan.expect("a plan");
+        let variables = [("HOME", good.as_os_str()), ("ANTHROPIC_API_KEY", "a-key".as_ref())];
+        let variables =
+            variables.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
+        let check = |open: &[usize]| {
+            let checked = check_settings(&plan, "tasks", open, (&variables, &good));
+            checked.map_err(|why| why.to_string())
+        };
+        assert_eq!(check(&[0]), Ok(()));
+        let why = format!(
+            "tasks:2: {}:1:14: \"maxTurns\" takes a whole number, at least 1; found string \"ten\"",
+            file.display()
+        );
+        assert_eq!(check(&[0, 1]), Err(why));
+    }
 }

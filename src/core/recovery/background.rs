@@ -18,8 +18,7 @@ impl Run {
         let wait = context.limits.background;
         let until = context.at.after(wait.most);
         let until = context.limits.deadline.map_or(until, |deadline| until.min(deadline));
-        let next =
-            if self.may_ask(context) { until.min(context.at.after(wait.quiet)) } else { until };
+        let next = if self.may_ask() { until.min(context.at.after(wait.quiet)) } else { until };
         self.enter(Phase::Awaiting { until }).doing(Action::AwaitWork { until: next })
     }
 
@@ -35,17 +34,18 @@ impl Run {
             WorkStatus::Unreported => {
                 Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, context)
             }
-            WorkStatus::StillRunning if context.at < until && self.may_ask(context) => {
+            WorkStatus::StillRunning if context.at < until && self.may_ask() => {
                 Self { asked_about_work: true, ..self }.report(Nudge::StillRunning, context)
             }
             WorkStatus::StillRunning => self.stop(StopReason::BackgroundPending),
         }
     }
 
-    /// True if the model can still be asked about the running commands.
-    fn may_ask(self, context: StepContext<'_>) -> bool {
+    /// True if the model can still be asked about the running commands, while the wait for them
+    /// lasts. The wait ends with the deadline at the latest.
+    fn may_ask(self) -> bool {
         let is_settled = self.asked_about_work || self.is_last_reply();
-        !is_settled && self.budgets.reports > 0 && !context.is_late()
+        !is_settled && self.budgets.reports > 0
     }
 
     /// Gives the model a turn to learn the status of background work.

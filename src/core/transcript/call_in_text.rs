@@ -242,6 +242,7 @@ mod tests {
             "<tool_calls>[{\"name\": \"bash\", \"arguments\": {}}]</tool_calls>",
             "Let me look.\n```tool_call\n{\"name\": \"Bash\", \"arguments\": {}}\n```\n",
             "```tool_code\nprint(default_api.Bash(command=\"ls\"))\n```",
+            "<invoke name=\"Bash\">\n```json\n{\"command\": \"ls\"}\n```\n",
             "[TOOL_CALLS][{\"name\": \"Bash\", \"arguments\": {\"command\": \"ls\"}}]",
             "[TOOL_CALLS]Bash[ARGS]{\"command\": \"ls\"}",
             "[TOOL_REQUEST]{\"name\": \"Bash\", \"arguments\": {}}[END_TOOL_REQUEST]",

@@ -450,6 +450,16 @@ fn a_resumed_run_regains_retries_but_not_turns_or_models() {
     assert!(story.retried_without_pause(), "moments begin anew, so the old wish means nothing");
 }
 
+/// Moments begin anew.
+#[test]
+fn a_resumed_run_does_not_wait_for_the_retry_after_of_the_process_before() {
+    let limited = Event::Failed(failure_with_retry_after(ErrorClass::RateLimit, secs(300)));
+    let before = Story::begin(limits()).then(limited);
+    let resumed = Story::resume(before.run.resumed(), limits()).fails(ErrorClass::ServerError);
+    let fresh = Story::begin(limits()).fails(ErrorClass::ServerError);
+    assert_eq!(resumed.run.phase, fresh.run.phase);
+}
+
 #[test]
 fn a_resumed_run_may_refresh_its_credential_again() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey);

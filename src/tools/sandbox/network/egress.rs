@@ -204,3 +204,34 @@ impl PartialEq for Egress {
 }
 
 impl Eq for Egress {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the summary of a network with so many hosts in each list.
+    fn summary(allowed: usize, denied: usize) -> String {
+        let hosts = |kind: &str, count: usize| {
+            (1..=count).map(|number| format!("{kind}{number}.example")).collect::<Vec<_>>()
+        };
+        let lists = DomainLists::parse(&hosts("a", allowed), &hosts("d", denied));
+        Egress::new(EgressOptions {
+            lists: lists.expect("good lists"),
+            allows_binding: false,
+            allows_all_unix_sockets: false,
+            unix_sockets: Vec::new(),
+            proxy: Arc::new(|_| None),
+        })
+        .summary()
+    }
+
+    #[test]
+    fn the_first_twenty_hosts_of_a_list_are_named_and_the_others_counted() {
+        assert_eq!(summary(2, 1), "a1.example, a2.example, but not d1.example");
+        let twenty = summary(20, 0);
+        assert!(twenty.ends_with(", a19.example, a20.example"), "{twenty}");
+        assert_eq!(summary(21, 0), format!("{twenty} and 1 more"));
+        assert_eq!(summary(32, 0), format!("{twenty} and 12 more"));
+        assert_eq!(summary(0, 21), format!("{} and 1 more", summary(0, 20)));
+    }
+}
