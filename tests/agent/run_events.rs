@@ -149,7 +149,7 @@ async fn a_subagent_that_is_cut_off_by_a_panic_is_reported_with_its_usage() {
     assert_eq!(ending.broken.as_deref(), Some("the observer fell over"));
     let [agent] = &ending.agents[..] else { panic!("one: {:?}", ending.agents) };
     assert_eq!(
-        (agent.status, agent.turns, agent.tokens, agent.tool_calls),
+        (agent.status, agent.usage.turns, agent.usage.tokens, agent.usage.tool_calls),
         (AgentStatus::Stopped, 1, 1_100, 1)
     );
 }
