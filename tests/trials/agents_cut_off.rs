@@ -71,7 +71,7 @@ async fn a_command_cut_off_with_its_agent_is_reported_as_outcome_unknown() {
     let (text, is_error) = results(&last).remove(1);
     assert!(is_error, "{text}");
     let unknown = format!("Bash `{STUCK}` was running when it ended: outcome unknown");
-    for part in [unknown.as_str(), "- Bash: echo first", "I begin.", "was asked to stop"] {
+    for part in [unknown.as_str(), "- Bash: echo first", "I begin.", "was stopped from outside"] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert!(!text.contains(&format!("Bash: {STUCK}")), "it did not finish: {text}");

@@ -217,7 +217,7 @@ async fn a_permanent_sub_agent_failure_is_not_retried() {
     let result = agrees(&ended);
     assert_eq!(result["agents"].as_array().map(Vec::len), Some(1), "{result}");
     let (text, _) = told(&server).remove(0);
-    assert!(text.contains("nothing that you do can fix that"), "{text}");
+    assert!(text.contains("cannot be fixed from within the run"), "{text}");
 }
 
 #[tokio::test]

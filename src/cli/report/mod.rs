@@ -10,9 +10,6 @@ mod markup;
 mod terminal;
 mod words;
 
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::SystemTime;
 
 use crate::config::environment::Variables;
@@ -23,14 +20,12 @@ use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOver
 use super::args::{ReportArgs, ReportFormat};
 use super::run::ProcessContext;
 use super::sessions::{
-    PrivateFile, ReportWriter, SessionsContext, terminal_width, unreadable, until_signal,
+    PrivateFile, ReportWriter, SessionsContext, read_in_parallel, terminal_width, unreadable,
+    until_signal,
 };
 use super::usage::UsageError;
 
 use document::{IdLength, ReportDocument};
-
-/// Maximum number of sessions that are read at a time: one whole session is in memory for each.
-const READERS_MAX: usize = 4;
 
 /// Reports on recorded sessions.
 ///
@@ -130,7 +125,9 @@ pub(super) fn on_tasks(
 ) -> Result<String, UsageError> {
     let located = tasks.iter().map(|(_, id)| locate_session(context.place(), id).ok());
     let located: Vec<Option<SessionFile>> = located.collect();
-    let mut reports = read_all(&located.iter().flatten().cloned().collect::<Vec<_>>())?;
+    let mut files: Vec<SessionFile> = located.iter().flatten().cloned().collect();
+    files.sort_unstable_by(|one, other| (other.written, &other.id).cmp(&(one.written, &one.id)));
+    let mut reports = read_all(&files)?;
     for report in &mut reports {
         let task = tasks.iter().find(|(_, id)| id.as_str() == report.subject.id);
         report.subject.name = task.map(|(name, _)| (*name).to_owned());
@@ -201,25 +198,8 @@ fn read(file: &SessionFile) -> Result<(SessionHistory, SessionReport), UsageErro
     Ok((history, report))
 }
 
-/// Reads sessions on several threads, and keeps only the report on each.
+/// Reads sessions, and keeps only the report on each.
 fn read_all(files: &[SessionFile]) -> Result<Vec<SessionReport>, UsageError> {
-    let readers = thread::available_parallelism().map_or(1, NonZero::get).min(READERS_MAX);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut found = Vec::new();
-        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            found.push((file, read(file).map(|(_, report)| report)));
-        }
-        found
-    };
-    let mut found: Vec<(&SessionFile, Result<SessionReport, UsageError>)> =
-        thread::scope(|scope| {
-            let readers: Vec<_> = (0..readers).map(|_| scope.spawn(work)).collect();
-            let panicked = "a panic of a reader is a bug, which the caller reports";
-            readers.into_iter().flat_map(|reader| reader.join().expect(panicked)).collect()
-        });
-    found.sort_unstable_by(|(one, _), (other, _)| {
-        (other.written, &other.id).cmp(&(one.written, &one.id))
-    });
-    found.into_iter().map(|(_, report)| report).collect()
+    let reports = read_in_parallel(files, |file| read(file).map(|(_, report)| report));
+    reports.into_iter().collect()
 }

@@ -10,11 +10,14 @@ use super::super::args::ListSessionsArgs;
 use super::super::output::one_line;
 use super::super::usage::UsageError;
 use super::super::version::SCHEMA_VERSION;
+use super::parallel::read_in_parallel;
 use super::table::{Column, Table, terminal_width};
 use super::{ReportWriter, SessionsContext, phrases};
 
 /// Default number of sessions in a table.
 const ROWS: usize = 20;
+/// The number of sessions whose JSON objects are in memory at a time.
+const GROUP: usize = 256;
 /// The longest folder that is shown on a terminal, in characters.
 const FOLDER_MAX: usize = 30;
 
@@ -42,8 +45,10 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
     };
     let mut out = ReportWriter::new();
     if args.json {
-        for file in files.iter().take(limit) {
-            out.print(&format!("{}\n", object(file)))?;
+        for group in files[..limit.min(files.len())].chunks(GROUP) {
+            for line in read_in_parallel(group, |file| format!("{}\n", object(file))) {
+                out.print(&line)?;
+            }
         }
         return Ok(0);
     }
@@ -57,7 +62,8 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
     }
     let width = terminal_width();
     let id_length = width.map(|_| context.unique_length());
-    let rows = files.iter().take(limit).map(|file| row(context, file, id_length)).collect();
+    let shown = &files[..limit.min(files.len())];
+    let rows = read_in_parallel(shown, |file| row(context, file, id_length));
     let columns = HEADINGS.map(|(name, column)| (name.to_owned(), column)).to_vec();
     let mut table = Table { columns, rows };
     if let Some(width) = width {

@@ -5,12 +5,14 @@
 
 mod export;
 mod list;
+mod parallel;
 pub(super) mod phrases;
 mod private_file;
 mod prune;
 mod table;
 mod transcript;
 
+pub(super) use parallel::read_in_parallel;
 pub(super) use private_file::PrivateFile;
 pub(super) use table::{Column, Table, terminal_width};
 pub(super) use transcript::{event_lines, tool_outcome};

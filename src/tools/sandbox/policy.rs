@@ -199,14 +199,9 @@ impl SandboxPolicy {
         let denied = &self.secrets.denied;
         let roots = self.roots[self.split_roots..].iter();
         let read = roots.flat_map(|root| denied.all_in(root)).filter(is_hidden);
-        let mut exposed: Vec<PathBuf> = read
-            .chain(self.secrets.write_protected.iter().filter(within))
-            .filter(there)
-            .cloned()
-            .collect();
-        exposed.sort_unstable();
-        exposed.dedup();
-        exposed
+        let written = self.secrets.write_protected.iter().filter(within);
+        let exposed: BTreeSet<&PathBuf> = read.chain(written).filter(there).collect();
+        exposed.into_iter().cloned().collect()
     }
 
     /// Returns the access that commands should not have but do, without sockets.
