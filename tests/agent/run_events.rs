@@ -6,7 +6,8 @@ use std::time::Duration;
 use outlast::agent::{self, AgentStatus, Observer, RunEvent};
 use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read_session};
 use outlast::recovery::{Backoff, StopReason};
-use outlast::rehearsal::{Scenario, StepCondition};
+use outlast::rehearsal::{AfterLast, Scenario, StepCondition};
+use outlast::tools::{NoSuchTask, TaskStops};
 use outlast::transcript::history_violations;
 use serde_json::json;
 use tokio::sync::watch;
@@ -152,6 +153,50 @@ async fn a_subagent_that_is_cut_off_by_a_panic_is_reported_with_its_usage() {
         (agent.status, agent.usage.turns, agent.usage.tokens, agent.usage.tool_calls),
         (AgentStatus::Stopped, 1, 1_100, 1)
     );
+}
+
+/// Stops every sub-agent as soon as its start is announced.
+struct PromptStop {
+    stops: TaskStops,
+    answers: Vec<Result<(), NoSuchTask>>,
+}
+
+impl Observer for PromptStop {
+    fn observe(&mut self, event: &RunEvent) {
+        if let RunEvent::Agent(task) = event
+            && task.status == AgentStatus::Running
+        {
+            self.answers.push(self.stops.stop(&task.mark.id));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_subagent_can_be_stopped_as_soon_as_its_start_is_announced() {
+    for in_background in [false, true] {
+        let call = json!({
+            "description": "look", "prompt": "Look.", "run_in_background": in_background,
+        });
+        let of_agent = StepCondition {
+            source: Some("agent:general-purpose".to_owned()),
+            ..StepCondition::default()
+        };
+        let scenario = Scenario::new()
+            .tool("Agent", call)
+            .reply("Too late.")
+            .when(of_agent)
+            .delay(Duration::from_mins(5))
+            .reply("Done.")
+            .after(AfterLast::RepeatLast);
+        let play = RunFixture::of(scenario);
+        let stops = play.setup.toolbox.task_stops().clone();
+        let mut observer = PromptStop { stops, answers: Vec::new() };
+        let (_stays, interrupts) = watch::channel(None);
+        let ending = Box::pin(agent::run(play.setup, &mut observer, interrupts)).await;
+        assert_eq!(observer.answers, [Ok(())], "in the background: {in_background}");
+        let [agent] = &ending.agents[..] else { panic!("one: {:?}", ending.agents) };
+        assert_eq!(agent.status, AgentStatus::Stopped, "in the background: {in_background}");
+    }
 }
 
 #[tokio::test]
