@@ -120,6 +120,7 @@ mod tests {
             ("/home/u", &["/keys", "/srv/with blank"]),
             ("/home/u/.ssh/keys/a", &["/keys/a", "/srv/with blank/.ssh/keys/a"]),
             ("/home/v/.ssh", &[]),
+            ("/keys", &["/home/u/.ssh/keys", "/srv/with blank/.ssh/keys"]),
             ("/etc/shadow", &["/sysroot/etc/shadow"]),
             ("/proc/x", &[]),
             ("/twice/x", &["/whole/in/x"]),
@@ -128,7 +129,16 @@ mod tests {
             let found = aliases_among(&mounts, &[PathBuf::from(place)]);
             assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{place}");
         }
-        let places = ["/etc/a", "/etc/b", "/home/u/.ssh", "/home/v/.ssh", "/proc/x", "/twice/x"];
+        let places = [
+            "/etc/a",
+            "/etc/b",
+            "/home/u/.ssh",
+            "/home/v/.ssh",
+            "/keys",
+            "/other",
+            "/proc/x",
+            "/twice/x",
+        ];
         let each = places.iter().flat_map(|it| aliases_among(&mounts, &[PathBuf::from(it)]));
         let mut each: Vec<PathBuf> = each.collect();
         each.sort_unstable();
