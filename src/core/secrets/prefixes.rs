@@ -36,11 +36,11 @@ pub(super) static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
 
 /// A matcher for the prefixes of all key patterns.
 ///
-/// A bit test of two bytes excludes nearly all positions of a text. That is as fast as an automaton
-/// for all prefixes, and takes no time to build: most runs search a few kilobytes.
+/// A bit test of three bytes excludes nearly all positions of a text. An automaton for all prefixes
+/// would take longer to build than most runs search: they search a few kilobytes.
 pub(super) struct PrefixMatcher {
-    /// The pairs of bytes with which prefixes begin: a bit for each pair.
-    pairs: Box<[u64; PAIR_WORDS]>,
+    /// A bit for each hash of the first three bytes of a prefix.
+    begins: Box<[u64; HASHES / 64]>,
     /// Every prefix, with its pattern: by their first two bytes, then in the order of the table.
     words: Vec<PrefixOf>,
     longest: usize,
@@ -49,13 +49,19 @@ pub(super) struct PrefixMatcher {
 /// A prefix, and the pattern that begins with it.
 type PrefixOf = (&'static KeyPattern, &'static [u8]);
 
-/// The words of 64 bits in which each pair of bytes has a bit.
-const PAIR_WORDS: usize = (1 << 16) / 64;
+/// The number of different hashes: with the prefixes of all patterns, one bit of 150 is set.
+const HASHES: usize = 1 << 16;
+
+/// A hash of three bytes.
+fn hash([first, second, third]: [u8; 3]) -> usize {
+    let number = u32::from_be_bytes([0, first, second, third]);
+    // By Fibonacci hashing, the upper half depends on all three.
+    (number.wrapping_mul(0x9E37_79B1) >> 16) as usize
+}
 
 /// The first two bytes of a text, as a number.
-fn pair_of(text: &[u8]) -> Option<usize> {
-    let (first, _) = text.split_first_chunk()?;
-    Some(usize::from(u16::from_be_bytes(*first)))
+fn pair_of(text: &[u8]) -> Option<u16> {
+    text.first_chunk().map(|first| u16::from_be_bytes(*first))
 }
 
 impl PrefixMatcher {
@@ -65,23 +71,30 @@ impl PrefixMatcher {
         };
         let mut words: Vec<PrefixOf> = shapes.flat_map(each).collect();
         words.sort_by_key(|(_, word)| pair_of(word));
-        let mut pairs = Box::new([0; PAIR_WORDS]);
-        for pair in words.iter().filter_map(|(_, word)| pair_of(word)) {
-            pairs[pair / 64] |= 1 << (pair % 64);
+        let mut begins = Box::new([0; HASHES / 64]);
+        let mut add = |three| begins[hash(three) / 64] |= 1 << (hash(three) % 64);
+        for (_, word) in &words {
+            match **word {
+                [first, second, third, ..] => add([first, second, third]),
+                [first, second] => (0..=u8::MAX).for_each(|third| add([first, second, third])),
+                // A prefix of one byte would be found everywhere: there is none, by a test.
+                [] | [_] => {}
+            }
         }
         let longest = words.iter().map(|(_, word)| word.len()).max().unwrap_or_default();
-        Self { pairs, words, longest }
+        Self { begins, words, longest }
     }
 
     /// The first position at or after `from` where a key could begin.
     pub(super) fn find(&self, data: &[u8], from: usize) -> Option<usize> {
-        let is_first = |pair: &[u8; 2]| {
-            let pair = usize::from(u16::from_be_bytes(*pair));
-            self.pairs[pair / 64] >> (pair % 64) & 1 == 1
-        };
         let text = data.get(from..)?;
-        let starts = text.array_windows().enumerate().filter(|(_, pair)| is_first(pair));
-        starts.map(|(at, _)| from + at).find(|at| self.candidates(&data[*at..]).next().is_some())
+        let may_begin =
+            |three: [u8; 3]| self.begins[hash(three) / 64] >> (hash(three) % 64) & 1 == 1;
+        let starts = text.array_windows().enumerate().filter(|(_, three)| may_begin(**three));
+        // A prefix may be the last two bytes.
+        let end = text.len().saturating_sub(2);
+        let starts = starts.map(|(at, _)| at).chain([end]);
+        starts.map(|at| from + at).find(|at| self.candidates(&data[*at..]).next().is_some())
     }
 
     /// The patterns with a prefix with which a text begins, and its length.
@@ -136,10 +149,7 @@ mod tests {
     fn every_prefix_is_found_with_the_patterns_that_begin_with_it() {
         for shape in KEY_PATTERNS {
             for word in shape.prefixes {
-                assert!(
-                    word.len() >= 2,
-                    "{word:?} is too short to be found by its first two bytes"
-                );
+                assert!(word.len() >= 2, "{word:?} is too short");
                 let text = format!("\u{1}\u{1}{word}");
                 assert_eq!(EVERYWHERE.find(text.as_bytes(), 0), Some(2), "{word:?}");
                 let mut candidates = EVERYWHERE.candidates(word.as_bytes());
@@ -153,5 +163,7 @@ mod tests {
         }
         assert_eq!(EVERYWHERE.find(b"sk-ant", 7), None);
         assert_eq!(EVERYWHERE.find(b"sk-ant-", 1), None);
+        assert_eq!(EVERYWHERE.find(b"S", 0), None);
+        assert_eq!(EVERYWHERE.find(b"SKI or SK", 4), Some(7));
     }
 }
