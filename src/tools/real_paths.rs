@@ -103,6 +103,18 @@ impl RealPaths {
         if is_plain(path) { self.look(path, homes).real } else { resolve(path) }
     }
 
+    /// False if a path is known to be missing.
+    pub(super) fn may_exist(&self, path: &Path, homes: &[PathBuf]) -> bool {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return true };
+        if !is_plain(path) {
+            return true;
+        }
+        let above = self.look(parent, homes);
+        above.may_hold
+            && !(is_in_home(parent, homes)
+                && matches!(self.find_listed(&above.real, name), Found::Missing))
+    }
+
     /// Looks up an absolute path, in order to look up its entries.
     pub(super) fn base(&self, path: &Path, homes: &[PathBuf]) -> BaseFolder {
         let written: PathBuf = path.components().collect();
@@ -269,6 +281,8 @@ mod tests {
                     let alone = resolve(&path);
                     assert_eq!(together.resolve(&path, &homes), alone, "{name}");
                     assert_eq!(together.resolve(&path, &homes), alone, "{name}, again");
+                    let is_there = fs::symlink_metadata(&path).is_ok();
+                    assert!(together.may_exist(&path, &homes) || !is_there, "{name}");
                 }
                 if !name.contains("..") && !name.starts_with('.') && !name.ends_with('/') {
                     for (base, rest) in bases(name) {
@@ -279,6 +293,9 @@ mod tests {
                     }
                 }
             }
+            assert!(!together.may_exist(&top.join("a/missing/x"), &homes));
+            let is_listed = !homes.is_empty();
+            assert_eq!(together.may_exist(&top.join("a/missing"), &homes), !is_listed);
             for path in ["/", "relative/x", "/../tmp", "/proc/self/fd/0"] {
                 assert_eq!(
                     together.resolve(Path::new(path), &homes),

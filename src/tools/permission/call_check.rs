@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -45,7 +46,7 @@ pub(in super::super) struct Permissions {
     pub(super) cwd: PathBuf,
     pub(super) home: Option<PathBuf>,
     /// Paths that only a rule which names them can open.
-    secrets: DeniedPlaces,
+    secrets: Arc<DeniedPlaces>,
     /// True if the kernel confines the commands that need no rule.
     pub(super) holds_plain_commands: bool,
     pub(super) critical: CriticalPaths,
@@ -79,7 +80,7 @@ impl Permissions {
             rules: Vec::new(),
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
-            secrets: DeniedPlaces::default(),
+            secrets: Arc::default(),
             holds_plain_commands: false,
             critical: CriticalPaths::Denied,
             live: LivePermissions::default(),
@@ -98,7 +99,7 @@ impl Permissions {
     /// confines the commands that need no rule.
     pub(in super::super) fn with_sandbox(
         self,
-        secrets: DeniedPlaces,
+        secrets: Arc<DeniedPlaces>,
         holds_plain_commands: bool,
     ) -> Self {
         Self { secrets, holds_plain_commands, ..self }
@@ -298,7 +299,7 @@ impl Permissions {
         let alone = Self {
             mode: PermissionMode::BypassPermissions,
             rules: vec![rule],
-            secrets: DeniedPlaces::default(),
+            secrets: Arc::default(),
             ..self.clone()
         };
         alone.check_by_rules(tool, input, access)

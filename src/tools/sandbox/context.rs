@@ -79,6 +79,11 @@ impl SandboxContext<'_> {
         self.looked_up.paths.resolve(path, self.homes())
     }
 
+    /// False if a path was missing when it, or a folder above it, was first looked up.
+    pub(super) fn may_exist(&self, path: &Path) -> bool {
+        self.looked_up.paths.may_exist(path, self.homes())
+    }
+
     /// The folder that a variable names, unless it is close to the root.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         let path = self.real(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));

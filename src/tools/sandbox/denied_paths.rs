@@ -43,7 +43,7 @@ impl PathForms {
             }
         }
         let mut all: PathSet = all.into_iter().collect();
-        let aliases = mounts::aliases(all.as_slice());
+        let aliases = mounts::aliases(&all);
         if !aliases.is_empty() {
             real.extend(aliases.iter().map(|alias| find_real(alias)));
             all = all.as_slice().iter().cloned().chain(aliases).collect();

@@ -156,7 +156,7 @@ impl Sandbox {
             None if is_closed => kernel.least_network(),
             None => NetworkAccess::Open,
         };
-        let exposure = if wanted { policy.exposure() } else { Exposure::default() };
+        let exposure = if wanted { policy.exposure(around) } else { Exposure::default() };
         let sockets = is_on && !matches!(network, NetworkAccess::Off | NetworkAccess::Listed);
         let sockets = if sockets { control_sockets::reachable(around) } else { Vec::new() };
         let exposure = Exposure { sockets, ..exposure };
@@ -231,11 +231,11 @@ impl Sandbox {
 
     /// The restrictions that also apply to file tools, with or without kernel support. Empty if the
     /// sandbox is off.
-    pub(super) fn secrets(&self) -> DeniedPlaces {
+    pub(super) fn secrets(&self) -> Arc<DeniedPlaces> {
         if self.state.mode == SandboxMode::Off {
-            DeniedPlaces::default()
+            Arc::default()
         } else {
-            self.policy.secrets().clone()
+            Arc::clone(self.policy.secrets())
         }
     }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::process::read_kernel_file;
 
+use super::super::paths::PathSet;
+
 /// A line of `/proc/self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
@@ -19,47 +21,45 @@ struct Mount {
     point: PathBuf,
 }
 
-/// The other paths by which these sorted places are reached, and mounts of folders within them.
-pub(super) fn aliases(places: &[PathBuf]) -> Vec<PathBuf> {
+/// The other paths by which these places are reached, and mounts of folders within them.
+pub(super) fn aliases(places: &PathSet) -> Vec<PathBuf> {
     let text = read_kernel_file("/proc/self/mountinfo").unwrap_or_default();
     aliases_among(&parse(&text), places)
 }
 
-fn aliases_among(mounts: &[Mount], places: &[PathBuf]) -> Vec<PathBuf> {
+fn aliases_among(mounts: &[Mount], places: &PathSet) -> Vec<PathBuf> {
     // Of two mounts at one point, the later one is visible.
-    let by_point: HashMap<&OsStr, &Mount> =
+    let visible: HashMap<&OsStr, &Mount> =
         mounts.iter().map(|mount| (mount.point.as_os_str(), mount)).collect();
     let mut by_device: HashMap<&str, Vec<&Mount>> = HashMap::new();
     for mount in mounts {
         by_device.entry(&mount.device).or_default().push(mount);
     }
     let mut found = Vec::new();
-    let (mut folder, mut of_folder, mut has_points) = (OsStr::new(""), None, false);
-    for place in places {
-        let parent = place.parent().unwrap_or(place);
-        // Sorted, most places are beside the one before, and few folders have mounts in them.
-        if parent.as_os_str() != folder {
-            folder = parent.as_os_str();
-            of_folder = parent.ancestors().find_map(|above| by_point.get(above.as_os_str()));
-            has_points = mounts.iter().any(|mount| mount.point.parent() == Some(parent));
-        }
-        let own = if has_points { by_point.get(place.as_os_str()) } else { None };
-        let Some(own) = own.or(of_folder) else { continue };
+    for own in visible.values() {
         let of_device = by_device.get(own.device.as_str()).map_or(&[][..], Vec::as_slice);
         // Most file systems are mounted once.
         if of_device.len() < 2 {
             continue;
         }
-        let Ok(rest) = place.strip_prefix(&own.point) else { continue };
-        let inner = joined(&own.root, rest);
-        for other in of_device {
-            let alias = match inner.strip_prefix(&other.root) {
-                Ok(rest) => joined(&other.point, rest),
-                Err(_) if other.root.starts_with(&inner) => other.point.clone(),
-                Err(_) => continue,
-            };
-            if !alias.starts_with(place) {
-                found.push(alias);
+        let within =
+            |mount: &&&Mount| mount.point != own.point && mount.point.starts_with(&own.point);
+        let within: Vec<&Path> = visible.values().filter(within).map(|it| &*it.point).collect();
+        for place in places.all_in(&own.point) {
+            let Ok(rest) = place.strip_prefix(&own.point) else { continue };
+            if within.iter().any(|point| place.starts_with(point)) {
+                continue;
+            }
+            let inner = joined(&own.root, rest);
+            for other in of_device {
+                let alias = match inner.strip_prefix(&other.root) {
+                    Ok(rest) => joined(&other.point, rest),
+                    Err(_) if other.root.starts_with(&inner) => other.point.clone(),
+                    Err(_) => continue,
+                };
+                if !alias.starts_with(place) {
+                    found.push(alias);
+                }
             }
         }
     }
@@ -112,6 +112,10 @@ mod tests {
 30 21 8:4 / /whole rw - ext4 /dev/sda4 rw
 ";
 
+    fn set(places: &[&str]) -> PathSet {
+        places.iter().map(PathBuf::from).collect()
+    }
+
     #[test]
     fn all_paths_of_a_place_are_found_by_device_and_folder() {
         let mounts = parse(MOUNTS.as_bytes());
@@ -126,7 +130,7 @@ mod tests {
             ("/twice/x", &["/whole/in/x"]),
             ("relative", &[]),
         ] {
-            let found = aliases_among(&mounts, &[PathBuf::from(place)]);
+            let found = aliases_among(&mounts, &set(&[place]));
             assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{place}");
         }
         let places = [
@@ -139,10 +143,10 @@ mod tests {
             "/proc/x",
             "/twice/x",
         ];
-        let each = places.iter().flat_map(|it| aliases_among(&mounts, &[PathBuf::from(it)]));
+        let each = places.iter().flat_map(|it| aliases_among(&mounts, &set(&[it])));
         let mut each: Vec<PathBuf> = each.collect();
         each.sort_unstable();
-        assert_eq!(aliases_among(&mounts, &places.map(PathBuf::from)), each);
+        assert_eq!(aliases_among(&mounts, &set(&places)), each);
     }
 
     #[test]

@@ -311,6 +311,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn read_grants_exclude_denied_paths() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        for name in ["home/.ssh", "home/.cache", "beside"] {
+            fs::create_dir_all(at(name)).expect("a folder");
+        }
+        fs::write(at("home/.netrc"), "x").expect("a file");
+        let denied = ["home/.ssh", "home/.netrc", "home.x"].map(at);
+        let granted = |name: &str| {
+            let mut grants = Vec::new();
+            let denied = denied.iter().collect();
+            FolderListings::default().grant_siblings(&at(name), &denied, &mut grants);
+            grants
+        };
+        assert_eq!(granted("home"), [PathRule::new(at("home/.cache"), PathAccess::Read)]);
+        assert_eq!(granted("beside"), [PathRule::new(at("beside"), PathAccess::Read)]);
+    }
+
+    #[test]
     fn a_folder_that_has_not_changed_is_not_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use nix::unistd::geteuid;
@@ -20,7 +20,7 @@ use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, PathForms, RuleDenial};
 use super::exposure::Exposure;
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
-use super::logins::{self, LoginPlaces};
+use super::logins::{self, FoundLogins, LoginPlaces};
 use super::path_grants::{DeniedTree, FolderListings, LastGrants, TerminalAccess};
 use super::settings::SandboxSettings;
 
@@ -50,10 +50,11 @@ pub(super) struct SandboxPolicy {
     roots: Vec<PathBuf>,
     /// The number of these caches.
     split_roots: usize,
-    secrets: DeniedPlaces,
-    /// The denied places that the kernel closes to commands, whether or not they exist: a login may
-    /// be created while a command runs. In a folder that is granted whole, none can be closed.
-    closed: DeniedTree,
+    secrets: Arc<DeniedPlaces>,
+    /// The denied places without links.
+    denied: Vec<PathBuf>,
+    /// See [`SandboxPolicy::closed`].
+    closed: OnceLock<DeniedTree>,
     /// A denied place that the run creates if it does not exist.
     made: Option<PathBuf>,
     /// Paths that the user denied: their exposure always causes a warning.
@@ -66,8 +67,9 @@ pub(super) struct SandboxPolicy {
     /// and a tool that cannot create its cache fails.
     tool_caches: BTreeSet<PathBuf>,
     own_temp: Option<PathBuf>,
-    /// The login files of programs, except those that the user denied.
-    logins: Vec<LoginPlaces>,
+    found_logins: Vec<FoundLogins>,
+    /// See [`SandboxPolicy::logins`].
+    logins: OnceLock<Vec<LoginPlaces>>,
     /// A configuration of apt for commands of root that cannot change users: by default, apt
     /// downloads as another user.
     apt_config: Option<PathBuf>,
@@ -136,13 +138,13 @@ impl SandboxPolicy {
         policy.made = made.map(|folder| folder.real().to_owned());
         // Without a sandbox, no place is closed.
         let is_off = settings.mode == SandboxMode::Off;
-        let logins = if is_off { Vec::new() } else { logins::find_all(around) };
-        policy.logins = logins::of_programs(&logins, &policy.denied_reads);
+        policy.found_logins = if is_off { Vec::new() } else { logins::find_all(around) };
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
         let is_root = geteuid().is_root() && around.variable("APT_CONFIG").is_none();
         policy.apt_config = (is_root && is_limited).then(|| scratch.join("apt.conf"));
-        let credentials = logins.iter().flat_map(|login| &login.places).chain(&config_dir);
+        let logins = policy.found_logins.iter().flat_map(|login| &login.places);
+        let credentials = logins.chain(&config_dir);
         let forms = PathForms::of(credentials, &allow_read, deny_read, |it| around.real(it));
         let (denied, real) = (forms.all, forms.real);
         let mut allowed = [allow_read, around.tree(), vec![scratch]].concat();
@@ -153,13 +155,14 @@ impl SandboxPolicy {
         let is_closed = |at: &Path| at.starts_with(DEVICE_FOLDER) || at.ancestors().any(is_denied);
         allowed.retain(|place| is_closed(place));
         policy.working_tree = tree;
-        policy.closed = policy.closable(real);
-        policy.secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
+        policy.denied = real;
+        let secrets = DeniedPlaces { denied, allowed, write_protected: deny_write, read_only };
+        policy.secrets = Arc::new(secrets);
         policy.rules_not_held = policy.not_held(around, &kept);
         Ok(policy)
     }
 
-    pub(super) fn secrets(&self) -> &DeniedPlaces {
+    pub(super) fn secrets(&self) -> &Arc<DeniedPlaces> {
         &self.secrets
     }
 
@@ -189,24 +192,25 @@ impl SandboxPolicy {
     }
 
     /// Returns the paths that should be denied but are open, as they exist in a writable folder.
-    fn exposed(&self) -> Vec<PathBuf> {
+    fn exposed(&self, around: &SandboxContext<'_>) -> Vec<PathBuf> {
         let whole = self.granted_whole();
         let within = |place: &&PathBuf| whole.contains(place);
         let there = |place: &&PathBuf| {
-            fs::symlink_metadata(place).is_ok() || self.made.as_ref() == Some(*place)
+            self.made.as_ref() == Some(*place)
+                || around.may_exist(place) && fs::symlink_metadata(place).is_ok()
         };
         let is_hidden = |place: &&PathBuf| self.secrets.hides(place);
         let denied = &self.secrets.denied;
         let roots = self.roots[self.split_roots..].iter();
-        let read = roots.flat_map(|root| denied.all_in(root)).filter(is_hidden);
-        let written = self.secrets.write_protected.iter().filter(within);
-        let exposed: BTreeSet<&PathBuf> = read.chain(written).filter(there).collect();
+        let read = roots.flat_map(|root| denied.all_in(root)).filter(there).filter(is_hidden);
+        let written = self.secrets.write_protected.iter().filter(within).filter(there);
+        let exposed: BTreeSet<&PathBuf> = read.chain(written).collect();
         exposed.into_iter().cloned().collect()
     }
 
     /// Returns the access that commands should not have but do, without sockets.
-    pub(super) fn exposure(&self) -> Exposure {
-        let (paths, rules) = (self.exposed(), self.rules_not_held.clone());
+    pub(super) fn exposure(&self, around: &SandboxContext<'_>) -> Exposure {
+        let (paths, rules) = (self.exposed(around), self.rules_not_held.clone());
         Exposure { paths, rules, sockets: Vec::new() }
     }
 
@@ -238,11 +242,14 @@ impl SandboxPolicy {
             })
     }
 
-    /// Returns those of these real paths that the kernel can close.
-    fn closable(&self, denied: Vec<PathBuf>) -> DeniedTree {
-        let whole = self.granted_whole();
-        let all = denied.into_iter().chain([PathBuf::from(DEVICE_FOLDER)]);
-        all.filter(|place| !whole.contains(place)).collect()
+    /// The denied places that the kernel closes to commands, whether or not they exist: a login may
+    /// be created while a command runs. In a folder that is granted whole, none can be closed.
+    fn closed(&self) -> &DeniedTree {
+        self.closed.get_or_init(|| {
+            let whole = self.granted_whole();
+            let all = self.denied.iter().map(PathBuf::as_path).chain([Path::new(DEVICE_FOLDER)]);
+            all.filter(|place| !whole.contains(place)).collect()
+        })
     }
 
     /// The folders that commands write to, except those that are granted in parts.
@@ -250,11 +257,16 @@ impl SandboxPolicy {
         self.roots[self.split_roots..].iter().map(PathBuf::as_path).collect()
     }
 
+    /// The login files of programs, except those that the user denied.
+    fn logins(&self) -> &[LoginPlaces] {
+        self.logins.get_or_init(|| logins::of_programs(&self.found_logins, &self.denied_reads))
+    }
+
     /// Returns all grants of a command with these logins, for the current file system.
     pub(super) fn grants(&self, logins: &[&CredentialSet]) -> Arc<[PathRule]> {
         let is_passed =
             |login: &LoginPlaces| logins.iter().any(|set| std::ptr::eq(*set, login.set));
-        let passed: Vec<bool> = self.logins.iter().map(is_passed).collect();
+        let passed: Vec<bool> = self.logins().iter().map(is_passed).collect();
         let now = SystemTime::now();
         // Taken out, so that no command waits while another one reads the file system.
         let mut last = std::mem::take(&mut *self.last());
@@ -275,16 +287,16 @@ impl SandboxPolicy {
     /// Returns the grants, and true if they depend on nothing but the listings.
     fn new_grants(&self, passed: &[bool], listings: &mut FolderListings) -> (Vec<PathRule>, bool) {
         let mut grants = vec![PathRule::new("/", PathAccess::List)];
-        let passed = self.logins.iter().zip(passed).filter(|(_, is_passed)| **is_passed);
+        let passed = self.logins().iter().zip(passed).filter(|(_, is_passed)| **is_passed);
         let passed: Vec<&LoginPlaces> = passed.map(|(login, _)| login).collect();
         // Paths that the user denies stay closed, also within a login folder.
         let is_passed = |place: &PathBuf| {
             passed.iter().any(|login| login.places.iter().any(|own| place.starts_with(own)))
                 && !self.denied_reads.iter().any(|denied| place.starts_with(denied))
         };
-        let mut denied = Cow::Borrowed(&self.closed);
+        let mut denied = Cow::Borrowed(self.closed());
         if !passed.is_empty() {
-            let closed = self.closed.places(Path::new("/"));
+            let closed = self.closed().places(Path::new("/"));
             denied = Cow::Owned(closed.iter().filter(|place| !is_passed(place)).collect());
         }
         // One of them may have become a link since the run began.
@@ -314,7 +326,7 @@ impl SandboxPolicy {
 
     /// The login files of a program that exist and are closed.
     pub(super) fn closed_logins(&self, set: &CredentialSet) -> Vec<&Path> {
-        let own = self.logins.iter().filter(|login| std::ptr::eq(set, login.set));
+        let own = self.logins().iter().filter(|login| std::ptr::eq(set, login.set));
         own.flat_map(|login| &login.places)
             .filter(|place| self.secrets.hides(place) && fs::symlink_metadata(place).is_ok())
             .map(PathBuf::as_path)
@@ -357,7 +369,7 @@ impl SandboxPolicy {
 
     /// The folders to be created in a cache that is granted in parts.
     fn caches_beside_credentials(&self, cache: &Path) -> Vec<PathBuf> {
-        let holds = |name: &str| self.closed.contains(&cache.join(name));
+        let holds = |name: &str| self.closed().contains(&cache.join(name));
         let names = CACHES_BESIDE_CREDENTIALS.iter();
         if holds("token") {
             let own = names.filter_map(|name| name.strip_prefix("huggingface/"));
@@ -522,19 +534,6 @@ mod tests {
     }
 
     #[test]
-    fn read_grants_exclude_denied_paths() {
-        let ground = Ground::new();
-        let mut grants = Vec::new();
-        let denied = ["home/.ssh", "home/.netrc", "home.x"].map(|name| ground.at(name));
-        let denied = denied.iter().collect();
-        FolderListings::default().grant_siblings(&ground.at("home"), &denied, &mut grants);
-        assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
-        grants.clear();
-        FolderListings::default().grant_siblings(&ground.at("beside"), &denied, &mut grants);
-        assert_eq!(grants, [PathRule::new(ground.at("beside"), PathAccess::Read)]);
-    }
-
-    #[test]
     fn denied_places_are_followed_where_their_ways_have_become_links() {
         let ground = Ground::new();
         let denied = ["home/.ssh/id", "home/.netrc", "repo/.git"].map(|name| ground.at(name));
@@ -579,9 +578,8 @@ mod tests {
         }
         let keys = [root.join("keys")];
         let granted = |roots: &[PathBuf]| {
-            let mut policy = SandboxPolicy { roots: roots.to_vec(), ..SandboxPolicy::default() };
-            policy.closed = policy.closable(keys.to_vec());
-            policy.grants(&[])
+            let (roots, denied) = (roots.to_vec(), keys.to_vec());
+            SandboxPolicy { roots, denied, ..SandboxPolicy::default() }.grants(&[])
         };
         let grants = granted(std::slice::from_ref(&root));
         assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
