@@ -8,7 +8,7 @@
 //!               └────── explained by ──────┘
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,10 +33,25 @@ use super::session::{
 };
 use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 
+/// The contents of a history that its reader needs. The others are dropped while the journal is
+/// read, so that a large session takes little memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HistoryContents {
+    #[default]
+    All,
+    /// All but the outputs of calls that succeeded.
+    WithoutOutputs,
+    /// Those of the last messages and turns, at least one. Earlier ones are empty.
+    Last(usize),
+}
+
 /// Builds a history from journal lines, one at a time.
 #[derive(Debug, Default)]
 pub struct HistoryBuilder {
     history: SessionHistory,
+    contents: HistoryContents,
+    /// Indexes of the last messages and turns, if only those keep their contents.
+    last: VecDeque<usize>,
     /// Time of the current line.
     at: Option<Timestamp>,
     /// Position of each tool call by its id: the index of its turn's item, and its index there.
@@ -73,6 +88,12 @@ impl HistoryBuilder {
     pub fn new(id: &str) -> Self {
         let history = SessionHistory { id: id.to_owned(), ..SessionHistory::default() };
         Self { history, awaits_prompt: true, ..Self::default() }
+    }
+
+    /// Keeps only some of the contents.
+    #[must_use]
+    pub fn keeping(self, contents: HistoryContents) -> Self {
+        Self { contents, ..self }
     }
 
     /// Adds the next line.
@@ -134,8 +155,20 @@ impl HistoryBuilder {
     }
 
     fn push_at(&mut self, at: Option<Timestamp>, event: HistoryEvent) -> usize {
+        let index = self.history.items.len();
+        if let HistoryContents::Last(count) = self.contents
+            && matches!(event, HistoryEvent::Message(_) | HistoryEvent::Turn(_))
+        {
+            self.last.push_back(index);
+            if self.last.len() > count.max(1)
+                && let Some(item) =
+                    self.last.pop_front().and_then(|at| self.history.items.get_mut(at))
+            {
+                item.event.clear();
+            }
+        }
         self.history.items.push(HistoryItem { at, event });
-        self.history.items.len() - 1
+        index
     }
 
     fn add_message(&mut self, entry: MessageEntry, detail: Option<Value>, usage: Option<Usage>) {
@@ -236,6 +269,7 @@ impl HistoryBuilder {
         let (at, begun) = (self.at, self.begun.get(call).copied());
         // The result is from a later process than the start, so the outcome is unknown.
         let is_lost = begun.is_some_and(|begun| begun < self.epoch);
+        let keeps_all = self.contents != HistoryContents::WithoutOutputs;
         let Some(tool) = self.tool(call) else { return };
         tool.state = match (is_error, begun) {
             _ if is_lost => ToolRunState::Unknown,
@@ -243,7 +277,10 @@ impl HistoryBuilder {
             (true, Some(_)) => ToolRunState::Failed,
             (true, None) => ToolRunState::NotRun,
         };
-        (tool.ended, tool.output, tool.detail) = (at, output, detail);
+        (tool.ended, tool.detail) = (at, detail);
+        if keeps_all || tool.state != ToolRunState::Succeeded {
+            tool.output = output;
+        }
     }
 
     fn end_process(&mut self) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::journal::{JournalLines, SessionFile, subagent_files};
 
-use super::builder::HistoryBuilder;
+use super::builder::{HistoryBuilder, HistoryContents};
 use super::session::{AgentHistory, SessionHistory, UnreadableLine};
 
 /// Reads a session with its sub-agents, without locking it. Damaged lines are listed in the
@@ -14,11 +14,27 @@ use super::session::{AgentHistory, SessionHistory, UnreadableLine};
 /// # Errors
 /// The session's file cannot be read.
 pub fn read_history(file: &SessionFile) -> io::Result<SessionHistory> {
-    let mut history = read_file(file.id.as_str(), &file.path)?;
+    read_history_with(file, HistoryContents::All)
+}
+
+/// Reads a session like [`read_history`], with the contents that are needed.
+///
+/// # Errors
+/// Those of [`read_history`].
+pub fn read_history_with(
+    file: &SessionFile,
+    contents: HistoryContents,
+) -> io::Result<SessionHistory> {
+    let of_agents = match contents {
+        // They are a part of the turn that started them.
+        HistoryContents::Last(_) => HistoryContents::All,
+        contents @ (HistoryContents::All | HistoryContents::WithoutOutputs) => contents,
+    };
+    let mut history = read_file(file.id.as_str(), &file.path, contents)?;
     history.agents = subagent_files(&file.path)
         .into_iter()
         .map(|(meta, path)| {
-            let history = read_file(&meta.agent_id, &path).unwrap_or_else(|error| {
+            let history = read_file(&meta.agent_id, &path, of_agents).unwrap_or_else(|error| {
                 let problem = UnreadableLine { line: 0, what: error.to_string() };
                 let id = meta.agent_id.clone();
                 SessionHistory { id, problems: vec![problem], ..SessionHistory::default() }
@@ -29,8 +45,8 @@ pub fn read_history(file: &SessionFile) -> io::Result<SessionHistory> {
     Ok(history)
 }
 
-fn read_file(id: &str, path: &Path) -> io::Result<SessionHistory> {
-    let mut builder = HistoryBuilder::new(id);
+fn read_file(id: &str, path: &Path, contents: HistoryContents) -> io::Result<SessionHistory> {
+    let mut builder = HistoryBuilder::new(id).keeping(contents);
     for line in JournalLines::open(path)? {
         builder.apply(line?);
     }

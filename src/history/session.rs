@@ -106,6 +106,27 @@ pub enum HistoryEvent {
     End(HistoryEnd),
 }
 
+impl HistoryEvent {
+    /// Drops the contents of a message or a turn.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Message(message) => message.text = String::new(),
+            Self::Turn(turn) => (turn.content, turn.tools) = (Vec::new(), Vec::new()),
+            Self::Process(_)
+            | Self::Failure(_)
+            | Self::Wait(_)
+            | Self::Recovery(_)
+            | Self::ModelSwitch { .. }
+            | Self::Compaction { .. }
+            | Self::HistoryChange { .. }
+            | Self::Spend(_)
+            | Self::Requirement { .. }
+            | Self::Background(_)
+            | Self::End(_) => {}
+        }
+    }
+}
+
 /// A process that began to work on the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessStart {

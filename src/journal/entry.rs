@@ -18,8 +18,6 @@ use super::recorded_prompt::RecordedPrompt;
 
 /// The version of our own records. A higher one is refused.
 pub(super) const VERSION: u32 = 1;
-/// The number of bytes at the start of one of our records, or of a title, that have its type and kind.
-pub(super) const RECORD_HEAD_BYTES: usize = 160;
 /// The `type` of our own records.
 pub(super) const OUR_TYPE: &str = "outlast";
 

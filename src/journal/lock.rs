@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::error::LockHolder;
+use super::lines::buffered;
 use super::{JournalError, SessionId, reader};
 
 /// Number of attempts to acquire a lock, and the pause between them. A killed holder may have left
@@ -49,8 +50,8 @@ impl Drop for LockedFile {
 /// Builds the error that names the process that holds the session, if the session's file records
 /// one.
 pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let holder = reader::last_open_record(&bytes).map(|open| LockHolder {
+    let open = File::open(path).ok().and_then(|file| reader::last_open_record(buffered(file)));
+    let holder = open.map(|open| LockHolder {
         pid: open.pid,
         host: open.host,
         since: open.since,

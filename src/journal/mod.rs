@@ -20,6 +20,7 @@ mod learned_facts;
 mod lease;
 mod lease_claim;
 mod lease_record;
+mod line_head;
 mod lines;
 mod lock;
 mod log;

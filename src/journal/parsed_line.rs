@@ -1,11 +1,14 @@
 //! A line of a journal after it was parsed: its entry, its numbers, and what else readers need.
 
+use std::mem;
+
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::transcript::{Block, Message, Usage};
 
 use super::entry::JournalRecord;
+use super::sealed_line::is_reported;
 
 /// The content of one line.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ pub(super) struct LineFacts {
     pub(super) timestamp: Option<String>,
     /// The token counts of a reply.
     pub(super) usage: Option<Usage>,
-    /// The structured result of a tool, if it was asked for.
+    /// The members of a tool's structured result that reports read.
     pub(super) detail: Option<Value>,
 }
 
@@ -87,7 +90,10 @@ impl LineFacts {
         Self {
             timestamp: value.get("timestamp").and_then(Value::as_str).map(str::to_owned),
             usage: value.pointer("/message/usage").and_then(|it| Usage::deserialize(it).ok()),
-            detail: value.get_mut("toolUseResult").map(Value::take),
+            detail: value.get_mut("toolUseResult").and_then(Value::as_object_mut).map(|detail| {
+                detail.retain(|name, _| is_reported(name));
+                Value::Object(mem::take(detail))
+            }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the journals of the sub-agents of earlier processes: their work and their spending.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use crate::recovery::{Money, StopReason, Transition};
 use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_calls};
 
 use super::entry::{OpenRecord, SpendRecord, ToolStarted};
+use super::lines::buffered;
 use super::parsed_line::MessageEntry;
 use super::reader;
 use super::session_folder::entries;
@@ -89,8 +90,8 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
 
 /// Reads one sub-agent. A missing or damaged journal yields its readable part.
 fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
-    let contents = fs::read(journal).ok().and_then(|bytes| reader::parse_journal(&bytes).ok());
-    let entries = contents.map(|contents| contents.entries).unwrap_or_default();
+    let read = File::open(journal).and_then(|file| reader::parse_journal(buffered(file)));
+    let entries = read.ok().and_then(Result::ok).unwrap_or_default().entries;
     let agent = PastAgent { meta, ..PastAgent::default() };
     let mut replay = AgentReplay { agent, ..AgentReplay::default() };
     for entry in &entries {

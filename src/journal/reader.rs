@@ -4,6 +4,8 @@
 //! Those are dropped. A broken line *before* an intact one is damage; what follows it cannot be
 //! trusted, so the file is refused.
 
+use std::io::{self, BufRead};
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -11,10 +13,12 @@ use serde_json::Value;
 use crate::json;
 use crate::transcript::{Message, Role};
 
-use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, RECORD_HEAD_BYTES, VERSION, check_seal};
+use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, OpenRecord, VERSION, check_seal};
+use super::line_head::record_kind;
+use super::lines::RawLines;
 use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
 use super::recorded_prompt::STRUCTURED;
-use super::sealed_line::{AcceptedOutput, ToolDetail, parse_sealed};
+use super::sealed_line::parse_sealed;
 
 /// The parsed contents of a file.
 #[derive(Debug, Default)]
@@ -48,35 +52,44 @@ pub enum RefusalReason {
     Newer(String),
 }
 
-pub(super) fn parse_journal(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
+/// Reads a journal, with one line in memory besides its contents. The inner error is a reason not to
+/// use the file.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn parse_journal(
+    mut journal: impl BufRead,
+) -> io::Result<Result<JournalContents, JournalRefusal>> {
     let mut contents = JournalContents::default();
     let mut broken: Option<(usize, String)> = None;
-    let mut offset = 0;
+    let (mut number, mut offset) = (0, 0);
     let mut begun: Option<Begun> = None;
-    for (index, chunk) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        offset += chunk.len();
+    let mut chunk = Vec::new();
+    while journal.read_until(b'\n', &mut chunk)? > 0 {
+        (number, offset) = (number + 1, offset + chunk.len());
         let intact = contents.intact_bytes;
-        let refuse = |why| JournalRefusal { line: index + 1, intact, why };
+        let refuse = |why| JournalRefusal { line: number, intact, why };
         let (line, ended) = match chunk.strip_suffix(b"\n") {
             Some(line) => (line, true),
-            None => (chunk, false),
+            None => (&chunk[..], false),
         };
         match parse(line) {
             Err(RefusalReason::Damaged(what)) => {
                 contents.torn_lines = contents.torn_lines.saturating_add(1);
-                broken.get_or_insert((index + 1, what));
+                broken.get_or_insert((number, what));
             }
-            Err(newer) => return Err(refuse(newer)),
+            Err(newer) => return Ok(Err(refuse(newer))),
             Ok(parsed) => {
                 if let Some((line, what)) = broken {
-                    return Err(JournalRefusal { line, intact, why: RefusalReason::Damaged(what) });
+                    let why = RefusalReason::Damaged(what);
+                    return Ok(Err(JournalRefusal { line, intact, why }));
                 }
                 let (entries, whole) = (contents.entries.len(), contents.intact_bytes);
                 let before = Begun { entries, whole, seq: contents.seq };
                 if let Some(seq) = parsed.seq {
                     if seq != contents.seq + 1 {
                         let what = format!("record {seq} follows record {}", contents.seq);
-                        return Err(refuse(RefusalReason::Damaged(what)));
+                        return Ok(Err(refuse(RefusalReason::Damaged(what))));
                     }
                     contents.seq = seq;
                 }
@@ -86,11 +99,12 @@ pub(super) fn parse_journal(bytes: &[u8]) -> Result<JournalContents, JournalRefu
                 contents.entries.push(parsed.entry);
             }
         }
+        chunk.clear();
     }
     if let Some(begun) = begun {
         begun.drop_incomplete(&mut contents);
     }
-    Ok(contents)
+    Ok(Ok(contents))
 }
 
 /// The start of a step, or of a reply, that is not complete yet.
@@ -125,20 +139,24 @@ pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
-/// The kind of an opening record as it is written.
-const OPEN_KIND: &[u8] = br#""kind":"open""#;
+/// The kind of an opening record, as it is written.
+const OPEN_KIND: &[u8] = br#""open""#;
 
 /// Returns the last opening record that can be read.
-pub(super) fn last_open_record(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
-    // Only lines with its kind are parsed: it may be the first one of a long file.
-    let is_open = |line: &&[u8]| {
-        let head = &line[..line.len().min(RECORD_HEAD_BYTES)];
-        head.windows(OPEN_KIND.len()).any(|window| window == OPEN_KIND)
-    };
-    bytes.rsplit(|byte| *byte == b'\n').filter(is_open).find_map(|line| {
-        let JournalEntry::Record(record) = parse(line).ok()?.entry else { return None };
-        if let JournalRecord::Open(open) = *record { Some(*open) } else { None }
-    })
+pub(super) fn last_open_record(journal: impl BufRead) -> Option<OpenRecord> {
+    let (mut lines, mut last) = (RawLines::new(journal), None);
+    while let Ok(Some((_, line))) = lines.next_line() {
+        // Only lines of its kind are parsed.
+        let Some(line) = line.ok().filter(|line| record_kind(line) == Some(OPEN_KIND)) else {
+            continue;
+        };
+        if let Ok(ParsedLine { entry: JournalEntry::Record(record), .. }) = parse(line)
+            && let JournalRecord::Open(open) = *record
+        {
+            last = Some(*open);
+        }
+    }
+    last
 }
 
 /// Returns `Some(true)` if the last process that wrote to a session recorded its end. `None`:
@@ -181,15 +199,11 @@ struct LineHead {
 }
 
 fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
-    parse_as::<AcceptedOutput>(line).map(|(parsed, _facts)| parsed)
+    parse_with_facts(line).map(|(parsed, _facts)| parsed)
 }
 
 /// Parses a line. Also returns the members that are not in its entry.
 pub(super) fn parse_with_facts(line: &[u8]) -> Result<(ParsedLine, LineFacts), RefusalReason> {
-    parse_as::<Value>(line)
-}
-
-fn parse_as<D: ToolDetail>(line: &[u8]) -> Result<(ParsedLine, LineFacts), RefusalReason> {
     let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     if line.trim_ascii().is_empty() {
         let blank = ParsedLine { entry: JournalEntry::Other, seq: None, step: None };
@@ -200,7 +214,7 @@ fn parse_as<D: ToolDetail>(line: &[u8]) -> Result<(ParsedLine, LineFacts), Refus
         return Err(damaged("its checksum is wrong"));
     }
     if seal == LineChecksum::Intact
-        && let Some(parsed) = parse_sealed::<D>(line)
+        && let Some(parsed) = parse_sealed(line)
     {
         return Ok(parsed);
     }
@@ -346,17 +360,39 @@ mod tests {
             ("user", json!({ "content": [{ "type": "text", "text": "a" }] }), json!({})),
             ("assistant", reply.clone(), json!({ "part": [2, 3], "cwd": "/w" })),
             ("assistant", reply, json!({ "isSidechain": true, "parentUuid": null })),
-            ("user", result.clone(), json!({ "toolUseResult": { "stdout": "out" } })),
+            (
+                "user",
+                result.clone(),
+                json!({ "toolUseResult": { "stdout": "out", "exit_code": 1 } }),
+            ),
             ("user", result.clone(), json!({ "toolUseResult": { STRUCTURED: { "a": [1] } } })),
             ("user", result.clone(), json!({ "toolUseResult": "an error" })),
             ("user", result.clone(), json!({ "toolUseResult": null, "step": [2, 2] })),
             ("user", result.clone(), json!({ "isMeta": true, "unknown": { "a": [] } })),
             ("user", result.clone(), json!({ "teamName": "t", "timestamp": "no time" })),
-            ("user", result, json!({ "isApiErrorMessage": true })),
+            ("user", result.clone(), json!({ "isApiErrorMessage": true })),
             ("user", json!({ "content": [{ "type": "from the future" }] }), json!({})),
             ("user", json!({ "content": 7 }), json!({})),
         ] {
             let mut line = json!({ "type": kind, "seq": 4, "uuid": "u", "message": message });
+            let Value::Object(more) = more else { unreachable!("each is an object") };
+            line.as_object_mut().expect("an object").extend(more);
+            lines.push(line);
+        }
+        let usage = json!({ "input_tokens": 1, "output_tokens": 2 });
+        for (kind, more) in [
+            ("spend", json!({ "cost": 12, "usage": usage, "model": "m" })),
+            ("spend", json!({ "cost": null, "usage": usage, "model": "m", "unsettled": true })),
+            ("spend", json!({ "cost": "free", "usage": usage, "model": "m" })),
+            ("intent", json!({ "calls": [{ "id": "t", "name": "Bash", "changed": { "a": 1 } }] })),
+            ("rewrite", json!({ "after": "u", "messages": [result] })),
+            ("window", json!({ "model": "m", "tokens": 7, "step": [1, 1] })),
+            ("end", json!({ "reason": "completed", "transition": lines[0]["transition"] })),
+            ("end", json!({ "reason": "from the future" })),
+            ("transition", json!({ "timestamp": 7 })),
+            ("from the future", json!({ "timestamp": "2026-01-02T03:04:05Z" })),
+        ] {
+            let mut line = json!({ "type": "outlast", "v": VERSION, "seq": 5, "kind": kind });
             let Value::Object(more) = more else { unreachable!("each is an object") };
             line.as_object_mut().expect("an object").extend(more);
             lines.push(line);
@@ -377,16 +413,12 @@ mod tests {
             let whole = |parsed: Result<_, _>| parsed.map(shown).map_err(|why| format!("{why:?}"));
             let slow = whole(parse_any(line, LineChecksum::Intact));
             assert_eq!(whole(parse_with_facts(line)), slow, "line {number}");
-            // Only data that readers of the conversation do not need is left out.
-            let entry = |found: (ParsedLine, LineFacts)| format!("{:?}", found.0.entry);
-            let slow = parse_any(line, LineChecksum::Intact).map(entry).ok();
-            assert_eq!(parse_as::<AcceptedOutput>(line).map(entry).ok(), slow, "line {number}");
         }
         // Both ways were taken.
         let is_fast = |line: &&String| {
             let line = seal(line.as_bytes().to_vec());
-            parse_sealed::<Value>(line.trim_ascii_end()).is_some()
+            parse_sealed(line.trim_ascii_end()).is_some()
         };
-        assert_eq!(texts.iter().filter(is_fast).count(), 13);
+        assert_eq!(texts.iter().filter(is_fast).count(), 18);
     }
 }

@@ -1,88 +1,85 @@
-//! Parses the frequent lines that outlast writes, messages and steps of the state machine, without
-//! a tree of their JSON, because their format is known. Any other line has no result here, and goes
-//! to the general parser.
+//! Parses the lines that outlast writes without a tree of their JSON, because their format is known.
+//! Any other line has no result here, and goes to the general parser.
 
 use std::fmt;
 
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::recovery::Transition;
 use crate::transcript::{Block, Message, Role, Usage};
 
-use super::entry::{JournalRecord, RECORD_HEAD_BYTES, VERSION};
+use super::entry::{JournalRecord, VERSION};
+use super::line_head::record_kind;
 use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
 use super::recorded_prompt::STRUCTURED;
 
-/// The start of our own records.
-const RECORD_START: &[u8] = br#"{"type":"outlast","#;
-/// The kind of a step as it is written.
-const STEP_KIND: &[u8] = br#""kind":"transition""#;
+/// The kind of a step of the state machine, as it is written.
+const STEP_KIND: &[u8] = br#""transition""#;
 
-/// The structured result of a tool, or the part of it that a reader needs.
-pub(super) trait ToolDetail: DeserializeOwned {
-    /// Returns the accepted structured output, and all of the result if it was kept.
-    fn split(self) -> (Option<Value>, Option<Value>);
+/// The members of a tool's structured result that reports read. The other ones are for hosts, and
+/// repeat the whole output.
+const REPORTED: [&str; 6] =
+    ["exit_code", "timed_out", "type", "filePath", "structuredPatch", "replacements"];
+
+/// Returns true if reports read a member of a tool's structured result.
+pub(super) fn is_reported(name: &str) -> bool {
+    REPORTED.contains(&name)
 }
 
-/// All of the result.
-impl ToolDetail for Value {
-    fn split(self) -> (Option<Value>, Option<Value>) {
-        (self.get(STRUCTURED).cloned(), Some(self))
-    }
+/// The structured result of a tool, as far as it is read.
+#[derive(Default)]
+struct ToolDetail {
+    /// The accepted structured output.
+    structured: Option<Value>,
+    reported: Map<String, Value>,
 }
 
-/// The accepted structured output alone: results repeat the whole output of a tool.
-pub(super) struct AcceptedOutput(Option<Value>);
-
-impl ToolDetail for AcceptedOutput {
-    fn split(self) -> (Option<Value>, Option<Value>) {
-        (self.0, None)
-    }
-}
-
-impl<'de> Deserialize<'de> for AcceptedOutput {
+impl<'de> Deserialize<'de> for ToolDetail {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
         impl<'de> Visitor<'de> for Members {
-            type Value = AcceptedOutput;
+            type Value = ToolDetail;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AcceptedOutput, A::Error> {
-                let mut found = None;
-                while let Some(IsStructured(wanted)) = map.next_key()? {
-                    if wanted {
-                        found = Some(map.next_value()?);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ToolDetail, A::Error> {
+                let mut detail = ToolDetail::default();
+                while let Some(MemberName(name)) = map.next_key()? {
+                    match name {
+                        None => drop(map.next_value::<IgnoredAny>()?),
+                        Some(STRUCTURED) => detail.structured = Some(map.next_value()?),
+                        Some(name) => {
+                            detail.reported.insert(name.to_owned(), map.next_value()?);
+                        }
                     }
                 }
-                Ok(AcceptedOutput(found))
+                Ok(detail)
             }
         }
         deserializer.deserialize_map(Members)
     }
 }
 
-/// The name of a member, compared with that of the accepted structured output.
-struct IsStructured(bool);
+/// The name of a member that is read, or nothing for the other ones.
+struct MemberName(Option<&'static str>);
 
-impl<'de> Deserialize<'de> for IsStructured {
+impl<'de> Deserialize<'de> for MemberName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Name;
         impl Visitor<'_> for Name {
-            type Value = IsStructured;
+            type Value = MemberName;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name")
             }
 
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<IsStructured, E> {
-                Ok(IsStructured(name == STRUCTURED))
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<MemberName, E> {
+                let mut read = REPORTED.into_iter().chain([STRUCTURED]);
+                Ok(MemberName(read.find(|known| *known == name)))
             }
         }
         deserializer.deserialize_identifier(Name)
@@ -91,8 +88,8 @@ impl<'de> Deserialize<'de> for IsStructured {
 
 /// A message. The general parser finds the same members in a tree, and is lenient.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound = "D: ToolDetail")]
-struct SealedMessage<D> {
+#[serde(rename_all = "camelCase")]
+struct SealedMessage {
     #[serde(rename = "type")]
     kind: Role,
     seq: u64,
@@ -110,8 +107,7 @@ struct SealedMessage<D> {
     step: Option<(usize, usize)>,
     timestamp: Option<String>,
     message: SealedContent,
-    #[serde(default, deserialize_with = "present")]
-    tool_use_result: Option<D>,
+    tool_use_result: Option<ToolDetail>,
 }
 
 #[derive(Deserialize)]
@@ -123,38 +119,44 @@ struct SealedContent {
     usage: Option<Usage>,
 }
 
+/// The members that all our own records have, and the step of the state machine, if it is one.
 #[derive(Deserialize)]
-struct SealedStep {
+struct SealedRecord {
     v: u32,
     seq: u64,
     step: Option<(usize, usize)>,
     timestamp: Option<String>,
-    transition: Transition,
+    transition: Option<Transition>,
 }
 
-/// Parses a line whose checksum is intact. `None`: it is of another kind, or not of the usual form.
-pub(super) fn parse_sealed<D: ToolDetail>(line: &[u8]) -> Option<(ParsedLine, LineFacts)> {
-    if !line.starts_with(RECORD_START) {
-        let message = line.starts_with(b"{").then(|| serde_json::from_slice(line).ok()).flatten();
-        return message.and_then(SealedMessage::<D>::into_line);
-    }
-    let head = &line[..line.len().min(RECORD_HEAD_BYTES)];
-    if !head.windows(STEP_KIND.len()).any(|window| window == STEP_KIND) {
-        return None;
-    }
-    let SealedStep { v, seq, step, timestamp, transition } = serde_json::from_slice(line).ok()?;
-    let entry = JournalEntry::Record(Box::new(JournalRecord::Transition { transition }));
+/// Parses a line whose checksum is intact. `None`: it is not of the usual form.
+pub(super) fn parse_sealed(line: &[u8]) -> Option<(ParsedLine, LineFacts)> {
+    let Some(kind) = record_kind(line) else {
+        let message: Option<SealedMessage> = serde_json::from_slice(line).ok();
+        return message.and_then(SealedMessage::into_line);
+    };
+    let SealedRecord { v, seq, step, timestamp, transition } = serde_json::from_slice(line).ok()?;
+    let record = match transition.filter(|_| kind == STEP_KIND) {
+        // The most frequent record, and the one with the most members, is parsed once.
+        Some(transition) => JournalRecord::Transition { transition },
+        None => serde_json::from_slice(line).ok()?,
+    };
+    let entry = JournalEntry::Record(Box::new(record));
     let facts = LineFacts { timestamp, ..LineFacts::default() };
     (v == VERSION).then_some((ParsedLine { entry, seq: Some(seq), step }, facts))
 }
 
-impl<D: ToolDetail> SealedMessage<D> {
+impl SealedMessage {
     fn into_line(self) -> Option<(ParsedLine, LineFacts)> {
         if self.is_api_error_message {
             return None;
         }
         let SealedContent { content, model, stop_reason, usage } = self.message;
-        let (structured, detail) = self.tool_use_result.map_or((None, None), D::split);
+        let detail = self.tool_use_result;
+        let (structured, detail) = detail
+            .map_or((None, None), |ToolDetail { structured, reported }| {
+                (structured, Some(Value::Object(reported)))
+            });
         let entry = JournalEntry::Message(Box::new(MessageEntry {
             uuid: self.uuid,
             parent: self.parent_uuid,
@@ -170,15 +172,6 @@ impl<D: ToolDetail> SealedMessage<D> {
         let facts = LineFacts { timestamp: self.timestamp, usage, detail };
         Some((ParsedLine { entry, seq: Some(self.seq), step: self.step }, facts))
     }
-}
-
-/// Distinguishes a member that is null from one that is absent.
-fn present<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    T::deserialize(deserializer).map(Some)
 }
 
 /// Reads the content of a message: blocks, or a text.

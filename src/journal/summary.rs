@@ -2,22 +2,22 @@
 //! matter are parsed, and one line is in memory at a time.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use aho_corasick::AhoCorasick;
 use jiff::Timestamp;
-use serde::Deserialize;
+use memchr::memmem;
+use serde::de::DeserializeOwned;
 
 use crate::recovery::{Action, ReplyDisposition, Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
 use super::contract::{FirstPrompt, prompt_title};
-use super::entry::{LineChecksum, OpenRecord, RECORD_HEAD_BYTES, SpendRecord, VERSION, check_seal};
+use super::entry::{LineChecksum, OpenRecord, SpendRecord, VERSION, check_seal};
 use super::lease_record::is_held_elsewhere;
-use super::lines::RawLines;
+use super::line_head::HeadMembers;
+use super::lines::{RawLines, buffered};
 use super::lock::is_held;
 use super::parsed_line::JournalEntry;
 use super::past_agents::subagent_files;
@@ -165,34 +165,8 @@ struct SessionScan {
     first_text: Option<String>,
 }
 
-/// The part of a line that has its type, even if the working directory has the longest path.
-const HEAD_BYTES: usize = 6 << 10;
 /// The part of a line that has its members after the message.
 const TAIL_BYTES: usize = 112;
-
-/// The marks of the lines that matter, as they are written, with their kinds. A mark cannot occur
-/// within a text, where quotes are escaped.
-const MARKS: [(&str, LineMark); 9] = [
-    (r#""type":"outlast""#, LineMark::Ours),
-    (r#""kind":"open""#, LineMark::Kind(LineKind::Record)),
-    (r#""kind":"prompt""#, LineMark::Kind(LineKind::Record)),
-    (r#""kind":"spend""#, LineMark::Kind(LineKind::Record)),
-    (r#""kind":"end""#, LineMark::Kind(LineKind::Record)),
-    (r#""kind":"transition""#, LineMark::Kind(LineKind::Step)),
-    (r#""type":"custom-title""#, LineMark::Type(LineKind::Title)),
-    (r#""type":"assistant","message":"#, LineMark::Type(LineKind::Reply)),
-    (r#""type":"user""#, LineMark::Type(LineKind::UserMessage)),
-];
-
-#[derive(Clone, Copy)]
-enum LineMark {
-    /// The type of our own records.
-    Ours,
-    /// A kind of our own records.
-    Kind(LineKind),
-    /// The type of a line that other programs write, too.
-    Type(LineKind),
-}
 
 /// A kind of lines that a summary needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -206,48 +180,44 @@ enum LineKind {
 }
 
 impl LineKind {
-    /// Finds the kind of a line in one pass over its head. `None`: the line does not matter.
+    /// Finds the kind of a line by its head. `None`: the line does not matter.
     fn of(line: &[u8]) -> Option<Self> {
-        static FINDER: LazyLock<AhoCorasick> = LazyLock::new(|| {
-            AhoCorasick::new(MARKS.map(|(mark, _)| mark)).expect("nine short patterns are valid")
-        });
-        let head = &line[..line.len().min(HEAD_BYTES)];
-        // The input of a tool may have a type, too: the first of these three counts.
-        let (mut is_ours, mut record, mut types) = (false, None, [None; 3]);
-        for found in FINDER.find_iter(head) {
-            let is_early = found.end() <= RECORD_HEAD_BYTES;
-            match MARKS[found.pattern().as_usize()].1 {
-                LineMark::Ours => is_ours |= is_early,
-                LineMark::Kind(kind) => record = record.or(Some(kind).filter(|_| is_early)),
-                LineMark::Type(kind @ LineKind::Reply) => types[0] = Some(kind),
-                LineMark::Type(kind @ LineKind::Title) if is_early => types[1] = Some(kind),
-                LineMark::Type(kind @ LineKind::UserMessage) => types[2] = Some(kind),
-                LineMark::Type(LineKind::Title | LineKind::Record | LineKind::Step) => {}
-            }
+        let mut members = HeadMembers::of(line);
+        match members.value(b"type")? {
+            br#""outlast""# => match members.value(b"kind")? {
+                br#""open""# | br#""prompt""# | br#""spend""# | br#""end""# => Some(Self::Record),
+                br#""transition""# => Some(Self::Step),
+                _ => None,
+            },
+            br#""custom-title""# => Some(Self::Title),
+            // Other programs write the message first, and a line for each block.
+            br#""assistant""# => members.is_before("message").then_some(Self::Reply),
+            br#""user""# => Some(Self::UserMessage),
+            _ => None,
         }
-        if is_ours { record } else { types.into_iter().flatten().next() }
     }
 }
 
-/// The members of a step that a summary needs.
-#[derive(Deserialize)]
-struct StepLine {
-    v: u32,
-    /// A line without a number is damaged.
-    #[serde(rename = "seq")]
-    _seq: u64,
-    transition: StepChange,
+/// The members of a step that a summary needs, up to their values. A step has no text of a user or
+/// a model, so these bytes occur nowhere else in it.
+const REPLY_MEMBER: &[u8] = br#","edit":{"reply":"#;
+const ACTION_MEMBER: &[u8] = br#","action":"#;
+
+/// Reads what a step did with the reply, and its action. Steps are the most frequent records, and
+/// the state in them is large, so nothing else of them is parsed. `None`: the line is not of the
+/// usual form.
+fn step_change(line: &[u8]) -> Option<(ReplyDisposition, Action)> {
+    let mut members = HeadMembers::of(line);
+    let version: u32 = serde_json::from_slice(members.value(b"v")?).ok()?;
+    members.value(b"seq").filter(|_| version == VERSION)?;
+    let reply = memmem::find(line, REPLY_MEMBER)? + REPLY_MEMBER.len();
+    let action = memmem::rfind(line, ACTION_MEMBER)? + ACTION_MEMBER.len();
+    Some((value_at(line, reply)?, value_at(line, action)?))
 }
 
-#[derive(Deserialize)]
-struct StepChange {
-    edit: StepEdit,
-    action: Action,
-}
-
-#[derive(Deserialize)]
-struct StepEdit {
-    reply: ReplyDisposition,
+/// Parses the value at a position. More may follow it.
+fn value_at<T: DeserializeOwned>(line: &[u8], start: usize) -> Option<T> {
+    T::deserialize(&mut serde_json::Deserializer::from_slice(&line[start..])).ok()
 }
 
 /// Returns the sessions of all working directories whose ids start with `beginning`, each once, the
@@ -277,7 +247,7 @@ pub fn session_named(place: &SessionFolder, name: &str) -> Option<SessionId> {
 
 impl SessionScan {
     fn read(&mut self, file: File) -> io::Result<()> {
-        let mut lines = RawLines::new(BufReader::with_capacity(1 << 18, file));
+        let mut lines = RawLines::new(buffered(file));
         while let Some((_, line)) = lines.next_line()? {
             match line {
                 Ok(line) => self.observe(line),
@@ -318,14 +288,10 @@ impl SessionScan {
         }
     }
 
-    /// Observes a step of the state machine. Steps are the most frequent records and the state in
-    /// them is large, so only the members that matter are parsed.
     fn observe_step(&mut self, line: &[u8], seal: LineChecksum) {
-        match serde_json::from_slice(line) {
-            Ok(StepLine { v: VERSION, transition, .. }) if seal == LineChecksum::Intact => {
-                self.apply_step(transition.edit.reply, transition.action);
-            }
-            Ok(_) | Err(_) => self.observe_entry(line),
+        match step_change(line).filter(|_| seal == LineChecksum::Intact) {
+            Some((reply, action)) => self.apply_step(reply, action),
+            None => self.observe_entry(line),
         }
     }
 
@@ -406,4 +372,33 @@ impl JournalView<'_> for SessionScan {
 
 fn has(text: &[u8], mark: &[u8]) -> bool {
     text.windows(mark.len()).any(|window| window == mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::recovery::{Event, Limits, Moment, Run};
+
+    #[test]
+    fn of_a_step_the_reply_and_the_action_are_read() {
+        let limits = Limits::default();
+        let (mut run, mut ends) = (Run::new(7, &limits), false);
+        for event in [Event::Begin, Event::InternalError] {
+            let step = run.step(Moment::default(), event, &limits).expect("in order");
+            ends |= finish_reason(step.action).is_some();
+            let mut line = json!({ "type": "outlast", "v": VERSION, "seq": 3,
+                "kind": "transition", "transition": step, "step": [1, 2] });
+            let read = |line: &Value| step_change(line.to_string().as_bytes());
+            assert_eq!(read(&line), Some((step.edit.reply, step.action)), "{line}");
+            line["v"] = json!(VERSION + 1);
+            assert_eq!(read(&line), None);
+            line["v"] = json!(VERSION);
+            line.as_object_mut().expect("an object").remove("seq");
+            assert_eq!(read(&line), None);
+            run = step.next;
+        }
+        assert!(ends, "one of the actions ends the run");
+    }
 }

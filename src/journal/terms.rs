@@ -1,9 +1,12 @@
 //! The contract and the first prompt of a session, found without parsing the whole journal.
 
+use std::fs::File;
 use std::path::Path;
 
 use super::contract::{Contract, FirstPrompt};
-use super::entry::{JournalRecord, LineChecksum, OpenRecord, RECORD_HEAD_BYTES, check_seal};
+use super::entry::{JournalRecord, LineChecksum, OpenRecord, check_seal};
+use super::line_head::record_kind;
+use super::lines::{RawLines, from_start};
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
@@ -49,30 +52,29 @@ impl Terms {
 /// The session is unknown or unreadable.
 pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
     let path = place.find(id)?;
-    let bytes = std::fs::read(&path);
-    let bytes = bytes.map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
-    find_terms(&path, &bytes, &place.recorded_cwd())
+    let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
+    let file = File::open(&path).map_err(unreadable)?;
+    find_terms(&path, &file, &place.recorded_cwd())
 }
 
-/// Finds contract and prompt records among the lines of a file. Their marker cannot occur within
-/// the text of a message, where quotes are escaped. `here` is the working directory.
+/// Finds contract and prompt records among the lines of a file. `here` is the working directory.
 ///
 /// # Errors
-/// A contract that this version cannot read.
-pub(super) fn find_terms(path: &Path, bytes: &[u8], here: &str) -> Result<Terms, JournalError> {
+/// The file cannot be read, or has a contract that this version cannot read.
+pub(super) fn find_terms(path: &Path, file: &File, here: &str) -> Result<Terms, JournalError> {
+    let unreadable = |cause| JournalError::Unreadable { path: path.to_owned(), cause };
     let mut fold = TermsFold { terms: Terms::default(), here, folder: None };
-    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        let head = &line[..line.len().min(RECORD_HEAD_BYTES)];
-        let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
-        if !has(OURS)
-            || !KINDS.iter().any(|kind| has(kind))
+    let mut lines = RawLines::new(from_start(file).map_err(unreadable)?);
+    while let Some((number, line)) = lines.next_line().map_err(unreadable)? {
+        let Ok(line) = line else { continue };
+        if !record_kind(line).is_some_and(|kind| KINDS.contains(&kind))
             || check_seal(line) != LineChecksum::Intact
         {
             continue;
         }
         let record = serde_json::from_slice::<JournalRecord>(line).map_err(|error| {
             let (path, what) = (path.to_owned(), format!("contract: {error}"));
-            JournalError::Newer { path, line: index + 1, what }
+            JournalError::Newer { path, line: number, what }
         })?;
         record.show(&mut fold);
     }
@@ -104,6 +106,5 @@ impl JournalView<'_> for TermsFold<'_> {
     }
 }
 
-/// The mark of our records.
-const OURS: &[u8] = br#""type":"outlast""#;
-const KINDS: [&[u8]; 3] = [br#""kind":"open""#, br#""kind":"contract""#, br#""kind":"prompt""#];
+/// The kinds of the records that have them, as they are written.
+const KINDS: [&[u8]; 3] = [br#""open""#, br#""contract""#, br#""prompt""#];

@@ -4,23 +4,28 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use outlast::history::{
-    HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, SessionHistory, ToolRunState,
-    WaitCause, read_history,
+    HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, SessionHistory,
+    ToolRun, ToolRunState, WaitCause, read_history, read_history_with,
 };
-use outlast::journal::{ListScope, SessionFolder, list_sessions};
+use outlast::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
 use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
 use outlast::rehearsal::{Scenario, ServerRules};
-use outlast::report::{MarkContent, SessionTimeline};
+use outlast::report::{MarkContent, SessionReport, SessionTimeline};
 use serde_json::json;
 
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
 
-/// The history of the only session.
-fn history(of: &FinishedProcess) -> SessionHistory {
+/// The file of the only session.
+fn file(of: &FinishedProcess) -> SessionFile {
     let place = SessionFolder::new(&of.config(), Path::new(&of.work()));
     let files = list_sessions(&place, ListScope::All);
     let [file] = &files[..] else { panic!("one session: {files:?}") };
-    read_history(file).expect("it can be read")
+    file.clone()
+}
+
+/// The history of the only session.
+fn history(of: &FinishedProcess) -> SessionHistory {
+    read_history(&file(of)).expect("it can be read")
 }
 
 /// What the turns and the payments beside them cost, in dollars.
@@ -88,6 +93,44 @@ async fn a_history_has_waits_setbacks_and_the_change_of_the_model() {
     assert_eq!((tool.state, tool.exit_code()), (ToolRunState::Failed, Some(4)));
     assert!(tool.took().is_some() && tool.output_text().contains("Exit code 4"), "{tool:?}");
     assert!(history.turns().all(|turn| turn.took.is_some() && turn.cost.is_some()));
+}
+
+#[tokio::test]
+async fn only_contents_that_are_not_needed_are_dropped() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo one" }))
+        .tool("Bash", json!({ "command": "echo two; exit 4" }))
+        .and_text("Once more.")
+        .reply("Done.");
+    let server = serve(scenario);
+    let ended = RunBuilder::against(&server).args(["Do it."]).run().await;
+    let all = history(&ended);
+    let read = |contents| read_history_with(&file(&ended), contents).expect("it can be read");
+
+    let report = read(HistoryContents::WithoutOutputs);
+    assert_eq!(SessionReport::of(&report), SessionReport::of(&all));
+    let outputs = |of: &SessionHistory| of.tools().map(ToolRun::output_text).collect::<Vec<_>>();
+    let (needed, failed) = (outputs(&report), &outputs(&all)[1]);
+    assert!(needed == ["", failed.as_str()] && failed.contains("two"), "{needed:?}");
+
+    for count in 0..5 {
+        let last = read(HistoryContents::Last(count));
+        let has_contents = |item: &HistoryItem| {
+            if let HistoryEvent::Message(message) = &item.event {
+                !message.text.is_empty()
+            } else {
+                item.turn().is_some_and(|turn| !turn.content.is_empty() || !turn.tools.is_empty())
+            }
+        };
+        // The prompt and three turns.
+        let kept = last.items.iter().filter(|item| has_contents(item)).count();
+        assert_eq!(kept, count.clamp(1, 4), "{last:#?}");
+        for (item, whole) in std::iter::zip(&last.items, &all.items).rev() {
+            assert!(item == whole || !has_contents(item), "{item:?} {whole:?}");
+        }
+        let facts = |of: &SessionHistory| SessionHistory { items: Vec::new(), ..of.clone() };
+        assert_eq!((facts(&last), last.items.len()), (facts(&all), all.items.len()));
+    }
 }
 
 #[tokio::test]

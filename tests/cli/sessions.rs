@@ -186,6 +186,10 @@ async fn a_transcript_shows_failed_tools_waits_recoveries_and_sub_agents() {
     );
     let last = shown(&ended, &["show", "--last", "1"]);
     assert!(last.contains("It is done.") && !last.contains("I try it."), "{last}");
+    // The last events are the same as without --last, with the sub-agent in one of them.
+    let last = shown(&ended, &["show", "--last", "2"]);
+    let (_, end) = last.split_once("without --last all are shown)\n").expect("some are left out");
+    assert!(end.contains("There are 7.") && text.ends_with(end), "{last}");
 }
 
 #[tokio::test]

@@ -7,11 +7,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use outlast::journal::{
-    Journal, JournalError, ListScope, MessageMeta, OnDamage, SessionFolder, SessionId, latest,
-    list_sessions, locate_session, survey_sessions,
+    Journal, JournalError, ListScope, MessageMeta, OnDamage, SessionFolder, SessionId,
+    SessionState, SessionSummary, latest, list_sessions, locate_session, summarize_session,
+    survey_sessions,
 };
+use serde_json::json;
 
-use super::session_fixture::{Sandbox, opening, tell, user};
+use super::session_fixture::{Sandbox, opening, result, tell, user};
 
 fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).expect("there").permissions().mode() & 0o777
@@ -153,6 +155,26 @@ fn a_long_folder_name_written_by_another_program_is_found() {
     let name = ours.file_name().and_then(|name| name.to_str()).expect("a name");
     fs::rename(&ours, ours.with_file_name(format!("{}-theirs", &name[..200]))).expect("renamed");
     assert_eq!(latest(&place).expect("readable"), Some(id));
+}
+
+#[test]
+fn data_of_tools_that_looks_like_lines_does_not_change_a_summary() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    tell(&mut journal);
+    for line in [
+        json!({ "type": "assistant", "message": {} }),
+        json!({ "type": "custom-title", "customTitle": "x" }),
+        json!({ "type": "outlast", "v": 2, "kind": "end" }),
+    ] {
+        journal.outcome(&result("t3", "three"), &line);
+    }
+    drop(journal);
+    let file = locate_session(&sandbox.place, &id).expect("it is there");
+    let SessionSummary { turns, title, damaged_lines, state, .. } =
+        summarize_session(&file).expect("readable");
+    assert_eq!((turns, title, damaged_lines), (2, None, 0));
+    assert_eq!(state, SessionState::Unfinished, "results follow the recorded end");
 }
 
 /// Directories whose names differ only in other characters than ASCII letters and digits.

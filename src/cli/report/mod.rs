@@ -13,7 +13,7 @@ mod words;
 use std::time::SystemTime;
 
 use crate::config::environment::Variables;
-use crate::history::{SessionHistory, read_history};
+use crate::history::{HistoryContents, SessionHistory, read_history_with};
 use crate::journal::{ListScope, SessionFile, SessionId, list_sessions, locate_session};
 use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
 
@@ -91,7 +91,13 @@ fn one(
     file: &SessionFile,
     format: ReportFormat,
 ) -> Result<String, UsageError> {
-    let (history, report) = read(file)?;
+    let contents = match format {
+        ReportFormat::Html => HistoryContents::All,
+        ReportFormat::Table | ReportFormat::Markdown | ReportFormat::Json | ReportFormat::Junit => {
+            HistoryContents::WithoutOutputs
+        }
+    };
+    let (history, report) = read(file, contents)?;
     let document = ReportDocument::of_session(context, &report);
     Ok(match format {
         ReportFormat::Table => terminal::render(&document, terminal_width()),
@@ -187,10 +193,14 @@ fn overview(reports: &[SessionReport]) -> SessionsOverview {
     overview.sorted()
 }
 
-fn read(file: &SessionFile) -> Result<(SessionHistory, SessionReport), UsageError> {
+fn read(
+    file: &SessionFile,
+    contents: HistoryContents,
+) -> Result<(SessionHistory, SessionReport), UsageError> {
     // Before the file is read: a process that ends meanwhile has recorded its end by then.
     let is_running = file.is_running();
-    let history = read_history(file).map_err(|error| unreadable(&file.path, &error))?;
+    let history = read_history_with(file, contents);
+    let history = history.map_err(|error| unreadable(&file.path, &error))?;
     let mut report = SessionReport::of(&history);
     if is_running {
         report.outcome = SessionOutcome::Running;
@@ -200,6 +210,7 @@ fn read(file: &SessionFile) -> Result<(SessionHistory, SessionReport), UsageErro
 
 /// Reads sessions, and keeps only the report on each.
 fn read_all(files: &[SessionFile]) -> Result<Vec<SessionReport>, UsageError> {
-    let reports = read_in_parallel(files, |file| read(file).map(|(_, report)| report));
+    let read_one = |file: &_| read(file, HistoryContents::WithoutOutputs).map(|(_, report)| report);
+    let reports = read_in_parallel(files, read_one);
     reports.into_iter().collect()
 }

@@ -4,8 +4,9 @@
 //! characters, whether or not a terminal shows it.
 
 use crate::history::{
-    AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, RecordedMessage,
-    SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
+    AgentHistory, HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
+    RecordedMessage, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord,
+    read_history_with,
 };
 use crate::journal::{BackgroundChanges, BackgroundWork, SessionFile};
 use crate::recovery::{RecoveryRecord, Spending};
@@ -30,7 +31,9 @@ const INDENT: usize = 4;
 
 pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<u8, UsageError> {
     let file = context.find(&args.id)?;
-    let history = read_history(&file).map_err(|error| unreadable(&file.path, &error))?;
+    let contents = args.last.map_or(HistoryContents::All, HistoryContents::Last);
+    let history =
+        read_history_with(&file, contents).map_err(|error| unreadable(&file.path, &error))?;
     let mut out = ReportWriter::new();
     out.print(&heading(context, &history))?;
     let transcript = Transcript { context, all: &history, is_full: args.full };
