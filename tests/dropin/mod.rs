@@ -16,6 +16,7 @@ use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::support::python::search_path;
 use crate::support::serve;
 use crate::support::signals::hear_signals;
 
@@ -75,7 +76,7 @@ impl Caller {
     /// Runs a script, and returns its exit code, standard output and standard error.
     pub(crate) fn shell(&self, script: &str) -> (i32, String, String) {
         hear_signals();
-        let path = std::env::var("PATH").unwrap_or_default();
+        let path = search_path().display();
         let output = Command::new("bash")
             .args(["-c", script])
             .current_dir(self.path("work"))

@@ -15,7 +15,9 @@ const BOUND: &str = "96MiB";
 const HOG: &str = "held = [b'x' * (1 << 20) for _ in range(2048)]";
 
 fn python(program: &str) -> String {
-    format!("exec python3 -c \"\nimport ctypes, mmap, os, signal, threading, time\n{program}\"")
+    format!(
+        "exec python3 -I -S -c \"\nimport ctypes, mmap, os, signal, threading, time\n{program}\""
+    )
 }
 
 /// Each takes far more than its bound, in another way.

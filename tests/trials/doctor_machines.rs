@@ -9,7 +9,8 @@ use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
 use super::doctor::{doctor, report, tells, user_settings};
-use crate::mcp::{python, script};
+use crate::mcp::script;
+use crate::support::python::python;
 use crate::support::{RunBuilder, serve};
 
 fn offline() -> RunBuilder {
