@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use tempfile::TempDir;
@@ -100,13 +101,16 @@ fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
+/// The programs of scripts that are not on this machine.
+static MISSING: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    ["jq", "node", "python3"].into_iter().filter(|program| !is_there(program)).collect()
+});
+
 /// Runs each script; its standard output, without the newline at its end, must be as expected.
 #[expect(clippy::print_stdout, reason = "a script that is left out must not pass in silence")]
 fn judge(caller: &Caller, table: &[(&str, &str)]) {
     for (script, expected) in table {
-        let missing = ["jq", "node", "python3"]
-            .into_iter()
-            .find(|program| script.contains(&format!("{program} ")) && !is_there(program));
+        let missing = MISSING.iter().find(|program| script.contains(&format!("{program} ")));
         if let Some(program) = missing {
             println!("NOTE: no {program}: not judged: {script}");
             continue;
