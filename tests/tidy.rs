@@ -148,8 +148,8 @@ fn is_of_name(one: char) -> bool {
 }
 
 /// Names and signs, each with the number of its line. `::` is one sign.
-fn tokens_of(lines: &[Line]) -> Vec<(usize, String)> {
-    let mut tokens: Vec<(usize, String)> = Vec::new();
+fn tokens_of(lines: &[Line]) -> Vec<(usize, &str)> {
+    let mut tokens = Vec::new();
     for (number, line) in lines.iter().enumerate() {
         let mut rest = line.code.as_str();
         while let Some(first) = rest.chars().next() {
@@ -162,7 +162,7 @@ fn tokens_of(lines: &[Line]) -> Vec<(usize, String)> {
             };
             let (token, after) = rest.split_at(length);
             if !token.trim().is_empty() {
-                tokens.push((number, token.to_owned()));
+                tokens.push((number, token));
             }
             rest = after;
         }
@@ -171,7 +171,7 @@ fn tokens_of(lines: &[Line]) -> Vec<(usize, String)> {
 }
 
 /// Every path in the code, with braces multiplied out: `a::{b, c::d}` is `a::b` and `a::c::d`.
-fn paths_of(tokens: &[(usize, String)]) -> Vec<(usize, Vec<String>)> {
+fn paths_of<'a>(tokens: &[(usize, &'a str)]) -> Vec<(usize, Vec<&'a str>)> {
     let (mut paths, mut at) = (Vec::new(), 0);
     while at < tokens.len() {
         at = read_path(tokens, at, &[], &mut paths).max(at + 1);
@@ -180,16 +180,16 @@ fn paths_of(tokens: &[(usize, String)]) -> Vec<(usize, Vec<String>)> {
 }
 
 /// Reads the path that starts at `at` and returns where it ends.
-fn read_path(
-    tokens: &[(usize, String)],
+fn read_path<'a>(
+    tokens: &[(usize, &'a str)],
     mut at: usize,
-    before: &[String],
-    paths: &mut Vec<(usize, Vec<String>)>,
+    before: &[&'a str],
+    paths: &mut Vec<(usize, Vec<&'a str>)>,
 ) -> usize {
-    let token = |at: usize| tokens.get(at).map_or("", |(_, token)| token.as_str());
+    let token = |at: usize| tokens.get(at).map_or("", |(_, token)| *token);
     let (start, mut path) = (at, before.to_vec());
     while token(at).starts_with(is_of_name) {
-        path.push(token(at).to_owned());
+        path.push(token(at));
         at += 1;
         if token(at) != "::" {
             paths.push((tokens[start].0, path));
@@ -211,15 +211,14 @@ fn read_path(
 }
 
 /// The path from the crate's root that `path` means in the module `here`.
-fn from_root(path: &[String], here: &[&str]) -> Option<Vec<String>> {
-    let rest: Vec<String> =
-        path.iter().skip_while(|name| *name == "super" || *name == "self").cloned().collect();
-    match path.first()?.as_str() {
+fn from_root<'a>(path: &[&'a str], here: &[&'a str]) -> Option<Vec<&'a str>> {
+    let rest = path.iter().skip_while(|name| matches!(**name, "super" | "self"));
+    match *path.first()? {
         "crate" => Some(path[1..].to_vec()),
         "super" => {
-            let up = path.iter().take_while(|name| *name == "super").count();
+            let up = path.iter().take_while(|name| **name == "super").count();
             let base = here.iter().take(here.len().saturating_sub(up));
-            Some(base.map(|name| (*name).to_owned()).chain(rest).collect())
+            Some(base.chain(rest).copied().collect())
         }
         _ => None,
     }
@@ -241,7 +240,10 @@ fn module_of(path: &Path) -> Vec<&str> {
         .collect()
 }
 
-fn check_layers(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) {
+/// The paths in the code of a file, with the numbers of their lines.
+type Paths<'a> = [(usize, Vec<&'a str>)];
+
+fn check_layers(path: &Path, paths: &Paths<'_>, faults: &mut Vec<(usize, String)>) {
     let here = module_of(path);
     let Some(&module) = here.first() else { return };
     if matches!(module, "build" | "lib" | "main") || CRATES.contains(&module) {
@@ -251,25 +253,25 @@ fn check_layers(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) 
         faults.push((0, format!("`{module}` is in no layer")));
         return;
     };
-    for (number, used) in paths_of(&tokens_of(lines)) {
-        let Some(used) = from_root(&used, &here) else { continue };
-        let Some(used) = used.first().filter(|&used| used != module) else { continue };
+    for (number, used) in paths {
+        let Some(used) = from_root(used, &here) else { continue };
+        let Some(used) = used.first().filter(|used| **used != module) else { continue };
         if layer_of(used).is_some_and(|below| below >= layer) {
-            faults.push((number, format!("`{module}` may not use `{used}`: it is not below it")));
+            faults.push((*number, format!("`{module}` may not use `{used}`: it is not below it")));
         }
     }
 }
 
-fn check_purity(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) {
+fn check_purity(path: &Path, paths: &Paths<'_>, faults: &mut Vec<(usize, String)>) {
     let module = module_of(path).first().copied().unwrap_or_default();
     if !PURE.contains(&module) {
         return;
     }
-    for (number, used) in paths_of(&tokens_of(lines)) {
+    for (number, used) in paths {
         let whole = used.join("::");
         let impure = IMPURE_PATHS.iter().any(|impure| whole.starts_with(impure));
-        if impure || used.iter().any(|name| IMPURE_NAMES.contains(&name.as_str())) {
-            faults.push((number, format!("`{whole}` is impure, in the pure module `{module}`")));
+        if impure || used.iter().any(|name| IMPURE_NAMES.contains(name)) {
+            faults.push((*number, format!("`{whole}` is impure, in the pure module `{module}`")));
         }
     }
 }
@@ -317,8 +319,9 @@ fn faults_in_source(path: &Path, text: &str) -> Vec<(usize, String)> {
     let (lines, mut faults) = (lines_of(text), Vec::new());
     check_length(text, SOURCE_LINES_MAX, &mut faults);
     check_words(text, &lines, &mut faults);
-    check_layers(path, &lines, &mut faults);
-    check_purity(path, &lines, &mut faults);
+    let paths = paths_of(&tokens_of(&lines));
+    check_layers(path, &paths, &mut faults);
+    check_purity(path, &paths, &mut faults);
     check_functions(&lines, &mut faults);
     faults.sort();
     faults.dedup();
@@ -379,9 +382,10 @@ fn the_source_is_tidy() {
 fn pronouns_in(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let words = line.split(|one: char| !one.is_alphabetic()).map(str::to_lowercase);
-        let pronouns = words.filter(|word| PRONOUNS.contains(&word.as_str()));
-        found.extend(pronouns.map(|word| (number + 1, word)));
+        let words = line.split(|one: char| !one.is_alphabetic());
+        let is_pronoun = |word: &&str| PRONOUNS.iter().any(|one| one.eq_ignore_ascii_case(word));
+        let pronouns = words.filter(is_pronoun);
+        found.extend(pronouns.map(|word| (number + 1, word.to_lowercase())));
     }
     found
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::support::python::search_path;
 use crate::support::signals::hear_signals;
 use crate::support::{serve, with_time_limit};
 
@@ -123,7 +124,7 @@ impl BatchFixture {
         command
             .current_dir(self.path())
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PATH", search_path())
             .env("HOME", self.path().join("home"))
             .env("TZ", "UTC")
             .env("XDG_RUNTIME_DIR", self.path())

@@ -25,7 +25,7 @@ mod progress_lines;
 mod prompts;
 mod recoveries;
 mod rehearse;
-mod rehearse_recorded;
+pub(crate) mod rehearse_recorded;
 mod report;
 mod require;
 mod result_writer;

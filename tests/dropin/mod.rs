@@ -11,11 +11,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::support::python::search_path;
 use crate::support::serve;
 use crate::support::signals::hear_signals;
 
@@ -75,7 +77,7 @@ impl Caller {
     /// Runs a script, and returns its exit code, standard output and standard error.
     pub(crate) fn shell(&self, script: &str) -> (i32, String, String) {
         hear_signals();
-        let path = std::env::var("PATH").unwrap_or_default();
+        let path = search_path().display();
         let output = Command::new("bash")
             .args(["-c", script])
             .current_dir(self.path("work"))
@@ -99,13 +101,16 @@ fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
+/// The programs of scripts that are not on this machine.
+static MISSING: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    ["jq", "node", "python3"].into_iter().filter(|program| !is_there(program)).collect()
+});
+
 /// Runs each script; its standard output, without the newline at its end, must be as expected.
 #[expect(clippy::print_stdout, reason = "a script that is left out must not pass in silence")]
 fn judge(caller: &Caller, table: &[(&str, &str)]) {
     for (script, expected) in table {
-        let missing = ["jq", "node", "python3"]
-            .into_iter()
-            .find(|program| script.contains(&format!("{program} ")) && !is_there(program));
+        let missing = MISSING.iter().find(|program| script.contains(&format!("{program} ")));
         if let Some(program) = missing {
             println!("NOTE: no {program}: not judged: {script}");
             continue;

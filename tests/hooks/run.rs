@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::python::search_path;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, is_alive, supervisor, with_time_limit};
 
@@ -55,7 +56,7 @@ impl HookFixture {
             cwd: self.cwd(),
             effort: None,
             permission_mode: "default".to_owned(),
-            environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
+            environment: vec![("PATH".into(), search_path().into())],
             log: self.log(),
             state_folder: self.folder.path().join("state"),
             secrets: KnownSecrets::default(),

@@ -4,7 +4,8 @@ use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::driver::HostDriver;
-use crate::mcp::{python, script};
+use crate::mcp::script;
+use crate::support::python::python;
 use crate::support::{RunBuilder, serve};
 
 /// A model that has the server asked, and ends.

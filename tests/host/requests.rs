@@ -6,7 +6,8 @@ use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
 use super::driver::HostDriver;
-use crate::mcp::{python, script};
+use crate::mcp::script;
+use crate::support::python::python;
 use crate::support::{FifoSignal, RunBuilder, is_alive, serve, with_time_limit};
 
 /// Longer than any test.

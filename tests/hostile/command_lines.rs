@@ -151,7 +151,7 @@ async fn plain_lines_read_nothing_outside_although_a_part_has_a_rule() {
 }
 
 /// Takes Landlock away from a program, as an older kernel or a container does.
-const WITHOUT_LANDLOCK: &str = r#"exec python3 -c '
+const WITHOUT_LANDLOCK: &str = r#"exec python3 -I -S -c '
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None)
 def line(code, yes, no, value): return struct.pack("HBBI", code, yes, no, value)

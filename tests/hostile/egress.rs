@@ -320,7 +320,7 @@ async fn an_orphan_of_killed_supervisors_has_no_sockets() {
     if !filters_system_calls() {
         return;
     }
-    let scenario = Scenario::new().tool("Bash", json!({ "command": "python3 orphan.py" }));
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "python3 -I -S orphan.py" }));
     let server = serve(scenario.reply("Done."));
     let trial = RunBuilder::bare(&server.base_url());
     let settings = r#"{"sandbox": {"network": {"allowedDomains": ["a.example"]}}}"#;

@@ -1,32 +1,65 @@
 //! The guard that the manual shows: it is run as it is written there.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::support::python::python;
 
 const MANUAL: &str = include_str!("../../man/outlast-hooks.7.md");
 
-/// The exit code of the guard for a command.
-fn exit_code(command: &str) -> Option<i32> {
+/// Runs a program once for each command, as Python runs it in a process of its own: a start takes
+/// far longer than the program does.
+const DRIVER: &str = r#"
+import io, json, sys
+program, commands = json.load(sys.stdin)
+codes = []
+for command in commands:
+    sys.stdin = io.StringIO(json.dumps({"tool_name": "Bash", "tool_input": {"command": command}}))
+    try:
+        exec(program, {"__name__": "__main__"})
+        codes.append(0)
+    except SystemExit as end:
+        codes.append(end.code)
+print(json.dumps(codes))
+"#;
+
+fn guard() -> &'static str {
     let (_, rest) = MANUAL.split_once("```python\n").expect("a program");
-    let (program, _) = rest.split_once("```").expect("its end");
-    let mut guard = Command::new("python3")
-        .args(["-c", program])
+    rest.split_once("```").expect("its end").0
+}
+
+/// What a Python program makes of its input. It needs no package of the site.
+fn run(program: &str, input: &Value) -> Output {
+    let mut child = Command::new(python())
+        .args(["-I", "-S", "-c", program])
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("python3 is installed");
-    let event = json!({ "tool_name": "Bash", "tool_input": { "command": command } });
-    let mut input = guard.stdin.take().expect("it is piped");
-    input.write_all(event.to_string().as_bytes()).expect("it reads");
-    drop(input);
-    guard.wait().expect("it ends").code()
+        .expect("python starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(input.to_string().as_bytes()).expect("it reads");
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// The exit codes of the guard for these commands; for the first one, of a process of its own too.
+fn check(commands: &[&str], expected: i32) {
+    let event = json!({ "tool_name": "Bash", "tool_input": { "command": commands[0] } });
+    assert_eq!(run(guard(), &event).status.code(), Some(expected), "{:?}", commands[0]);
+    let output = run(DRIVER, &json!([guard(), commands])).stdout;
+    let codes: Vec<i32> = serde_json::from_slice(&output).expect("the codes");
+    assert_eq!(codes.len(), commands.len());
+    for (command, code) in commands.iter().zip(codes) {
+        assert_eq!(code, expected, "{command:?}");
+    }
 }
 
 #[test]
 fn the_guard_of_the_manual_denies_what_pushes() {
-    for command in [
+    let commands = [
         "git push",
         "git  push",
         "git\tpush origin main",
@@ -61,14 +94,13 @@ fn the_guard_of_the_manual_denies_what_pushes() {
         "xargs git <<< push",
         "git status # x\ngit push",
         "python3 -c \"import os; os.system('git push')\"",
-    ] {
-        assert_eq!(exit_code(command), Some(2), "{command:?}");
-    }
+    ];
+    check(&commands, 2);
 }
 
 #[test]
 fn the_guard_of_the_manual_lets_other_commands_pass() {
-    for command in [
+    let commands = [
         "git status",
         "git log --oneline -5",
         "git commit -m 'more words'",
@@ -78,7 +110,6 @@ fn the_guard_of_the_manual_lets_other_commands_pass() {
         "echo \"$HOME\"",
         "grep 'a$' file | head -n 3",
         "echo push",
-    ] {
-        assert_eq!(exit_code(command), Some(0), "{command:?}");
-    }
+    ];
+    check(&commands, 0);
 }

@@ -19,12 +19,12 @@ async fn terminals_are_closed_unless_a_setting_opens_them() {
         format!("exec 3<> {name}"),
         format!("head -c 1 < {name}"),
         format!("stty -F {name} -a"),
-        format!("python3 -c 'import os; os.open(\"{name}\", os.O_RDONLY | os.O_NOCTTY)'"),
+        format!("python3 -I -S -c 'import os; os.open(\"{name}\", os.O_RDONLY | os.O_NOCTTY)'"),
         format!("cp {name} copy"),
         "exec 3<> /dev/ptmx".to_owned(),
         "exec 3<> /dev/pts/ptmx".to_owned(),
         "exec 3<> /dev/tty".to_owned(),
-        "python3 -c 'import pty; pty.openpty()'".to_owned(),
+        "python3 -I -S -c 'import pty; pty.openpty()'".to_owned(),
     ];
     for (mode, terminals) in [
         (SandboxMode::Workspace, TerminalAccess::Closed),
@@ -48,7 +48,7 @@ async fn terminals_are_closed_unless_a_setting_opens_them() {
         let program = "import os, pty\npid, fd = pty.fork()\n\
                        if pid == 0: os.execlp(\"tty\", \"tty\")\n\
                        assert b\"/dev/pts\" in os.read(fd, 100)";
-        let makes_one = fixture.bash(&format!("python3 -c '{program}'")).await;
+        let makes_one = fixture.bash(&format!("python3 -I -S -c '{program}'")).await;
         assert_eq!(makes_one.is_error, terminals == TerminalAccess::Closed, "{makes_one:?}");
         // The command's own streams are no terminals.
         let outcome =
@@ -79,17 +79,22 @@ async fn shared_memory_semaphores_and_queues_are_closed_where_nothing_is_written
         if !fixture.holds() {
             return;
         }
-        for call in OBJECTS {
-            let program = format!(
-                "import ctypes, os; l = ctypes.CDLL(None, use_errno=True); {call}; \
-                 print('error', ctypes.get_errno())"
-            );
-            // Objects that are made are removed again.
-            let removal = "ipcrm -M 0x6f757402 -S 0x6f757402 -Q 0x6f757402 2>/dev/null";
-            let outcome = fixture.bash(&format!("python3 -c \"{program}\"; {removal}; true")).await;
+        let calls = OBJECTS.map(|call| format!("ctypes.set_errno(0); {call}; report()")).join("\n");
+        let program = format!(
+            "import ctypes; l = ctypes.CDLL(None, use_errno=True)\n\
+             def report(): print('error', ctypes.get_errno())\n{calls}"
+        );
+        // Objects that are made are removed again.
+        let removal = "ipcrm -M 0x6f757402 -S 0x6f757402 -Q 0x6f757402 2>/dev/null";
+        let command = format!("python3 -I -S -c \"{program}\"; {removal}; true");
+        let outcome = fixture.bash(&command).await;
+        let shown = text(&outcome);
+        let errors: Vec<&str> = shown.lines().filter(|line| line.starts_with("error ")).collect();
+        assert_eq!(errors.len(), OBJECTS.len(), "{mode:?}: {outcome:?}");
+        for (call, error) in OBJECTS.iter().zip(errors) {
             // The library makes EACCES of EPERM for POSIX queues.
             let refusal = if call.contains("mq_") { "error 13" } else { "error 1" };
-            let is_refused = text(&outcome).lines().any(|line| line == refusal);
+            let is_refused = error == refusal;
             assert_eq!(is_refused, mode == SandboxMode::ReadOnly, "{mode:?} {call}: {outcome:?}");
         }
         let exposed = fixture.toolbox.sandbox().exposed.join("\n");

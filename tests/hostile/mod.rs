@@ -134,5 +134,5 @@ def datagram_pair():
 async fn run_python(fixture: &SandboxFixture, program: &str, arguments: &str) -> String {
     let program = format!("{PYTHON_PRELUDE}{program}");
     std::fs::write(fixture.root.join("work/program"), program).expect("a file");
-    text(&fixture.bash(&format!("python3 program {arguments}")).await)
+    text(&fixture.bash(&format!("python3 -I -S program {arguments}")).await)
 }

@@ -112,7 +112,7 @@ async fn commands_control_no_process_that_they_did_not_start() {
             script.replace(name, &number.to_string())
         });
         fs::write(fixture.root.join("work/attempts"), script).expect("a file");
-        let outcome = fixture.bash(&format!("python3 attempts {}", bystander.0.id())).await;
+        let outcome = fixture.bash(&format!("python3 -I -S attempts {}", bystander.0.id())).await;
         let shown = text(&outcome);
         let open: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("OPEN ")).collect();
         assert!(shown.contains("own"), "a command controls itself: {shown}");

@@ -55,7 +55,18 @@ fn plant(folder: &Path, name: &str) {
 
 /// Runs one line with rules for it and for the other programs in it.
 async fn run(variable: &str, rules: &str, line: &str, flags: &[&str]) -> FinishedProcess {
-    let server = serve(Scenario::new().tool("Bash", json!({ "command": line })).reply("Done."));
+    run_all(&[variable], rules, &[line], flags).await
+}
+
+/// The same with several lines, one after another, and several variables.
+async fn run_all(
+    variables: &[&str],
+    rules: &str,
+    lines: &[&str],
+    flags: &[&str],
+) -> FinishedProcess {
+    let tool = |all: Scenario, line: &&str| all.tool("Bash", json!({ "command": line }));
+    let server = serve(lines.iter().fold(Scenario::new(), tool).reply("Done."));
     let run = RunBuilder::bare(&server.base_url());
     let bin = run.work().parent().expect("a folder").join("bin");
     fs::create_dir(&bin).expect("a folder");
@@ -66,16 +77,18 @@ async fn run(variable: &str, rules: &str, line: &str, flags: &[&str]) -> Finishe
     plant(&bin, "tee");
     plant(&run.work(), "gh");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
-    run.args(["Do it.", "--output-format", "stream-json", "--allowedTools", rules])
-        .args(flags)
-        .env("PATH", &path)
-        .env("NAMES", variable)
-        .env(variable, "a1b2c3d4e5f6g7h8")
-        .run()
-        .await
+    let run = run.args(["Do it.", "--output-format", "stream-json", "--allowedTools", rules]);
+    let run = run.args(flags).env("PATH", &path).env("NAMES", &variables.join(" "));
+    let set = |run: RunBuilder, variable: &&str| run.env(variable, "a1b2c3d4e5f6g7h8");
+    variables.iter().fold(run, set).run().await
 }
 
 fn shown(ended: &FinishedProcess) -> String {
+    results(ended).concat()
+}
+
+/// What the model was told, call by call.
+fn results(ended: &FinishedProcess) -> Vec<String> {
     let frames = ended.frames();
     let results = frames.iter().filter(|frame| frame["type"] == "user");
     results.map(|frame| frame["message"]["content"].to_string()).collect()
@@ -86,11 +99,18 @@ async fn a_rule_for_a_program_passes_its_own_variables() {
     for (variable, rule, line) in OWN {
         let ended = run(variable, &format!("Bash({rule})"), line, &[]).await;
         assert!(shown(&ended).contains(&format!("has-{variable}")), "{line}: {ended:?}");
-        // The rule for everything names no program.
-        let ended = run(variable, "Bash", line, &[]).await;
-        let (text, warnings) = (shown(&ended), ended.result()["warnings"].to_string());
-        assert!(!text.contains(&format!("has-{variable}")), "{line}: {ended:?}");
-        for told in [&text, &warnings] {
+    }
+}
+
+#[tokio::test]
+async fn a_rule_for_everything_names_no_program_and_passes_no_variable() {
+    let (variables, lines) = (OWN.map(|row| row.0), OWN.map(|row| row.2));
+    let ended = run_all(&variables, "Bash", &lines, &[]).await;
+    let (told, warnings) = (results(&ended), ended.result()["warnings"].to_string());
+    assert_eq!(told.len(), OWN.len(), "{ended:?}");
+    for ((variable, _, line), text) in OWN.iter().zip(&told) {
+        assert!(!text.contains("has-"), "{line}: {ended:?}");
+        for told in [text, &warnings] {
             assert!(told.contains(&format!("{variable} was withheld")), "{line}: {told}");
             assert!(told.contains(&format!("--pass-env {variable}")), "{line}: {told}");
         }

@@ -224,7 +224,7 @@ async fn a_deny_rule_for_a_path_holds_for_commands_or_is_reported() {
         let is_full = state.enforced == Enforced::Full;
         assert_eq!(is_full, exposed.is_empty(), "{rules:?}: {state:?}");
         assert_eq!(fixture.toolbox.sandbox_warning().is_none(), is_full, "{rules:?}");
-        let works = fixture.bash("python3 -c 'open(\"new\", \"w\").write(\"x\")'").await;
+        let works = fixture.bash("python3 -I -S -c 'open(\"new\", \"w\").write(\"x\")'").await;
         assert!(!works.is_error, "{rules:?}: {works:?}");
         match with_mode(SandboxMode::Required) {
             Ok(_) => assert!(is_full, "{rules:?}"),
@@ -239,5 +239,5 @@ const READS: [&str; 4] = [
     "cat ../out*/file",
     "d=out; cat ../${d}side/file",
     "cd ..; for f in o*; do grep . $f/*; done",
-    "python3 -c 'print(open(\"../out\" + \"side/file\").read())'",
+    "python3 -I -S -c 'print(open(\"../out\" + \"side/file\").read())'",
 ];

@@ -9,7 +9,7 @@ use crate::tools::sandbox::SandboxFixture;
 
 /// Runs with these settings of the sandbox. The command tells whether it gets a socket.
 async fn run_with(sandbox: &str, flags: &[&str]) -> FinishedProcess {
-    let command = "python3 -c 'import socket; socket.socket(); print(\"soc\" + \"ket\")'";
+    let command = "python3 -I -S -c 'import socket; socket.socket(); print(\"soc\" + \"ket\")'";
     let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
     let server = serve(scenario);
     let settings = format!(r#"{{"sandbox": {sandbox}}}"#);
@@ -108,7 +108,8 @@ async fn what_can_be_enforced_is_enforced_and_reported() {
 /// result; only the user's own flag opens the network.
 #[tokio::test]
 async fn a_list_of_domains_is_enforced_and_reported() {
-    let command = "python3 -c 'import socket; socket.create_connection((\"b.example\", 443))'";
+    let command =
+        "python3 -I -S -c 'import socket; socket.create_connection((\"b.example\", 443))'";
     for (flags, network) in [(&[][..], "allowlist"), (&["--sandbox", "off"], "open")] {
         let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
         let server = serve(scenario);

@@ -9,7 +9,8 @@ use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::mcp::{python, script};
+use crate::mcp::script;
+use crate::support::python::{python, search_path};
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 
 /// A guard that allows everything.
@@ -48,7 +49,7 @@ async fn attack(settings: &Value, attack: &str) -> FinishedProcess {
     let settings = settings.to_string();
     let trial = RunBuilder::against(&server).args(["Do it.", "--settings", &settings]);
     prepare(&trial.work());
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = search_path().display();
     let path = format!("{}:{path}", trial.work().join(".claude/hooks").display());
     let ended = trial.env("PATH", &path).run().await;
     assert_eq!(ended.code, Some(0), "{attack}: {ended:?}");
@@ -288,7 +289,7 @@ async fn poison(settings: &Value, attack: &str, extra: &[&str]) -> (FinishedProc
     write_program(&work.join("bin/tool"), "#!/bin/sh\n");
     write_program(&home.path().join("hook.sh"), "#!/bin/sh\ntool\nexit 0\n");
     write_program(&home.path().join("log.sh"), "#!/bin/sh\necho hooked >> \"$HOME/log\"\n");
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = search_path().display();
     let trial = if extra.contains(&"--path") {
         trial.env("PATH", &format!("{}:{path}", work.join("bin").display()))
     } else {

@@ -12,6 +12,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use serde_json::json;
 
 use super::pages::{documents, read, sources};
+use crate::support::python::search_path;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A man page indents by 7 columns of 80.
@@ -82,7 +83,7 @@ async fn run(line: &str) -> FinishedProcess {
     for (name, text) in files {
         fs::write(work.join(name), text).expect("the folder is ours");
     }
-    let path = std::env::var("PATH").expect("there is one");
+    let path = search_path().display();
     let trial = trial.env("PATH", &format!("{}:{path}", bin.display()));
     trial.env("GATE_KEY", "another-key-0123456789").in_shell(line).run().await
 }

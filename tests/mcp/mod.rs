@@ -14,7 +14,7 @@ mod shutdown;
 mod starts;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::mcp::{
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::python::{python, search_path};
 use crate::support::{supervisor, with_time_limit};
 
 /// A secret that must not appear in any output.
@@ -35,18 +36,6 @@ const SECRET: &str = "correct-horse-battery";
 /// The script of the server that misbehaves.
 pub(crate) fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.py")
-}
-
-/// The interpreter itself: what PATH has may be a script of a version manager, which costs more
-/// than all that a test asks of the server. For the same reason it is started with `-S`: no package
-/// of the site is needed.
-pub(crate) fn python() -> &'static str {
-    static PYTHON: OnceLock<String> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let ask = ["-c", "import sys; print(sys.executable, end='')"];
-        let told = std::process::Command::new("python3").args(ask).output();
-        String::from_utf8(told.expect("python is there").stdout).expect("a path")
-    })
 }
 
 /// Servers that are being tried, and a folder for what they leave.
@@ -82,7 +71,7 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
     ServerEnvironment {
         cwd: folder.to_path_buf(),
         folders: Vec::new(),
-        environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
+        environment: vec![("PATH".into(), search_path().into())],
         supervisor: supervisor(),
         mask: Redactor::new(secrets.clone()),
         secrets,

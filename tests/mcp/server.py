@@ -3,12 +3,10 @@
 server.py MODE [ARGUMENT]: over standard input and output; `http` serves on a port that it prints.
 """
 
-import base64
+import binascii
 import json
 import os
-import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -40,7 +38,7 @@ ODD_PICTURE = "odd"
 PICTURES = {
     "good": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5Er"
             "kJggg==",
-    "bad": base64.b64encode(b"\x89PNG\r\n\x1a\nnot really").decode(),
+    "bad": binascii.b2a_base64(b"\x89PNG\r\n\x1a\nnot really", newline=False).decode(),
 }
 UNANSWERED = []
 LISTED = []
@@ -121,7 +119,7 @@ def call(params, ident, token):
     if name == "image":
         return {"content": [{"type": "image", "mimeType": "image/png", "data": "aGk="}]}
     if name == "data":
-        data = base64.b64encode(b"\x00\x01binary").decode()
+        data = binascii.b2a_base64(b"\x00\x01binary", newline=False).decode()
         return {"content": [{"type": "audio", "mimeType": "audio/wav", "data": data}]}
     if name == "resource":
         return {"content": [{"type": "resource", "resource": {"uri": "x://y", "text": "inside"}}]}
@@ -268,6 +266,7 @@ def serve():
         print("Starting up...\n\n{\"half\": \n[1,2]\n\x1b[31mred\x1b[0m", flush=True)
     if MODE == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        import subprocess
         subprocess.Popen(["setsid", "sh", "-c", "trap '' TERM; echo $$ >>" + ARGUMENT + "; exec sleep 600"])
         with open(ARGUMENT, "a") as file:
             file.write(str(os.getpid()) + "\n")
@@ -322,6 +321,7 @@ def serve():
 
 
 def serve_http():
+    import queue
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     sessions, calls, broken, once, streams = set(), [], {}, set(), {}

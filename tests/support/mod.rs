@@ -3,6 +3,7 @@
 pub(crate) mod golden;
 pub(crate) mod host;
 pub(crate) mod proxy;
+pub(crate) mod python;
 pub(crate) mod responder;
 pub(crate) mod rotation;
 pub(crate) mod schema;
@@ -69,7 +70,7 @@ impl RunBuilder {
         command
             .current_dir(&work)
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PATH", python::search_path())
             .env("HOME", folder.path())
             .env("TZ", "UTC")
             .env("OUTLAST_CONFIG_DIR", folder.path().join("config"))

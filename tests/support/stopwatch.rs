@@ -12,7 +12,7 @@ use nix::sys::time::TimeValLike;
 use tokio::time::Instant;
 
 /// How long the probe sleeps, and then how much it computes: little enough to slow nothing down.
-const REST: Duration = Duration::from_millis(50);
+const REST: Duration = Duration::from_millis(150);
 const WORK: Duration = Duration::from_millis(1);
 
 /// Runs from its start until it is dropped.

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::python::search_path;
 use crate::support::supervisor;
 
 /// How long anything may take on a busy machine before a test gives up.
@@ -38,7 +39,7 @@ impl Bench {
         fs::create_dir(&cwd).expect("a new folder");
         let mut settings = ToolSettings::new(&cwd, &scratch, "a-session");
         settings.environment = vec![
-            (OsString::from("PATH"), std::env::var_os("PATH").unwrap_or_default()),
+            (OsString::from("PATH"), search_path().into()),
             (OsString::from("HOME"), root.join("home").into()),
         ];
         settings.home = Some(root.join("home"));

@@ -140,7 +140,7 @@ async fn a_process_without_its_first_thread_is_ended_too() {
                    def work():\n  print(os.getpid(), file=open('daemon', 'w'), flush=True)\n  time.sleep(1000)\n\
                    threading.Thread(target=work).start()\nctypes.CDLL(None).syscall(60, 0)";
     bench.file("program.py", program);
-    let command = "(setsid python3 program.py > /dev/null 2>&1 &); \
+    let command = "(setsid python3 -I -S program.py > /dev/null 2>&1 &); \
                    until [ -s daemon ]; do sleep 0.01; done";
     bench.bash(command).await;
     let folder = format!("/proc/{}", bench.content("daemon").trim());

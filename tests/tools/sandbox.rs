@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{PATIENCE, call, run_call, text};
+use crate::support::python::search_path;
 use crate::support::{non_temporary_folder, supervisor};
 
 /// A home, a working tree and an unrelated folder, none of them in a temporary folder: there
@@ -65,7 +66,7 @@ impl SandboxFixture {
         let rustup = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         settings.environment = vec![
-            ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+            ("PATH".into(), search_path().into()),
             ("HOME".into(), root.join("home").into()),
             ("RUSTUP_HOME".into(), rustup.unwrap_or_else(|| home.join(".rustup")).into()),
             ("GIT_AUTHOR_NAME".into(), "A".into()),

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::agents::{of_root, requests, results};
 use super::outcomes::agrees;
 use super::timeouts::{messages, with};
-use crate::mcp::{python, script};
+use crate::mcp::script;
+use crate::support::python::python;
 use crate::support::{RunBuilder, serve};
 
 fn of_kind(kind: &str) -> StepCondition {

@@ -367,13 +367,13 @@ async fn a_task_beyond_the_window_is_one_clean_failure() {
 #[tokio::test]
 async fn a_full_window_ends_the_run_without_a_request_if_nothing_can_be_freed() {
     // The model's own words are never cut, and results this short neither.
-    let words = "I have a great deal to say, and none of it can be left out. ".repeat(4_000);
+    let words = "I have a great deal to say, and none of it can be left out. ".repeat(1_400);
     let mut scenario = Scenario::new().empty().and_text(&words);
     for _ in 0..16 {
         scenario = scenario.and_tool("Bash", json!({ "command": "seq 1 100" }));
     }
     let scenario = scenario.reply("Done.");
-    let args = ["--context-window", "60000", "--max-output-tokens", "60000", "--no-auto-compact"];
+    let args = ["--context-window", "20000", "--max-output-tokens", "20000", "--no-auto-compact"];
     let server = serve(scenario.clone());
     let ended = run(&server, &args).await;
     assert_names(&ended, "blocking_limit", "what the model said");

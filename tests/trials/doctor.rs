@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::mcp::{python, script};
+use crate::mcp::script;
+use crate::support::python::python;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FinishedProcess, RunBuilder, is_alive, serve};
 

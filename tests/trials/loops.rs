@@ -14,7 +14,7 @@ use super::timeouts::with;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// More often than any loop may go on.
-const OFTEN: u32 = 30;
+const OFTEN: u32 = 24;
 
 fn bash(command: &str) -> (&'static str, Value) {
     ("Bash", json!({ "command": command }))

@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
+use crate::support::python::python;
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const ARBITER: &str = "mcp__judge__decide";
@@ -37,7 +38,7 @@ fn every_kind() -> Vec<(&'static str, Value, Vec<&'static str>)> {
 fn arbiter(trial: &RunBuilder, answer: &str) -> (String, PathBuf) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arbiter.py");
     let log = trial.work().parent().expect("it is in a folder").join("asked");
-    let server = json!({ "command": crate::mcp::python(), "args": ["-S", script, answer, log] });
+    let server = json!({ "command": python(), "args": ["-S", script, answer, log] });
     (json!({ "mcpServers": { "judge": server } }).to_string(), log)
 }
 

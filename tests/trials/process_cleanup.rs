@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
@@ -30,7 +31,7 @@ const HOSTILE: [&str; 10] = [
     "(env -i $SETSID $SH -c \"$SLEEP UNIQUE & $SLEEP UNIQUE\" > /dev/null 2>&1 < /dev/null &)",
     "sh -c 'kill -STOP $$; exec sleep UNIQUE' UNIQUE &",
     "setsid sh -c 'trap \"\" TERM; while :; do setsid sleep UNIQUE; done' UNIQUE &",
-    "sh -c 'n=0; while :; do sleep UNIQUE & n=$((n+1)); [ $n -lt 200 ] || wait; done' UNIQUE &",
+    "sh -c 'n=0; while :; do sleep UNIQUE & n=$((n+1)); [ $n -lt 100 ] || wait; done' UNIQUE &",
 ];
 
 /// An argument that no other process on this machine has.
@@ -43,7 +44,7 @@ fn unique() -> String {
 fn command(unique: &str) -> String {
     let paths = "SETSID=$(command -v setsid) SLEEP=$(command -v sleep) SH=$(command -v sh)";
     let hostile = HOSTILE.join("\n").replace("UNIQUE", unique);
-    format!("{paths}\n{hostile}\necho begun > bell\nuntil [ -e go ]; do sleep 0.01; done")
+    format!("{paths}\n{hostile}\necho begun > bell\nread -r _ < go")
 }
 
 /// Living processes with `unique` on their command line.
@@ -78,6 +79,7 @@ async fn surrounded(scenario: Scenario, args: &[&str], unique: &str) -> RunningP
     let server = serve(scenario);
     let trial = RunBuilder::against(&server).args(["do it"]).args(args);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    mkfifo(&trial.work().join("go"), Mode::S_IRWXU).expect("a pipe can be made");
     let running = trial.start();
     // The server has to last as long as the run.
     std::mem::forget(server);
@@ -96,7 +98,7 @@ fn begin(unique: &str) -> Scenario {
 }
 
 fn let_go(running: &RunningProcess) {
-    fs::write(running.work().join("go"), "").expect("a new file");
+    fs::write(running.work().join("go"), "\n").expect("the shell reads");
 }
 
 #[tokio::test]
@@ -317,7 +319,7 @@ async fn inherited_signal_dispositions_do_not_prevent_cleanup() {
     let block = "import os, signal, sys; \
                  signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD]); \
                  os.execv(sys.argv[1], sys.argv[1:])";
-    let script = format!("trap '' CHLD PIPE XFSZ; exec python3 -c '{block}' \"$@\"");
+    let script = format!("trap '' CHLD PIPE XFSZ; exec python3 -I -S -c '{block}' \"$@\"");
     let running = trial.in_shell(&script).start();
     with_time_limit("the second command", bell.wait_for_line()).await;
     running.signal(SIGTERM);
@@ -365,7 +367,7 @@ async fn a_signal_of_a_command_does_not_end_the_run() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": command })).reply("Done."));
     let trial = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]);
     let bell = trial.work().join("bell");
-    nix::unistd::mkfifo(&bell, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    mkfifo(&bell, Mode::S_IRWXU).expect("a pipe");
     let mut running = trial.start();
     running.wait_for_stderr("was sent by a command of the run itself").await;
     fs::write(&bell, "go on\n").expect("the shell reads");

@@ -9,6 +9,7 @@ use outlast::rehearsal::RehearsalServer;
 
 use super::commands::blocks;
 use super::pages::read;
+use crate::support::python::search_path;
 use crate::support::{FinishedProcess, RunBuilder};
 
 mod ci;
@@ -60,7 +61,7 @@ impl Recipe {
         if !bin.join("outlast").exists() {
             symlink(env!("CARGO_BIN_EXE_outlast"), bin.join("outlast")).expect("a link");
         }
-        let path = std::env::var("PATH").expect("there is one");
+        let path = search_path().display();
         let run = recipe.run.env("PATH", &format!("{}:{path}", bin.display()));
         Self { run: run.env("HOME", &home.display().to_string()) }
     }
