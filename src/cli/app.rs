@@ -286,7 +286,9 @@ fn with_runtime(work: impl CommandFuture) -> Result<u8, UsageError> {
 
 fn new_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        // A second worker would be woken at each event, to search for work that is not there: a
+        // quarter of the processor time of a turn. What blocks has threads of its own.
+        .worker_threads(1)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()

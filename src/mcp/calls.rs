@@ -223,7 +223,7 @@ async fn send_request(
         tokio::select! {
             biased;
             () = cancel.cancelled() => {
-                sent.cancel("interrupted");
+                sent.cancel("interrupted").await;
                 return Err(CallFailure::Cancelled);
             }
             answer = sent.answer() => {
@@ -235,7 +235,7 @@ async fn send_request(
                     end = (Instant::now() + limit).min(latest);
                     continue;
                 }
-                sent.cancel("out of time");
+                sent.cancel("out of time").await;
                 return Err(CallFailure::TimedOut(end - start));
             }
             () = progress.notified() => end = (Instant::now() + limit).min(latest),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::types::HostChannel;
@@ -29,6 +29,9 @@ pub(super) struct Elicitor {
     /// Time limit of an answer.
     limit: Duration,
     questions: Mutex<Questions>,
+    /// The number of requests of the server that are being asked, withdrawn ones included until the
+    /// host is told.
+    asked: watch::Sender<usize>,
 }
 
 #[derive(Default)]
@@ -60,11 +63,13 @@ pub(super) struct Question {
     number: u64,
     request: Value,
     withdrawn: oneshot::Receiver<Withdrawal>,
+    is_of_request: bool,
 }
 
 impl Elicitor {
     pub(super) fn new(host: Option<Arc<dyn HostChannel>>, server: &str, limit: Duration) -> Self {
-        Self { host, server: server.to_owned(), limit, questions: Mutex::default() }
+        let (questions, asked) = (Mutex::default(), watch::Sender::default());
+        Self { host, server: server.to_owned(), limit, questions, asked }
     }
 
     /// The capability declared to the server. `None`: it may not ask questions.
@@ -134,14 +139,16 @@ impl Elicitor {
         }
         let number = questions.next;
         questions.next += 1;
+        let is_of_request = id.is_some();
         questions.open.insert(number, OpenQuestion { id, withdraw });
+        self.asked.send_modify(|asked| *asked += usize::from(is_of_request));
         if let Some(page) = request["elicitation_id"].as_str()
             && questions.pages.len() < PAGES_MAX
         {
             questions.pages.insert(page.to_owned());
         }
         drop(questions);
-        Some(Question { elicitor: Arc::clone(self), number, request, withdrawn })
+        Some(Question { elicitor: Arc::clone(self), number, request, withdrawn, is_of_request })
     }
 
     /// Withdraws the question of a request that the server has cancelled.
@@ -152,6 +159,12 @@ impl Elicitor {
     /// Withdraws the questions of the server's requests, because no request to it is in progress.
     pub(super) fn withdraw_without_call(&self) {
         self.withdraw_all(Withdrawal::WithoutCall, |question| question.id.is_some());
+    }
+
+    /// Waits until the host was told that the questions of the server's requests are withdrawn.
+    pub(super) async fn withdrawn(&self) {
+        // Never an error, as the sender is here.
+        let _ = self.asked.subscribe().wait_for(|asked| *asked == 0).await;
     }
 
     fn withdraw_all(&self, why: Withdrawal, applies: impl Fn(&OpenQuestion) -> bool) {
@@ -201,6 +214,7 @@ impl Question {
 impl Drop for Question {
     fn drop(&mut self) {
         self.elicitor.questions().open.remove(&self.number);
+        self.elicitor.asked.send_modify(|asked| *asked -= usize::from(self.is_of_request));
     }
 }
 

@@ -17,7 +17,8 @@ use super::elicitation::{self, Elicitor};
 use super::rpc::{ClientMessage, METHOD_NOT_FOUND, RpcError, ServerMessage, request_number};
 use super::transport::{Inbox, ReceivedMessage, Transport};
 
-/// The time limit for sending a cancellation, whose loss does no harm.
+/// The time limit for sending a cancellation, whose loss does no harm, and for the withdrawal of
+/// questions.
 const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time limit for sending the response to a request of the server.
@@ -348,8 +349,9 @@ impl PendingRequest {
         Arc::clone(&self.progress)
     }
 
-    /// Notifies the server that the answer is no longer needed, without waiting.
-    pub(super) fn cancel(self, why: &str) {
+    /// Notifies the server that the answer is no longer needed, without waiting. Returns once the
+    /// questions that belonged to the request are withdrawn from the host.
+    pub(super) async fn cancel(self, why: &str) {
         let cancellation = self.peer.transport().send(ClientMessage::cancellation(self.id, why));
         let sending = self.sending.clone();
         tokio::spawn(async move {
@@ -357,6 +359,11 @@ impl PendingRequest {
             // The server no longer answers it.
             sending.abort();
         });
+        let peer = self.peer.clone();
+        drop(self);
+        if peer.unanswered().is_empty() {
+            let _ = timeout(CANCELLATION_TIMEOUT, peer.0.elicitor.withdrawn()).await;
+        }
     }
 }
 
@@ -422,7 +429,7 @@ mod tests {
         let request = peer.request("tools/list", json!({}));
         sleep(Duration::from_hours(1)).await;
         assert_eq!(given_up.load(Ordering::Relaxed), 1, "it is still awaited");
-        request.cancel("out of time");
+        request.cancel("out of time").await;
         sleep(CANCELLATION_TIMEOUT + Duration::from_millis(1)).await;
         assert_eq!(given_up.load(Ordering::Relaxed), 3, "with the cancellation");
     }
