@@ -9,14 +9,13 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::entry::{Damage, JournalRecord};
-use super::lines::from_start;
 use super::parsed_line::JournalEntry;
 use super::reader::{self, JournalContents};
 use super::session_folder::sync_folders;
@@ -45,22 +44,21 @@ impl Rest {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn split(
-        mut file: &File,
+        bytes: &[u8],
         refusal: &reader::JournalRefusal,
         what: &str,
     ) -> io::Result<Result<(JournalContents, Self), reader::JournalRefusal>> {
-        let contents = reader::parse_journal(from_start(file)?.take(refusal.intact))?;
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(refusal.intact))?;
-        file.read_to_end(&mut bytes)?;
-        let lines = bytes.split_inclusive(|byte| *byte == b'\n').count();
+        let end = usize::try_from(refusal.intact).unwrap_or(usize::MAX).min(bytes.len());
+        let (intact, rest) = bytes.split_at(end);
+        let contents = reader::parse_journal(intact)?;
+        let lines = rest.split_inclusive(|byte| *byte == b'\n').count();
         let damage = Damage {
             line: refusal.line,
             what: what.to_owned(),
             dropped_records: u32::try_from(lines).unwrap_or(u32::MAX),
             kept_in: None,
         };
-        let entries = reader::parse_readable(&bytes);
+        let (bytes, entries) = (rest.to_vec(), reader::parse_readable(rest));
         Ok(contents.map(|contents| (contents, Self { damage, bytes, entries })))
     }
 

@@ -2,7 +2,7 @@
 //! and a file is never in memory as a whole.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek as _};
+use std::io::{self, BufRead, BufReader, Read};
 use std::mem;
 use std::path::Path;
 
@@ -94,12 +94,6 @@ const BLOCK_BYTES: usize = 1 << 18;
 /// Reads a journal in large blocks.
 pub(super) fn buffered<R: Read>(file: R) -> BufReader<R> {
     BufReader::with_capacity(BLOCK_BYTES, file)
-}
-
-/// Reads a journal from its start, wherever it was read to.
-pub(super) fn from_start(mut file: &File) -> io::Result<BufReader<&File>> {
-    file.rewind()?;
-    Ok(buffered(file))
 }
 
 /// The number of a line, and its bytes.

@@ -1,7 +1,7 @@
 //! Resumes sessions: locks, reads and reopens their journals.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -14,7 +14,6 @@ use super::ended_calls::UndoneCalls;
 use super::entry::{MessageMeta, ProcessOpening};
 use super::lease::{FileLock, LeaseRequest, SessionLease, Takeover};
 use super::lease_claim::LeaseRefusal;
-use super::lines::from_start;
 use super::lock::{LockedFile, lock, locked_error};
 use super::log::JournalStart;
 use super::past_agents::read_subagents;
@@ -76,8 +75,8 @@ pub fn read_session(
     let ReadRequest { on_damage, point } = request.into();
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
-    let file = File::open(&path).map_err(unreadable)?;
-    let file = ParsedFile::parse(place, id, &path, (&file, on_damage))?;
+    let bytes = std::fs::read(&path).map_err(unreadable)?;
+    let file = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
     restore(id, &file, point.as_ref()).map(|(restored, _remarks)| restored)
 }
 
@@ -96,14 +95,15 @@ impl LockedSession {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (file, unwritable) = open(&path).map_err(unreadable)?;
-        let file = LockedFile::from(file);
+        let mut file = LockedFile::from(file);
         let lock = match lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
             Ok(()) => FileLock::Held,
             Err(TryLockError::Error(_)) => FileLock::Unsupported,
         };
-        let start = from_start(&file).map_err(unreadable)?;
-        let epoch_before = reader::last_open_record(start).map_or(0, |open| open.epoch);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        let epoch_before = reader::last_open_record(&bytes[..]).map_or(0, |open| open.epoch);
         let request = LeaseRequest { journal: &path, machine: place.machine(), epoch_before, lock };
         let lease = match SessionLease::acquire(&request) {
             Ok(held) => Some(held),
@@ -112,8 +112,9 @@ impl LockedSession {
             }
             Err(LeaseRefusal::Unavailable) => None,
         };
-        // Only now: another process may have written until the lease was taken.
-        let parsed = ParsedFile::parse(place, id, &path, (&file, on_damage))?;
+        // Another process may have written meanwhile.
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        let parsed = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
         let contents = &parsed.contents;
         let end = SessionEnd {
             whole: contents.intact_bytes,
@@ -214,13 +215,13 @@ impl ParsedFile {
         place: &SessionFolder,
         id: &SessionId,
         path: &Path,
-        (file, on_damage): (&File, OnDamage),
+        (bytes, on_damage): (&[u8], OnDamage),
     ) -> Result<Self, JournalError> {
         let unreadable = |cause| JournalError::Unreadable { path: path.to_owned(), cause };
-        let read = from_start(file).and_then(reader::parse_journal).map_err(unreadable)?;
+        let read = reader::parse_journal(bytes).map_err(unreadable)?;
         let read = match read {
             Err(refusal) if on_damage == OnDamage::UseIntactPart => match &refusal.why {
-                RefusalReason::Damaged(what) => Rest::split(file, &refusal, what)
+                RefusalReason::Damaged(what) => Rest::split(bytes, &refusal, what)
                     .map_err(unreadable)?
                     .map(|(contents, rest)| (contents, Some(rest))),
                 RefusalReason::Newer(_) => Err(refusal),
@@ -234,7 +235,7 @@ impl ParsedFile {
                 RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
             }
         })?;
-        let terms = find_terms(path, file, &place.recorded_cwd())?;
+        let terms = find_terms(path, bytes, &place.recorded_cwd())?;
         Ok(Self { contents, rest, terms, agents: read_subagents(path) })
     }
 }

@@ -1,12 +1,13 @@
 //! The contract and the first prompt of a session, found without parsing the whole journal.
 
 use std::fs::File;
+use std::io::BufRead;
 use std::path::Path;
 
 use super::contract::{Contract, FirstPrompt};
 use super::entry::{JournalRecord, LineChecksum, OpenRecord, check_seal};
 use super::line_head::record_kind;
-use super::lines::{RawLines, from_start};
+use super::lines::{RawLines, buffered};
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
@@ -54,17 +55,21 @@ pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, Journa
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let file = File::open(&path).map_err(unreadable)?;
-    find_terms(&path, &file, &place.recorded_cwd())
+    find_terms(&path, buffered(file), &place.recorded_cwd())
 }
 
 /// Finds contract and prompt records among the lines of a file. `here` is the working directory.
 ///
 /// # Errors
 /// The file cannot be read, or has a contract that this version cannot read.
-pub(super) fn find_terms(path: &Path, file: &File, here: &str) -> Result<Terms, JournalError> {
+pub(super) fn find_terms(
+    path: &Path,
+    journal: impl BufRead,
+    here: &str,
+) -> Result<Terms, JournalError> {
     let unreadable = |cause| JournalError::Unreadable { path: path.to_owned(), cause };
     let mut fold = TermsFold { terms: Terms::default(), here, folder: None };
-    let mut lines = RawLines::new(from_start(file).map_err(unreadable)?);
+    let mut lines = RawLines::new(journal);
     while let Some((number, line)) = lines.next_line().map_err(unreadable)? {
         let Ok(line) = line else { continue };
         if !record_kind(line).is_some_and(|kind| KINDS.contains(&kind))
