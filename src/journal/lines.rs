@@ -177,6 +177,7 @@ mod tests {
         assert!(matches!(lines[2].entry, Ok(JournalEntry::Message(_))), "{lines:?}");
         assert_eq!(lines[2].at.map(|at| at.to_string()).as_deref(), Some("2026-01-02T03:04:05Z"));
     }
+
     #[test]
     fn lines_are_the_same_in_blocks_of_any_size() {
         let text = b"{\"a\":1}\n\n \n{\"b\":2}\r\nc\nlast without an end";
