@@ -287,7 +287,7 @@ fn with_runtime(work: impl CommandFuture) -> Result<u8, UsageError> {
 fn new_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_multi_thread()
         // A second worker would be woken at each event, to search for work that is not there: a
-        // quarter of the processor time of a turn. What blocks has threads of its own.
+        // fifth of the processor time of a turn (debug build). What blocks has threads of its own.
         .worker_threads(1)
         .thread_stack_size(STACK_BYTES)
         .enable_all()

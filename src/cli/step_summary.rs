@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 
 use crate::agent::RunOutcome;
-use crate::history::read_history;
+use crate::history::{HistoryContents, read_history};
 use crate::journal::{ModelTotals, SessionId, locate_session};
 use crate::report::{
     Answer, ConversationChanges, JournalDamage, SessionOutcome, SessionReport, SessionSubject,
@@ -56,7 +56,7 @@ impl RunJob {
         let id = SessionId::parse(report.session_id).filter(|_| settings.persist);
         let reading = tokio::task::spawn_blocking(move || {
             let file = locate_session(context.place(), &id?).ok()?;
-            Some(SessionReport::of(&read_history(&file).ok()?))
+            Some(SessionReport::of(&read_history(&file, HistoryContents::WithoutOutputs).ok()?))
         });
         let read = tokio::time::timeout(limit, reading).await;
         // A missing, unreadable or very long journal does not prevent a report.

@@ -16,7 +16,7 @@ mod turn;
 pub use crate::journal::{FailedCheck, SpendRecord};
 pub use builder::{HistoryBuilder, HistoryContents};
 pub use calls::{CallEnd, CallRecord};
-pub use read::{read_history, read_history_with};
+pub use read::read_history;
 pub use session::{
     AgentHistory, FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor,
     ProcessStart, RecordedMessage, SessionHistory, UnreadableLine, WaitCause, WaitRecord,

@@ -13,18 +13,7 @@ use super::session::{AgentHistory, SessionHistory, UnreadableLine};
 ///
 /// # Errors
 /// The session's file cannot be read.
-pub fn read_history(file: &SessionFile) -> io::Result<SessionHistory> {
-    read_history_with(file, HistoryContents::All)
-}
-
-/// Reads a session like [`read_history`], with the contents that are needed.
-///
-/// # Errors
-/// Those of [`read_history`].
-pub fn read_history_with(
-    file: &SessionFile,
-    contents: HistoryContents,
-) -> io::Result<SessionHistory> {
+pub fn read_history(file: &SessionFile, contents: HistoryContents) -> io::Result<SessionHistory> {
     let of_agents = match contents {
         // They are a part of the turn that started them.
         HistoryContents::Last(_) => HistoryContents::All,

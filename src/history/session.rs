@@ -109,20 +109,10 @@ pub enum HistoryEvent {
 impl HistoryEvent {
     /// Drops the contents of a message or a turn.
     pub(super) fn clear(&mut self) {
-        match self {
-            Self::Message(message) => message.text = String::new(),
-            Self::Turn(turn) => (turn.content, turn.tools) = (Vec::new(), Vec::new()),
-            Self::Process(_)
-            | Self::Failure(_)
-            | Self::Wait(_)
-            | Self::Recovery(_)
-            | Self::ModelSwitch { .. }
-            | Self::Compaction { .. }
-            | Self::HistoryChange { .. }
-            | Self::Spend(_)
-            | Self::Requirement { .. }
-            | Self::Background(_)
-            | Self::End(_) => {}
+        if let Self::Message(message) = self {
+            message.text = String::new();
+        } else if let Self::Turn(turn) = self {
+            (turn.content, turn.tools) = (Vec::new(), Vec::new());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use outlast::history::{
     HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, SessionHistory,
-    ToolRun, ToolRunState, WaitCause, read_history, read_history_with,
+    ToolRun, ToolRunState, WaitCause, read_history,
 };
 use outlast::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
 use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
@@ -25,7 +25,7 @@ fn file(of: &FinishedProcess) -> SessionFile {
 
 /// The history of the only session.
 fn history(of: &FinishedProcess) -> SessionHistory {
-    read_history(&file(of)).expect("it can be read")
+    read_history(&file(of), HistoryContents::All).expect("it can be read")
 }
 
 /// What the turns and the payments beside them cost, in dollars.
@@ -105,7 +105,7 @@ async fn only_contents_that_are_not_needed_are_dropped() {
     let server = serve(scenario);
     let ended = RunBuilder::against(&server).args(["Do it."]).run().await;
     let all = history(&ended);
-    let read = |contents| read_history_with(&file(&ended), contents).expect("it can be read");
+    let read = |contents| read_history(&file(&ended), contents).expect("it can be read");
 
     let report = read(HistoryContents::WithoutOutputs);
     assert_eq!(SessionReport::of(&report), SessionReport::of(&all));

@@ -14,7 +14,7 @@ use super::super::usage::{UsageError, UsageErrorKind};
 use super::recorded::RecordedScenario;
 use super::say;
 use crate::config::environment::Variables;
-use crate::history::read_history;
+use crate::history::{HistoryContents, read_history};
 use crate::rehearsal::{Scenario, builtin_text, list};
 
 /// The scenario when none is named.
@@ -98,7 +98,7 @@ fn recorded(
     cwd: &Path,
 ) -> Result<ChosenScenario, UsageError> {
     let file = find_session(variables, cwd, session)?;
-    let history = read_history(&file).map_err(|error| {
+    let history = read_history(&file, HistoryContents::All).map_err(|error| {
         let path = file.path.display();
         UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
     })?;

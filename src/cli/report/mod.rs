@@ -13,7 +13,7 @@ mod words;
 use std::time::SystemTime;
 
 use crate::config::environment::Variables;
-use crate::history::{HistoryContents, SessionHistory, read_history_with};
+use crate::history::{HistoryContents, SessionHistory, read_history};
 use crate::journal::{ListScope, SessionFile, SessionId, list_sessions, locate_session};
 use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
 
@@ -199,8 +199,7 @@ fn read(
 ) -> Result<(SessionHistory, SessionReport), UsageError> {
     // Before the file is read: a process that ends meanwhile has recorded its end by then.
     let is_running = file.is_running();
-    let history = read_history_with(file, contents);
-    let history = history.map_err(|error| unreadable(&file.path, &error))?;
+    let history = read_history(file, contents).map_err(|error| unreadable(&file.path, &error))?;
     let mut report = SessionReport::of(&history);
     if is_running {
         report.outcome = SessionOutcome::Running;

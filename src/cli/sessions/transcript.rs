@@ -5,8 +5,7 @@
 
 use crate::history::{
     AgentHistory, HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
-    RecordedMessage, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord,
-    read_history_with,
+    RecordedMessage, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
 };
 use crate::journal::{BackgroundChanges, BackgroundWork, SessionFile};
 use crate::recovery::{RecoveryRecord, Spending};
@@ -32,8 +31,7 @@ const INDENT: usize = 4;
 pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<u8, UsageError> {
     let file = context.find(&args.id)?;
     let contents = args.last.map_or(HistoryContents::All, HistoryContents::Last);
-    let history =
-        read_history_with(&file, contents).map_err(|error| unreadable(&file.path, &error))?;
+    let history = read_history(&file, contents).map_err(|error| unreadable(&file.path, &error))?;
     let mut out = ReportWriter::new();
     out.print(&heading(context, &history))?;
     let transcript = Transcript { context, all: &history, is_full: args.full };
