@@ -418,3 +418,36 @@ async fn a_failed_requirement_and_a_denied_call_are_in_the_report() {
     assert!(page.contains(&format!("id=\"session-{id}\"")), "{page}");
     elements(&page);
 }
+
+#[tokio::test]
+async fn changes_and_a_failed_command_are_reported_as_their_tools_recorded_them() {
+    let scenario = Scenario::new()
+        .tool("Write", json!({ "file_path": "new", "content": "a\na\n" }))
+        .tool("Read", json!({ "file_path": "edited" }))
+        .tool("Read", json!({ "file_path": "replaced" }))
+        .tool(
+            "Edit",
+            json!({ "file_path": "edited", "old_string": "a", "new_string": "c", "replace_all": true }),
+        )
+        .tool("Write", json!({ "file_path": "replaced", "content": "a\nb\n" }))
+        .tool("Bash", json!({ "command": "exec sleep 600", "timeout": 100 }))
+        .status(400)
+        .after(AfterLast::RepeatLast);
+    let server = serve(scenario);
+    let trial = RunBuilder::against(&server).args(["Do it."]);
+    for name in ["edited", "replaced"] {
+        std::fs::write(trial.work().join(name), "a\na\n").expect("ours");
+    }
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let report = object(&ended, &[]);
+    let session = &report["sessions"][0];
+    let changed = |path: &str, is_new: bool, (added, removed): (u32, u32)| json!({ "path": path, "is_new": is_new, "lines_added": added, "lines_removed": removed });
+    let wanted = [
+        changed("new", true, (2, 0)),
+        changed("edited", false, (2, 2)),
+        changed("replaced", false, (1, 1)),
+    ];
+    assert_eq!(session["changed_files"], json!(wanted), "{session}");
+    assert_eq!(session["failed_command"]["end"], "did not end in time", "{session}");
+}
