@@ -216,6 +216,10 @@ impl PathSet {
         &self.paths
     }
 
+    pub(super) fn into_vec(self) -> Vec<PathBuf> {
+        self.paths
+    }
+
     fn get(&self, path: &Path) -> Option<&PathBuf> {
         let order = |it: &PathBuf| it.as_os_str().cmp(path.as_os_str());
         self.paths.binary_search_by(order).ok().map(|at| &self.paths[at])

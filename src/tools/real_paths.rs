@@ -57,6 +57,10 @@ impl LinkedPath {
         self.target.as_ref().unwrap_or(&self.written)
     }
 
+    pub(super) fn into_real(self) -> PathBuf {
+        self.target.unwrap_or(self.written)
+    }
+
     /// The path as written, and without links if that is another one.
     pub(super) fn both(&self) -> impl Iterator<Item = &PathBuf> {
         std::iter::once(&self.written).chain(&self.target)

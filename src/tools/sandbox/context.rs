@@ -1,7 +1,7 @@
 //! Locates the repository, home folder, caches and credentials of a run. Reads the file system;
 //! `policy` decides what is granted.
 
-use std::cell::OnceCell;
+use std::cell::{LazyCell, OnceCell};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, Uid, User, access};
 
+use super::super::paths::PathSet;
 use super::super::real_paths::{BaseFolder, LinkedPath, RealPaths};
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
@@ -40,8 +41,6 @@ pub(in super::super) struct LookedUp {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
     bases: OnceCell<LoginBases>,
-    has_home: OnceCell<bool>,
-    has_go: OnceCell<bool>,
 }
 
 /// The folders to which the entries of the table of credentials are relative.
@@ -93,10 +92,6 @@ impl SandboxContext<'_> {
 
     fn is_absolute(&self, name: &str) -> bool {
         self.variable(name).is_some_and(|value| Path::new(value).is_absolute())
-    }
-
-    fn home_path(&self, name: &str) -> Option<PathBuf> {
-        self.home.map(|home| self.real(&home.join(name)))
     }
 
     /// Resolves a path of the settings.
@@ -156,44 +151,50 @@ impl SandboxContext<'_> {
         all
     }
 
-    /// Resolves a path in the home folder, or in the folder to which a variable moves its parent.
-    fn movable_path(&self, name: &str) -> Option<PathBuf> {
-        let moved = MOVED_FOLDERS.iter().find_map(|(folder, variable)| {
-            let rest = Path::new(name).strip_prefix(folder).ok()?;
-            Some(self.folder(variable)?.join(rest))
-        });
-        moved.or_else(|| self.home_path(name))
+    /// Resolves paths in the home folder, or in the folder to which a variable moves their parent.
+    fn movable_paths(&self, names: impl IntoIterator<Item = &'static str>) -> Vec<PathBuf> {
+        let base = |path: &Path| self.looked_up.paths.base(path, self.homes());
+        let moved = MOVED_FOLDERS.iter();
+        let moved = moved.filter_map(|(name, variable)| Some((*name, self.folder(variable)?)));
+        let moved: Vec<_> = moved.map(|(name, folder)| (name, base(&folder))).collect();
+        let home = self.home.map(base);
+        let resolve = |name: &'static str| {
+            let within = |(folder, base)| Some((base, Path::new(name).strip_prefix(folder).ok()?));
+            let moved = moved.iter().map(|(folder, base)| (folder, base)).find_map(within);
+            let (base, rest) = moved.or(home.as_ref().map(|home| (home, Path::new(name))))?;
+            Some(self.looked_up.paths.resolve_in(base, rest.to_str()?, self.homes()).into_real())
+        };
+        names.into_iter().filter_map(resolve).collect()
     }
 
     /// Folders of caches, whether or not they exist.
     pub(super) fn caches(&self) -> Vec<PathBuf> {
         let mut caches: Vec<PathBuf> =
             CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
-        caches.extend(self.home_path(".cache"));
-        let known = CACHES.iter().chain(CARGO_CACHES);
-        caches.extend(known.filter_map(|name| self.movable_path(name)));
-        caches.extend(
-            self.folder("GOPATH").or_else(|| self.home_path("go")).map(|go| go.join("pkg")),
-        );
+        let known = CACHES.iter().chain(CARGO_CACHES).copied();
+        let go = self.folder("GOPATH").map(|go| go.join("pkg"));
+        caches.extend(self.movable_paths(known.chain(go.is_none().then_some("go/pkg"))));
+        caches.extend(go);
         caches
     }
 
     /// Lock files of caches.
-    pub(super) fn cache_locks(&self) -> impl Iterator<Item = PathBuf> {
-        CARGO_LOCKS.iter().filter_map(|name| self.movable_path(name))
+    pub(super) fn cache_locks(&self) -> Vec<PathBuf> {
+        self.movable_paths(CARGO_LOCKS.iter().copied())
     }
 
-    /// True if a folder of a cache may be created: not in a missing home folder, and `go`, which
+    /// The folders of caches that may be created: not in a missing home folder, and `go`, which
     /// users see, only if Go is installed.
-    pub(super) fn may_make(&self, folder: &Path) -> bool {
-        let home = self.home.filter(|home| folder.starts_with(self.real(home)));
-        let LookedUp { has_home, has_go, .. } = &self.looked_up;
+    pub(super) fn creatable(&self, caches: Vec<PathBuf>) -> PathSet {
+        let Some(home) = self.home else { return caches.into_iter().collect() };
+        let (real, go) = (self.real(home), self.real(&home.join("go")));
+        let has_home = home.is_dir();
         let find_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
-        home.is_none_or(|home| {
-            *has_home.get_or_init(|| home.is_dir())
-                && (!folder.starts_with(self.real(&home.join("go")))
-                    || *has_go.get_or_init(find_go))
-        })
+        let has_go = LazyCell::new(find_go);
+        let may_be_made = |folder: &PathBuf| {
+            !folder.starts_with(&real) || has_home && (!folder.starts_with(&go) || *has_go)
+        };
+        caches.into_iter().filter(may_be_made).collect()
     }
 
     /// An absolute path, and that without links.

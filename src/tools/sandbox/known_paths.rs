@@ -2,6 +2,7 @@
 
 /// Caches, relative to the home folder: no tool keeps settings or programs for the user there.
 pub(super) const CACHES: &[&str] = &[
+    ".cache",
     ".npm",
     ".yarn",
     ".pnpm-store",

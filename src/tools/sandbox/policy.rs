@@ -15,7 +15,7 @@ use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
 use crate::types::SandboxMode;
 
 use super::super::credentials::CredentialSet;
-use super::super::paths::FolderSet;
+use super::super::paths::{FolderSet, PathSet};
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, PathForms, RuleDenial};
 use super::exposure::Exposure;
@@ -65,7 +65,7 @@ pub(super) struct SandboxPolicy {
     rules_not_held: Vec<String>,
     /// Cache folders that are created if they are missing: the kernel grants only existing ones,
     /// and a tool that cannot create its cache fails.
-    tool_caches: BTreeSet<PathBuf>,
+    tool_caches: PathSet,
     own_temp: Option<PathBuf>,
     found_logins: Vec<FoundLogins>,
     /// See [`SandboxPolicy::logins`].
@@ -96,7 +96,7 @@ impl SandboxPolicy {
             let list = if rule.changes_only { &mut deny_write } else { &mut deny_read };
             list.push(around.real(&rule.place));
         }
-        let read_only = settings.mode.is_read_only();
+        let (is_off, read_only) = (settings.mode == SandboxMode::Off, settings.mode.is_read_only());
         let scratch = around.real(around.scratch);
         let mut tree = around.tree();
         let temporary = around.temporary_folders();
@@ -120,13 +120,16 @@ impl SandboxPolicy {
             };
             let caches: Vec<PathBuf> = around.caches().into_iter().filter(is_open).collect();
             policy.roots = [&tree[..], &caches, &temporary].concat();
-            policy.roots.extend(around.cache_locks().filter(is_open));
-            policy.tool_caches = caches.into_iter().filter(|it| around.may_make(it)).collect();
+            policy.roots.extend(around.cache_locks().into_iter().filter(is_open));
+            policy.tool_caches = if is_off { PathSet::default() } else { around.creatable(caches) };
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
-        policy.roots.sort_unstable();
-        policy.roots.dedup();
+        policy.roots = policy.roots.into_iter().collect::<PathSet>().into_vec();
+        // Without a sandbox, no place is closed.
+        if is_off {
+            return Ok(policy);
+        }
         let is_split = |root: &PathBuf| {
             policy.tool_caches.contains(root) && !tree.iter().any(|tree| root.starts_with(tree))
         };
@@ -136,17 +139,15 @@ impl SandboxPolicy {
         let config_dir = config_dir.map(|folder| around.linked(&around.cwd.join(folder)));
         let made = config_dir.as_ref().filter(|_| settings.makes_config_dir);
         policy.made = made.map(|folder| folder.real().to_owned());
-        // Without a sandbox, no place is closed.
-        let is_off = settings.mode == SandboxMode::Off;
-        policy.found_logins = if is_off { Vec::new() } else { logins::find_all(around) };
+        policy.found_logins = logins::find_all(around);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
         let is_root = geteuid().is_root() && around.variable("APT_CONFIG").is_none();
         policy.apt_config = (is_root && is_limited).then(|| scratch.join("apt.conf"));
         let logins = policy.found_logins.iter().flat_map(|login| &login.places);
         let credentials = logins.chain(&config_dir);
-        let forms = PathForms::of(credentials, &allow_read, deny_read, |it| around.real(it));
-        let (denied, real) = (forms.all, forms.real);
+        let PathForms { all: denied, real } =
+            PathForms::of(credentials, &allow_read, deny_read, |it| around.real(it));
         let mut allowed = [allow_read, around.tree(), vec![scratch]].concat();
         allowed.extend(allow_write);
         // A program in a container of its own (Flatpak) has its settings in a place that is closed.
@@ -349,21 +350,22 @@ impl SandboxPolicy {
     /// Creates the cache folders, the temporary folder and the configuration of apt. Errors are
     /// ignored: a command without them fails by itself.
     pub(super) fn prepare_folders(&self) {
-        for folder in self.tool_caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err())
-        {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        let create = |folder: &Path, mode| {
+            let _ = fs::DirBuilder::new().recursive(true).mode(mode).create(folder);
+        };
+        let caches = self.tool_caches.as_slice();
+        for folder in caches.iter().filter(|folder| fs::symlink_metadata(folder).is_err()) {
+            create(folder, 0o755);
         }
-        for folder in
-            self.tool_caches.iter().flat_map(|cache| self.caches_beside_credentials(cache))
-        {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        for folder in caches.iter().flat_map(|cache| self.caches_beside_credentials(cache)) {
+            create(&folder, 0o755);
         }
         if let Some(path) = &self.apt_config {
             let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
             let _ = made.and_then(|mut file| file.write_all(APT_CONFIG));
         }
         if let Some(folder) = &self.own_temp {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            create(folder, 0o700);
         }
     }
 
