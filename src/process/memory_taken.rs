@@ -6,7 +6,7 @@
 //! closed belong to no process, and buffers of pipes and sockets are not listed: both have limits
 //! of their own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -37,11 +37,9 @@ pub(super) struct MemoryTaken {
 
 /// Measures the memory of jobs, which are given by their job init processes. The measurement is
 /// exact only if the sum may exceed `bound`, as that takes longer. Otherwise the sum is an upper
-/// bound.
+/// bound. A process that starts or ends meanwhile may be missing.
 pub(super) fn measure(jobs: &[Pid], bound: u64) -> MemoryTaken {
-    let stats = tree::stats();
-    let all = || stats.iter().map(|(process, stat)| (*process, stat.parent, *stat));
-    let trees = jobs.iter().map(|job| (*job, tree::below(*job, &HashSet::new(), all())));
+    let trees = jobs.iter().map(|job| (*job, tree::listed_below(*job)));
     let trees: Vec<(Pid, Vec<(Pid, Stat)>)> = trees.collect();
     let of_each = |measure: &dyn Fn(&JobTree) -> u64| {
         let jobs = trees.iter().map(|(job, processes)| (*job, measure(processes)));

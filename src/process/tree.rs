@@ -1,6 +1,7 @@
 //! Finds and ends everything below this process.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -9,8 +10,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use tokio::time::Instant;
 
+use super::kernel_files::{read_kernel_file, read_kernel_text};
 use super::signal_waiter::SignalWaiter;
-use super::stat;
+use super::stat::{self, Stat};
 
 /// The most rounds in which new processes are searched for and stopped before all are killed.
 const STOP_ROUNDS: usize = 20;
@@ -100,9 +102,44 @@ fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
     found.into_iter().map(|(process, ())| process).collect()
 }
 
+/// All living processes below `root`. Empty outside Linux.
+pub(super) fn all_below(root: Pid) -> Vec<(Pid, Stat)> {
+    let all = stats().into_iter().map(|(process, stat)| (process, stat.parent, stat));
+    below(root, &HashSet::new(), all)
+}
+
+/// The living processes below `root`, by the kernel's lists of children: one that is started or ends
+/// meanwhile may be missing, with its neighbors. Does not read all processes of the machine.
+pub(super) fn listed_below(root: Pid) -> Vec<(Pid, Stat)> {
+    // Not every kernel has these lists.
+    if !Path::new(&format!("/proc/{root}/task/{root}/children")).exists() {
+        return all_below(root);
+    }
+    let (mut found, mut next) = (HashMap::new(), vec![root]);
+    while let Some(parent) = next.pop() {
+        for child in children(parent) {
+            if let Some(stat) = stat_of(child)
+                && found.insert(child, stat).is_none()
+            {
+                next.push(child);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The children of all threads of a process.
+fn children(process: Pid) -> Vec<Pid> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let lists =
+        threads.flatten().filter_map(|it| read_kernel_text(it.path().join("children")).ok());
+    let parse = |list: String| list.split_whitespace().map(str::parse).collect::<Vec<_>>();
+    lists.flat_map(parse).flatten().map(Pid::from_raw).collect()
+}
+
 /// The processes below `root`, except those spared and their descendants. `processes` gives each
 /// with its parent and a fact about it.
-pub(super) fn below<T>(
+fn below<T>(
     root: Pid,
     spared: &HashSet<Pid>,
     processes: impl Iterator<Item = (Pid, Pid, T)>,
@@ -129,14 +166,17 @@ fn living() -> Vec<(Pid, Pid)> {
 }
 
 /// Every living process. Empty outside Linux.
-pub(super) fn stats() -> Vec<(Pid, stat::Stat)> {
+fn stats() -> Vec<(Pid, Stat)> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let one = |entry: std::fs::DirEntry| {
         let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
-        let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
-        Some((process, stat::parse(&stat)?))
+        Some((process, stat_of(process)?))
     };
     processes.flatten().filter_map(one).collect()
+}
+
+fn stat_of(process: Pid) -> Option<Stat> {
+    stat::parse(&read_kernel_file(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// Every process with its parent, as listed by `ps`.
@@ -149,4 +189,43 @@ fn living() -> Vec<(Pid, Pid)> {
     };
     let text = listed.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().filter_map(one).collect()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_processes_below_one_are_found_with_and_without_lists_of_children() {
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        // The child of a thread, and its child.
+        let thread = std::thread::spawn(move || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "sleep 600 & echo $!; wait"]).stdout(Stdio::piped());
+            let mut shell = shell.spawn().expect("a shell");
+            let mut line = String::new();
+            let stdout = shell.stdout.take().expect("a pipe");
+            BufReader::new(stdout).read_line(&mut line).expect("a pipe can be read");
+            let grandchild: i32 = line.trim().parse().expect("a process");
+            let ids = [shell.id().cast_signed(), grandchild].map(Pid::from_raw);
+            tell.send(ids).expect("the test waits");
+            let _ = ended.recv();
+            let _ = kill(ids[1], Signal::SIGKILL);
+            shell.wait().expect("it ends");
+        });
+        let ids = told.recv().expect("both run");
+        for found in [listed_below(getpid()), all_below(getpid())] {
+            let of =
+                |id| found.iter().find(|(process, _)| *process == id).map(|(_, stat)| stat.parent);
+            assert_eq!(ids.map(of), [Some(getpid()), Some(ids[0])]);
+        }
+        assert_eq!(listed_below(ids[1]), []);
+        drop(end);
+        thread.join().expect("it ended");
+    }
 }

@@ -149,9 +149,8 @@ impl KeptSockets {
 fn sockets_below(root: Pid) -> HashSet<u64> {
     let (mut held, mut searched) = (HashSet::new(), HashSet::new());
     for _ in 0..SEARCH_ROUNDS {
-        let living = tree::stats().into_iter().map(|(process, stat)| (process, stat.parent, ()));
         let before = searched.len();
-        for (process, ()) in tree::below(root, &HashSet::new(), living) {
+        for (process, _) in tree::all_below(root) {
             if searched.insert(process) {
                 sockets_of(process, &mut held);
             }
