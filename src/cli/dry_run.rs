@@ -77,8 +77,8 @@ pub(super) fn resolve_tools(
     chosen_session::check(args)?;
     let managed = managed::files();
     let settings = settings::resolve_with_managed(&managed, args, variables, cwd.to_path_buf())?;
-    for secret in settings.secrets() {
-        secrets.add(&secret);
+    for secret in &settings.secrets {
+        secrets.add(secret);
     }
     let id = Uuid::new_v4().to_string();
     let kept = (temporary_folder(&id), id);

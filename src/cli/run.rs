@@ -113,8 +113,8 @@ pub(super) async fn prepare_and_begin(
     let (wanted, terms) = (args.clone(), session.terms());
     let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
     let settings = steps.step("reading the settings", resolve).await?;
-    for secret in settings.secrets() {
-        shared.secrets.add(&secret);
+    for secret in &settings.secrets {
+        shared.secrets.add(secret);
     }
     if let Some(deadline) = settings.config.limits.deadline {
         let left = clock.real(clock.now().until(deadline));

@@ -189,7 +189,7 @@ impl FoundSession {
             contract: Some(settings.contract()),
             prompt: Some(self.first),
             title: settings.session_title.clone(),
-            redact: settings.secrets(),
+            redact: settings.secrets.clone(),
         };
         let ChosenSession { id, place, origin, is_repeatable, .. } = self.chosen;
         let is_forked = matches!(origin, SessionOrigin::Forked(..));

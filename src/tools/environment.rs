@@ -103,12 +103,20 @@ const COMMAND_MEANING: [&str; 16] = [
 /// Prefixes of variables that belong together: git fails when only some of them are set.
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
+/// A variable of outlast's own environment.
+struct OwnVariable<'a> {
+    name: Cow<'a, str>,
+    value: &'a OsStr,
+    /// It is a credential of the model.
+    is_credential: bool,
+    /// It is not passed on if it is a secret.
+    is_scrubbed: bool,
+    looks_secret: bool,
+}
+
 /// The rules that decide which variables are passed on.
+#[derive(Default)]
 struct EnvRules<'a> {
-    policy: ChildEnvironment,
-    pass: &'a [String],
-    /// Names of further credentials.
-    credentials: &'a [String],
     /// Values of the credentials, which no passed variable may contain.
     credential_values: Vec<&'a OsStr>,
     /// Values of other secrets, which only a variable that is passed by name may contain.
@@ -118,30 +126,17 @@ struct EnvRules<'a> {
 }
 
 impl EnvRules<'_> {
-    fn is_credential(&self, name: &str, value: &OsStr) -> bool {
-        is_credential(name, value) || self.credentials.iter().any(|known| known == name)
-    }
-
     /// True if the variable is or contains a credential of the model.
-    fn is_of_model(&self, name: &str, value: &OsStr) -> bool {
-        self.is_credential(name, value) || contains_credential(value, &self.credential_values)
-    }
-
-    fn passes(&self, name: &str) -> bool {
-        self.pass.iter().any(|passed| passed == name)
+    fn is_of_model(&self, own: &OwnVariable<'_>) -> bool {
+        own.is_credential || contains_credential(own.value, &self.credential_values)
     }
 
     /// True if the variable is, contains or looks like a secret that the policy removes.
-    fn drops(&self, name: &str, value: &OsStr) -> bool {
-        if self.is_of_model(name, value) {
-            return true;
-        }
-        let scrubs = self.policy == ChildEnvironment::Scrub && !self.passes(name);
-        let beside = self.drops_git_settings && is_git_setting(name);
-        scrubs
-            && (beside
-                || looks_secret(name, value)
-                || contains_credential(value, &self.secret_values))
+    fn drops(&self, own: &OwnVariable<'_>) -> bool {
+        let beside = || self.drops_git_settings && is_git_setting(&own.name);
+        let is_secret =
+            || own.looks_secret || beside() || contains_credential(own.value, &self.secret_values);
+        self.is_of_model(own) || own.is_scrubbed && is_secret()
     }
 }
 
@@ -163,52 +158,51 @@ impl CommandEnv {
         credentials: &[String],
         session_id: &str,
     ) -> Self {
-        let mut rules = EnvRules {
-            policy,
-            pass,
-            credentials,
-            credential_values: Vec::new(),
-            secret_values: Vec::new(),
-            drops_git_settings: false,
-        };
-        let (mut kept, mut scrubbed) = (Vec::new(), Vec::new());
-        for (name, value) in own {
+        let passes = |name: &str| pass.iter().any(|passed| passed == name);
+        let all = own.iter().map(|(name, value)| {
             let name = name.to_string_lossy();
-            if rules.is_credential(&name, value) {
-                let text = value.to_string_lossy();
-                let is_long = text.len() >= CREDENTIAL_BYTES_MIN && is_distinctive(&text);
-                kept.extend(is_long.then_some(value.as_os_str()));
-            } else if rules.drops(&name, value) && is_telling(value) {
-                scrubbed.push(value.as_os_str());
+            let is_known = credentials.iter().any(|known| *known == name);
+            let is_scrubbed = policy == ChildEnvironment::Scrub && !passes(&name);
+            OwnVariable {
+                is_credential: is_known || is_credential(&name, value),
+                is_scrubbed,
+                looks_secret: is_scrubbed && looks_secret(&name, value),
+                name,
+                value,
             }
-        }
-        (rules.credential_values, rules.secret_values) = (kept, scrubbed);
-        let beside = own.iter().any(|(name, value)| {
-            let name = name.to_string_lossy();
-            is_git_setting(&name) && rules.drops(&name, value)
         });
-        rules.drops_git_settings = beside;
+        let all: Vec<OwnVariable<'_>> = all.collect();
+        let mut rules = EnvRules::default();
+        let is_long = |value: &OsStr| {
+            let text = value.to_string_lossy();
+            text.len() >= CREDENTIAL_BYTES_MIN && is_distinctive(&text)
+        };
+        let credentials = all.iter().filter(|it| it.is_credential && is_long(it.value));
+        let secrets = all.iter().filter(|it| !it.is_credential && it.looks_secret);
+        let secrets = secrets.filter(|it| is_telling(it.value));
+        rules.credential_values = credentials.map(|it| it.value).collect();
+        rules.secret_values = secrets.map(|it| it.value).collect();
+        rules.drops_git_settings = all.iter().any(|it| is_git_setting(&it.name) && rules.drops(it));
         let mut made = Self {
             variables: Vec::new(),
             dropped: Vec::new(),
             withheld: Vec::new(),
             exports: Mutex::default(),
         };
-        for (name, value) in own {
-            let shown = name.to_string_lossy();
-            let is_dropped = rules.drops(&shown, value);
+        for (variable, own) in all.iter().zip(own) {
+            let name = &*variable.name;
+            let is_dropped = rules.drops(variable);
             if is_dropped {
-                made.dropped.push(shown.clone().into_owned());
+                made.dropped.push(name.to_owned());
             }
-            if is_of_run(&shown) || rules.is_of_model(&shown, value) {
+            if is_of_run(name) || rules.is_of_model(variable) {
                 continue;
             }
-            let is_listed = policy != ChildEnvironment::Allowlist
-                || rules.passes(&shown)
-                || is_essential(&shown);
+            let is_listed =
+                policy != ChildEnvironment::Allowlist || passes(name) || is_essential(name);
             let passed = !is_dropped && is_listed;
             let list = if passed { &mut made.variables } else { &mut made.withheld };
-            list.push((name.clone(), value.clone()));
+            list.push(own.clone());
         }
         made.dropped.sort_unstable();
         made.make_unattended(session_id);

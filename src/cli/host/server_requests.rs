@@ -37,8 +37,8 @@ impl HostSession {
                 return Err(error);
             }
         };
-        for secret in settings.secrets() {
-            self.shared.secrets.add(&secret);
+        for secret in &settings.secrets {
+            self.shared.secrets.add(secret);
         }
         for (name, entry) in &before {
             if wanted.get(name) != Some(entry) && servers.remove(name).is_ok() {

@@ -44,7 +44,7 @@ use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
 use crate::model::{BaseUrl, Proxies, RequestTimers, ServiceKind};
-use crate::tools::{AgentDefinition, AnswerSchema, Requirement, secret_values};
+use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
 
 /// All settings of a run, resolved.
@@ -90,6 +90,8 @@ pub struct Settings {
     pub memory: Option<MemorySources>,
     /// The environment, with the variables that the settings add.
     pub variables: Variables,
+    /// The secrets known before the run, to be redacted.
+    pub secrets: Vec<String>,
     /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
     /// Settings of the repository that were ignored.
@@ -99,12 +101,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the secrets known before the run, to be redacted.
-    pub fn secrets(&self) -> Vec<String> {
-        let of_variables = secret_values(&self.variables, &self.config.commands.pass_env);
-        self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
-    }
-
     /// Returns all warnings about the settings.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().chain(&self.ignored_warning).chain(&self.mcp.warnings)

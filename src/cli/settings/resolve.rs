@@ -29,6 +29,7 @@ use crate::hooks::HookHandler;
 use crate::journal::Terms;
 use crate::model::ThinkingMode;
 use crate::recovery::Limits;
+use crate::tools::secret_values;
 use crate::types::{ChildEnvironment, PermissionMode};
 
 /// Resolves the settings of a run whose session was started under `terms`. Reads files, changes
@@ -103,7 +104,9 @@ pub fn resolve_resumed(
         let deny = &mut config.permissions.deny;
         agent_list::apply_prompt_and_tools(role, &mut system, (&mut tools, deny), &mcp, &paths)?;
     }
+    let of_variables = secret_values(variables, &config.commands.pass_env);
     let settings = Settings {
+        secrets: chain.secrets().chain(of_variables).chain(mcp.secrets()).collect(),
         output: output(args, env, step_summary(&config, variables))?,
         prompt: prompt(args, &config),
         session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
