@@ -9,9 +9,7 @@ use crate::journal::{Journal, MessageMeta, RestoredConversation};
 use crate::model::ModelReply;
 use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::transcript::{
-    Block, History, Message, Role, Usage, history_violations, repair, strip_thinking, violations,
-};
+use crate::transcript::{Block, History, Message, Role, Usage, repair, strip_thinking};
 
 use super::context_gauge::{ContextGauge, ContextSize};
 use super::emitted_blocks::EmittedBlocks;
@@ -299,9 +297,7 @@ impl Conversation {
         journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) -> usize {
-        let messages = self.history.messages();
-        let faults = if self.paused { history_violations(messages) } else { violations(messages) };
-        if faults.is_empty() {
+        if self.history.is_sendable(self.paused) {
             return 0;
         }
         let repairs = self.history.edit(|messages| {

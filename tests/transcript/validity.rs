@@ -1,10 +1,12 @@
 //! Validation of message lists before they are sent.
 
-use outlast_core::transcript::{Block, BlockFlaw, HistoryRule, Message, Violation, violations};
+use outlast_core::transcript::{
+    Block, BlockFlaw, History, HistoryRule, Message, Violation, history_violations, violations,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::arbitrary::valid_messages;
+use super::arbitrary::{any_messages, valid_messages};
 
 fn user(text: &str) -> Message {
     Message::user(vec![Block::text(text)])
@@ -131,6 +133,28 @@ fn unknown_block_types_are_accepted() {
 }
 
 proptest! {
+    #[test]
+    fn a_history_is_sendable_exactly_if_a_check_of_all_its_messages_finds_nothing(
+        valid in valid_messages(),
+        any in any_messages(),
+    ) {
+        let mut history = History::new(Vec::new(), 0);
+        let is_checked_alike = |history: &mut History| {
+            let sendable = [false, true].map(|is_paused| history.is_sendable(is_paused));
+            let checks = [violations(history.messages()), history_violations(history.messages())];
+            sendable == checks.map(|found| found.is_empty())
+        };
+        // Repeated messages repeat their ids.
+        for message in valid.iter().chain(&any).chain(&valid) {
+            history.push(message.clone());
+            prop_assert!(is_checked_alike(&mut history), "{:?}", history.messages());
+        }
+        let mut edited = History::new(valid, 0);
+        prop_assert!(is_checked_alike(&mut edited));
+        edited.edit(|messages| messages.rotate_left(1));
+        prop_assert!(is_checked_alike(&mut edited), "{:?}", edited.messages());
+    }
+
     #[test]
     fn a_valid_conversation_violates_no_history_rule(messages in valid_messages()) {
         prop_assert_eq!(violations(&messages), []);

@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::token_estimate::plain_text_bytes;
+use super::validity::{violation_at_end, violations_from};
 use super::{Block, Message, ToolDefinition, Usage, media};
 
 /// Bytes that the service may add around a block: markers, field names, the role.
@@ -47,6 +48,9 @@ pub fn min_tokens(content: &[Block]) -> u64 {
 pub struct History {
     messages: Vec<Message>,
     meter: Meter,
+    /// The number of messages that are known to be valid. The last message is never among them, as
+    /// blocks may be added to it.
+    valid: usize,
 }
 
 impl History {
@@ -55,7 +59,7 @@ impl History {
     pub fn new(messages: Vec<Message>, fixed: u64) -> Self {
         let mut meter = Meter::begin(fixed);
         meter.record_edit(&messages);
-        Self { messages, meter }
+        Self { messages, meter, valid: 0 }
     }
 
     pub fn messages(&self) -> &[Message] {
@@ -107,7 +111,18 @@ impl History {
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = change(&mut self.messages);
         self.meter.record_edit(&self.messages);
+        self.valid = 0;
         outcome
+    }
+
+    /// True if [`violations`](super::violations) finds nothing, or nothing but the end of a paused
+    /// reply. Only messages that were added since the last check are checked.
+    pub fn is_sendable(&mut self, is_paused: bool) -> bool {
+        let is_valid = violations_from(&self.messages, self.valid).is_empty();
+        if is_valid {
+            self.valid = self.messages.len().saturating_sub(1);
+        }
+        is_valid && (is_paused || violation_at_end(&self.messages).is_none())
     }
 
     /// Discards the service's token counts after a switch to another model, which counts

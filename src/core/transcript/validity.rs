@@ -84,23 +84,34 @@ pub(super) const ID_MAX: usize = 64;
 /// All violations that prevent `messages` from being sent.
 pub fn violations(messages: &[Message]) -> Vec<Violation> {
     let mut found = history_violations(messages);
-    match messages.last() {
-        None => found.push(Violation { at: 0, rule: HistoryRule::NoMessage }),
-        Some(last) if last.role == Role::Assistant => {
-            found.push(Violation { at: messages.len() - 1, rule: HistoryRule::AssistantCloses });
-        }
-        Some(_user) => {}
-    }
+    found.extend(violation_at_end(messages));
     found
+}
+
+/// The violation of a list that does not end with the user.
+pub(super) fn violation_at_end(messages: &[Message]) -> Option<Violation> {
+    match messages.last() {
+        None => Some(Violation { at: 0, rule: HistoryRule::NoMessage }),
+        Some(last) if last.role == Role::Assistant => {
+            Some(Violation { at: messages.len() - 1, rule: HistoryRule::AssistantCloses })
+        }
+        Some(_user) => None,
+    }
 }
 
 /// The violations of a history that may end with the assistant: a prompt will follow, or a paused
 /// reply must be sent back.
 pub fn history_violations(messages: &[Message]) -> Vec<Violation> {
+    violations_from(messages, 0)
+}
+
+/// The violations in the messages from index `first` on. Those before it are valid.
+pub(super) fn violations_from(messages: &[Message], first: usize) -> Vec<Violation> {
     let mut found = Vec::new();
+    let (valid, _) = messages.split_at(first);
     let mut ids = HashSet::new();
-    let mut before: Option<&Message> = None;
-    for (at, message) in messages.iter().enumerate() {
+    let mut before = valid.last();
+    for (at, message) in messages.iter().enumerate().skip(first) {
         let mut report = |rule| found.push(Violation { at, rule });
         match before {
             None if message.role == Role::Assistant => report(HistoryRule::AssistantOpens),
@@ -114,7 +125,11 @@ pub fn history_violations(messages: &[Message]) -> Vec<Violation> {
             flaws(message.role, block).into_iter().map(HistoryRule::Flawed).for_each(&mut report);
         }
         match message.role {
-            Role::Assistant => check_calls(message, messages.get(at + 1), &mut ids, &mut report),
+            Role::Assistant => {
+                let is_new =
+                    |id| ids.insert(id) && !valid.iter().flat_map(calls).any(|known| known == id);
+                check_calls(message, messages.get(at + 1), is_new, &mut report);
+            }
             Role::User => check_results(message, before, &mut report),
         }
         before = Some(message);
@@ -125,13 +140,13 @@ pub fn history_violations(messages: &[Message]) -> Vec<Violation> {
 fn check_calls<'a>(
     message: &'a Message,
     next: Option<&Message>,
-    ids: &mut HashSet<&'a str>,
+    mut is_new: impl FnMut(&'a str) -> bool,
     report: &mut impl FnMut(HistoryRule),
 ) {
     let answers: HashSet<&str> =
         next.filter(|next| next.role == Role::User).into_iter().flat_map(results).collect();
     for id in calls(message) {
-        if !ids.insert(id) {
+        if !is_new(id) {
             report(HistoryRule::RepeatedId { id: id.to_owned() });
         }
         if !answers.contains(id) {
