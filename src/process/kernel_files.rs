@@ -1,9 +1,10 @@
-//! Values that the kernel reports in small files.
+//! Values that the kernel reports, most of them in small files.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// The space for a file that the kernel makes when it is read. Its reported size is 0, with which
 /// [`std::fs::read`] begins with pieces of 32 bytes.
@@ -39,6 +40,18 @@ pub fn boot_id() -> Option<&'static str> {
     KNOWN.get_or_init(read).as_deref()
 }
 
+/// The time since the boot of this machine, including time spent asleep. `None` outside Linux.
+pub fn since_boot() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::time::{ClockId, clock_gettime};
+
+        Some(clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?.into())
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -50,5 +63,16 @@ mod tests {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there");
         assert_eq!(boot_id(), Some(id.trim()));
         assert!(read_kernel_file("/proc/missing").is_err());
+        let uptime = || {
+            let text = read_kernel_text("/proc/uptime").expect("it is readable");
+            text.split(' ')
+                .next()
+                .and_then(|seconds| seconds.parse::<f64>().ok())
+                .expect("a number")
+        };
+        let (before, now, after) = (uptime(), since_boot(), uptime());
+        let now: f64 = now.expect("the kernel has this clock").as_secs_f64();
+        // The file has two decimals.
+        assert!((before - 0.01..after + 0.02).contains(&now), "{before} {now} {after}");
     }
 }

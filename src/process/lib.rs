@@ -76,7 +76,7 @@ pub use file_lock::{FileLock, LockError};
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
-pub use kernel_files::{boot_id, read_kernel_file, read_kernel_text};
+pub use kernel_files::{boot_id, read_kernel_file, read_kernel_text, since_boot};
 pub use landlock_policy::{
     LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, RootCapabilities,
     looks_denied,

@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::pacing::SharedRateLimit;
-use crate::process::{boot_id, read_kernel_text};
+use crate::process::{boot_id, since_boot};
 
 use super::super::headers::wall_clock;
 
@@ -275,9 +275,7 @@ struct HostInstant {
 impl HostInstant {
     fn now() -> Option<Self> {
         let boot = boot_id()?.to_owned();
-        let uptime = read_kernel_text("/proc/uptime").ok()?;
-        let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-        let now = millis(Duration::try_from_secs_f64(seconds).ok()?);
+        let now = millis(since_boot()?);
         let began = millis(wall_clock().duration_since(UNIX_EPOCH).ok()?).saturating_sub(now);
         Some(Self { boot, began, now })
     }
