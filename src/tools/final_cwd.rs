@@ -3,12 +3,14 @@
 //! The shell writes its folder to a file in the scratch folder. The command can replace that file
 //! by a link to a secret, by a pipe or by a device, and outlast is not sandboxed as the command is.
 //! So it never opens the name again, and reads only the file that it created before the command
-//! began.
+//! began. The next command gets the same file, if the name still leads to it: some file systems
+//! take as long to create a file as to start a shell.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,11 +20,11 @@ use super::paths::{PATH_BYTES_MAX, resolve};
 /// The maximum time to check the folder. Only a hanging disk takes longer.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The file to which a shell writes its final folder.
+/// The file to which a shell writes its final folder. Removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct FinalCwd {
     path: PathBuf,
-    file: tokio::fs::File,
+    file: File,
 }
 
 /// The content of that file.
@@ -44,7 +46,7 @@ impl FinalCwd {
     /// The file cannot be created.
     pub(super) async fn create(scratch: &OutputFolder) -> io::Result<Self> {
         let (path, file) = scratch.create("cwd").await?;
-        Ok(Self { path, file })
+        Ok(Self { path, file: file.into_std().await })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -58,19 +60,35 @@ impl FinalCwd {
         format!("trap '{saving}' EXIT\n")
     }
 
-    /// Reads the file after the command has ended.
-    pub(super) async fn read(self) -> CwdReport {
-        let Self { path, file } = self;
-        let looking = async {
-            let file = file.into_std().await;
-            tokio::task::spawn_blocking(move || {
-                let _ = fs::remove_file(&path);
-                read_folder(&file)
-            })
-            .await
-            .unwrap_or(CwdReport::Invalid)
-        };
-        tokio::time::timeout(CHECK_TIMEOUT, looking).await.unwrap_or(CwdReport::Invalid)
+    /// Reads the file after the command has ended. Also returns the file, if another command can
+    /// use it.
+    pub(super) async fn read(self) -> (CwdReport, Option<Self>) {
+        let reading = tokio::task::spawn_blocking(move || {
+            let report = read_folder(&self.file);
+            // Otherwise a shell that could not be killed may still write there.
+            let is_over = matches!(report, CwdReport::Folder(_));
+            (report, Some(self).filter(|own| is_over && own.clear().is_ok()))
+        });
+        let read = tokio::time::timeout(CHECK_TIMEOUT, reading).await;
+        read.ok().and_then(Result::ok).unwrap_or((CwdReport::Invalid, None))
+    }
+
+    /// Empties the file for the next command.
+    ///
+    /// # Errors
+    /// The name leads elsewhere, there are further names, or the file cannot be changed.
+    fn clear(&self) -> io::Result<()> {
+        let (own, named) = (self.file.metadata()?, fs::symlink_metadata(&self.path)?);
+        if (own.dev(), own.ino()) != (named.dev(), named.ino()) || own.nlink() != 1 {
+            return Err(io::Error::other("another file has the name"));
+        }
+        self.file.set_len(0)
+    }
+}
+
+impl Drop for FinalCwd {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -79,10 +97,9 @@ fn read_folder(file: &File) -> CwdReport {
     let mut bytes = Vec::with_capacity(256);
     // A path and its line end, and one more byte to detect a longer content.
     let most = PATH_BYTES_MAX as u64 + 2;
-    match file.take(most).read_to_end(&mut bytes) {
-        Ok(_) => parse_folder(bytes),
-        Err(_) => CwdReport::Invalid,
-    }
+    let mut file = file;
+    let read = file.rewind().and_then(|()| file.take(most).read_to_end(&mut bytes));
+    read.map_or(CwdReport::Invalid, |_| parse_folder(bytes))
 }
 
 /// Parses the content and checks that the folder exists. Accesses the file system.

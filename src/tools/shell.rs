@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::HumanBytes;
@@ -66,6 +65,8 @@ pub(super) struct ShellSession {
     pub(super) background: Arc<BackgroundTasks>,
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
+    /// The file to which the next command reports its final folder, if the last one has left it.
+    spare_report: Mutex<Option<FinalCwd>>,
     sandbox: Arc<Sandbox>,
     /// Notes about credentials that failing commands named but did not get.
     pub(super) withheld: WithheldNotes,
@@ -88,6 +89,7 @@ impl ShellSession {
             supervisor: settings.supervisor.clone(),
             background: background_tasks(settings),
             cwd: Mutex::new(cwd.to_path_buf()),
+            spare_report: Mutex::default(),
             sandbox,
             withheld: WithheldNotes::default(),
         }
@@ -95,6 +97,16 @@ impl ShellSession {
 
     pub(super) fn cwd(&self) -> PathBuf {
         self.cwd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The file to which a command reports its final folder.
+    async fn report_file(&self) -> Option<FinalCwd> {
+        let spare = self.spare_report().take();
+        if spare.is_some() { spare } else { FinalCwd::create(&self.scratch).await.ok() }
+    }
+
+    fn spare_report(&self) -> MutexGuard<'_, Option<FinalCwd>> {
+        self.spare_report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn dropped(&self) -> &[String] {
@@ -153,7 +165,7 @@ impl ShellSession {
         let cwd = self.usable_cwd(places, &mut notes);
         let whereabouts = match &scope {
             CommandScope::Sandbox(_) | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
-                FinalCwd::create(&self.scratch).await.ok()
+                self.report_file().await
             }
             // Other commands cannot change the folder, and could not write the file that reports
             // it.
@@ -176,7 +188,9 @@ impl ShellSession {
         let egress = running.egress.clone();
         let (ended, captured) = self.run_to_end(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
-            self.update_cwd(whereabouts.read().await, places, &mut notes);
+            let (report, spare) = whereabouts.read().await;
+            *self.spare_report() = spare;
+            self.update_cwd(report, places, &mut notes);
         }
         if ended.left_behind {
             notes.push(

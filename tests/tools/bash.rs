@@ -1,6 +1,7 @@
 //! What a command prints, how it ends, and where the next one starts.
 
 use std::fs;
+use std::path::Path;
 
 use outlast::tools::{PermissionMode, Toolbox};
 use serde_json::json;
@@ -227,6 +228,27 @@ async fn an_endless_device_in_place_of_the_cwd_report_is_not_read() {
 }
 
 #[tokio::test]
+async fn commands_that_report_their_folder_share_a_file_while_its_name_leads_to_it() {
+    let bench = Bench::open();
+    let find = FINDING_THE_REPORT.replace("trap - EXIT; rm -f \"$p\"; ", "");
+    let file = |shown: &str| shown.lines().next().expect("a path").to_owned();
+    let find_file = async || file(&text(&bench.bash(&format!("{find} echo \"$p\"")).await));
+    let first = find_file().await;
+    assert_eq!(find_file().await, first);
+    assert_eq!(fs::metadata(&first).unwrap().len(), 0, "the last report is removed");
+    // With a second name, the next report would be written to a file of the command.
+    bench.bash(&format!("{find} ln \"$p\" kept; mkdir sub")).await;
+    bench.bash("cd sub").await;
+    let kept = fs::read_to_string(bench.cwd.join("kept")).unwrap();
+    assert_eq!(kept, format!("{}\n", bench.cwd.display()));
+    assert!(!Path::new(&first).exists());
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.join("sub").display().to_string());
+    let second = find_file().await;
+    drop(bench);
+    assert!(!Path::new(&second).exists());
+}
+
+#[tokio::test]
 async fn a_cwd_report_that_is_not_a_folder_is_ignored() {
     let bench = Bench::open();
     // Into the file itself, which this time stays.
@@ -287,8 +309,8 @@ async fn the_configured_timeout_applies_when_the_call_names_none() {
 #[tokio::test]
 async fn a_missing_working_directory_is_refused_at_once() {
     let settings = outlast::tools::ToolSettings::new(
-        std::path::Path::new("/nonexistent/work"),
-        std::path::Path::new("/nonexistent/scratch"),
+        Path::new("/nonexistent/work"),
+        Path::new("/nonexistent/scratch"),
         "a-session",
     );
     let error = Toolbox::new(&settings).err().expect("refused").to_string();
