@@ -78,7 +78,7 @@ pub(super) fn resolve_tools(
     let managed = managed::files();
     let settings = settings::resolve_with_managed(&managed, args, variables, cwd.to_path_buf())?;
     for secret in &settings.secrets {
-        secrets.add(secret);
+        secrets.add(secret.reveal());
     }
     let id = Uuid::new_v4().to_string();
     let kept = (temporary_folder(&id), id);

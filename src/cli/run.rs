@@ -114,7 +114,7 @@ pub(super) async fn prepare_and_begin(
     let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
     let settings = steps.step("reading the settings", resolve).await?;
     for secret in &settings.secrets {
-        shared.secrets.add(secret);
+        shared.secrets.add(secret.reveal());
     }
     if let Some(deadline) = settings.config.limits.deadline {
         let left = clock.real(clock.now().until(deadline));

@@ -189,7 +189,7 @@ impl FoundSession {
             contract: Some(settings.contract()),
             prompt: Some(self.first),
             title: settings.session_title.clone(),
-            redact: settings.secrets.clone(),
+            redact: settings.secrets.iter().map(|it| it.reveal().to_owned()).collect(),
         };
         let ChosenSession { id, place, origin, is_repeatable, .. } = self.chosen;
         let is_forked = matches!(origin, SessionOrigin::Forked(..));

@@ -290,9 +290,10 @@ fn every_secret_of_the_chain_is_known_and_none_is_shown() {
     for secret in
         [KEY, OTHER, "Bearer header-secret-1", "token-0123456789", "proxy word", "proxy%20word"]
     {
-        assert!(secrets.iter().any(|known| known == secret), "{secret}: {secrets:?}");
+        assert!(secrets.iter().any(|known| known.reveal() == secret), "{secret}: {secrets:?}");
     }
-    assert!(!secrets.iter().any(|known| known == "a night job" || known == "a-team"));
+    let harmless = ["a night job", "a-team"];
+    assert!(!secrets.iter().any(|known| harmless.contains(&known.reveal())));
     let shown = format!("{:?}", settings.chain.endpoints[1].credential)
         + &format!("{:?}", settings.endpoint.proxies);
     assert!(!shown.contains(OTHER) && !shown.contains("word"), "{shown}");

@@ -172,7 +172,7 @@ impl HostSession {
         let settings = self.settings().await?;
         let secrets = self.shared.secrets.clone();
         for secret in &settings.secrets {
-            secrets.add(secret);
+            secrets.add(secret.reveal());
         }
         let (own, session_id) = (host_servers(&settings), self.session_id.get());
         let host: Arc<dyn HostChannel> = Arc::new(self.requests.clone());

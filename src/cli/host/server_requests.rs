@@ -38,7 +38,7 @@ impl HostSession {
             }
         };
         for secret in &settings.secrets {
-            self.shared.secrets.add(secret);
+            self.shared.secrets.add(secret.reveal());
         }
         for (name, entry) in &before {
             if wanted.get(name) != Some(entry) && servers.remove(name).is_ok() {

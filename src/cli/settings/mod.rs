@@ -43,7 +43,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
-use crate::model::{BaseUrl, Proxies, RequestTimers, ServiceKind};
+use crate::model::{BaseUrl, Proxies, RequestTimers, Secret, ServiceKind};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
 
@@ -91,7 +91,7 @@ pub struct Settings {
     /// The environment, with the variables that the settings add.
     pub variables: Variables,
     /// The secrets known before the run, to be redacted.
-    pub secrets: Vec<String>,
+    pub secrets: Vec<Secret>,
     /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
     /// Settings of the repository that were ignored.

@@ -27,7 +27,7 @@ use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::Terms;
-use crate::model::ThinkingMode;
+use crate::model::{Secret, ThinkingMode};
 use crate::recovery::Limits;
 use crate::tools::secret_values;
 use crate::types::{ChildEnvironment, PermissionMode};
@@ -105,8 +105,9 @@ pub fn resolve_resumed(
         agent_list::apply_prompt_and_tools(role, &mut system, (&mut tools, deny), &mcp, &paths)?;
     }
     let of_variables = secret_values(variables, &config.commands.pass_env);
+    let secrets = chain.secrets().chain(of_variables).chain(mcp.secrets());
     let settings = Settings {
-        secrets: chain.secrets().chain(of_variables).chain(mcp.secrets()).collect(),
+        secrets: secrets.map(|secret| Secret::new(&secret)).collect(),
         output: output(args, env, step_summary(&config, variables))?,
         prompt: prompt(args, &config),
         session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
