@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct FinalCwd {
 /// The content of that file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CwdReport {
-    /// Empty, as for a command that replaced its shell.
+    /// Nothing is written, as for a command that replaced its shell.
     Nothing,
     /// An existing folder, with links resolved.
     Folder(PathBuf),
@@ -56,7 +56,7 @@ impl FinalCwd {
     /// The shell code that writes the folder on exit.
     pub(super) fn trap(&self) -> String {
         let path = self.path.display().to_string().replace('\'', "'\\''");
-        let saving = format!("{{ pwd -P >| '{path}'; }} 2> /dev/null").replace('\'', "'\\''");
+        let saving = format!("{{ pwd -P 1<> '{path}'; }} 2> /dev/null").replace('\'', "'\\''");
         format!("trap '{saving}' EXIT\n")
     }
 
@@ -64,25 +64,26 @@ impl FinalCwd {
     /// use it.
     pub(super) async fn read(self) -> (CwdReport, Option<Self>) {
         let reading = tokio::task::spawn_blocking(move || {
-            let report = read_folder(&self.file);
+            let (report, length) = read_folder(&self.file);
             // Otherwise a shell that could not be killed may still write there.
             let is_over = matches!(report, CwdReport::Folder(_));
-            (report, Some(self).filter(|own| is_over && own.clear().is_ok()))
+            (report, Some(self).filter(|own| is_over && own.clear(length).is_ok()))
         });
         let read = tokio::time::timeout(CHECK_TIMEOUT, reading).await;
         read.ok().and_then(Result::ok).unwrap_or((CwdReport::Invalid, None))
     }
 
-    /// Empties the file for the next command.
+    /// Overwrites the first bytes of the file with NUL for the next command. It is not truncated:
+    /// ext4 writes a file to the disk when it is closed after that.
     ///
     /// # Errors
     /// The name leads elsewhere, there are further names, or the file cannot be changed.
-    fn clear(&self) -> io::Result<()> {
+    fn clear(&self, length: usize) -> io::Result<()> {
         let (own, named) = (self.file.metadata()?, fs::symlink_metadata(&self.path)?);
         if (own.dev(), own.ino()) != (named.dev(), named.ino()) || own.nlink() != 1 {
             return Err(io::Error::other("another file has the name"));
         }
-        self.file.set_len(0)
+        self.file.write_all_at(&vec![0; length], 0)
     }
 }
 
@@ -92,14 +93,18 @@ impl Drop for FinalCwd {
     }
 }
 
-/// Reads the file, and checks its content.
-fn read_folder(file: &File) -> CwdReport {
+/// Reads the file up to the first NUL, and checks its content. Also returns the number of bytes.
+fn read_folder(file: &File) -> (CwdReport, usize) {
     let mut bytes = Vec::with_capacity(256);
     // A path and its line end, and one more byte to detect a longer content.
     let most = PATH_BYTES_MAX as u64 + 2;
     let mut file = file;
-    let read = file.rewind().and_then(|()| file.take(most).read_to_end(&mut bytes));
-    read.map_or(CwdReport::Invalid, |_| parse_folder(bytes))
+    if file.rewind().and_then(|()| file.take(most).read_to_end(&mut bytes)).is_err() {
+        return (CwdReport::Invalid, 0);
+    }
+    let length = bytes.len();
+    bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(length));
+    (parse_folder(bytes), length)
 }
 
 /// Parses the content and checks that the folder exists. Accesses the file system.
