@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::python::search_path;
+use crate::support::rotation::rotating_part;
 use crate::support::serve;
 use crate::support::signals::hear_signals;
 
@@ -251,8 +252,8 @@ fn flags_of_the_reference_do_not_keep_a_run_from_its_answer() {
         "--remote-control-session-name-prefix x",
         "--verbose",
     ];
-    for (number, flags) in lists.into_iter().enumerate() {
-        let line = if number % 2 == 0 {
+    for (number, flags) in rotating_part(lists.into_iter().enumerate(), 2) {
+        let line = if number / 2 % 2 == 0 {
             format!("claude -p 'hi' {flags}")
         } else {
             format!("claude {flags} -p 'say hi'")

@@ -291,7 +291,7 @@ async fn nine_concurrent_output_floods_stay_within_memory_and_disk_limits() {
             _ => scenario.and_tool("Bash", input),
         };
     }
-    let last = json!({ "command": "echo go > bell; head -c 50G /dev/urandom", "timeout": 2_000 });
+    let last = json!({ "command": "echo go > bell; head -c 50G /dev/urandom", "timeout": 1_000 });
     let server = serve(scenario.and_tool("Bash", last));
     let trial = RunBuilder::against(&server).args(["--max-turns", "1", "Go."]);
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
@@ -310,5 +310,5 @@ async fn nine_concurrent_output_floods_stay_within_memory_and_disk_limits() {
     eprintln!("resident: {before} bytes, then {most}; on disk: {disk}");
     assert!(most < before + (64 << 20), "resident: {before}, then {most}");
     assert!(disk <= (512 << 20) + (1 << 20), "on disk: {disk}");
-    assert!(disk > 8 << 20, "little was printed: {disk}");
+    assert!(disk > 4 << 20, "little was printed: {disk}");
 }
