@@ -114,9 +114,8 @@ impl RunWorld<'_> {
             Finished::No => self.await_servers().await,
             Finished::Yes => self.join_tools(),
         }
-        let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
-        let definitions = self.tools.toolbox().all_definitions();
-        let tools = definitions.iter().map(|tool| known(&tool.name)).collect();
+        let known = |name| if name == AGENT { TASK.to_owned() } else { name };
+        let tools = self.tools.toolbox().all_names().into_iter().map(known).collect();
         let agents = if self.tools.toolbox().offers_agents() { init.agents } else { Vec::new() };
         let servers = self.tools.servers();
         let server_prompts = servers.prompt_commands();

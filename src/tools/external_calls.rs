@@ -23,12 +23,21 @@ impl Toolbox {
     /// The tool definitions for the model, in a fixed order: the built-in tools, then the current
     /// external ones.
     pub fn all_definitions(&self) -> Vec<ToolDefinition> {
+        self.definitions().iter().cloned().chain(self.external_definitions()).collect()
+    }
+
+    /// The names of these tools, in the same order.
+    pub fn all_names(&self) -> Vec<String> {
+        let own = self.definitions().iter().map(|tool| tool.name.clone());
+        own.chain(self.external_definitions().map(|tool| tool.name)).collect()
+    }
+
+    fn external_definitions(&self) -> impl Iterator<Item = ToolDefinition> {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
-        let allowed = |tool: &ToolDefinition| {
+        foreign.filter(|tool| {
             self.may_offer_external(&tool.name)
                 && self.tools.permissions.external_denial(&tool.name).is_none()
-        };
-        self.definitions().iter().cloned().chain(foreign.filter(allowed)).collect()
+        })
     }
 
     /// The source of an external tool.

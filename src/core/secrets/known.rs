@@ -150,13 +150,15 @@ fn escaped(text: &str) -> String {
 const KEPT_IN_ADDRESSES: [&str; 5] = ["-_.~", "-_.", "-_.~/", "-_.~!'()*", "-_.~!'()*;/?:@&=+$,#"];
 
 fn percent_encoded(text: &str, kept: &str) -> String {
-    let encode = |byte: u8| match byte {
-        _ if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) => {
-            char::from(byte).to_string()
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
         }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
+    }
+    encoded
 }
 
 /// Changes the hexadecimal digits of percent-encoded text to lower case.
