@@ -23,8 +23,6 @@ use super::setup::Prompt;
 pub(super) struct Conversation {
     history: History,
     secrets: KnownSecrets,
-    /// Number of the secrets that the journal redacts.
-    redacted_secrets: usize,
     /// The last reply, until the machine has decided about it.
     pending: Option<ModelReply>,
     /// The blocks of the streaming reply that were reported already.
@@ -64,7 +62,6 @@ impl Conversation {
             thinking_stripped: !messages.is_empty(),
             history: History::new(messages, 0),
             secrets,
-            redacted_secrets: 0,
             pending: None,
             emitted_blocks: EmittedBlocks::default(),
             paused: left_off == Some(LeftOff::Paused),
@@ -231,14 +228,6 @@ impl Conversation {
         self.history.push(Message::clone(&message));
         let ids = journal.message(&message, &MessageMeta::default());
         monitor.emit(&RunEvent::User { message, details, ids });
-    }
-
-    /// Adds secrets that were fetched meanwhile to the journal's redaction.
-    pub(super) fn redact_new_secrets(&mut self, journal: &mut Journal) {
-        let count = self.secrets.count();
-        if std::mem::replace(&mut self.redacted_secrets, count) != count {
-            journal.redact(&self.secrets.plain_values());
-        }
     }
 
     /// Returns the last lines of an output for observers. It is redacted before it is cut, since a

@@ -52,7 +52,6 @@ impl World for RunWorld<'_> {
 
     fn record(&mut self, transition: &Transition) {
         self.monitor.emit_inbox();
-        self.conversation.redact_new_secrets(&mut self.journal);
         self.journal.begin_step();
         self.edit(transition);
         self.show_size();

@@ -84,7 +84,7 @@ pub(super) fn assemble(
     });
     let (limits, session_id) = (limits(settings, &endpoints), session.id());
     let moved_folder = session.moved_folder(settings);
-    let (journal, resumed) = session.open(given, &limits, &endpoints[0].label)?;
+    let (journal, resumed) = session.open(given, &limits, &endpoints[0].label, secrets)?;
     let damage = resumed.contract.damage.clone();
     let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);

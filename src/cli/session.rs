@@ -8,7 +8,7 @@ use crate::journal::{
     RestoredSession, SessionId, SessionTotals, prompt_title,
 };
 use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, Run, StopReason};
-use crate::secrets::REDACTED;
+use crate::secrets::{KnownSecrets, REDACTED};
 use crate::transcript::{Block, Role};
 
 use super::chosen_session::{ChosenSession, SessionOrigin, journal_error};
@@ -177,6 +177,7 @@ impl FoundSession {
         settings: &Settings,
         limits: &Limits,
         model: &str,
+        secrets: &KnownSecrets,
     ) -> Result<(Journal, RestoredSession), UsageError> {
         let carry = self.carry();
         let opening = ProcessOpening {
@@ -189,7 +190,7 @@ impl FoundSession {
             contract: Some(settings.contract()),
             prompt: Some(self.first),
             title: settings.session_title.clone(),
-            redact: settings.secrets.iter().map(|it| it.reveal().to_owned()).collect(),
+            secrets: secrets.clone(),
         };
         let ChosenSession { id, place, origin, is_repeatable, .. } = self.chosen;
         let is_forked = matches!(origin, SessionOrigin::Forked(..));

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::recovery::{
     Limits, Money, RecoveryRecord, RefusedField, StopReason, ToolCallRecord, Transition,
 };
+use crate::secrets::KnownSecrets;
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
@@ -39,9 +40,8 @@ pub struct ProcessOpening {
     pub prompt: Option<FirstPrompt>,
     /// The name of the session, if this process gives it one.
     pub title: Option<String>,
-    /// Values that must never reach the disk, such as keys. Those shorter than eight bytes are not
-    /// treated as secrets.
-    pub redact: Vec<String>,
+    /// Values that must never reach the disk, such as keys.
+    pub secrets: KnownSecrets,
 }
 
 /// Selects the start of the totals of turns and cost: zero, or those of the previous prompt.

@@ -195,7 +195,7 @@ impl Journal {
             session: id.to_string(),
             cwd: place.recorded_cwd(),
             version: opening.version.clone(),
-            redaction: Redaction::new(&opening.redact),
+            redaction: Redaction::new(opening.secrets.clone()),
             mirror: place.mirror().cloned(),
             ..Self::disabled()
         }
@@ -204,11 +204,6 @@ impl Journal {
     /// Continues after line `seq` and message `leaf` of the previous process.
     pub(super) fn continuing(self, path: PathBuf, seq: u64, leaf: Option<String>) -> Self {
         Self { path, seq, leaf, ..self }
-    }
-
-    /// Replaces the list of values that must never reach the disk.
-    pub fn redact(&mut self, secrets: &[String]) {
-        self.redaction = Redaction::new(secrets);
     }
 
     /// Removes the file if not even its first line could be written.

@@ -12,8 +12,8 @@ pub(super) struct Redaction {
 }
 
 impl Redaction {
-    pub(super) fn new(secrets: &[String]) -> Self {
-        Self { mask: Redactor::new(KnownSecrets::new(secrets)) }
+    pub(super) fn new(secrets: KnownSecrets) -> Self {
+        Self { mask: Redactor::new(secrets) }
     }
 
     /// Masks the secrets in a JSON object. An object without any is returned unchanged.
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn redaction_removes_the_signature_of_masked_thinking_only() {
-        let redaction = Redaction::new(&["correct-horse-battery".to_owned()]);
+        let redaction = Redaction::new(KnownSecrets::new(["correct-horse-battery"]));
         let thinking = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
         let message = |blocks: [Value; 2]| json!({"role": "assistant", "content": blocks});
         let before = message([thinking("correct-horse-battery!", "a"), thinking("Hm.", "b")]);

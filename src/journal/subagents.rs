@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::recovery::Limits;
+use crate::secrets::KnownSecrets;
 
 use super::Journal;
 use super::entry::{CarryOver, ProcessOpening};
@@ -56,7 +57,7 @@ pub struct SubagentHeader<'a> {
     pub retries: Option<&'a str>,
     pub limits: &'a Limits,
     /// Values that must never reach the disk.
-    pub redact: Vec<String>,
+    pub secrets: KnownSecrets,
 }
 
 impl SubagentJournal {
@@ -100,7 +101,7 @@ impl Journal {
             session: location.session.clone(),
             cwd: location.cwd.clone(),
             version: location.version.clone(),
-            redaction: Redaction::new(&header.redact),
+            redaction: Redaction::new(header.secrets.clone()),
             is_sidechain: true,
             mirror: location.mirror.clone(),
             ..Self::disabled()
@@ -115,7 +116,7 @@ impl Journal {
             contract: None,
             prompt: None,
             title: None,
-            redact: header.redact.clone(),
+            secrets: header.secrets.clone(),
         };
         journal.open(
             &opening,
@@ -143,7 +144,7 @@ fn create_files(
         retries: header.retries.map(str::to_owned),
         epoch: location.epoch,
     };
-    let json = Redaction::new(&header.redact).mask(serde_json::to_vec(&meta)?);
+    let json = Redaction::new(header.secrets.clone()).mask(serde_json::to_vec(&meta)?);
     let beside = path.with_extension("meta.json");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
     file.write_all(&json)?;

@@ -226,6 +226,7 @@ mod tests {
         CarryOver, Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
     };
     use crate::recovery::{Limits, Money, StopReason};
+    use crate::secrets::KnownSecrets;
     use crate::transcript::{Block, Message, ToolCall, Usage};
 
     use super::*;
@@ -259,7 +260,7 @@ mod tests {
             contract: None,
             prompt: None,
             title: None,
-            redact: Vec::new(),
+            secrets: KnownSecrets::default(),
         };
         let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));
         let mut journal =

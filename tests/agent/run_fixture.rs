@@ -268,7 +268,7 @@ pub(super) fn opening() -> ProcessOpening {
         contract: None,
         prompt: None,
         title: None,
-        redact: Vec::new(),
+        secrets: KnownSecrets::default(),
     }
 }
 

@@ -4,6 +4,7 @@ use outlast::journal::{
     Contract, FirstPrompt, Journal, JournalError, LockedSession, MessageMeta, OnDamage,
     ProcessOpening, SessionFolder, SessionId, read_terms,
 };
+use outlast::secrets::KnownSecrets;
 use serde_json::{Value, json};
 
 use super::arbitrary::add_checksums;
@@ -31,7 +32,7 @@ fn starting(terms: &Value, prompt: &str) -> ProcessOpening {
         contract: Some(contract(terms)),
         prompt: Some(FirstPrompt::of(prompt)),
         title: None,
-        redact: vec![SECRET.to_owned()],
+        secrets: KnownSecrets::new([SECRET]),
         ..opening()
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use outlast::journal::{Journal, JournalError, MessageMeta, OnDamage, SessionId};
 use outlast::recovery::StopReason;
+use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, violations};
 use serde_json::{Value, json};
 
@@ -286,7 +287,8 @@ fn a_secret_in_a_rewrite_never_reaches_the_disk() {
     let sandbox = Sandbox::new();
     let id = SessionId::generate();
     let secret = "sk-ant-api03-0123456789";
-    let opening = outlast::journal::ProcessOpening { redact: vec![secret.to_owned()], ..opening() };
+    let secrets = KnownSecrets::new([secret]);
+    let opening = outlast::journal::ProcessOpening { secrets, ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
     journal.rewrite(&[user(&format!("The key is {secret}."))]);
     let text = fs::read_to_string(sandbox.file(&id)).expect("text");

@@ -8,6 +8,7 @@ use outlast::journal::{
     SessionId, SessionTotals,
 };
 use outlast::recovery::{Event, Limits, Money, StopReason};
+use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -259,9 +260,9 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
 fn secrets_never_reach_the_disk() {
     let sandbox = Sandbox::new();
     let secrets = ["sk-ant-api03-\"quoted\\key\"", "plain-token-1234"];
-    let redact = secrets.iter().map(|secret| (*secret).to_owned()).chain(["none".to_owned()]);
     let id = SessionId::generate();
-    let opening = ProcessOpening { redact: redact.collect(), ..opening() };
+    let known = KnownSecrets::new(secrets.iter().chain(&["none"]));
+    let opening = ProcessOpening { secrets: known, ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
     let nested = json!({ "log": json!({ "key": secrets[0] }).to_string() }).to_string();
     journal

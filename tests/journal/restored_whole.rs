@@ -13,6 +13,7 @@ use outlast::recovery::{
     Action, CallEffect, Event, HistoryEdit, Limits, Moment, OptionalField, RefusedField,
     ReplyDisposition, ReplyKind, Run, StopReason, ToolCallRecord, Transition,
 };
+use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, HistoryRepair, Message, RepairStep, Usage};
 use serde_json::{Value, json};
 
@@ -66,7 +67,7 @@ fn tell_subagent(journal: &Journal) {
         background: false,
         retries: None,
         limits: &Limits::default(),
-        redact: Vec::new(),
+        secrets: KnownSecrets::default(),
     };
     let mut agent = Journal::create_subagent(&location, &header);
     agent.message(&user("Do a part."), &MessageMeta::default());

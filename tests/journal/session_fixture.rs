@@ -11,6 +11,7 @@ use outlast::recovery::{
     AvailableMitigations, Event, Limits, Moment, Money, ReplyKind, Run, StopReason, TokenEstimate,
     Transition,
 };
+use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, Message, ToolCall, Usage};
 use serde_json::json;
 use tempfile::TempDir;
@@ -75,7 +76,7 @@ pub(super) fn opening() -> ProcessOpening {
         contract: None,
         prompt: None,
         title: None,
-        redact: vec![],
+        secrets: KnownSecrets::default(),
     }
 }
 

@@ -231,7 +231,7 @@ fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
         background: task.background,
         retries: task.retries.as_deref(),
         limits,
-        redact: parent.deps.secrets.plain_values(),
+        secrets: parent.deps.secrets.clone(),
     };
     Journal::create_subagent(location, &header)
 }

@@ -12,6 +12,7 @@ use outlast::journal::{
     SessionFolder, SessionId, read_session,
 };
 use outlast::recovery::Limits;
+use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, HistoryRule, Message, violations};
 use outlast_fuzz::{folder, work};
 
@@ -68,7 +69,7 @@ fn opening() -> ProcessOpening {
         contract: None,
         prompt: None,
         title: None,
-        redact: Vec::new(),
+        secrets: KnownSecrets::default(),
     }
 }
 
