@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_processes_below_one_are_found_with_and_without_lists_of_children() {
         let (end, ended) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
+        let (send_ids, ids) = mpsc::channel();
         // The child of a thread, and its child.
         let thread = std::thread::spawn(move || {
             let mut shell = Command::new("sh");
@@ -213,12 +213,12 @@ mod tests {
             BufReader::new(stdout).read_line(&mut line).expect("a pipe can be read");
             let grandchild: i32 = line.trim().parse().expect("a process");
             let ids = [shell.id().cast_signed(), grandchild].map(Pid::from_raw);
-            tell.send(ids).expect("the test waits");
+            send_ids.send(ids).expect("the test waits");
             let _ = ended.recv();
             let _ = kill(ids[1], Signal::SIGKILL);
             shell.wait().expect("it ends");
         });
-        let ids = told.recv().expect("both run");
+        let ids = ids.recv().expect("both run");
         for found in [listed_below(getpid()), all_below(getpid())] {
             let of =
                 |id| found.iter().find(|(process, _)| *process == id).map(|(_, stat)| stat.parent);

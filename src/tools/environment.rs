@@ -200,8 +200,8 @@ impl CommandEnv {
             }
             let is_listed =
                 policy != ChildEnvironment::Allowlist || passes(name) || is_essential(name);
-            let passed = !is_dropped && is_listed;
-            let list = if passed { &mut made.variables } else { &mut made.withheld };
+            let is_passed_on = !is_dropped && is_listed;
+            let list = if is_passed_on { &mut made.variables } else { &mut made.withheld };
             list.push(own.clone());
         }
         made.dropped.sort_unstable();

@@ -41,10 +41,9 @@ fn strategies(played: &FinishedRun) -> Value {
 
 /// True if a run ended with this class of error, or completed without any.
 fn ended_with(played: &FinishedRun, class: Option<&str>) -> bool {
-    let is_so = match played.ending.reason {
-        StopReason::Completed => class.is_none(),
-        StopReason::ModelError(_) => class.is_some(),
-        reason => panic!("{reason:?}"),
+    let is_so = match class {
+        None => played.ending.reason == StopReason::Completed,
+        Some(_) => matches!(played.ending.reason, StopReason::ModelError(_)),
     };
     is_so && played.ending.error_class.map(ErrorClass::name) == class
 }
