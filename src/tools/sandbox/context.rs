@@ -312,4 +312,34 @@ mod tests {
         let own = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
         assert_eq!(user_home(Uid::current()), own);
     }
+
+    #[test]
+    fn no_cache_is_created_in_a_missing_home_and_none_of_go_without_go() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let top = folder.path().canonicalize().expect("it is there");
+        let (home, bin) = (top.join("home"), top.join("bin"));
+        fs::create_dir(&bin).expect("a folder");
+        let environment = [("PATH".into(), bin.clone().into())];
+        let created = || {
+            let around = SandboxContext {
+                cwd: &top,
+                home: Some(&home),
+                folders: &[],
+                scratch: &top,
+                environment: &environment,
+                rules: Vec::new(),
+                looked_up: LookedUp::default(),
+            };
+            let caches = [home.join(".npm"), home.join("go/pkg"), top.join("cache")];
+            around.creatable(caches.to_vec()).as_slice().to_vec()
+        };
+        assert_eq!(created(), [top.join("cache")]);
+        fs::create_dir(&home).expect("a folder");
+        assert_eq!(created(), [top.join("cache"), home.join(".npm")]);
+        fs::write(bin.join("go"), "").expect("a file");
+        fs::set_permissions(bin.join("go"), fs::Permissions::from_mode(0o755)).expect("own file");
+        assert_eq!(created(), [top.join("cache"), home.join(".npm"), home.join("go/pkg")]);
+    }
 }
