@@ -204,8 +204,7 @@ async fn permanent_silence_ends_the_run_with_a_timeout_error() {
         let broken = Scenario::new().interrupted(hole.harm.clone(), hole.place);
         let broken = broken.after(AfterLast::RepeatLast);
         let place = hole.place;
-
-        let server = serve(broken.clone());
+        let server = serve(broken);
         let trial = hole.timed(hasty(&server)).args(["--max-retries", "1"]);
         let ended = trial.args(["--request-timeout", SOON, "go"]).run().await;
         let result = ended.result();
@@ -216,8 +215,17 @@ async fn permanent_silence_ends_the_run_with_a_timeout_error() {
         assert_eq!(server.accepted(), 2, "{place:?}: one try and one retry");
         let why = result["errors"][0].as_str().expect("a reason");
         assert!(why.contains(hole.timer) && why.contains(hole.flag), "{place:?}: {why}");
+    }))
+    .await;
+}
 
-        // Late enough for one whole try, and early enough for no more than two.
+/// Late enough for one whole try, and early enough for no more than two.
+#[tokio::test]
+async fn the_deadline_ends_a_run_in_permanent_silence() {
+    all(holes().into_iter().map(|hole| async move {
+        let broken = Scenario::new().interrupted(hole.harm.clone(), hole.place);
+        let broken = broken.after(AfterLast::RepeatLast);
+        let place = hole.place;
         let (server, watch) = (serve(broken), Stopwatch::start());
         let trial = hole.timed(hasty(&server)).args(["--max-duration", "4900ms"]);
         let ended = trial.args(["--request-timeout", SOON, "go"]).run().await;
