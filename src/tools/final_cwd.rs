@@ -67,7 +67,8 @@ impl FinalCwd {
             let (report, length) = read_folder(&self.file);
             // Otherwise a shell that could not be killed may still write there.
             let is_over = matches!(report, CwdReport::Folder(_));
-            (report, Some(self).filter(|own| is_over && own.clear(length).is_ok()))
+            let can_stay = is_over && self.is_in_place() && self.clear(length).is_ok();
+            (report, can_stay.then_some(self))
         });
         let read = tokio::time::timeout(CHECK_TIMEOUT, reading).await;
         read.ok().and_then(Result::ok).unwrap_or((CwdReport::Invalid, None))
@@ -77,13 +78,19 @@ impl FinalCwd {
     /// ext4 writes a file to the disk when it is closed after that.
     ///
     /// # Errors
-    /// The name leads elsewhere, there are further names, or the file cannot be changed.
+    /// The file cannot be changed.
     fn clear(&self, length: usize) -> io::Result<()> {
-        let (own, named) = (self.file.metadata()?, fs::symlink_metadata(&self.path)?);
-        if (own.dev(), own.ino()) != (named.dev(), named.ino()) || own.nlink() != 1 {
-            return Err(io::Error::other("another file has the name"));
-        }
         self.file.write_all_at(&vec![0; length], 0)
+    }
+
+    /// True if the name still leads to the file, and no other name does. A background command may
+    /// have put a link there: check this before each command, which may have more rights.
+    pub(super) fn is_in_place(&self) -> bool {
+        let facts =
+            self.file.metadata().and_then(|own| Ok((own, fs::symlink_metadata(&self.path)?)));
+        facts.is_ok_and(|(own, named)| {
+            (own.dev(), own.ino()) == (named.dev(), named.ino()) && own.nlink() == 1
+        })
     }
 }
 

@@ -101,7 +101,7 @@ impl ShellSession {
 
     /// The file to which a command reports its final folder.
     async fn report_file(&self) -> Option<FinalCwd> {
-        let spare = self.spare_report().take();
+        let spare = self.spare_report().take().filter(FinalCwd::is_in_place);
         if spare.is_some() { spare } else { FinalCwd::create(&self.scratch).await.ok() }
     }
 

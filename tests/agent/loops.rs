@@ -14,12 +14,12 @@ const OFTEN: u32 = 24;
 /// The limit that the settings give for 0.
 const NEVER: u32 = u32::MAX;
 
-fn bash(command: &str) -> (&'static str, Value) {
+pub(crate) fn bash(command: &str) -> (&'static str, Value) {
     ("Bash", json!({ "command": command }))
 }
 
 /// The same call so many times, then a word.
-fn again(times: u32, (tool, input): (&str, Value)) -> Scenario {
+pub(crate) fn again(times: u32, (tool, input): (&str, Value)) -> Scenario {
     Scenario::new().tool(tool, input).times(times)
 }
 
@@ -35,7 +35,7 @@ fn notes(request: &ReceivedRequest) -> usize {
 }
 
 /// The first request with a note in it, and how many there are in the last.
-fn noted(server: &RehearsalServer) -> (Option<usize>, usize) {
+pub(crate) fn noted(server: &RehearsalServer) -> (Option<usize>, usize) {
     let requests = server.requests();
     let first = requests.iter().position(|request| notes(request) > 0);
     (first.map(|at| at + 1), requests.last().map_or(0, notes))

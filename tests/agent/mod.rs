@@ -7,7 +7,7 @@ mod final_replies;
 mod gateways;
 mod kept_servers;
 mod lease;
-mod loops;
+pub(crate) mod loops;
 mod paused_time;
 mod probing;
 mod refusals;

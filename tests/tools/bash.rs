@@ -243,6 +243,13 @@ async fn commands_that_report_their_folder_share_a_file_while_its_name_leads_to_
     assert_eq!(kept, format!("{}\n", bench.cwd.display()));
     assert!(!Path::new(&first).exists());
     assert_eq!(text(&bench.bash("pwd").await), bench.cwd.join("sub").display().to_string());
+    // Nor is a link followed that is put in its place between two commands.
+    let linked = find_file().await;
+    fs::remove_file(&linked).unwrap();
+    std::os::unix::fs::symlink(bench.cwd.join("kept"), &linked).unwrap();
+    bench.bash("cd ..").await;
+    assert_eq!(fs::read_to_string(bench.cwd.join("kept")).unwrap(), kept);
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
     let second = find_file().await;
     drop(bench);
     assert!(!Path::new(&second).exists());

@@ -2,36 +2,12 @@
 //! [`agent::loops`](crate::agent).
 
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::requirements::{asked, fails_as};
-use super::resume_after_kill::messages;
 use super::timeouts::with;
+use crate::agent::loops::{again, bash, noted};
 use crate::support::{FinishedProcess, RunBuilder, serve};
-
-fn bash(command: &str) -> (&'static str, Value) {
-    ("Bash", json!({ "command": command }))
-}
-
-/// The same call so many times, then a word.
-fn again(times: u32, (tool, input): (&str, Value)) -> Scenario {
-    Scenario::new().tool(tool, input).times(times)
-}
-
-/// How often a request's messages say that the same steps keep coming back.
-fn notes(request: &ReceivedRequest) -> usize {
-    let says = |block: &&Value| block["text"] == Nudge::StepBack.text();
-    let messages = messages(request);
-    messages.iter().filter_map(|it| it["content"].as_array()).flatten().filter(says).count()
-}
-
-/// The first request with a note in it, and how many there are in the last.
-fn noted(server: &RehearsalServer) -> (Option<usize>, usize) {
-    let requests = server.requests();
-    let first = requests.iter().position(|request| notes(request) > 0);
-    (first.map(|at| at + 1), requests.last().map_or(0, notes))
-}
 
 fn stalls(ended: &FinishedProcess) -> Value {
     let result = fails_as(ended, 8, "stalled");
