@@ -278,8 +278,9 @@ impl Journal {
         self.answered.get(tool_use_id).copied()
     }
 
-    /// Appends the outcome of a tool call before it has any effect: its result block, and its
-    /// structured result for programs.
+    /// Appends the outcome of a tool call: its result block, and its structured result for programs.
+    /// The model may read it meanwhile; it is on disk before the next intent. Only the loss of power
+    /// can undo it, after which the outcome of the call is unknown.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
         let id = Uuid::new_v4();
         if let Block::ToolResult { tool_use_id, .. } = result {
@@ -290,7 +291,7 @@ impl Journal {
         self.recorded
             .add_user_message(&message.content, detail.and_then(|detail| detail.get(STRUCTURED)));
         let meta = MessageMeta { detail, ..MessageMeta::default() };
-        self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Now);
+        self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Soon);
         id
     }
 

@@ -7,9 +7,10 @@
 //!
 //! ```text
 //! open ─► user ─► transition… ─► spend ─► assistant ─► intent ─► (tool runs) ─► user ─► … ─► end
-//!                                                       ▲ synced       outcome ▲ synced
+//!                                                       ▲ synced       outcome ▲ synced meanwhile
 //! ```
 
+mod background_sync;
 mod cleanup;
 mod contract;
 mod damage;

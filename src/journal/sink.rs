@@ -72,7 +72,7 @@ impl JournalSink {
                 Ok(()) => {}
                 Err(AppendError::Io(cause)) => {
                     self.stop(path, &cause, is_of_disk(&cause).then(Instant::now));
-                    if sync == Sync::Now {
+                    if sync != Sync::Later {
                         self.resume_writing(path);
                     }
                 }
@@ -81,7 +81,7 @@ impl JournalSink {
             Self::Lost { writer: Some(writer), retry: retry @ Some(_), .. } => {
                 if !writer.keep(lines) {
                     *retry = None;
-                } else if sync == Sync::Now {
+                } else if sync != Sync::Later {
                     self.resume_writing(path);
                 }
             }

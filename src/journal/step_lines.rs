@@ -14,14 +14,14 @@ use super::writer::Sync;
 #[derive(Debug, Default)]
 pub(super) struct StepLines {
     objects: Vec<Vec<u8>>,
-    /// True if one of them has to be synced.
-    is_urgent: bool,
+    /// The time by which the most urgent of them must be on disk.
+    sync: Sync,
 }
 
 impl StepLines {
     pub(super) fn add(&mut self, objects: Vec<Vec<u8>>, sync: Sync) {
         self.objects.extend(objects);
-        self.is_urgent |= matches!(sync, Sync::Now);
+        self.sync = self.sync.max(sync);
     }
 
     /// The lines, with their numbers within the step if there are several.
@@ -34,7 +34,7 @@ impl StepLines {
             }
             seal(object)
         });
-        (lines.collect(), if self.is_urgent { Sync::Now } else { Sync::Later })
+        (lines.collect(), self.sync)
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::background_sync::BackgroundSync;
 use super::lease::{FenceError, LeaseFence, SessionLease};
 use super::lock::{LockedFile, lock};
 use super::session_folder::sync_folders;
@@ -17,13 +18,16 @@ const FOREIGN_BYTES_MAX: u64 = 1 << 20;
 /// The maximum size of the lines that are kept in memory while writing fails, in bytes.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 
-/// The time by which a line must be on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The time by which a line must be on disk, in ascending order of urgency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sync {
+    /// Together with the next line that is synced.
+    #[default]
+    Later,
+    /// As soon as possible, while the run goes on, and before the next line that is synced `Now`.
+    Soon,
     /// Before anything else happens.
     Now,
-    /// Together with the next line that is synced.
-    Later,
 }
 
 /// The file end of a journal. The file must not be used after a failed write or sync: the kernel
@@ -37,6 +41,8 @@ pub(super) struct JournalWriter {
     synced: u64,
     /// The lines after that, also those that could not be written.
     unsynced: Vec<u8>,
+    /// Started with the first line that is synced `Soon`.
+    background: Option<BackgroundSync>,
     /// Held as long as the file is written.
     lease: Option<SessionLease>,
     fence: Option<Arc<LeaseFence>>,
@@ -73,7 +79,15 @@ impl JournalWriter {
 
     /// Continues at the end of `file`, which is `len` bytes long.
     pub(super) fn new(file: impl Into<LockedFile>, len: u64) -> Self {
-        Self { file: file.into(), len, synced: len, unsynced: Vec::new(), lease: None, fence: None }
+        Self {
+            file: file.into(),
+            len,
+            synced: len,
+            unsynced: Vec::new(),
+            background: None,
+            lease: None,
+            fence: None,
+        }
     }
 
     /// Writes only as long as this lease is held.
@@ -100,6 +114,10 @@ impl JournalWriter {
     /// Appends one line, whole or not at all.
     pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> Result<(), AppendError> {
         self.unsynced.extend_from_slice(line);
+        if let Some(syncs) = &mut self.background {
+            // An error that is found here is not found by a sync of the same file.
+            syncs.check()?;
+        }
         if let Some(fence) = &self.fence {
             fence.check()?;
         }
@@ -113,12 +131,32 @@ impl JournalWriter {
         self.len += u64::try_from(line.len()).unwrap_or(u64::MAX);
         match sync {
             Sync::Now => {
+                self.finish_background_sync()?;
                 self.file.sync_data()?;
                 self.mark_synced();
             }
+            Sync::Soon => self.sync_in_background()?,
             Sync::Later => {}
         }
         Ok(())
+    }
+
+    fn sync_in_background(&mut self) -> io::Result<()> {
+        if self.background.is_none() {
+            self.background = BackgroundSync::start(&self.file).ok();
+        }
+        match &mut self.background {
+            Some(syncs) => {
+                syncs.begin();
+                Ok(())
+            }
+            // The system has no room for a thread.
+            None => self.file.sync_data(),
+        }
+    }
+
+    fn finish_background_sync(&mut self) -> io::Result<()> {
+        self.background.as_mut().map_or(Ok(()), BackgroundSync::finish)
     }
 
     fn mark_synced(&mut self) {
@@ -147,6 +185,7 @@ impl JournalWriter {
         }
         self.check_takeover()?;
         self.file = replace_file(path, &mut self.file, self.synced, &self.unsynced)?.into();
+        self.background = None;
         self.len = self.file.metadata()?.len();
         self.mark_synced();
         Ok(())
@@ -222,6 +261,7 @@ fn stage_copy(staged: &Path, old: &mut File, whole: u64, rest: &[u8]) -> io::Res
 mod tests {
     use serde_json::Value;
 
+    use crate::journal::sink::JournalSink;
     use crate::journal::{
         CarryOver, Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
     };
@@ -248,8 +288,8 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Returns true if `append` syncs: on a file whose syncs fail, the journal is lost exactly then.
-    fn syncs(append: impl FnOnce(&mut Journal)) -> bool {
+    /// Returns when `append` syncs: on a file whose syncs fail, the journal is lost exactly then.
+    fn sync_of(append: impl FnOnce(&mut Journal)) -> Sync {
         let opening = ProcessOpening {
             version: String::new(),
             model: String::new(),
@@ -266,23 +306,38 @@ mod tests {
         let mut journal =
             Journal::on_writer(device("/dev/null"), &place, &SessionId::generate(), &opening);
         append(&mut journal);
-        journal.health() != JournalHealth::Durable
+        let JournalSink::File(writer) = &mut journal.sink else {
+            assert!(matches!(journal.health(), JournalHealth::Lost(_)));
+            return Sync::Now;
+        };
+        if writer.finish_background_sync().is_err() { Sync::Soon } else { Sync::Later }
     }
 
     #[test]
-    fn journal_syncs_intents_outcomes_and_messages_before_they_take_effect() {
+    fn journal_syncs_intents_and_messages_before_they_take_effect_and_outcomes_beside_it() {
         let call = ToolCall { id: "a".to_owned(), name: "Bash".to_owned(), input: Value::Null };
         let text = Block::text("x");
         let tool = Block::ToolUse { id: "a".to_owned(), name: "B".to_owned(), input: Value::Null };
         let says = |block: &Block| Message::assistant(vec![block.clone()]);
         let user = Message::user(vec![text.clone()]);
         let meta = MessageMeta::default();
-        assert!(syncs(|journal| journal.intent(&[(call, false)])));
-        assert!(syncs(|journal| _ = journal.outcome(&text, &Value::Null)));
-        assert!(syncs(|journal| _ = journal.message(&user, &meta)));
-        assert!(syncs(|journal| _ = journal.message(&says(&text), &meta)));
-        assert!(syncs(|journal| journal.end(StopReason::Completed)));
-        assert!(!syncs(|journal| _ = journal.message(&says(&tool), &meta)), "its intent syncs it");
-        assert!(!syncs(|journal| journal.spend(Some(Money::ZERO), &Usage::default(), "m")));
+        let spend = |journal: &mut Journal| {
+            journal.spend(Some(Money::ZERO), &Usage::default(), "m");
+        };
+        assert_eq!(sync_of(|journal| journal.intent(&[(call, false)])), Sync::Now);
+        assert_eq!(sync_of(|journal| _ = journal.message(&user, &meta)), Sync::Now);
+        assert_eq!(sync_of(|journal| _ = journal.message(&says(&text), &meta)), Sync::Now);
+        assert_eq!(sync_of(|journal| journal.end(StopReason::Completed)), Sync::Now);
+        assert_eq!(sync_of(|journal| _ = journal.outcome(&text, &Value::Null)), Sync::Soon);
+        assert_eq!(sync_of(|journal| _ = journal.message(&says(&tool), &meta)), Sync::Later);
+        assert_eq!(sync_of(spend), Sync::Later);
+    }
+
+    #[test]
+    fn the_error_of_a_sync_in_the_background_reaches_the_next_line() {
+        let mut writer = device("/dev/null");
+        assert!(writer.append(b"x\n", Sync::Soon).is_ok(), "it goes on");
+        assert!(writer.append(b"y\n", Sync::Now).is_err(), "it waits for the sync");
+        assert_eq!(writer.unsynced, b"x\ny\n", "both go to a new file");
     }
 }
