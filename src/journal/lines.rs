@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use memchr::memchr;
 use serde_json::Value;
 
+use crate::process::file_reads::open_regular;
 use crate::transcript::Usage;
 
 use super::parsed_line::{JournalEntry, LineFacts, ParsedLine};
@@ -48,7 +49,7 @@ impl JournalLines<BufReader<File>> {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self::new(buffered(File::open(path)?)))
+        Ok(Self::new(buffered(open_regular(path)?)))
     }
 }
 
@@ -150,7 +151,7 @@ impl<R: BufRead> RawLines<R> {
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             let chunk = self.reader.fill_buf()?;
-            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let end = memchr(b'\n', chunk);
             let (used, is_over) = (end.map_or(chunk.len(), |end| end + 1), end.is_some());
             let is_over = is_over || chunk.is_empty();
             self.reader.consume(used);

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crate::process::file_reads::open_regular;
+
 use super::error::LockHolder;
 use super::lines::buffered;
 use super::{JournalError, SessionId, reader};
@@ -50,7 +52,7 @@ impl Drop for LockedFile {
 /// Builds the error that names the process that holds the session, if the session's file records
 /// one.
 pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
-    let open = File::open(path).ok().and_then(|file| reader::last_open_record(buffered(file)));
+    let open = open_regular(path).ok().and_then(|file| reader::last_open_record(buffered(file)));
     let holder = open.map(|open| LockHolder {
         pid: open.pid,
         host: open.host,

@@ -1,11 +1,11 @@
 //! Reads the journals of the sub-agents of earlier processes: their work and their spending.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::file_reads::{open_regular, read_regular};
 use crate::recovery::{Money, StopReason, Transition};
 use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_calls};
 
@@ -22,6 +22,9 @@ const FINAL_TEXT_MAX: usize = 2_000;
 
 /// The length of a note about sub-agents after which further agents are left out, in bytes.
 const DESCRIPTION_MAX: usize = 20_000;
+
+/// The maximum size of the metadata file of a sub-agent, in bytes.
+const META_MAX: u64 = 1 << 20;
 
 /// The metadata file of a sub-agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +77,8 @@ pub fn subagent_files(journal: &Path) -> Vec<(SubagentMeta, PathBuf)> {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.ends_with(".meta.json"))
     });
     let read = |path: PathBuf| {
-        let meta: SubagentMeta = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let meta: SubagentMeta =
+            serde_json::from_slice(&read_regular(&path, META_MAX).ok()?).ok()?;
         let journal = path.with_file_name(format!("agent-{}.jsonl", meta.agent_id));
         Some((meta, journal))
     };
@@ -90,7 +94,7 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
 
 /// Reads one sub-agent. A missing or damaged journal yields its readable part.
 fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
-    let read = File::open(journal).and_then(|file| reader::parse_journal(buffered(file)));
+    let read = open_regular(journal).and_then(|file| reader::parse_journal(buffered(file)));
     let entries = read.ok().and_then(Result::ok).unwrap_or_default().entries;
     let agent = PastAgent { meta, ..PastAgent::default() };
     let mut replay = AgentReplay { agent, ..AgentReplay::default() };

@@ -1,8 +1,10 @@
 //! Chooses and deletes recorded sessions on request of the user. The deletion by age that runs do
 //! by themselves is in `cleanup`.
 
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::time::{Duration, SystemTime};
+
+use crate::process::file_reads::open_regular;
 
 use super::cleanup::{delete_files_of, is_dated, is_ours};
 use super::lease_record::is_held_elsewhere;
@@ -52,7 +54,7 @@ fn state(file: &SessionFile) -> PruneState {
     if file.is_running() {
         return PruneState::Running;
     }
-    let tail = File::open(&file.path).and_then(|mut opened| read_tail(&mut opened));
+    let tail = open_regular(&file.path).and_then(|mut opened| read_tail(&mut opened));
     match tail.ok().and_then(|tail| is_ended(&tail)) {
         Some(true) => PruneState::Finished,
         Some(false) => PruneState::Unfinished,

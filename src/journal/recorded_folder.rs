@@ -1,10 +1,11 @@
 //! The working directory that a session was started in, according to its file.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
 use serde::Deserialize;
+
+use crate::process::file_reads::open_regular;
 
 use super::lines::RawLines;
 
@@ -20,7 +21,7 @@ struct LineFolder {
 
 /// Reads the working directory of the first line that records one.
 pub(super) fn recorded_folder(path: &Path) -> Option<String> {
-    let mut lines = RawLines::new(BufReader::new(File::open(path).ok()?));
+    let mut lines = RawLines::new(BufReader::new(open_regular(path).ok()?));
     for _ in 0..LINES_MAX {
         let (_, line) = lines.next_line().ok()??;
         let folder = line.ok().and_then(|line| serde_json::from_slice::<LineFolder>(line).ok());

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+use crate::process::file_reads::open_regular;
 use crate::process::{boot_id, read_kernel_text};
 
 use super::error::JournalError;
@@ -217,7 +218,7 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
 
 fn has_user_message(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
-    File::open(path)?.take(SCAN_BYTES_MAX).read_to_end(&mut start)?;
+    open_regular(path)?.take(SCAN_BYTES_MAX).read_to_end(&mut start)?;
     let needle = br#""type":"user""#;
     Ok(start.windows(needle.len()).any(|window| window == needle))
 }

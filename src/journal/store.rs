@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::process::file_reads::open_regular;
+
 use super::SessionId;
 use super::lease_record::is_held_elsewhere;
 use super::lock::{LockedFile, lock};
@@ -76,7 +78,7 @@ fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
 
 /// Returns true if outlast wrote the session, it has no recorded end, and it is not locked.
 fn is_unfinished(path: &Path) -> bool {
-    let Ok(mut file) = File::open(path).map(LockedFile::from) else { return false };
+    let Ok(mut file) = open_regular(path).map(LockedFile::from) else { return false };
     let ended = read_tail(&mut file).ok().and_then(|tail| is_ended(&tail));
     ended == Some(false) && !is_held_elsewhere(path) && lock(&file).is_ok()
 }

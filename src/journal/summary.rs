@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use memchr::memmem;
 use serde::de::DeserializeOwned;
 
+use crate::process::file_reads::open_regular;
 use crate::recovery::{Action, ReplyDisposition, Spending, StopReason, Transition};
 use crate::transcript::{Block, Role};
 
@@ -59,7 +60,7 @@ impl SessionFile {
 
     /// Returns true if a process works on the session.
     pub fn is_running(&self) -> bool {
-        File::open(&self.path).is_ok_and(|file| is_held(&file)) || is_held_elsewhere(&self.path)
+        open_regular(&self.path).is_ok_and(|file| is_held(&file)) || is_held_elsewhere(&self.path)
     }
 }
 
@@ -132,7 +133,7 @@ pub enum SessionState {
 /// # Errors
 /// The file cannot be read.
 pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
-    let opened = File::open(&file.path)?;
+    let opened = open_regular(&file.path)?;
     // Before the file is read: a process that ends meanwhile has recorded its end by then.
     let is_running = is_held(&opened) || is_held_elsewhere(&file.path);
     let mut scan = SessionScan::default();
@@ -140,7 +141,7 @@ pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
     for (_, journal) in subagent_files(&file.path) {
         let mut agent = SessionScan::default();
         // A missing journal of a sub-agent is one without spending.
-        let _unreadable = File::open(journal).and_then(|opened| agent.read(opened));
+        let _unreadable = open_regular(&journal).and_then(|opened| agent.read(opened));
         scan.found.spent += agent.found.spent;
     }
     let state = match scan.ended {
@@ -239,7 +240,7 @@ pub fn session_named(place: &SessionFolder, name: &str) -> Option<SessionId> {
     let mut files = list_sessions(place, ListScope::Project).into_iter();
     let is_named = |file: &SessionFile| {
         let mut scan = SessionScan::default();
-        let read = File::open(&file.path).and_then(|opened| scan.read(opened));
+        let read = open_regular(&file.path).and_then(|opened| scan.read(opened));
         read.is_ok() && scan.found.title.as_deref() == Some(name)
     };
     files.find(is_named).map(|file| file.id)

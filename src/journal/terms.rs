@@ -1,8 +1,9 @@
 //! The contract and the first prompt of a session, found without parsing the whole journal.
 
-use std::fs::File;
 use std::io::BufRead;
 use std::path::Path;
+
+use crate::process::file_reads::open_regular;
 
 use super::contract::{Contract, FirstPrompt};
 use super::entry::{JournalRecord, LineChecksum, OpenRecord, check_seal};
@@ -54,7 +55,7 @@ impl Terms {
 pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
-    let file = File::open(&path).map_err(unreadable)?;
+    let file = open_regular(&path).map_err(unreadable)?;
     find_terms(&path, buffered(file), &place.recorded_cwd())
 }
 

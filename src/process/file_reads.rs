@@ -122,7 +122,11 @@ pub fn read_owned(path: &Path, most: u64, owners: &TrustedOwners) -> io::Result<
     read_at_most(file, most)
 }
 
-fn open_regular(path: &Path) -> io::Result<File> {
+/// Opens a regular file for reading, without blocking on a pipe or device.
+///
+/// # Errors
+/// It cannot be opened, or is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a pipe would wait for a writer, and opening a device may have any effect.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));

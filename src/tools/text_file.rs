@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use memchr::memchr;
+
 use super::encoding::{self, NoSuchCharacter, TextFormat};
 use super::text::NUL_SIGN;
 
@@ -112,7 +114,7 @@ impl TextFile {
 
 fn line_end(bytes: &[u8], from: usize, format: TextFormat) -> usize {
     if !format.is_utf_16() {
-        let at = bytes[from..].iter().position(|byte| *byte == b'\n');
+        let at = memchr(b'\n', &bytes[from..]);
         return at.map_or(bytes.len(), |at| from + at + 1);
     }
     let feed = encoding::encode(format.encoding, "\n").unwrap_or_default();

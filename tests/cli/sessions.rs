@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind, StepCondition};
 use serde_json::{Value, json};
 
@@ -77,6 +79,32 @@ async fn three_sessions() -> FinishedProcess {
     let ended = ended.again(&server.base_url()).args(["--session-id", THREE, "Well?"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     ended
+}
+
+#[tokio::test]
+async fn pipes_and_devices_among_the_files_of_sessions_are_not_waited_for() {
+    let ended = three_sessions().await;
+    let journal = file_of(&ended.config(), ONE);
+    let agents = journal.with_extension("").join("subagents");
+    fs::create_dir_all(&agents).expect("created");
+    let other = journal.with_file_name(format!("{}.jsonl", THREE.replace('7', "8")));
+    for pipe in [&other, &agents.join("agent-2.meta.json"), &agents.join("agent-1.jsonl")] {
+        mkfifo(pipe, Mode::S_IRWXU).expect("a pipe can be made");
+    }
+    let meta = json!({ "agentId": "1", "toolUseId": "t", "agentType": "a", "description": "d",
+        "epoch": 1 });
+    fs::write(agents.join("agent-1.meta.json"), meta.to_string()).expect("written");
+    symlink("/dev/zero", agents.join("agent-3.meta.json")).expect("linked");
+    symlink("/dev/zero", journal.with_file_name("8e551011-0000-4000-8000-000000000044.jsonl"))
+        .expect("linked");
+    let listed: Vec<Value> = objects(&ended, &["--json"]);
+    let ids: Vec<&str> = listed.iter().filter_map(|one| one["session_id"].as_str()).collect();
+    assert_eq!(ids, [THREE, TWO, ONE]);
+    assert!(shown(&ended, &["show", ONE]).contains("Is it?"));
+    assert!(shown(&ended, &["export", ONE, "--format", "jsonl"]).contains("Is it?"));
+    let server = serve(Scenario::new().reply("Still here."));
+    let ended = ended.again(&server.base_url()).args(["--resume", ONE, "Go on."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[tokio::test]

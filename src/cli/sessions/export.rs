@@ -1,10 +1,10 @@
 //! `outlast sessions export`.
 
-use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::Path;
 
 use crate::journal::{SessionFile, subagent_files};
+use crate::process::file_reads::open_regular;
 use serde_json::{Value, json};
 
 use super::super::args::{ExportFormat, ExportSessionArgs};
@@ -62,7 +62,7 @@ fn write(
 
 /// Copies the lines as they are, each in one piece.
 fn copy_lines(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
-    let mut reader = BufReader::new(File::open(path).map_err(ExportError::Read)?);
+    let mut reader = BufReader::new(open_regular(path).map_err(ExportError::Read)?);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line).map_err(ExportError::Read)? > 0 {
         out.write_all(&line).map_err(ExportError::Write)?;
@@ -108,7 +108,7 @@ fn open_object(object: &Value) -> String {
 fn write_records(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
     write_text(out, "\"records\":[")?;
     let mut unreadable = Vec::new();
-    let reader = match File::open(path) {
+    let reader = match open_regular(path) {
         Ok(file) => Some(BufReader::new(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(ExportError::Read(error)),
