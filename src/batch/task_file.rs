@@ -108,8 +108,8 @@ fn read_line(
     base: &Path,
     mistakes: &mut Vec<String>,
 ) -> Option<TaskLine> {
-    let value: Value = match json::read_str(line) {
-        Ok(value) => value,
+    let value = match json::read_str(line) {
+        Ok(value) => without_nulls(value),
         Err(error) => {
             let (column, why) = (error.column(), without_position(&error));
             mistakes.push(format!("column {column}: not valid JSON: {why}"));
@@ -136,6 +136,13 @@ fn read_line(
     }
     let limits = fields.object("limits", |fields| Some(read_limits(fields))).unwrap_or_default();
     Some(TaskLine { line: number, id, prompt: prompt?, cwd, git, flags, limits })
+}
+
+/// Removes members that are null, which generators write for what is not set.
+fn without_nulls(value: Value) -> Value {
+    let Value::Object(map) = value else { return value };
+    let set = map.into_iter().filter(|(_, value)| !value.is_null());
+    set.map(|(key, value)| (key, without_nulls(value))).collect()
 }
 
 fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {

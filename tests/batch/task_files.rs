@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::batch::read_tasks;
+use outlast::batch::{TaskLimits, read_tasks};
 use outlast::rehearsal::Scenario;
+use serde_json::json;
 
-use super::fixture::BatchFixture;
+use super::fixture::{BatchFixture, end};
 
 #[test]
 fn a_task_has_defaults_and_relative_paths_begin_at_its_file() {
@@ -16,6 +17,10 @@ fn a_task_has_defaults_and_relative_paths_begin_at_its_file() {
                 {\"id\": \"b\", \"prompt_file\": \"p.md\", \"cwd\": \"w\", \"flags\": [\"--verbose\"],\
                  \"limits\": {\"max_turns\": 3, \"max_budget_usd\": 0.5, \"max_duration\": \"5m\"}}\n\
                 {\"prompt\": \"Three.\", \"git\": {\"repository\": \"https://a.example/r\"}}\n";
+    let unset = "{\"prompt\":\"Four.\",\"id\":null,\"cwd\":null,\"git\":null,\"prompt_file\":null,\
+                 \"flags\":null,\"limits\":{\"max_turns\":null}}\n";
+    let tasks = read_tasks("t.jsonl", unset, base.path()).expect("what is null is not set");
+    assert_eq!((tasks[0].prompt.as_str(), &tasks[0].limits), ("Four.", &TaskLimits::default()));
     let tasks = read_tasks("t.jsonl", text, base.path()).expect("good tasks");
     assert_eq!(tasks.iter().map(|task| task.line).collect::<Vec<_>>(), [1, 3, 4]);
     assert_eq!(tasks[1].prompt, "From a file.\n");
@@ -68,6 +73,16 @@ fn every_mistake_names_file_line_and_remedy() {
     let twice = "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n";
     let errors = read_tasks("t", twice, Path::new("/")).expect_err("the same id");
     assert_eq!(errors[0].to_string(), "t:2: id \"a\" is that of line 1, too; ids are unique");
+}
+
+#[tokio::test]
+async fn tasks_are_read_from_standard_input() {
+    let fixture = BatchFixture::new(Scenario::new().reply("Done.")).tasks(1, |_| json!({}));
+    let tasks = fs::File::open(fixture.path().join("tasks.jsonl")).expect("written");
+    let words = ["batch", "-", "--dir", "batch", "--", "--sandbox", "off"];
+    let ended = end(fixture.outlast(&words).stdin(tasks).spawn().expect("built")).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(fixture.result(0)["result"], "Done.");
 }
 
 #[tokio::test]

@@ -176,7 +176,8 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
              \"Say hello.\"}; see outlast help batch",
         ));
     };
-    let path = world.cwd.join(named);
+    let is_stdin = named == Path::new("-");
+    let path = if is_stdin { "/dev/stdin".into() } else { world.cwd.join(named) };
     if !path.is_file() && (path.is_dir() || batches(world).join(named).is_dir()) {
         return go_on(args, named, world);
     }
@@ -189,7 +190,8 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
         let line = before.split(|byte| *byte == b'\n').count();
         UsageError::new(format!("{place}:{line}: the text is not valid UTF-8; encode it so"))
     })?;
-    let base = path.parent().unwrap_or(Path::new("/"));
+    let folder = if is_stdin { Some(world.cwd.as_path()) } else { path.parent() };
+    let base = folder.unwrap_or(Path::new("/"));
     let tasks = read_tasks(&place, &text, base).map_err(|errors| {
         let more = match errors.len() {
             0 | 1 => String::new(),
