@@ -238,7 +238,9 @@ fn parse_tool_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
 
 /// Parses an answer. Anything but a clear permission is a denial.
 fn parse_answer(tool: &str, answer: &Value) -> PermissionAnswer {
-    let input = answer.get("updatedInput").filter(|input| !input.is_null());
+    // An empty object, which calls no tool, means that nothing is changed.
+    let is_changed = |input: &&Value| !input.is_null() && **input != json!({});
+    let input = answer.get("updatedInput").filter(is_changed);
     match (answer["behavior"].as_str(), input) {
         (Some("allow"), None) => PermissionAnswer::Allow(None),
         (Some("allow"), Some(input)) if input.is_object() => {
@@ -273,6 +275,8 @@ mod tests {
         let changed =
             parse_tool_answer("t", &text_reply(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
         assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));
+        let empty = text_reply(r#"{"behavior":"allow","updatedInput":{}}"#);
+        assert_eq!(parse_tool_answer("t", &empty), PermissionAnswer::Allow(None));
         let odd = [
             "",
             "allow",
