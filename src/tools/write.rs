@@ -135,9 +135,10 @@ pub(super) fn replace_atomically(
         (Ok(beside), _) => beside,
         // The folder may not be writable although the file is.
         (Err(_), Some(_)) => return overwrite(path, content, cancel),
-        (Err(error), None) => return Err(error),
+        // The library's message names the path by number.
+        (Err(error), None) => return Err(error.kind().into()),
     };
-    beside.write_all(content)?;
+    beside.as_file_mut().write_all(content)?;
     if let Some(metadata) = &existing {
         if !can_set_owner(beside.path(), metadata) {
             return overwrite(path, content, cancel);
