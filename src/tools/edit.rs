@@ -15,7 +15,7 @@ use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
 use super::read::{check_regular, is_notebook, missing_message};
 use super::text::{self, NUL_SIGN};
-use super::text_file::TextFile;
+use super::text_file::{TextFile, as_read};
 use super::write::{self, record_written, replace_atomically};
 
 /// The largest file that is edited, in bytes.
@@ -146,7 +146,7 @@ impl Replacement {
         let (from, to) = as_in_file(input, file);
         let count = file.matches(&from).count();
         match (count, input.replace_all) {
-            (0, _) => return Err(not_found(&input.old_string, file).into()),
+            (0, _) => return Err(not_found(&input.old_string, &as_read(file)).into()),
             (1, _) | (_, true) => {}
             (count, false) => {
                 return Err(format!(
@@ -185,13 +185,14 @@ impl Replacement {
     /// The first changed lines of the new file with some context, numbered as Read numbers them.
     fn excerpt(&self, file: &str) -> String {
         let first = self.line.saturating_sub(CONTEXT_LINES).max(1);
-        let changed = self.to.lines().count().max(1);
+        let changed = as_read(&self.to).lines().count().max(1);
         let wanted = self.line - first + changed + CONTEXT_LINES;
+        let file = as_read(file);
         let lines = file.lines().enumerate().skip(first - 1);
         let mut shown = String::new();
         for (index, line) in lines.take(wanted.min(EXCERPT_LINES_MAX)) {
-            let line = text::readable(text::truncated(line, HINT_CHARACTERS));
-            shown.extend([format!("{:>6}\t", index + 1), line, "\n".to_string()]);
+            let line = text::truncated(line, HINT_CHARACTERS);
+            shown.extend([format!("{:>6}\t{line}\n", index + 1)]);
         }
         if wanted > EXCERPT_LINES_MAX {
             shown.push_str("(and so on)");
@@ -226,7 +227,8 @@ fn as_in_file(input: &EditInput, file: &str) -> (String, String) {
 }
 
 fn line_at(file: &str, offset: usize) -> usize {
-    file[..offset].matches('\n').count() + 1
+    let end = if file.contains('\n') { '\n' } else { '\r' };
+    file[..offset].matches(end).count() + 1
 }
 
 fn occurrences(wanted: &str, file: &str) -> String {
@@ -268,7 +270,27 @@ fn not_found(wanted: &str, file: &str) -> String {
             };
         }
     }
-    closest(first, file)
+    let wanted = typed(first);
+    let mut lines = file.lines().take(HINT_LINES_MAX).enumerate();
+    match lines.find(|(_, line)| typed(line).contains(&wanted)) {
+        Some((index, line)) => format!(
+            "old_string was not found. Line {} has it with other quotes or dashes: `{}`",
+            index + 1,
+            text::truncated(line, HINT_CHARACTERS)
+        ),
+        None => closest(first, file),
+    }
+}
+
+/// Replaces typographic quotes and dashes by those of a keyboard.
+fn typed(line: &str) -> String {
+    let typed = |letter| match letter {
+        '\u{2018}'..='\u{201b}' => '\'',
+        '\u{201c}'..='\u{201f}' => '"',
+        '\u{2010}'..='\u{2015}' => '-',
+        _ => letter,
+    };
+    line.chars().map(typed).collect()
 }
 
 fn closest(wanted: &str, file: &str) -> String {

@@ -4,11 +4,12 @@
 //! second byte is UTF-16, and the encoding of other text is guessed from its letters.
 
 use std::fmt::{self, Display, Formatter};
-use std::io::{self, Chain, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Chain, Cursor, Read, Seek, SeekFrom};
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{DecoderResult, Encoding, ISO_8859_4, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
+use memchr::memchr;
 
 use super::text;
 
@@ -71,7 +72,9 @@ impl FileStart {
         Ok(start)
     }
 
-    /// Decodes the whole file. `rest` is the file after the `consumed` bytes that were read.
+    /// Decodes the whole file. `rest` is the file after the `consumed` bytes that were read. The
+    /// buffer is first filled with a whole block, from which line ends can be judged: a decoder
+    /// returns as little as one character at first.
     pub(super) fn text<R: Read + Seek>(
         self,
         mut rest: R,
@@ -81,18 +84,30 @@ impl FileStart {
         if self.consumed > head {
             rest.seek(SeekFrom::Start(head))?;
         }
-        let reader = DecodeReaderBytesBuilder::new()
+        let mut decoder = DecodeReaderBytesBuilder::new()
             .encoding(Some(format.encoding).filter(|_| !format.is_utf_8()))
             .utf8_passthru(true)
             .strip_bom(true)
             .bom_sniffing(format.is_utf_8() && format.has_bom)
             .build(Cursor::new(self.head).chain(rest));
-        Ok(reader)
+        let mut block = Vec::new();
+        decoder.by_ref().take(SAMPLE_BYTES as u64).read_to_end(&mut block)?;
+        Ok(BufReader::with_capacity(SAMPLE_BYTES, Cursor::new(block).chain(decoder)))
     }
 }
 
 /// A reader of a file as UTF-8, without a byte order mark. Invalid UTF-8 is passed on unchanged.
-pub(super) type TextReader<R> = DecodeReaderBytes<Chain<Cursor<Vec<u8>>, R>, Vec<u8>>;
+pub(super) type TextReader<R> = BufReader<Chain<Cursor<Vec<u8>>, Decoder<R>>>;
+
+type Decoder<R> = DecodeReaderBytes<Chain<Cursor<Vec<u8>>, R>, Vec<u8>>;
+
+/// Returns true if CR alone ends the lines of a text, judged by its first block.
+pub(super) fn has_old_line_ends(block: &[u8]) -> bool {
+    // A line feed may follow the CR at the end of a block.
+    let is_cut = block.len() >= SAMPLE_BYTES;
+    let known = if is_cut { block.strip_suffix(b"\r").unwrap_or(block) } else { block };
+    memchr(b'\n', known).is_none() && memchr(b'\r', known).is_some()
+}
 
 /// Returns a sample that begins with the first non-ASCII byte, and the number of bytes read to find
 /// it.

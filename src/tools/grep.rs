@@ -1,7 +1,7 @@
 //! The Grep tool: searches file contents with ripgrep's engine.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -301,8 +301,7 @@ impl<'a> FileSearch<'a> {
         if self.keeps_returns {
             return self.text.search_reader(self.matcher, text, matches);
         }
-        let lines = LineEndReader::new(BufReader::with_capacity(64 << 10, text));
-        self.text.search_reader(self.matcher, lines, matches)
+        self.text.search_reader(self.matcher, LineEndReader::new(text), matches)
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::io::{self, BufRead, Read};
 
+use super::encoding::has_old_line_ends;
+
 /// Converts CRLF to line feeds, and CR as well in text without any line feed.
 pub(super) struct LineEndReader<R> {
     inner: R,
-    /// True if CR alone ends a line. `None` before the first read.
+    /// True if CR alone ends a line. `None` before the first read, which shows a whole block.
     is_old: Option<bool>,
     /// True if the last byte was a CR, whose meaning depends on the next byte.
     held: bool,
@@ -24,9 +26,7 @@ impl<R: BufRead> Read for LineEndReader<R> {
         }
         loop {
             let available = self.inner.fill_buf()?;
-            let is_old = *self
-                .is_old
-                .get_or_insert_with(|| !available.contains(&b'\n') && available.contains(&b'\r'));
+            let is_old = *self.is_old.get_or_insert_with(|| has_old_line_ends(available));
             let (mut used, mut made) = (0, 0);
             if self.held && available.first() != Some(&b'\n') {
                 buffer[0] = b'\r';

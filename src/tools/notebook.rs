@@ -130,7 +130,9 @@ fn show(index: usize, cell: &Value<'_>) -> String {
 
 fn show_output(output: &Object<'_>) -> String {
     if let Some(name) = output.get_string("ename") {
-        return format!("{}: {}", name.value, joined(output, "evalue"));
+        let traceback = text::readable(&joined_by(output, "traceback", "\n"));
+        let error = format!("{}: {}", name.value, joined(output, "evalue"));
+        return if traceback.contains(&error) { traceback } else { format!("{traceback}{error}") };
     }
     let data = output.get_object("data");
     let plain = data.filter(|data| data.get("text/plain").is_some());
@@ -146,8 +148,14 @@ fn show_output(output: &Object<'_>) -> String {
 
 /// Joins a text, which notebooks keep as one string or as a list of lines.
 fn joined(fields: &Object<'_>, name: &str) -> String {
+    joined_by(fields, name, "")
+}
+
+/// The same, where the lines have no ends.
+fn joined_by(fields: &Object<'_>, name: &str, end: &str) -> String {
     let Some(value) = fields.get(name).map(|field| &field.value) else { return String::new() };
     let lines = value.as_array().map(|lines| lines.elements.as_slice()).unwrap_or_default();
     let lines = [value].into_iter().chain(lines);
-    lines.filter_map(|line| Some(line.as_string_lit()?.value.as_ref())).collect()
+    let texts = lines.filter_map(|line| Some(line.as_string_lit()?.value.as_ref()));
+    texts.collect::<Vec<&str>>().join(end)
 }

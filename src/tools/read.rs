@@ -1,7 +1,7 @@
 //! The Read tool: shows a file's text by lines, or an image, PDF pages or notebook cells.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufRead, BufReader, Seek};
+use std::io::{self, BufRead, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::encoding::{FileStart, TextFormat};
+use super::encoding::{FileStart, TextFormat, has_old_line_ends};
 use super::files_read::FilesRead;
 use super::input::ReadInput;
 use super::media;
@@ -66,7 +66,7 @@ pub(super) fn run(
             cells
         } else {
             let reader = start.text(file, format).map_err(cannot)?;
-            show_lines(input, BufReader::with_capacity(64 << 10, reader), format, place, cancel)?
+            show_lines(input, reader, format, place, cancel)?
         }
     } else {
         return Err(binary_message(&start.head, metadata.len(), place).into());
@@ -279,10 +279,10 @@ struct LineCount {
 }
 
 impl LineCount {
-    /// Creates a count for a file that begins with this text.
+    /// Creates a count for a file that begins with this block.
     fn of(start: &[u8]) -> Self {
-        let is_old = !start.contains(&b'\n') && start.contains(&b'\r');
-        Self { feed: if is_old { b'\r' } else { b'\n' }, feeds: 0, pairs: 0 }
+        let feed = if has_old_line_ends(start) { b'\r' } else { b'\n' };
+        Self { feed, feeds: 0, pairs: 0 }
     }
 
     fn most(&self) -> Option<LineEnds> {

@@ -1,5 +1,6 @@
 //! A text file in memory: its text, and changes of parts of it that keep all other bytes.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memchr;
@@ -110,6 +111,19 @@ impl TextFile {
     pub(super) fn style(&self) -> String {
         style(self.format, LineEnds::of(&self.text))
     }
+}
+
+/// Returns the text of a file as Read shows it: with line feeds, without a byte order mark, and with
+/// a sign for NUL. Carriage returns before line feeds stay.
+pub(super) fn as_read(text: &str) -> Cow<'_, str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let has_feeds = text.contains('\n');
+    let is_as_read = !text.contains('\0') && (has_feeds || !text.contains('\r'));
+    if is_as_read {
+        return text.into();
+    }
+    let text = text.replace('\0', NUL_SIGN);
+    if has_feeds { text.into() } else { text.replace('\r', "\n").into() }
 }
 
 fn line_end(bytes: &[u8], from: usize, format: TextFormat) -> usize {

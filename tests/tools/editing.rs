@@ -158,11 +158,13 @@ async fn a_match_must_be_exact_and_unique() {
 #[tokio::test]
 async fn a_failed_match_suggests_a_similar_place() {
     let bench = Bench::open();
-    let file = "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n";
+    let file =
+        "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n  say(“it’s – 1”);\n";
     known(&bench, "a.rs", file).await;
     for (old, part) in [
         ("let total = count(item);", "The closest line is 2: `let total = count(items);`"),
         ("  let  total = count(items);\n", "Line 2 differs from its first line only in blanks"),
+        ("\"it's - 1\"", "Line 5 has it with other quotes or dashes: `  say(“it’s – 1”);`"),
         (
             "    let total = count(items);\n    print(x);",
             "at line 2, but the lines after it differ",
@@ -195,6 +197,22 @@ async fn edits_preserve_line_endings() {
         let outcome = edit(&bench, "f", old, new).await;
         assert!(!outcome.is_error, "{before:?} {old:?}: {outcome:?}");
         assert_eq!(bench.content("f"), after, "{before:?} {old:?} {new:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_edited_file_is_shown_as_read_shows_it() {
+    let bench = Bench::open();
+    let lines = "at line 2. It reads now:\n     1\tone\n     2\tB\n     3\tC";
+    for (before, old, new, shown) in [
+        ("one\rb\rc\r", "b\nc", "B\nC", lines),
+        ("\u{1b}[31mred\u{1b}[0m\n", "red", "blue", "     1\t\u{1b}[31mblue\u{1b}[0m"),
+        ("\u{feff}fab\n", "ab", "cd", ":\n     1\tfcd"),
+        ("x\0y\n", "x", "z", "     1\tz\u{2400}y"),
+    ] {
+        known(&bench, "f", before).await;
+        let outcome = edit(&bench, "f", old, new).await;
+        assert!(text(&outcome).ends_with(shown), "{before:?}: {outcome:?}");
     }
 }
 

@@ -126,6 +126,10 @@ async fn text_in_other_encodings_is_shown_and_named() {
         ),
         (b"\xef\xbb\xbfa\n", format!("     1\ta\n[UTF-8 with a byte order mark: {keep}]")),
         (b"a\rb\r", format!("     1\ta\n     2\tb\n[CR line ends: {keep}]")),
+        (b"first\rb\r", format!("     1\tfirst\n     2\tb\n[CR line ends: {keep}]")),
+        // Line ends are those of the file, not those of its first letters.
+        (b"/*\r\n*/\r\n", format!("     1\t/*\n     2\t*/\n[CRLF line ends: {keep}]")),
+        (b"//\r\na\nb\nc\n", "     1\t//\n     2\ta\n     3\tb\n     4\tc".to_owned()),
         (b"a\0b\n", "     1\ta\u{2400}b\n[NUL characters are shown as \u{2400}]".to_owned()),
         (
             b"gr\xc3\xbc\xc3\x9fe f\xfcr alle\n",
@@ -147,6 +151,8 @@ async fn notebooks_are_shown_cell_by_cell() {
             { "output_type": "display_data",
               "data": { "text/plain": "<Figure>", "image/png": "AAAA" } },
             { "output_type": "error", "ename": "ValueError", "evalue": "bad" },
+            { "output_type": "error", "ename": "KeyError", "evalue": "'a'", "traceback": [
+                "\u{1b}[0;31mKeyError\u{1b}[0m Traceback", "----> 3 row['a']", "KeyError: 'a'" ] },
         ] },
     ] });
     bench.file("a.ipynb", notebook.to_string());
@@ -157,7 +163,8 @@ async fn notebooks_are_shown_cell_by_cell() {
     for part in ["[output]\n1\n", "<Figure>\n(image/png not shown)", "ValueError: bad"] {
         assert!(shown.contains(part), "{shown}");
     }
-    assert!(!shown.contains("AAAA"));
+    let error = "[output]\nKeyError Traceback\n----> 3 row['a']\nKeyError: 'a'";
+    assert!(shown.ends_with(error) && !shown.contains("AAAA"), "{shown}");
     let part = |offset: u64| json!({ "file_path": "a.ipynb", "offset": offset, "limit": 1 });
     let shown = text(&bench.run("Read", part(1)).await);
     let more = "[more cells follow: continue with offset 2]";

@@ -229,17 +229,19 @@ async fn grep_searches_text_in_any_encoding_and_with_any_line_ends() {
     bench.file("cp1251.txt", b"TOKEN \xcf\xf0\xe8\xe2\xe5\xf2 \xec\xe8\xf0\n");
     bench.file("old.txt", "a\rTOKEN\rb\r");
     bench.file("bom.cs", "\u{feff}TOKEN;\r\nend\r\n");
+    bench.file("two.css", "/*\r\n*/\r\nint x;\r\n");
     let content = |pattern: &str| json!({ "pattern": pattern, "output_mode": "content" });
     let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
     let expected = "bom.cs:1:TOKEN;\ncp1251.txt:1:TOKEN Привет мир\nold.txt:2:TOKEN\n\
                     sep.ts:1:const TOKEN = 1;\nwide.rc:1:TOKEN";
     assert_eq!(grep(content("TOKEN")).await, expected);
+    assert_eq!(grep(content("int x")).await, "two.css:3:int x;");
     assert_eq!(grep(content("Привет")).await, "cp1251.txt:1:TOKEN Привет мир");
     assert_eq!(
         grep(content("^TOKEN;?$")).await,
         "bom.cs:1:TOKEN;\nold.txt:2:TOKEN\nwide.rc:1:TOKEN"
     );
-    assert_eq!(grep(json!({ "pattern": r"\r$" })).await, "bom.cs\nold.txt\nwide.rc");
+    assert_eq!(grep(json!({ "pattern": r"\r$" })).await, "bom.cs\nold.txt\ntwo.css\nwide.rc");
     assert_eq!(grep(content("sep")).await, "sep.ts:2:const sep = \"\u{2400}\";");
 }
 
