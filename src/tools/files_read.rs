@@ -32,6 +32,11 @@ impl FilesRead {
         files.insert(real.to_path_buf(), FileStamp::of(metadata));
     }
 
+    /// Requires another Read: what the model knows of the file no longer applies.
+    pub(super) fn forget(&self, real: &Path) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(real);
+    }
+
     /// Checks that the model has read the current content of the file.
     ///
     /// # Errors

@@ -82,7 +82,14 @@ pub(super) fn run(
     }
     replace_atomically(&place.real, change.text.as_bytes(), Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
-    record_written(place, seen);
+    let moved = if change.moves_others {
+        seen.forget(&place.real);
+        " The cells after it have other positions now, and with them other ids: Read the notebook \
+         before its next change."
+    } else {
+        record_written(place, seen);
+        ""
+    };
     let source = input.new_source.as_deref().unwrap_or_default();
     let shown = match input.edit_mode {
         NotebookEditMode::Delete => String::new(),
@@ -98,7 +105,7 @@ pub(super) fn run(
         NotebookEditMode::Delete => "Deleted",
     };
     Ok(ToolOutcome::text(
-        format!("{did} cell {} (id {}) of {path}.{shown}", change.index + 1, change.id),
+        format!("{did} cell {} (id {}) of {path}.{moved}{shown}", change.index + 1, change.id),
         json!({
             "notebook_path": place.shown(),
             "cell_id": change.id,
@@ -114,6 +121,8 @@ struct Change {
     /// The position of the cell.
     index: usize,
     id: String,
+    /// True if other cells have another id now, because theirs are positions.
+    moves_others: bool,
 }
 
 /// The reason that a cell is not changed.
@@ -158,9 +167,14 @@ fn change(text: &str, input: &NotebookEditInput) -> Result<Change, BadCell> {
             return Err(BadCell::NoNotebook);
         }
     };
+    let others = match input.edit_mode {
+        NotebookEditMode::Replace => 0,
+        NotebookEditMode::Insert => cells.elements.len() - index,
+        NotebookEditMode::Delete => cells.elements.len() - index - 1,
+    };
     let mut changed = text.to_owned();
     changed.replace_range(range, &new);
-    Ok(Change { text: changed, index, id })
+    Ok(Change { text: changed, index, id, moves_others: others > 0 && !has_ids(&root, cells) })
 }
 
 fn find(cells: &Array<'_>, id: &str) -> Result<usize, BadCell> {

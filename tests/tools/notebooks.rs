@@ -136,6 +136,28 @@ async fn old_and_compact_notebooks_can_be_changed() {
 }
 
 #[tokio::test]
+async fn a_notebook_whose_ids_are_positions_is_read_again_after_cells_have_moved() {
+    let cell = |source: &str| json!({ "cell_type": "markdown", "source": source });
+    let cells = json!({ "cells": [cell("a"), cell("b")], "nbformat": 4, "nbformat_minor": 4 });
+    let bench = known(&cells.to_string()).await;
+    let insert = |after: &str| {
+        json!({ "cell_id": after, "new_source": "c", "cell_type": "code",
+        "edit_mode": "insert" })
+    };
+    let at_end = edit(&bench, &insert("cell-1")).await;
+    assert!(text(&at_end).contains("(id cell-2)"), "{at_end:?}");
+    let before_others = edit(&bench, &insert("cell-0")).await;
+    assert!(text(&before_others).contains("Read the notebook"), "{before_others:?}");
+    let replace = json!({ "cell_id": "cell-1", "new_source": "B" });
+    assert_fails_with(&edit(&bench, &replace).await, "Read it first");
+    bench.read("n.ipynb").await;
+    assert!(!edit(&bench, &replace).await.is_error);
+    let last = json!({ "cell_id": "cell-3", "edit_mode": "delete" });
+    assert!(!edit(&bench, &last).await.is_error);
+    assert!(!edit(&bench, &replace).await.is_error, "none has moved");
+}
+
+#[tokio::test]
 async fn what_cannot_be_changed_is_explained() {
     let bench = known(NOTEBOOK).await;
     for (input, why) in [
