@@ -7,6 +7,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
+use rustix::buffer::spare_capacity;
+use rustix::fs::llistxattr;
+use rustix::io::Errno;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +63,9 @@ pub(super) fn run(
 
 /// The maximum number of lines of a difference in the structured result of a call.
 const PATCH_LINES_MAX: usize = 2000;
+
+/// The maximum size of the names of a file's extended attributes that are examined, in bytes.
+const ATTRIBUTE_NAMES_MAX: usize = 4_096;
 
 fn lines_of(hunks: &[DiffHunk]) -> usize {
     hunks.iter().map(|hunk| hunk.lines.len()).sum()
@@ -122,7 +128,7 @@ pub(super) fn replace_atomically(
     if let Some(metadata) = &existing {
         // A rename would succeed even on a file without write permission.
         writable().open(path)?;
-        if metadata.nlink() > 1 {
+        if metadata.nlink() > 1 || has_attributes(path) {
             return overwrite(path, content, cancel);
         }
     }
@@ -146,7 +152,25 @@ pub(super) fn replace_atomically(
         beside.as_file().set_permissions(Permissions::from_mode(mode))?;
     }
     stop_if_cancelled(cancel)?;
-    beside.persist(path).map(drop).map_err(|failed| failed.error)
+    match beside.persist(path) {
+        Ok(_) => Ok(()),
+        // The file itself is a mount point, as containers have it.
+        Err(failed) if failed.error.raw_os_error() == Some(nix::libc::EBUSY) => {
+            overwrite(path, content, cancel)
+        }
+        Err(failed) => Err(failed.error),
+    }
+}
+
+/// True if a file has extended attributes that a new file would not have: those of the user, and
+/// access lists.
+fn has_attributes(path: &Path) -> bool {
+    let is_lost = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl");
+    let mut names = Vec::with_capacity(ATTRIBUTE_NAMES_MAX);
+    match llistxattr(path, spare_capacity(&mut names)) {
+        Ok(_) => names.split(|byte| *byte == 0).any(is_lost),
+        Err(error) => error == Errno::RANGE,
+    }
 }
 
 fn can_set_owner(path: &Path, wanted: &Metadata) -> bool {
@@ -178,6 +202,8 @@ fn stop_if_cancelled(cancel: &CancellationToken) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use nix::fcntl::OFlag;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
 
@@ -228,6 +254,33 @@ mod tests {
                 fs::rename(&away, &link).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_file_that_is_a_mount_point_is_overwritten() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, twin) = (root.path().join("file"), root.path().join("twin"));
+        fs::write(&path, "old").unwrap();
+        fs::write(&twin, "twin").unwrap();
+        let cancel = CancellationToken::new();
+        let in_own_mounts = || {
+            if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+                eprintln!("WARNING: no mount namespace may be made: the mount point is not tried");
+                return false;
+            }
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
+            mount(Some(&twin), &path, none, MsFlags::MS_BIND, none).unwrap();
+            let facts = fs::metadata(&path).unwrap();
+            replace_atomically(&path, b"new", Some(&facts), &cancel).unwrap();
+            true
+        };
+        let before = fs::metadata(&twin).unwrap().ino();
+        // Only this thread has the namespace.
+        let is_tried = std::thread::scope(|scope| scope.spawn(in_own_mounts).join().unwrap());
+        assert_eq!(fs::metadata(&twin).unwrap().ino(), before);
+        assert_eq!(fs::read(&twin).unwrap() == b"new", is_tried);
+        assert_eq!(fs::read(&path).unwrap(), b"old", "the mount is over it");
     }
 
     #[test]

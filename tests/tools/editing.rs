@@ -5,6 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use outlast::tools::ToolOutcome;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -109,7 +111,7 @@ async fn a_file_that_changed_since_must_be_read_again() {
 }
 
 #[tokio::test]
-async fn a_replaced_file_keeps_its_mode_and_links() {
+async fn a_replaced_file_keeps_its_mode_links_and_attributes() {
     let bench = Bench::open();
     known(&bench, "tool.sh", "echo 1\n").await;
     let path = bench.cwd.join("tool.sh");
@@ -121,8 +123,13 @@ async fn a_replaced_file_keeps_its_mode_and_links() {
     assert!(!edit(&bench, "tool.sh", "2", "3").await.is_error);
     assert_eq!(bench.content("twin"), "echo 3\n");
 
+    fs::remove_file(bench.cwd.join("twin")).unwrap();
+    let tagged = setxattr(&path, "user.tag", b"kept", XattrFlags::empty()).is_ok();
     symlink("tool.sh", bench.cwd.join("alias")).unwrap();
     assert!(!edit(&bench, "alias", "3", "4").await.is_error);
+    let mut tag = Vec::with_capacity(8);
+    let found = getxattr(&path, "user.tag", spare_capacity(&mut tag));
+    assert_eq!(found.is_ok(), tagged, "file systems without such attributes: {found:?}");
     assert!(bench.cwd.join("alias").is_symlink());
     assert_eq!(bench.content("tool.sh"), "echo 4\n");
 }
