@@ -1,5 +1,5 @@
 //! Repairs the input of a call by the schema of its tool, where the input has only one meaning:
-//! models behind some tool parsers give numbers, flags and lists as text. Pure.
+//! models behind some tool parsers give numbers, flags and lists as text, or the reverse. Pure.
 
 use serde_json::{Map, Number, Value};
 
@@ -14,8 +14,9 @@ const DEPTH_MAX: usize = 32;
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Repairs an input: text that states a number, a flag, a list or an object where the schema takes
-/// that and no text; `null` for an optional field that takes none; a required field that is
-/// missing, but has a default. Everything else is left unchanged.
+/// that and no text; a whole number or a flag where it takes text only; `null`, or empty text, for an
+/// optional field that takes none; a required field that is missing, but has a default. Everything
+/// else is left unchanged.
 pub(super) fn coerce(input: &mut Value, schema: &Value) {
     coerce_value(input, schema, schema, DEPTH_MAX);
 }
@@ -30,8 +31,7 @@ fn coerce_value(value: &mut Value, schema: &Value, root: &Value, depth: usize) {
         return;
     }
     if !alternatives.iter().any(|alternative| alternative.accepts(value)) {
-        let Value::String(text) = value else { return };
-        let stated = alternatives.iter().find_map(|alternative| alternative.parse(text));
+        let stated = alternatives.iter().find_map(|alternative| alternative.parse(value));
         let Some(stated) = stated else { return };
         *value = stated;
     }
@@ -72,9 +72,22 @@ fn coerce_fields(fields: &mut Map<String, Value>, schema: &Value, root: &Value, 
             (Some(Value::Null), None) if !is_required(name) && !takes_null(property, root) => {
                 fields.remove(name);
             }
+            (Some(Value::String(text)), None)
+                if text.is_empty() && !is_required(name) && !takes_any_text(property, root) =>
+            {
+                fields.remove(name);
+            }
             (Some(value), _) => coerce_value(value, property, root, depth),
         }
     }
+}
+
+/// True if a schema may take any text.
+fn takes_any_text(schema: &Value, root: &Value) -> bool {
+    let mut alternatives = Vec::new();
+    collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut alternatives);
+    let is_free = |one: &Alternative<'_>| one.name == "string" && one.schema["enum"].is_null();
+    alternatives.is_empty() || alternatives.iter().any(is_free)
 }
 
 /// True if a schema may take `null`.
@@ -104,9 +117,18 @@ impl Alternative<'_> {
         }
     }
 
-    /// Parses a text as a value of this type.
-    fn parse(&self, text: &str) -> Option<Value> {
-        let text = text.trim();
+    /// Takes a text for a value of this type, or a value for a text. A fraction has other digits
+    /// than the text that it was made of.
+    fn parse(&self, value: &Value) -> Option<Value> {
+        let text = match value {
+            Value::String(text) => text.trim(),
+            Value::Number(number) if self.name == "string" && !number.is_f64() => {
+                return Some(number.to_string().into());
+            }
+            Value::Bool(flag) if self.name == "string" => return Some(flag.to_string().into()),
+            Value::Null | Value::Bool(_) | Value::Number(_) => return None,
+            Value::Array(_) | Value::Object(_) => return None,
+        };
         match self.name {
             "integer" | "number" => parse_number(text).filter(|value| self.accepts(value)),
             "boolean" if text.eq_ignore_ascii_case("true") => Some(Value::Bool(true)),
@@ -205,6 +227,10 @@ mod tests {
             (&number, json!("2e3"), json!(2e3)),
             (&flag, json!("false"), json!(false)),
             (&flag, json!("True"), json!(true)),
+            (&json!({ "type": "string" }), json!(404), json!("404")),
+            (&json!({ "type": "string" }), json!(false), json!("false")),
+            (&integer, json!(""), Value::Null),
+            (&json!({ "type": "string", "enum": ["a"] }), json!(""), Value::Null),
             (&list, json!("[1, \"2\"]"), json!([1, 2])),
             (&list, json!(["1", 2]), json!([1, 2])),
             (&object, json!("{\"n\": \"1\"}"), json!({ "n": 1 })),
@@ -229,7 +255,7 @@ mod tests {
             (&integer, json!("1.5")),
             (&integer, json!("0x10")),
             (&integer, json!("1,000")),
-            (&integer, json!("")),
+            (&json!({ "type": ["string", "integer"] }), json!("")),
             (&integer, json!("123456789012345678901234567890")),
             (&integer, json!(1.5)),
             (&integer, json!(true)),
@@ -240,7 +266,9 @@ mod tests {
             (&json!({ "type": "array" }), json!("{}")),
             (&json!({ "type": "string" }), json!("[1]")),
             (&json!({ "type": "string" }), json!("7")),
-            (&json!({ "type": "string" }), json!(7)),
+            (&json!({ "type": "string" }), json!(1.5)),
+            (&json!({ "type": "string" }), json!({ "a": 1 })),
+            (&json!({ "type": "string" }), json!("")),
             (&json!({ "anyOf": [integer, { "type": "string" }] }), json!("7")),
             (&json!({ "anyOf": [object, { "type": "object" }] }), json!({ "n": "7" })),
             (&json!({}), json!("7")),

@@ -1,8 +1,12 @@
 //! Prepares calls for hooks, rules and the tools, which all see the same: the exact name of the
 //! tool, an input of the types that it takes, an absolute path.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use reqwest::Url;
+use serde_json::Value;
 
 use crate::transcript::ToolCall;
 
@@ -170,6 +174,11 @@ impl ToolSet {
         else {
             return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
+        if tool == BuiltinTool::Write
+            && let Some(content) = call.input.get_mut("content")
+        {
+            json_to_text(content);
+        }
         let ParsedInput { mut request, mut notes } = input::parse(tool, &mut call.input)?;
         let (mut host, mut commands) = (String::new(), Ok(Vec::new()));
         check(tool, &request)?;
@@ -182,7 +191,9 @@ impl ToolSet {
             return Err(Denial::NoSearch.into());
         }
         if let (Some(field), Some(path)) = (tool.path_field(), path(&request)) {
-            let absolute = file_names::shown(&self.places.absolute(&path, &self.shell.cwd()));
+            let path = undecorated_path(&path);
+            let absolute =
+                file_names::shown(&self.places.absolute(path.as_ref(), &self.shell.cwd()));
             check_path(&absolute)?;
             if let Some(fields) = call.input.as_object_mut() {
                 fields.insert(field.to_owned(), absolute.clone().into());
@@ -199,6 +210,27 @@ fn check(tool: BuiltinTool, request: &ToolRequest) -> Result<(), ToolError> {
     path(request).map_or(Ok(()), |path| check_path(&path))?;
     catch_panic(tool.name(), || check_input(request))
         .unwrap_or_else(|panicked| Err(panicked.to_string().into()))
+}
+
+/// Writes the text of a JSON file that a parser of replies has turned into a value.
+fn json_to_text(content: &mut Value) {
+    if (content.is_object() || content.is_array())
+        && let Ok(text) = serde_json::to_string_pretty(content)
+    {
+        *content = Value::String(text + "\n");
+    }
+}
+
+/// Removes what surrounds a path in some calls: line ends, quotes, and the scheme of a URL.
+fn undecorated_path(path: &str) -> Cow<'_, str> {
+    let path = path.trim_matches(['\r', '\n']);
+    let quoted = ['"', '\'', '`'].iter().find_map(|quote| {
+        path.strip_prefix(*quote)?.strip_suffix(*quote).filter(|inner| inner.starts_with('/'))
+    });
+    let path = quoted.unwrap_or(path);
+    let url = Url::parse(path).ok().filter(|url| url.scheme() == "file");
+    let file = url.and_then(|url| url.to_file_path().ok());
+    file.map_or(path.into(), |file| file_names::shown(&file).into())
 }
 
 fn check_path(path: &str) -> Result<(), ToolError> {

@@ -130,14 +130,16 @@ impl Toolbox {
         BuiltinTool::named(self.exact_name(name)).map_or(Effect::Changes, BuiltinTool::effect)
     }
 
-    /// The exact name of the tool that is meant: some models write `bash` for `Bash`.
+    /// The exact name of the tool that is meant: some models write `bash` for `Bash`, and some
+    /// parsers of replies leave marks of their format around it.
     pub(super) fn exact_name<'a>(&'a self, name: &'a str) -> &'a str {
         let own = self.definitions.iter().map(|tool| tool.name.as_str());
         let mut known = own.chain(built_in_names()).chain([AGENT, TASK]);
         let is_exact = is_agent_tool(name)
             || known.clone().any(|tool| tool == name)
             || self.source_of(name).is_some();
-        let meant = known.find(|tool| tool.eq_ignore_ascii_case(name));
+        let bare = undecorated_name(name);
+        let meant = known.find(|tool| tool.eq_ignore_ascii_case(bare));
         meant.filter(|_| !is_exact).unwrap_or(name)
     }
 
@@ -152,4 +154,14 @@ impl Toolbox {
         self.mask.redact_json(&mut outcome.detail);
         outcome
     }
+}
+
+/// The name of a tool without a namespace before it, and a number or a token of the model after it:
+/// `functions.Bash:0`, `Bash<|channel|>commentary`.
+fn undecorated_name(name: &str) -> &str {
+    let name = name.split_once("<|").map_or(name, |(name, _)| name).trim();
+    let name = name.strip_prefix("functions.").unwrap_or(name);
+    let numbered = name.rsplit_once(':');
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    numbered.filter(|(_, number)| is_number(number)).map_or(name, |(name, _)| name)
 }

@@ -142,6 +142,12 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
             "(`timeout` was lowered to 600000 ms, the most that is allowed.)",
         ),
         ("Grep", json!({ "pattern": "2", "output_mode": "content", "-n": "true" }), "a:2:2"),
+        ("Grep", json!({ "pattern": 2, "output_mode": "content", "head_limit": "" }), "a:2:2"),
+        ("Grep", json!({ "pattern": "2", "output_mode": "" }), "a"),
+        ("Write", json!({ "file_path": "j", "content": { "b": 1, "a": [] } }), "Created"),
+        ("Read", json!({ "file_path": "j" }), "     2\t  \"b\": 1,\n     3\t  \"a\": []"),
+        ("Read", json!({ "file_path": "\n\"/etc/hostname\"\n", "offset": "" }), "     1\t"),
+        ("Read", json!({ "file_path": "file:///etc/hostname" }), "     1\t"),
         ("TodoWrite", json!({ "todos": todo }), "(TodoWrite has no `id`, `priority`: ignored;"),
     ] {
         let outcome = bench.run(name, input.clone()).await;
@@ -178,6 +184,9 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
             json!({ "command": "ls", "timeout": 5 }),
         ),
         ("TODOWRITE", json!({ "todos": "[]" }), "TodoWrite", json!({ "todos": [] })),
+        ("functions.Grep:0", json!({ "pattern": 4 }), "Grep", json!({ "pattern": "4" })),
+        ("Grep<|channel|>commentary", json!({}), "Grep", json!({})),
+        ("functions.Teleport", json!({}), "functions.Teleport", json!({})),
         ("task", json!({}), "Task", json!({})),
         ("Teleport", json!({ "x": "1" }), "Teleport", json!({ "x": "1" })),
         (
