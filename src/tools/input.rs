@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use jsonschema::{Draft, Validator};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
@@ -18,7 +18,7 @@ use super::text::truncated;
 const NAME_CHARS_MAX: usize = 60;
 
 /// A validated tool input.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(super) enum ToolRequest {
     Bash(BashInput),
     BashOutput(BashOutputInput),
@@ -319,22 +319,9 @@ fn invalid_input(tool: &str, faults: &dyn Display) -> ToolError {
     format!("InputValidationError: {tool}: {faults}").into()
 }
 
+/// Each tool has a variant of its name.
 fn deserialize(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Error> {
-    Ok(match tool {
-        BuiltinTool::Bash => ToolRequest::Bash(serde_json::from_value(input)?),
-        BuiltinTool::BashOutput => ToolRequest::BashOutput(serde_json::from_value(input)?),
-        BuiltinTool::KillShell => ToolRequest::KillShell(serde_json::from_value(input)?),
-        BuiltinTool::Read => ToolRequest::Read(serde_json::from_value(input)?),
-        BuiltinTool::Write => ToolRequest::Write(serde_json::from_value(input)?),
-        BuiltinTool::Edit => ToolRequest::Edit(serde_json::from_value(input)?),
-        BuiltinTool::NotebookEdit => ToolRequest::NotebookEdit(serde_json::from_value(input)?),
-        BuiltinTool::Glob => ToolRequest::Glob(serde_json::from_value(input)?),
-        BuiltinTool::Grep => ToolRequest::Grep(serde_json::from_value(input)?),
-        BuiltinTool::WebFetch => ToolRequest::WebFetch(serde_json::from_value(input)?),
-        BuiltinTool::WebSearch => ToolRequest::WebSearch(serde_json::from_value(input)?),
-        BuiltinTool::ToolSearch => ToolRequest::ToolSearch(serde_json::from_value(input)?),
-        BuiltinTool::TodoWrite => ToolRequest::TodoWrite(serde_json::from_value(input)?),
-    })
+    serde_json::from_value(Map::from_iter([(tool.name().to_owned(), input)]).into())
 }
 
 fn validator(tool: BuiltinTool) -> &'static Validator {
