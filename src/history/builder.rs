@@ -496,44 +496,7 @@ impl JournalView<'_> for HistoryBuilder {
 /// an early return, or a stop that no failed request caused.
 fn failure_of(step: &Transition) -> Option<FailureRecord> {
     let plan = step.plan?;
-    let is_failure = matches!(step.event, Event::Failed(_));
-    let is_of_note = match plan {
-        RecoveryPlan::Stop(_) => is_failure,
-        RecoveryPlan::Probe | RecoveryPlan::ReturnEarly => false,
-        RecoveryPlan::RetryAtOnce { .. }
-        | RecoveryPlan::Retry { .. }
-        | RecoveryPlan::RetryOddRefusal
-        | RecoveryPlan::WaitForCapacity
-        | RecoveryPlan::SwitchModel
-        | RecoveryPlan::Refresh
-        | RecoveryPlan::Escalate
-        | RecoveryPlan::Continue
-        | RecoveryPlan::AskAgain
-        | RecoveryPlan::RetryIncomplete
-        | RecoveryPlan::RequestCompletion
-        | RecoveryPlan::Resume
-        | RecoveryPlan::Nudge
-        | RecoveryPlan::Compact
-        | RecoveryPlan::SkipCompaction
-        | RecoveryPlan::CommitFolds
-        | RecoveryPlan::CompactReactively
-        | RecoveryPlan::Trim
-        | RecoveryPlan::LowerCap
-        | RecoveryPlan::Strip
-        | RecoveryPlan::RepairBlock
-        | RecoveryPlan::DropThinking
-        | RecoveryPlan::DropCacheMarks
-        | RecoveryPlan::Remind
-        | RecoveryPlan::RetryOverflow
-        | RecoveryPlan::CoolDown
-        | RecoveryPlan::DisableFastMode
-        | RecoveryPlan::ReturnToPreferredModel
-        | RecoveryPlan::RetryPreferredModel
-        | RecoveryPlan::Restructure
-        | RecoveryPlan::RetryRequirement
-        | RecoveryPlan::RetryStopHook
-        | RecoveryPlan::Report => true,
-    };
-    let class = failure_class(step).filter(|_| is_of_note)?;
+    let is_cause = !matches!(plan, RecoveryPlan::Stop(_)) || matches!(step.event, Event::Failed(_));
+    let class = failure_class(step).filter(|_| is_cause && !plan.info().done.is_empty())?;
     Some(FailureRecord { class, plan, took: None })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::history::WaitCause;
-use crate::recovery::{ErrorClass, Nudge, RecoveryPlan, StopReason};
+use crate::recovery::{ErrorClass, Nudge, StopReason};
 
 use super::super::timestamps::format_elapsed;
 
@@ -44,34 +44,7 @@ pub(super) fn took(duration: Duration) -> String {
 /// A stop reason with its exit code.
 pub(in crate::cli) fn stop_reason(reason: StopReason) -> String {
     let info = reason.info();
-    let why = match reason {
-        StopReason::ModelError(class) => format!(" ({})", class.name()),
-        StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) => {
-            format!(" ({})", by.cause())
-        }
-        StopReason::Completed
-        | StopReason::MaxTurns
-        | StopReason::MaxBudgetUsd
-        | StopReason::Deadline
-        | StopReason::HookStopped
-        | StopReason::ToolDeferred
-        | StopReason::Denied
-        | StopReason::StopHookPrevented
-        | StopReason::StopHookBlocked
-        | StopReason::BlockingLimit
-        | StopReason::PromptTooLong
-        | StopReason::MaxOutputTokens
-        | StopReason::ImageError
-        | StopReason::EmptyResponse
-        | StopReason::Refusal
-        | StopReason::Stalled
-        | StopReason::BackgroundPending
-        | StopReason::RequirementFailed
-        | StopReason::StructuredOutputRetryExhausted
-        | StopReason::OutputFailed
-        | StopReason::RehearsalFailed
-        | StopReason::InternalError => String::new(),
-    };
+    let why = if info.cause.is_empty() { "" } else { &format!(" ({})", info.cause) };
     format!("{}{why}, exit code {}", info.name, info.exit_code)
 }
 
@@ -113,48 +86,6 @@ pub(super) fn notice(nudge: Option<Nudge>) -> &'static str {
         Nudge::StopHookObjection => "the model is told what a Stop hook objects to",
         Nudge::WorkEnded => "the model is told that background work ended",
         Nudge::StillRunning => "the model is told that background work is running",
-    }
-}
-
-/// Describes the action of a recovery plan.
-pub(super) fn plan(plan: RecoveryPlan) -> &'static str {
-    match plan {
-        RecoveryPlan::RetryAtOnce { .. } => "retried at once",
-        RecoveryPlan::Retry { .. } => "retried after a pause",
-        RecoveryPlan::RetryOddRefusal => "retried, since the refusal was odd",
-        RecoveryPlan::WaitForCapacity => "waited for capacity",
-        RecoveryPlan::SwitchModel => "asked the next model",
-        RecoveryPlan::Refresh => "fetched a new credential",
-        RecoveryPlan::Escalate => "asked again with a larger output limit",
-        RecoveryPlan::Continue => "kept the reply and asked for the rest",
-        RecoveryPlan::AskAgain | RecoveryPlan::RetryIncomplete => {
-            "dropped the reply and asked again"
-        }
-        RecoveryPlan::RequestCompletion => "asked for what was missing",
-        RecoveryPlan::Resume => "asked the model to resume its reply",
-        RecoveryPlan::Nudge => "asked for more work",
-        RecoveryPlan::Compact | RecoveryPlan::CompactReactively => "asked for a summary",
-        RecoveryPlan::SkipCompaction => "went on without a summary",
-        RecoveryPlan::CommitFolds => "removed old tool output",
-        RecoveryPlan::Trim => "left the oldest messages out of the summary",
-        RecoveryPlan::LowerCap => "asked again with a smaller output limit",
-        RecoveryPlan::Strip => "removed the media that are too large",
-        RecoveryPlan::RepairBlock => "repaired the message that was refused",
-        RecoveryPlan::DropThinking => "asked again without thinking",
-        RecoveryPlan::DropCacheMarks => "asked again without marks for the prompt cache",
-        RecoveryPlan::Remind => "reminded the model of what is open",
-        RecoveryPlan::RetryOverflow => "sent the same request again",
-        RecoveryPlan::CoolDown => "went on at normal speed for a while",
-        RecoveryPlan::DisableFastMode => "went on at normal speed",
-        RecoveryPlan::ReturnToPreferredModel | RecoveryPlan::RetryPreferredModel => {
-            "asked the preferred model again"
-        }
-        RecoveryPlan::Restructure => "asked for the answer in the required form",
-        RecoveryPlan::RetryRequirement | RecoveryPlan::RetryStopHook => "told the model",
-        RecoveryPlan::Report => "told the model about background work",
-        RecoveryPlan::Probe => "probed for capacity",
-        RecoveryPlan::ReturnEarly => "asked before the end of the pause",
-        RecoveryPlan::Stop(_) => "ended the run",
     }
 }
 

@@ -264,7 +264,7 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
         HistoryEvent::Message(message) => message_heading(message).to_owned(),
         HistoryEvent::Turn(turn) => turn_heading(turn),
         HistoryEvent::Failure(failure) => {
-            let (what, did) = (phrases::failure(failure.class), phrases::plan(failure.plan));
+            let (what, did) = (phrases::failure(failure.class), failure.plan.info().done);
             format!("failure: {what}: {did}")
         }
         HistoryEvent::Wait(wait) => waiting(wait),

@@ -10,6 +10,8 @@ pub struct StopReasonInfo {
     /// The `terminal_reason` of the result.
     pub name: &'static str,
     pub exit_code: u8,
+    /// The cause, if the reason has one; may be empty.
+    pub cause: &'static str,
     /// The `subtype` of the result.
     pub subtype: &'static str,
     /// The advice to the user; empty if there is none, or if it depends on the run.
@@ -32,6 +34,7 @@ pub struct StopReasonInfo {
 const DEFAULTS: StopReasonInfo = StopReasonInfo {
     name: "",
     exit_code: exit_code::FAILED,
+    cause: "",
     subtype: "error_during_execution",
     hint: "",
     to_go_on: "to go on where it ended",
@@ -230,17 +233,20 @@ stop_reasons! {
     }
     AbortedStreaming(by: Interrupt) => "aborted_streaming" {
         exit_code: by.exit_code(),
+        cause: by.cause(),
         subagent_advice: "It was stopped from outside, and did not fail by itself.",
         error_class: Some(ErrorClass::Aborted),
     }
     AbortedTools(by: Interrupt) => "aborted_tools" {
         exit_code: by.exit_code(),
+        cause: by.cause(),
         subagent_advice: "It was stopped from outside, and did not fail by itself.",
         error_class: Some(ErrorClass::Aborted),
     }
     /// Any other failure after its recoveries ran out.
     ModelError(class: ErrorClass) => "model_error" {
         exit_code: class.info().exit_code,
+        cause: class.name(),
         subagent_advice: class.info().outlook.advice(),
         subagent_may_retry: class.info().outlook.may_succeed_on_retry(),
         error_class: Some(class),
