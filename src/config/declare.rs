@@ -56,7 +56,7 @@ macro_rules! settings {
             ///
             /// # Errors
             /// The setting does not accept the value.
-            pub(super) fn assign(&mut self, key: &str, value: Value) -> serde_json::Result<()> {
+            pub fn assign(&mut self, key: &str, value: Value) -> serde_json::Result<()> {
                 match key {
                     $($key => {
                         let value: $kind = serde_json::from_value(value)?;

@@ -1,13 +1,13 @@
 //! Makes the flags of a run from the contract and the limits of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Setting, registry};
+use crate::config::kinds::Fraction;
+use crate::config::{Config, registry};
 use crate::history::SessionHistory;
-use crate::recovery::{Limits, Persistence, StopReason};
+use crate::recovery::{Limits, StopReason};
 use crate::tools::GENERAL_PURPOSE;
 use crate::types::PermissionMode;
 
@@ -68,7 +68,7 @@ pub(super) fn terms(
     requirement: &str,
 ) -> RecordedTerms {
     let mut found = RecordedTerms { servers: vec![String::new()], ..RecordedTerms::default() };
-    let mut settings = Map::new();
+    let mut config = history.limits.map(config).unwrap_or_default();
     let empty = Map::new();
     let terms = history.contract.as_ref().map_or(&empty, |contract| &contract.terms);
     let has_value = |name: &str| {
@@ -78,12 +78,16 @@ pub(super) fn terms(
             !value.is_null() && **value != Value::Bool(false) && !is_empty
         })
     };
-    for name in KEPT {
-        if let Some(value) = has_value(name).filter(|value| !is_default(name, value)) {
-            insert(&mut settings, name, paths.hide_in(value));
+    // A call that is refused only here must not end the run.
+    let is_denied = history.end.is_some_and(|end| end.reason == StopReason::Denied);
+    for name in KEPT.into_iter().chain(is_denied.then_some("onDenied")) {
+        if let Some(value) = has_value(name)
+            && let Err(error) = config.assign(name, paths.hide_in(value))
+        {
+            found.skipped.push(format!("{name}: {error}"));
         }
     }
-    add_permissions(&mut settings, history, paths, &mut found.skipped);
+    set_permissions(&mut config, history, paths, &mut found.skipped);
     for (name, what) in LEFT_OUT {
         if has_value(name).is_some() {
             found.skipped.push(what.to_owned());
@@ -91,25 +95,20 @@ pub(super) fn terms(
     }
     if has_value("require").is_some() {
         found.has_requirement = true;
-        insert(&mut settings, "require", json!(requirement));
-    }
-    if let Some(limits) = &history.limits {
-        add_limits(&mut settings, limits);
+        config.require = Some(requirement.to_owned());
     }
     if history.end.is_none_or(|end| end.reason != StopReason::Stalled) {
         // Commands that fail because files are missing look like a loop.
-        settings.insert("loopStopAt".to_owned(), json!(0));
+        config.limits.loops.hard = u32::MAX;
     }
-    if let Some(hooks) = hooks {
-        settings.insert("hooks".to_owned(), hooks);
-    }
+    config.hooks = hooks;
     let chain = fallback_models(&mut found, has_value("fallbackModel"));
     // Commands of a real run are run again: they must reach nothing but the scratch folder.
     let mut args: Vec<String> =
         ["--sandbox", "required", "--sandbox-network", "off"].map(str::to_owned).to_vec();
     let mut add = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
+    let settings = changed_settings(&config);
     if !settings.is_empty() {
-        let settings = Value::Object(settings);
         add("--settings", serde_json::to_string_pretty(&settings).unwrap_or_default());
     }
     if let Some(schema) = has_value("jsonSchema") {
@@ -133,25 +132,25 @@ pub(super) fn terms(
 /// The tools that work on files in this process, outside of the sandbox of commands.
 const FILE_TOOLS: [&str; 5] = ["Read", "Write", "Edit", "Glob", "Grep"];
 
-/// Adds mode and allow rules, as far as they keep file tools in the scratch folder: the recorded
+/// Sets mode and allow rules, as far as they keep file tools in the scratch folder: the recorded
 /// calls may name the user's own files.
-fn add_permissions(
-    settings: &mut Map<String, Value>,
+fn set_permissions(
+    config: &mut Config,
     history: &SessionHistory,
     paths: &PathMask<'_>,
     skipped: &mut Vec<String>,
 ) {
     let terms = history.contract.as_ref().map(|contract| &contract.terms);
     let term = |name: &str| terms.and_then(|terms| terms.get(name));
-    let mode = term("permissions.defaultMode").and_then(Value::as_str).unwrap_or_default();
+    let mode = term("permissions.defaultMode").and_then(Value::as_str);
+    let mut mode = mode.and_then(PermissionMode::parse).unwrap_or_default();
     let listed = term("permissions.allow").and_then(Value::as_array).into_iter().flatten();
     let listed: Vec<&str> = listed.filter_map(Value::as_str).collect();
     let mut allow: Vec<String> =
         listed.iter().filter_map(|rule| contained_rule(&paths.hide(rule))).collect();
-    let mut mode = mode.to_owned();
     let mut is_narrower = listed.iter().map(|rule| paths.hide(rule)).ne(allow.iter().cloned());
-    if mode == PermissionMode::BypassPermissions.name() {
-        PermissionMode::AcceptEdits.name().clone_into(&mut mode);
+    if mode == PermissionMode::BypassPermissions {
+        mode = PermissionMode::AcceptEdits;
         allow.push("Bash".to_owned());
         is_narrower = true;
     }
@@ -162,18 +161,8 @@ fn add_permissions(
                 .to_owned(),
         );
     }
-    if !mode.is_empty() && !is_default("permissions.defaultMode", &json!(mode)) {
-        insert(settings, "permissions.defaultMode", json!(mode));
-    }
-    if !allow.is_empty() {
-        insert(settings, "permissions.allow", json!(allow));
-    }
-    // A call that is refused only here must not end the run.
-    let is_denied = history.end.is_some_and(|end| end.reason == StopReason::Denied);
-    let on_denied = term("onDenied").filter(|value| !is_default("onDenied", value));
-    if let Some(on_denied) = on_denied.filter(|_| is_denied) {
-        insert(settings, "onDenied", on_denied.clone());
-    }
+    config.permissions.mode = mode;
+    config.permissions.allow = allow;
 }
 
 /// Restricts an allow rule of a file tool to the working folder, which `rule` has as a placeholder.
@@ -195,11 +184,17 @@ fn contained_rule(rule: &str) -> Option<String> {
     (!is_outside).then(|| rule.to_owned())
 }
 
-/// Returns true if this value is the default of a setting.
-fn is_default(name: &str, value: &Value) -> bool {
-    let default = registry::find(name).and_then(Setting::shown_default);
-    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    default.is_some_and(|default| default == shown)
+/// Returns the settings that differ from their defaults, as in a settings file.
+fn changed_settings(config: &Config) -> Map<String, Value> {
+    let usual = Config::default();
+    let mut settings = Map::new();
+    for setting in registry::settings() {
+        let value = config.value(setting.key);
+        if value != usual.value(setting.key) {
+            insert(&mut settings, setting.key, value);
+        }
+    }
+    settings
 }
 
 /// Sets a setting, whose name may lead through objects.
@@ -217,61 +212,22 @@ fn insert(settings: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-/// Adds the limits of recovery that differ from their defaults.
-fn add_limits(settings: &mut Map<String, Value>, limits: &Limits) {
+/// Returns the settings from which the limits of a run were made.
+fn config(limits: Limits) -> Config {
     let usual = Limits::default();
-    let time = |span: Duration| json!(humantime::format_duration(span).to_string());
-    let (budgets, defaults) = (&limits.budgets, &usual.budgets);
-    let often = |times: u32| json!(if times == u32::MAX { 0 } else { times });
-    let numbers = [
-        ("maxRetries", budgets.retries, defaults.retries),
-        ("outputContinuations", budgets.continuations, defaults.continuations),
-        ("emptyReplyRetries", budgets.empty_replies, defaults.empty_replies),
-        ("pausedTurnResumptions", budgets.resumptions, defaults.resumptions),
-        ("overloadsPerFallback", limits.overloads_per_switch, usual.overloads_per_switch),
-        ("tornStreamsPerWhole", limits.torn_streams_per_whole, usual.torn_streams_per_whole),
-    ];
-    let mut add = |name: &str, differs: bool, value: Value| {
-        if differs {
-            settings.insert(name.to_owned(), value);
-        }
-    };
-    for (name, value, default) in numbers {
-        add(name, value != default, json!(value));
-    }
-    add("maxCompactions", budgets.compactions.is_some(), json!(budgets.compactions));
-    add("retryQuota", budgets.bucket != defaults.bucket, json!(budgets.bucket));
-    let (backoff, default) = (limits.backoff, usual.backoff);
-    add("retryFirstDelay", backoff.first != default.first, time(backoff.first));
-    add("retryLongestDelay", backoff.longest != default.longest, time(backoff.longest));
-    let persistence = match limits.persistence {
-        Persistence::Off => Value::Null,
-        Persistence::Capacity => json!("on"),
-        Persistence::All => json!("all"),
-    };
-    add("unattendedRetry", !persistence.is_null(), persistence);
-    let wait = limits.max_retry_wait;
-    add("maxRetryWait", wait != limits.persistence.max_retry_wait(), time(wait));
-    let capacity = limits.longest_capacity_wait;
-    add("unattendedLongestDelay", capacity != usual.longest_capacity_wait, time(capacity));
-    add("capacityProbes", limits.probe_interval.is_none(), json!(false));
-    add("overloadLimit", limits.overload_limit.is_some(), json!(limits.overload_limit));
-    add("loopNoteAt", limits.loops.soft != usual.loops.soft, often(limits.loops.soft));
-    add("loopStopAt", limits.loops.hard != usual.loops.hard, often(limits.loops.hard));
-    let most = limits.background.most;
-    add("backgroundWait", most != usual.background.most, time(most));
-    add("autoCompactEnabled", !limits.auto_compact, json!(false));
-    add("compactHeadroom", limits.headroom != usual.headroom, json!(limits.headroom));
-    let part = limits.compact_at.map(|part| f64::from(part) / 1_000.0);
-    add("compactAt", part.is_some(), json!(part));
-    let caps = (limits.caps, usual.caps);
     // Without an escalation, the user has set the cap.
-    let is_set = caps.0.first != caps.1.first || budgets.escalations == 0;
-    add("maxOutputTokens", is_set, json!(caps.0.first));
-    add("escalatedOutputTokens", caps.0.escalated != caps.1.escalated, json!(caps.0.escalated));
-    add("wholeOutputTokens", caps.0.whole != caps.1.whole, json!(caps.0.whole));
-    add("minOutputTokens", caps.0.floor != caps.1.floor, json!(caps.0.floor));
-    add("fast", limits.fast.is_some(), json!(true));
+    let is_set = limits.caps.first != usual.caps.first || limits.budgets.escalations == 0;
+    let (cap, wait) = (limits.caps.first, limits.max_retry_wait);
+    let part = |part| Fraction::new(f64::from(part) / 1_000.0).ok();
+    Config {
+        fast: limits.fast.is_some(),
+        max_retry_wait: (wait != limits.persistence.max_retry_wait()).then_some(wait),
+        capacity_probes: limits.probe_interval.is_some(),
+        max_output_tokens: is_set.then_some(cap),
+        compact_at: limits.compact_at.and_then(part),
+        limits: Limits { probe_interval: limits.probe_interval.or(usual.probe_interval), ..limits },
+        ..Config::default()
+    }
 }
 
 /// Returns the further models as entries of `--fallback-model`, each address and cloud as a server
@@ -319,6 +275,24 @@ fn agents(history: &SessionHistory) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_become_the_settings_that_they_were_made_from() {
+        let given = json!({
+            "loopNoteAt": 0, "maxRetries": 3, "retryFirstDelay": "2s", "retryQuota": 7,
+            "unattendedRetry": "all", "overloadLimit": 2, "strictStopReasons": true,
+            "minOutputTokens": 2048, "autoCompactEnabled": false, "maxCompactions": 0,
+        });
+        let mut recorded = Config::default();
+        for (key, value) in given.as_object().expect("an object") {
+            recorded.assign(key, value.clone()).expect(key);
+        }
+        recorded.limits.max_retry_wait = recorded.limits.persistence.max_retry_wait();
+        assert_eq!(json!(changed_settings(&config(recorded.limits))), given);
+        let limits = Limits { probe_interval: None, compact_at: Some(250), ..Limits::default() };
+        let wanted = json!({ "capacityProbes": false, "compactAt": 0.25 });
+        assert_eq!(json!(changed_settings(&config(limits))), wanted);
+    }
 
     #[test]
     fn allow_rules_keep_file_tools_in_the_working_folder() {
