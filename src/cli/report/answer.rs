@@ -1,13 +1,12 @@
 //! Answers of models, which are Markdown, in reports: formatted, and without dangerous content. No
 //! answer embeds an image, runs a script, mentions a user or has a hidden link.
 
-use std::fmt::Write as _;
-
-use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::html::push_html;
+use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use crate::cli::output::is_terminal_control;
 
-use super::markup::escaped;
+use super::markup::{displayable, escaped};
 
 /// An answer as Markdown within a document. Code and emphasis stay; links, images, mentions and HTML
 /// become text.
@@ -103,128 +102,49 @@ fn inert(line: &str) -> String {
 pub(super) fn html(answer: &str) -> String {
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut page = HtmlAnswer::default();
-    for event in Parser::new_ext(answer, options) {
-        page.event(event);
-    }
-    page.text
+    // For each open link, true if it leads to the web.
+    let mut links = Vec::new();
+    let events = Parser::new_ext(answer, options).flat_map(|event| harmless(event, &mut links));
+    let mut page = String::new();
+    push_html(&mut page, events);
+    page
 }
 
-/// The HTML that was written so far, and its open elements.
-#[derive(Default)]
-struct HtmlAnswer {
-    text: String,
-    /// For each open link, true if it is written as one: it leads to the web.
-    links: Vec<bool>,
-    columns: Vec<Alignment>,
-    column: usize,
-    in_head: bool,
-}
-
-impl HtmlAnswer {
-    fn event(&mut self, event: Event<'_>) {
-        match event {
-            Event::Start(tag) => self.start(tag),
-            Event::End(tag) => self.end(tag),
-            Event::Code(code) => {
-                let _ = write!(self.text, "<code>{}</code>", escaped(&code));
-            }
-            Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
-                let lines: Vec<String> = text.split('\n').map(escaped).collect();
-                self.text.push_str(&lines.join("\n"));
-            }
-            Event::InlineMath(text) | Event::DisplayMath(text) => self.text += &escaped(&text),
-            Event::FootnoteReference(name) => self.text += &escaped(&name),
-            Event::SoftBreak => self.text.push('\n'),
-            Event::HardBreak => self.text.push_str("<br>\n"),
-            Event::Rule => self.text.push_str("<hr>\n"),
-            Event::TaskListMarker(done) => self.text.push_str(if done { "☑ " } else { "☐ " }),
+/// Replaces an event by those that the page shows. HTML becomes text.
+#[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
+fn harmless<'a>(event: Event<'a>, links: &mut Vec<bool>) -> Vec<Event<'a>> {
+    let heading =
+        |level| if level <= HeadingLevel::H2 { HeadingLevel::H3 } else { HeadingLevel::H4 };
+    match event {
+        Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
+            vec![Event::Text(displayable(&text).into())]
         }
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
-    fn start(&mut self, tag: Tag<'_>) {
-        let open = match tag {
-            Tag::Paragraph => "<p>".to_owned(),
-            Tag::Heading { level, .. } => format!("<{}>", heading(level)),
-            Tag::BlockQuote(_) => "<blockquote>\n".to_owned(),
-            Tag::CodeBlock(CodeBlockKind::Indented | CodeBlockKind::Fenced(_)) => {
-                "<pre><code>".to_owned()
-            }
-            Tag::List(None) => "<ul>\n".to_owned(),
-            Tag::List(Some(first)) => format!("<ol start=\"{first}\">\n"),
-            Tag::Item => "<li>".to_owned(),
-            Tag::Table(columns) => {
-                self.columns = columns;
-                "<div class=\"scroll\"><table>\n".to_owned()
-            }
-            Tag::TableHead => {
-                (self.in_head, self.column) = (true, 0);
-                "<thead><tr>".to_owned()
-            }
-            Tag::TableRow => {
-                self.column = 0;
-                "<tr>".to_owned()
-            }
-            Tag::TableCell => {
-                let column = self.columns.get(self.column);
-                let is_right = column.is_some_and(|column| *column == Alignment::Right);
-                self.column += 1;
-                let side = if is_right { " class=\"right\"" } else { "" };
-                format!("<{}{side}>", if self.in_head { "th" } else { "td" })
-            }
-            Tag::Emphasis => "<em>".to_owned(),
-            Tag::Strong => "<strong>".to_owned(),
-            Tag::Strikethrough => "<del>".to_owned(),
-            Tag::Link { dest_url, .. } => {
-                let is_web = ["https://", "http://"].iter().any(|it| dest_url.starts_with(it));
-                self.links.push(is_web);
-                if is_web {
-                    format!("<a href=\"{}\" rel=\"noopener noreferrer\">", escaped(&dest_url))
-                } else {
-                    String::new()
-                }
-            }
-            _ => String::new(),
-        };
-        self.text.push_str(&open);
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
-    fn end(&mut self, tag: TagEnd) {
-        let close = match tag {
-            TagEnd::Paragraph => "</p>\n".to_owned(),
-            TagEnd::Heading(level) => format!("</{}>\n", heading(level)),
-            TagEnd::BlockQuote(_) => "</blockquote>\n".to_owned(),
-            TagEnd::CodeBlock => "</code></pre>\n".to_owned(),
-            TagEnd::List(true) => "</ol>\n".to_owned(),
-            TagEnd::List(false) => "</ul>\n".to_owned(),
-            TagEnd::Item => "</li>\n".to_owned(),
-            TagEnd::Table => "</tbody></table></div>\n".to_owned(),
-            TagEnd::TableHead => {
-                self.in_head = false;
-                "</tr></thead>\n<tbody>".to_owned()
-            }
-            TagEnd::TableRow => "</tr>\n".to_owned(),
-            TagEnd::TableCell => (if self.in_head { "</th>" } else { "</td>" }).to_owned(),
-            TagEnd::Emphasis => "</em>".to_owned(),
-            TagEnd::Strong => "</strong>".to_owned(),
-            TagEnd::Strikethrough => "</del>".to_owned(),
-            TagEnd::Link => match self.links.pop() {
-                Some(true) => "</a>".to_owned(),
-                Some(false) | None => String::new(),
-            },
-            _ => String::new(),
-        };
-        self.text.push_str(&close);
-    }
-}
-
-/// The element of a heading, below those of the page.
-fn heading(level: HeadingLevel) -> &'static str {
-    match level {
-        HeadingLevel::H1 | HeadingLevel::H2 => "h3",
-        HeadingLevel::H3 | HeadingLevel::H4 | HeadingLevel::H5 | HeadingLevel::H6 => "h4",
+        Event::Code(code) => vec![Event::Code(displayable(&code).into())],
+        Event::TaskListMarker(done) => vec![Event::Text((if done { "☑ " } else { "☐ " }).into())],
+        // Below those of the page.
+        Event::Start(Tag::Heading { level, .. }) => {
+            let (id, classes, attrs) = (None, Vec::new(), Vec::new());
+            vec![Event::Start(Tag::Heading { level: heading(level), id, classes, attrs })]
+        }
+        Event::End(TagEnd::Heading(level)) => vec![Event::End(TagEnd::Heading(heading(level)))],
+        Event::Start(Tag::CodeBlock(_)) => {
+            vec![Event::Start(Tag::CodeBlock(CodeBlockKind::Indented))]
+        }
+        Event::Start(Tag::Table(_)) => vec![Event::Html("<div class=\"scroll\">".into()), event],
+        Event::End(TagEnd::Table) => vec![event, Event::Html("</div>\n".into())],
+        Event::Start(Tag::Link { dest_url, .. }) => {
+            let is_web = ["https://", "http://"].iter().any(|it| dest_url.starts_with(it));
+            links.push(is_web);
+            let link =
+                || format!("<a href=\"{}\" rel=\"noopener noreferrer\">", escaped(&dest_url));
+            is_web.then(|| Event::InlineHtml(link().into())).into_iter().collect()
+        }
+        Event::End(TagEnd::Link) => {
+            let is_web = links.pop().unwrap_or_default();
+            is_web.then(|| Event::InlineHtml("</a>".into())).into_iter().collect()
+        }
+        Event::Start(Tag::Image { .. }) | Event::End(TagEnd::Image) => Vec::new(),
+        other => vec![other],
     }
 }
 
@@ -265,7 +185,7 @@ mod tests {
         let page = html("# Title\n\nA **bold** `<i>` word.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n");
         assert!(page.contains("<h3>Title</h3>"), "{page}");
         assert!(page.contains("<strong>bold</strong> <code>&lt;i&gt;</code>"), "{page}");
-        assert!(page.contains("<td class=\"right\">2</td>"), "{page}");
+        assert!(page.contains("<td style=\"text-align: right\">2</td>"), "{page}");
         let page = html(HOSTILE);
         assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
         let page = html("[a](javascript:alert(1)) [b](https://e.example/?a=\"b)");

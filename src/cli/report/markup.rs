@@ -31,6 +31,12 @@ pub(super) fn escaped_lines(text: &str) -> String {
     text.lines().map(escaped).collect::<Vec<_>>().join("\n")
 }
 
+/// Replaces the characters that XML has no way to write by U+FFFD. Lines are kept.
+pub(super) fn displayable(text: &str) -> String {
+    let is_line = |letter| matches!(letter, '\n' | '\t');
+    text.replace(|letter| is_forbidden(letter) && !is_line(letter), "\u{fffd}")
+}
+
 /// Returns true for characters that a terminal may obey, and those that XML 1.0 forbids.
 fn is_forbidden(letter: char) -> bool {
     is_terminal_control(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')
