@@ -347,6 +347,25 @@ impl ConfigReader<'_> {
     }
 }
 
+/// Returns the servers of a file such as `.mcp.json`, and the key that holds them: `mcpServers`, or
+/// `servers` as in files of editors, or none where the file itself is the object of servers.
+pub fn server_list(
+    file: &Map<String, Value>,
+) -> Option<(Option<&'static str>, &Map<String, Value>)> {
+    if let Some(servers) = file.get("mcpServers") {
+        return Some((Some("mcpServers"), servers.as_object()?));
+    }
+    let is_entry =
+        |entry: &Value| ["command", "url", "type"].iter().any(|key| entry[key].is_string());
+    let holds_servers =
+        |members: &Map<String, Value>| !members.is_empty() && members.values().all(is_entry);
+    let servers = file.get("servers").and_then(Value::as_object);
+    match servers.filter(|servers| holds_servers(servers)) {
+        Some(servers) => Some((Some("servers"), servers)),
+        None => holds_servers(file).then_some((None, file)),
+    }
+}
+
 /// Replaces `${NAME}` and `${NAME:-default}` by values. A variable with neither value nor default
 /// stays as written, and is added to `unset`.
 pub fn expand(

@@ -40,7 +40,7 @@ mod state;
 mod stdio;
 mod transport;
 
-pub use config::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand};
+pub use config::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand, server_list};
 pub use content::{CallReply, ContentPart};
 pub use environment::{
     HttpClientFactory, HttpClientFailure, LoginEnvironment, McpTimers, ServerEnvironment,

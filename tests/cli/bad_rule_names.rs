@@ -88,9 +88,34 @@ fn mcp_servers_under_a_mistyped_key_are_reported() {
         let wanted = format!("\"{key}\" holds no servers; did you mean \"mcpServers\"?");
         assert!(error.contains("--mcp-config:1:") && error.contains(&wanted), "{error}");
     }
+}
+
+#[test]
+fn mcp_servers_are_found_without_their_usual_key_and_their_absence_is_reported() {
+    for (given, line) in [
+        (r#"{"a": {"command": "x"}}"#, 1),
+        ("{\n\"inputs\": [],\n\"servers\": {\n\"a\": {\"url\": \"https://x.test\", \"type\": \"http\"}}}", 4),
+    ] {
+        let settings = resolve(&["--mcp-config", given, "hi"], &[], "{}").expect("servers");
+        let names: Vec<_> = settings.mcp.servers.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["a"], "{given}");
+        assert_eq!(settings.mcp.places["a"], format!("--mcp-config:{line}"));
+        assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+    }
+    let twice = r#"{"a": {"command": "x"}, "a": {"command": "y"}}"#;
+    let error = resolve(&["--mcp-config", twice, "hi"], &[], "{}").unwrap_err();
+    assert!(error.contains("duplicate key \"a\""), "{error}");
     // A file may hold anything else, or nothing.
-    for given in ["{}", "{\"theme\": \"dark\"}"] {
-        resolve(&["--mcp-config", given, "hi"], &[], "{}").expect("there are no servers");
+    for (given, is_reported) in [
+        ("{}", false),
+        (r#"{"mcpServers": {}}"#, false),
+        (r#"{"theme": "dark"}"#, true),
+        (r#"{"servers": 3}"#, true),
+    ] {
+        let settings = resolve(&["--mcp-config", given, "hi"], &[], "{}").expect("no servers");
+        assert_eq!(settings.mcp.servers.len(), 0);
+        let warnings = settings.warnings.join("\n");
+        assert_eq!(warnings.contains("its JSON holds no MCP servers"), is_reported, "{warnings}");
     }
 }
 

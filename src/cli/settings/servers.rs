@@ -116,33 +116,34 @@ pub(super) struct NamedServer {
 pub(super) fn from_settings(parsed: &ParsedSettings, author: ServerAuthor) -> Vec<NamedServer> {
     let servers = parsed.value.get("mcpServers").and_then(Value::as_object);
     servers.map_or_else(Vec::new, |servers| {
-        named(&parsed.name, &JsonPaths::scan(&parsed.text), servers, author)
+        named(&parsed.name, &JsonPaths::scan(&parsed.text), (Some("mcpServers"), servers), author)
     })
 }
 
 fn named(
     file: &str,
     places: &JsonPaths<'_>,
-    servers: &Map<String, Value>,
+    (key, servers): (Option<&str>, &Map<String, Value>),
     author: ServerAuthor,
 ) -> Vec<NamedServer> {
     let one = |(name, entry): (&String, &Value)| {
-        let (line, column) = places.start(places.nearest(["mcpServers", name]));
+        let path = key.into_iter().chain([name.as_str()]);
+        let (line, column) = places.start(places.nearest(path));
         let place = format!("{file}:{line}");
         NamedServer { name: name.clone(), entry: entry.clone(), author, place, column }
     };
     servers.iter().map(one).collect()
 }
 
-/// Reads the text of a file such as `.mcp.json`.
+/// Reads the text of a file such as `.mcp.json`. `None` if it holds other things than servers.
 ///
 /// # Errors
-/// It is not JSON, or holds no servers; with the position.
+/// It is not JSON, or its servers are no object; with the position.
 pub(super) fn parse(
     name: &str,
     text: &str,
     author: ServerAuthor,
-) -> Result<Vec<NamedServer>, UsageError> {
+) -> Result<Option<Vec<NamedServer>>, UsageError> {
     // The positions of its values are found by another parser, which is strict.
     let text = &*json::to_strict(text.strip_prefix('\u{feff}').unwrap_or(text));
     let value: Value = serde_json::from_str(text)
@@ -158,9 +159,16 @@ pub(super) fn parse(
             "a list of MCP servers is a JSON object; write {\"mcpServers\": ...}",
         ));
     };
-    let again = places.repeated.iter().find(|(_, again)| {
-        let path = places.path(*again);
-        path.first() == Some(&"mcpServers") && path.len() <= 2
+    // Trust in a repository's file by its content looks for servers under this key only.
+    let list = if author.is_repository() {
+        members.get("mcpServers").and_then(Value::as_object).map(|list| (Some("mcpServers"), list))
+    } else {
+        mcp::server_list(&members)
+    };
+    let key = list.map_or(Some("mcpServers"), |(key, _)| key);
+    let again = places.repeated.iter().find(|(_, again)| match (key, &*places.path(*again)) {
+        (Some(key), [first] | [first, _]) => *first == key,
+        (key, path) => key.is_none() && path.len() == 1,
     });
     if let Some((first, again)) = again {
         let path = places.path(*again).join(".");
@@ -172,27 +180,30 @@ pub(super) fn parse(
             ),
         ));
     }
-    match members.get("mcpServers") {
-        Some(Value::Object(servers)) => Ok(named(name, &places, servers, author)),
-        None => match members.keys().find(|key| osa_distance(key, "mcpServers") <= TYPO_MAX) {
-            Some(key) => Err(wrong(
-                places.nearest([key.as_str()]),
-                &format!("\"{key}\" holds no servers; did you mean \"mcpServers\"?"),
-            )),
-            None => Ok(Vec::new()),
-        },
-        Some(_) => Err(wrong(
+    if let Some(list) = list {
+        return Ok(Some(named(name, &places, list, author)));
+    }
+    if members.contains_key("mcpServers") {
+        return Err(wrong(
             places.nearest(["mcpServers"]),
             "\"mcpServers\" takes an object of servers; correct it",
+        ));
+    }
+    match members.keys().find(|key| osa_distance(key, "mcpServers") <= TYPO_MAX) {
+        Some(key) => Err(wrong(
+            places.nearest([key.as_str()]),
+            &format!("\"{key}\" holds no servers; did you mean \"mcpServers\"?"),
         )),
+        None => Ok(members.is_empty().then(Vec::new)),
     }
 }
 
-/// Reads what `--mcp-config` names: JSON when it begins like it, otherwise a file.
+/// Reads what `--mcp-config` names: JSON when it begins like it, otherwise a file. `None` if it
+/// holds other things than servers.
 ///
 /// # Errors
 /// It cannot be read, or is wrong, and where.
-pub(super) fn parse_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
+pub(super) fn parse_flag(given: &str) -> Result<Option<Vec<NamedServer>>, UsageError> {
     if given.trim_start().starts_with('{') {
         return parse("--mcp-config", given, ServerAuthor::Flag);
     }
@@ -200,6 +211,12 @@ pub(super) fn parse_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
         UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
     })?;
     parse(given, utf8(given, &bytes)?, ServerAuthor::Flag)
+}
+
+/// The warning about a value of `--mcp-config` without servers.
+pub(super) fn no_servers_warning(given: &str) -> String {
+    let name = if given.trim_start().starts_with('{') { "its JSON" } else { given };
+    format!("--mcp-config: {name} holds no MCP servers; write {{\"mcpServers\": {{...}}}}")
 }
 
 /// The maximum edit distance of a mistyped `mcpServers` key.

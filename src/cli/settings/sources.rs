@@ -158,8 +158,11 @@ pub(super) fn read_all(
     }
     let plugins = reading.plugins(args, cwd, &environment::own_folders(variables), &managed);
     for given in &args.mcp.mcp_config {
-        let servers = reading.take(servers::parse_flag(given));
-        reading.servers.extend(servers.unwrap_or_default());
+        match reading.take(servers::parse_flag(given)) {
+            Some(Some(servers)) => reading.servers.extend(servers),
+            Some(None) => reading.fold.warnings.push(servers::no_servers_warning(given)),
+            None => {}
+        }
     }
     reading.files.extend(managed_files);
     let memory = MemorySources {
@@ -343,8 +346,8 @@ impl SourceReader {
             && let Some(Some((name, text))) = self.take(plugin.servers())
         {
             let servers = servers::parse(&name, &text, ServerAuthor::User);
-            let servers = self.take(servers).unwrap_or_default();
-            self.servers.extend(servers);
+            let servers = self.take(servers).flatten();
+            self.servers.extend(servers.unwrap_or_default());
         }
     }
 
@@ -408,7 +411,7 @@ impl SourceReader {
                 let servers = servers::parse(&name, &text, ServerAuthor::Project);
                 match self.take(servers) {
                     Some(servers) => {
-                        self.servers.extend(servers);
+                        self.servers.extend(servers.unwrap_or_default());
                         FileState::Used
                     }
                     None => FileState::Broken,
