@@ -30,6 +30,7 @@ mod resources;
 mod rpc;
 mod sanitize;
 mod schema;
+mod schema_drafts;
 mod schema_refs;
 mod server_changes;
 mod server_client;
@@ -40,7 +41,9 @@ mod state;
 mod stdio;
 mod transport;
 
-pub use config::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand, server_list};
+pub use config::{
+    HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand, server_list,
+};
 pub use content::{CallReply, ContentPart};
 pub use environment::{
     HttpClientFactory, HttpClientFailure, LoginEnvironment, McpTimers, ServerEnvironment,

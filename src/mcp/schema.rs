@@ -1,9 +1,9 @@
 //! Validates and simplifies tool schemas: one that the API rejects would make it reject every
 //! request. Pure.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::schema_refs;
+use super::{schema_drafts, schema_refs};
 
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -24,43 +24,53 @@ const BOUNDS: [&str; 6] =
 /// Keywords that hold values, even if they look like schemas.
 const VALUES: [&str; 5] = ["const", "enum", "default", "example", "examples"];
 
-/// Makes a schema acceptable to the API.
+/// Makes a schema acceptable to the API. A tool without one takes no input.
 ///
 /// # Errors
 /// The reason that it cannot be used.
 pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
-    let Some(members) = schema.as_object() else { return Err("its input schema is not an object") };
-    if remaining_depth(schema, DEEPEST) == 0 {
+    let mut schema = if schema.is_null() { json!({}) } else { schema.clone() };
+    if !schema.is_object() {
+        return Err("its input schema is not an object");
+    }
+    if remaining_depth(&schema, DEEPEST) == 0 {
         return Err("its input schema is nested too deeply");
     }
-    if schema.to_string().len() > LARGEST {
-        return Err("its input schema is too large");
-    }
-    // The API rejects these at the top level.
-    if ["oneOf", "anyOf", "allOf"].iter().any(|key| members.contains_key(*key)) {
-        return Err("its input schema has oneOf, anyOf or allOf at the top");
-    }
-    // Servers omit the type for tools without arguments; it can only be this one.
-    if members.get("type").is_some_and(|kind| kind != "object") {
-        return Err("its input schema is not of the type \"object\"");
-    }
-    match members.get("properties") {
-        None => {}
-        Some(Value::Object(properties)) => check_names(properties)?,
-        Some(_) => return Err("the \"properties\" of its input schema are not an object"),
-    }
-    let mut schema = schema.clone();
+    check_size(&schema)?;
+    schema_drafts::convert(&mut schema, &is_value);
     remove_large_bounds(&mut schema);
     if let Some(members) = schema.as_object_mut() {
         // The declared draft does not matter: the schema is validated against the newest.
         members.remove("$schema");
-        members.entry("type").or_insert_with(|| Value::from("object"));
+        // Servers omit the type for tools without arguments; it can only be this one.
+        let kind = members.entry("type").or_insert_with(|| Value::from("object"));
+        if kind != "object" {
+            return Err("its input schema is not of the type \"object\"");
+        }
     }
+    match &schema["properties"] {
+        Value::Null => {}
+        Value::Object(properties) => check_names(properties)?,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            return Err("the \"properties\" of its input schema are not an object");
+        }
+    }
+    // Merged schemas may have become larger.
+    check_size(&schema)?;
     if !jsonschema::draft202012::meta::is_valid(&schema) {
         return Err("its input schema is not valid JSON Schema (draft 2020-12)");
     }
-    schema_refs::check(&schema, &|name| VALUES.contains(&name))?;
+    schema_refs::check(&schema, &is_value)?;
     Ok(schema)
+}
+
+fn is_value(keyword: &str) -> bool {
+    VALUES.contains(&keyword)
+}
+
+fn check_size(schema: &Value) -> Result<(), &'static str> {
+    let is_small = schema.to_string().len() <= LARGEST;
+    if is_small { Ok(()) } else { Err("its input schema is too large") }
 }
 
 fn check_names(properties: &Map<String, Value>) -> Result<(), &'static str> {
@@ -107,8 +117,6 @@ fn remove_large_bounds(schema: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -118,12 +126,12 @@ mod tests {
         for bad in [
             json!([]),
             json!({ "type": "string" }),
-            json!({ "type": "object", "anyOf": [] }),
-            with(json!([])),
+            json!({ "type": "object", "anyOf": {} }),
+            with(json!([1])),
             with(json!({ "a b": {} })),
             with(json!({ "x".repeat(65): {} })),
             with(json!({ "a": { "type": "strin" } })),
-            with(json!({ "a": { "type": "array", "items": [{ "type": "string" }] } })),
+            with(json!({ "a": { "type": "array", "items": ["string"] } })),
             with(json!({ "a": { "required": "b" } })),
             with(json!({ "a": { "description": "x".repeat(LARGEST) } })),
             with(json!({ "a": nested })),
@@ -152,6 +160,8 @@ mod tests {
             },
         });
         assert_eq!(prepare_schema(&schema), Ok(wanted));
-        assert_eq!(prepare_schema(&json!({})), Ok(json!({ "type": "object" })), "it takes nothing");
+        for none in [json!({}), Value::Null] {
+            assert_eq!(prepare_schema(&none), Ok(json!({ "type": "object" })), "it takes nothing");
+        }
     }
 }

@@ -16,7 +16,7 @@ const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "el
 const IN_PLACE_BY_NAME: &str = "dependentSchemas";
 
 /// Keywords with subschemas by freely chosen names: a name may equal a keyword.
-const BY_NAME: [&str; 5] =
+pub(super) const BY_NAME: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", IN_PLACE_BY_NAME];
 
 /// The longest chain of references.

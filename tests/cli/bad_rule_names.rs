@@ -94,7 +94,10 @@ fn mcp_servers_under_a_mistyped_key_are_reported() {
 fn mcp_servers_are_found_without_their_usual_key_and_their_absence_is_reported() {
     for (given, line) in [
         (r#"{"a": {"command": "x"}}"#, 1),
-        ("{\n\"inputs\": [],\n\"servers\": {\n\"a\": {\"url\": \"https://x.test\", \"type\": \"http\"}}}", 4),
+        (
+            "{\n\"inputs\": [],\n\"servers\": {\n\"a\": {\"url\": \"https://x.test\", \"type\": \"http\"}}}",
+            4,
+        ),
     ] {
         let settings = resolve(&["--mcp-config", given, "hi"], &[], "{}").expect("servers");
         let names: Vec<_> = settings.mcp.servers.iter().map(|it| it.name.as_str()).collect();

@@ -100,7 +100,7 @@ def tools():
     if MODE == "typed":
         listed = [{"name": "typed", "inputSchema": TYPED}]
     if MODE == "badtool":
-        listed += [{"name": "bad", "inputSchema": "nonsense"}, {"name": "worse"}]
+        listed += [{"name": "bad", "inputSchema": "nonsense"}, {"name": "worse", "inputSchema": 7}]
     return listed
 
 
