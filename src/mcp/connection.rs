@@ -353,10 +353,10 @@ fn http_transport(
     inbox: Inbox,
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
     let permanent = |why: String| ConnectionLoss::Permanent(why);
-    let client = (around.http)(&address.url).map_err(|error| permanent(error.to_string()))?;
     let url = Url::parse(&address.url).map_err(|error| permanent(error.to_string()))?;
-    let (renewal, mask) = (Arc::clone(renewal), around.mask.clone());
-    let server = ServerClient::new(client, url, &address.headers, renewal, mask);
+    let (http, renewal, mask) =
+        (Arc::clone(&around.http), Arc::clone(renewal), around.mask.clone());
+    let server = ServerClient::new(http, url, &address.headers, renewal, mask);
     let server = server.map_err(|error| permanent(error.to_string()))?;
     Ok(match address.kind {
         HttpKind::Streamable => Box::new(HttpTransport::new(server, inbox)),

@@ -141,9 +141,9 @@ impl HttpSession {
         &self,
         method: Method,
         headers: &HeaderMap,
-        body: Option<&str>,
+        message: Option<&ClientMessage>,
     ) -> Result<Response, ExchangeFault> {
-        self.server.send(method, &self.server.url, headers, body).await
+        self.server.send(method, &self.server.url, headers, message).await
     }
 
     /// The protocol's headers of a request, as agreed so far.
@@ -174,8 +174,8 @@ impl HttpSession {
 
     /// Sends a message, and puts the answer into the inbox.
     async fn post(&self, message: &ClientMessage) -> Result<(), ExchangeFault> {
-        let (headers, body) = (self.message_headers(&message.json), message.json.to_string());
-        let response = self.send(Method::POST, &headers, Some(&body)).await?;
+        let headers = self.message_headers(&message.json);
+        let response = self.send(Method::POST, &headers, Some(message)).await?;
         if !response.status().is_success() {
             return self.refused(response, message).await;
         }
@@ -258,10 +258,11 @@ impl HttpSession {
     /// Returns true if the server accepts another request of the session, one that has no effect.
     /// Without an answer the session is assumed to exist.
     async fn knows_session(&self) -> bool {
-        let ping = json!({ "jsonrpc": "2.0", "id": "session-check", "method": "ping" });
-        let (headers, body) = (self.message_headers(&ping), ping.to_string());
+        let json = json!({ "jsonrpc": "2.0", "id": "session-check", "method": "ping" });
+        let ping = ClientMessage { id: None, json };
+        let headers = self.message_headers(&ping.json);
         let check = async {
-            let response = self.send(Method::POST, &headers, Some(&body)).await.ok()?;
+            let response = self.send(Method::POST, &headers, Some(&ping)).await.ok()?;
             if !response.status().is_client_error() {
                 return None;
             }

@@ -188,6 +188,11 @@ impl ClientMessage {
         Self { id: None, json }
     }
 
+    /// Returns true if the message may be sent twice: only calls of tools have effects.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.method() != "tools/call"
+    }
+
     pub(super) fn method(&self) -> &str {
         self.json["method"].as_str().unwrap_or_default()
     }

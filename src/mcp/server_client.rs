@@ -2,6 +2,7 @@
 //! which are renewed when the server refuses them. Redirects are followed within the same origin.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
@@ -15,8 +16,10 @@ use super::call_error::{
     ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
     describe_missing_scope,
 };
+use super::environment::{HttpClientFactory, HttpClientFailure};
 use super::headers_helper::{HeadersHelper, HelperHeaders};
 use super::oauth::{AccessTokens, BearerToken, OAuthFault, demanded_scope};
+use super::rpc::ClientMessage;
 use super::sanitize::sanitize_start;
 
 /// The largest answer, and the largest event, in bytes.
@@ -44,11 +47,19 @@ pub(super) enum HeaderError {
     Invalid,
     #[error("the header {0:?} of its \"headers\" is the protocol's own")]
     OfProtocol(String),
+    #[error("{0}")]
+    NoClient(HttpClientFailure),
 }
 
 /// Sends requests to a server.
 pub(super) struct ServerClient {
+    /// Creates further clients.
+    http: Arc<HttpClientFactory>,
+    /// The client with the kept connections.
     client: Client,
+    /// True once a connection broke before a response: no more connections are kept. Some servers
+    /// and proxies reset each kept one.
+    is_reset: AtomicBool,
     pub(super) url: Url,
     /// The configured headers.
     headers: HeaderMap,
@@ -80,9 +91,9 @@ pub(super) struct Refusal {
 
 impl ServerClient {
     /// # Errors
-    /// A header is invalid, or reserved for the protocol.
+    /// A header is invalid, or reserved for the protocol, or there is no client.
     pub(super) fn new(
-        client: Client,
+        http: Arc<HttpClientFactory>,
         url: Url,
         headers: &[(String, String)],
         renewal: Arc<HeaderRenewal>,
@@ -94,12 +105,32 @@ impl ServerClient {
         if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
             return Err(HeaderError::OfProtocol(name.as_str().to_owned()));
         }
-        Ok(Self { client, url, headers, renewal, mask })
+        let client = http(url.as_str()).map_err(HeaderError::NoClient)?;
+        Ok(Self { http, client, is_reset: AtomicBool::new(false), url, headers, renewal, mask })
+    }
+
+    /// A client for the next request.
+    fn client(&self) -> Result<Client, ExchangeFault> {
+        if !self.is_reset.load(Ordering::Relaxed) {
+            return Ok(self.client.clone());
+        }
+        // A new one has no kept connections.
+        (self.http)(self.url.as_str()).map_err(|why| ExchangeFault::ConnectionLost(why.to_string()))
+    }
+
+    /// Records that a connection broke before a response. Returns true if the request is worth a
+    /// repetition: it can have no effect, and its connection may have been a kept one.
+    fn record_reset(&self, error: &reqwest::Error, message: Option<&ClientMessage>) -> bool {
+        if !error.is_request() || error.is_connect() || error.is_timeout() {
+            return false;
+        }
+        let is_first = !self.is_reset.swap(true, Ordering::Relaxed);
+        is_first && message.is_none_or(ClientMessage::is_repeatable)
     }
 
     /// Sends a request with the headers of the protocol in addition to the user's. A request that a
     /// server redirects or refuses for its credentials has not begun, so it is sent again: at most
-    /// once with new headers.
+    /// once with new headers. One without effect is sent again when its connection breaks.
     ///
     /// # Errors
     /// There is no response.
@@ -108,20 +139,24 @@ impl ServerClient {
         method: Method,
         url: &Url,
         own: &HeaderMap,
-        body: Option<&str>,
+        message: Option<&ClientMessage>,
     ) -> Result<Response, ExchangeFault> {
+        let body = message.map(|message| message.json.to_string());
         let mut latest = self.renewal.latest().await?;
         let (mut url, mut redirects, mut renewed) = (url.clone(), 0, false);
         loop {
-            let request = self.client.request(method.clone(), url.clone());
+            let request = self.client()?.request(method.clone(), url.clone());
             let request = request.headers(self.headers.clone()).headers(latest.headers()?);
             let request = request.headers(own.clone());
-            let request = match body {
-                Some(body) => request.body(body.to_owned()),
+            let request = match &body {
+                Some(body) => request.body(body.clone()),
                 None => request,
             };
-            let response = request.send().await;
-            let response = response.map_err(|error| classify_client_error(&error, &self.mask))?;
+            let response = match request.send().await {
+                Ok(response) => response,
+                Err(error) if self.record_reset(&error, message) => continue,
+                Err(error) => return Err(classify_client_error(&error, &self.mask)),
+            };
             if let Some(next) =
                 redirect_target(&response, &url).filter(|_| redirects < REDIRECTS_MAX)
             {

@@ -113,8 +113,7 @@ impl EventStream {
     async fn post(&self, url: &Url, message: &ClientMessage) -> Result<(), ExchangeFault> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-        let body = message.json.to_string();
-        let response = self.server.send(Method::POST, url, &headers, Some(&body)).await?;
+        let response = self.server.send(Method::POST, url, &headers, Some(message)).await?;
         if response.status().is_success() {
             return Ok(());
         }

@@ -81,6 +81,17 @@ async fn a_server_over_http_is_like_any_other() {
 }
 
 #[tokio::test]
+async fn a_server_that_resets_each_kept_connection_is_used_without_them() {
+    let http = http("resets").await;
+    let bench = http.bench.ready().await;
+    for text in ["a", "b"] {
+        assert_eq!(words(&bench.call("echo", text).await), format!("echo: {text}"));
+    }
+    assert_eq!(bench.log().matches("tools/call").count(), 2, "{}", bench.log());
+    assert_eq!(bench.servers.stats().reconnects, 0);
+}
+
+#[tokio::test]
 async fn a_forgotten_session_is_renewed_and_the_call_made_once_more() {
     // In words and with codes of several kinds, and in none that are known.
     for mode in [

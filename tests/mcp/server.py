@@ -414,6 +414,10 @@ def serve_http():
             log("delete " + str(self.headers.get("Mcp-Session-Id")))
             self.reply(200, None)
 
+        def hang_up(self):
+            self.close_connection = True
+            self.connection.shutdown(2)
+
         def fault(self, kind):
             code, headers, body = FAULTS[kind]
             self.send_response(code)
@@ -428,6 +432,13 @@ def serve_http():
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             method, ident = message.get("method"), message.get("id")
             params = message.get("params") or {}
+            if ARGUMENT == "resets":
+                # Each connection takes one request.
+                self.requests = getattr(self, "requests", 0) + 1
+                if self.requests > 1:
+                    return self.hang_up()
+            if ARGUMENT == "hangs-up" and method == "server/discover":
+                return self.hang_up()
             log((method or "answer") + " " + str(self.headers.get("Authorization")))
             if ARGUMENT.startswith("sse"):
                 return self.take_message(message)
