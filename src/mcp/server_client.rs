@@ -314,7 +314,9 @@ pub(super) fn header_map<'a>(
 ) -> Result<HeaderMap, HeaderError> {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
-        let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        // Values from files and secret stores end with a line feed.
+        let value = HeaderValue::try_from(value.trim());
+        let pair = HeaderName::try_from(name).ok().zip(value.ok());
         let (name, value) = pair.ok_or(HeaderError::Invalid)?;
         headers.insert(name, value);
     }

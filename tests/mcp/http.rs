@@ -62,7 +62,7 @@ pub(super) async fn http(mode: &str) -> Http {
 async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
     let (child, url) = serve(mode, folder.path()).await;
-    let headers = [("Authorization", "Bearer abc"), ("Content-Type", "application/json")];
+    let headers = [("Authorization", "Bearer abc\n"), ("Content-Type", "application/json")];
     let mut config = config(url, &headers);
     if let ServerAddress::Http(address) = &mut config.place {
         change(address, folder.path());
