@@ -101,7 +101,7 @@ impl ServerClient {
     ) -> Result<Self, HeaderError> {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers = header_map(pairs)?;
-        let own = [ACCEPT, SESSION_ID, LAST_EVENT_ID];
+        let own = [SESSION_ID, LAST_EVENT_ID];
         if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
             return Err(HeaderError::OfProtocol(name.as_str().to_owned()));
         }
@@ -320,8 +320,9 @@ pub(super) fn header_map<'a>(
         let (name, value) = pair.ok_or(HeaderError::Invalid)?;
         headers.insert(name, value);
     }
-    // Many configurations set it, though every body is JSON.
+    // Many configurations set them, and the protocol has its own values.
     headers.remove(CONTENT_TYPE);
+    headers.remove(ACCEPT);
     Ok(headers)
 }
 

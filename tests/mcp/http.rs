@@ -62,7 +62,11 @@ pub(super) async fn http(mode: &str) -> Http {
 async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
     let (child, url) = serve(mode, folder.path()).await;
-    let headers = [("Authorization", "Bearer abc\n"), ("Content-Type", "application/json")];
+    let headers = [
+        ("Authorization", "Bearer abc\n"),
+        ("Content-Type", "application/json"),
+        ("Accept", "text/html"),
+    ];
     let mut config = config(url, &headers);
     if let ServerAddress::Http(address) = &mut config.place {
         change(address, folder.path());
@@ -322,11 +326,11 @@ async fn a_server_without_handshake_gets_the_headers_of_each_request() {
 #[tokio::test]
 async fn a_header_of_the_protocol_cannot_be_set() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let config = config("http://127.0.0.1:9/mcp".to_owned(), &[("Accept", "text/html")]);
+    let config = config("http://127.0.0.1:9/mcp".to_owned(), &[("Mcp-Session-Id", "s1")]);
     let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
     with_time_limit("the verdict", servers.wait_for_first_attempts(Duration::from_mins(1))).await;
     let report = servers.reports().remove(0);
-    let why = "the header \"accept\" of its \"headers\" is the protocol's own";
+    let why = "the header \"mcp-session-id\" of its \"headers\" is the protocol's own";
     assert_eq!((report.status, report.why.as_deref()), (ServerStatus::Failed, Some(why)));
 }
