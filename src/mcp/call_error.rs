@@ -45,6 +45,8 @@ pub(super) enum CallError {
     Ambiguous(String),
     /// The server no longer has the session, and has not begun the call.
     Expired(String),
+    /// The server has not received the call.
+    NotSent(String),
     /// The server requires a login, or a different one.
     NeedsAuth(String),
     /// The server demands a scope for this call that the token does not have.
@@ -77,6 +79,8 @@ pub(super) enum ExchangeFault {
     /// The answer is not an MCP message.
     InvalidAnswer(String),
     ConnectionLost(String),
+    /// There is no connection, so the server has not received the request.
+    NotSent(String),
 }
 
 impl ExchangeFault {
@@ -87,7 +91,8 @@ impl ExchangeFault {
             | Self::Expired(why)
             | Self::Status(_, why)
             | Self::InvalidAnswer(why)
-            | Self::ConnectionLost(why) => why,
+            | Self::ConnectionLost(why)
+            | Self::NotSent(why) => why,
         }
     }
 }
@@ -112,6 +117,7 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
             ExchangeFault::Status(..)
             | ExchangeFault::InvalidAnswer(_)
             | ExchangeFault::ConnectionLost(_)
+            | ExchangeFault::NotSent(_)
             | ExchangeFault::Expired(_),
         )
         | RequestFault::Refused(_)
@@ -134,7 +140,8 @@ pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) ->
             | ExchangeFault::MissingScope(why)
             | ExchangeFault::Status(_, why)
             | ExchangeFault::InvalidAnswer(why)
-            | ExchangeFault::ConnectionLost(why),
+            | ExchangeFault::ConnectionLost(why)
+            | ExchangeFault::NotSent(why),
         ) => why.clone(),
     }
 }
@@ -190,6 +197,7 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
             ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why),
         ) => CallError::Ambiguous(why),
         RequestFault::Exchange(ExchangeFault::ConnectionLost(why)) => CallError::Lost(why),
+        RequestFault::Exchange(ExchangeFault::NotSent(why)) => CallError::NotSent(why),
     }
 }
 
@@ -246,14 +254,19 @@ pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> 
     let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
         .find_map(|error| error.downcast_ref::<io::Error>())
         .map(io::Error::kind);
-    ExchangeFault::ConnectionLost(match kind {
+    let why = match kind {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
         _ if error.is_connect() => {
             format!("it cannot be reached: {}", sanitize_start(&inner.to_string(), mask))
         }
         _ => return connection_broken(),
-    })
+    };
+    if error.is_connect() {
+        ExchangeFault::NotSent(why)
+    } else {
+        ExchangeFault::ConnectionLost(why)
+    }
 }
 
 pub(super) fn connection_broken() -> ExchangeFault {
@@ -277,7 +290,9 @@ mod tests {
             | ExchangeFault::NeedsAuth(why)
             | ExchangeFault::MissingScope(why) => why,
             ExchangeFault::Expired(why) => format!("expired: {why}"),
-            ExchangeFault::ConnectionLost(why) => format!("gone: {why}"),
+            ExchangeFault::ConnectionLost(why) | ExchangeFault::NotSent(why) => {
+                format!("gone: {why}")
+            }
         };
         let mask = Redactor::default();
         for (code, body, wanted) in [

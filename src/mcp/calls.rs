@@ -84,6 +84,9 @@ impl ServerTask {
                 Err(CallFailure::Failed(CallError::Expired(_))) if !renewed => {
                     self.mark_lost(epoch, ConnectionLoss::Expired);
                 }
+                Err(CallFailure::Failed(CallError::NotSent(why))) if !renewed => {
+                    self.mark_lost(epoch, ConnectionLoss::Transient(why));
+                }
                 Err(failure) => return Err(self.handle_failure(what, failure, epoch)),
             }
         }
@@ -101,6 +104,10 @@ impl ServerTask {
             CallFailure::Failed(CallError::Expired(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::Expired);
                 (format!("lost its session again: {why}"), "the call was not made")
+            }
+            CallFailure::Failed(CallError::NotSent(why)) => {
+                self.mark_lost(epoch, ConnectionLoss::Transient(why.clone()));
+                (format!("was lost again: {why}"), "the call was not made")
             }
             CallFailure::Failed(CallError::NeedsAuth(why)) => {
                 self.mark_lost(epoch, ConnectionLoss::NeedsAuth(why.clone()));

@@ -225,7 +225,7 @@ fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
             let RequestFault::Exchange(fault) = fault else { return true };
             let needs_login =
                 matches!(fault, ExchangeFault::NeedsAuth(_) | ExchangeFault::MissingScope(_));
-            !needs_login && !matches!(fault, ExchangeFault::ConnectionLost(_))
+            !needs_login && !matches!(fault, ExchangeFault::NotSent(_))
         }
     }
 }

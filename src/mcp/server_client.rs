@@ -115,7 +115,7 @@ impl ServerClient {
             return Ok(self.client.clone());
         }
         // A new one has no kept connections.
-        (self.http)(self.url.as_str()).map_err(|why| ExchangeFault::ConnectionLost(why.to_string()))
+        (self.http)(self.url.as_str()).map_err(|why| ExchangeFault::NotSent(why.to_string()))
     }
 
     /// Records that a connection broke before a response. Returns true if the request is worth a
@@ -220,7 +220,7 @@ impl HeaderRenewal {
             Self::Helper(helper) => {
                 let headers = helper.headers().await;
                 LatestHeaders::Helper(
-                    headers.map_err(|error| ExchangeFault::ConnectionLost(error.to_string()))?,
+                    headers.map_err(|error| ExchangeFault::NotSent(error.to_string()))?,
                 )
             }
             Self::Login(tokens) => {
@@ -281,7 +281,7 @@ impl LatestHeaders {
 
 fn classify_oauth_fault(fault: OAuthFault) -> ExchangeFault {
     match fault {
-        OAuthFault::Temporary(why) => ExchangeFault::ConnectionLost(why),
+        OAuthFault::Temporary(why) => ExchangeFault::NotSent(why),
         OAuthFault::Permanent(why) => ExchangeFault::NeedsAuth(why),
     }
 }

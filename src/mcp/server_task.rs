@@ -279,7 +279,12 @@ impl ServerTask {
                 link.close(timers.end).await;
                 return Err(ConnectionLoss::NeedsAuth(why));
             }
-            Ok(Err(CallError::Refused(why) | CallError::Ambiguous(why) | CallError::Lost(why))) => {
+            Ok(Err(
+                CallError::Refused(why)
+                | CallError::Ambiguous(why)
+                | CallError::Lost(why)
+                | CallError::NotSent(why),
+            )) => {
                 format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
             }
             Ok(Err(CallError::Expired(why))) => {

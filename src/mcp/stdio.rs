@@ -180,7 +180,7 @@ impl StdioTransport {
         }
         let outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = outgoing.as_ref().is_some_and(|outgoing| outgoing.send(line).is_ok());
-        let refused = || ExchangeFault::ConnectionLost("it takes no more messages".to_owned());
+        let refused = || ExchangeFault::NotSent("it takes no more messages".to_owned());
         if sent { Ok(()) } else { Err(refused()) }
     }
 

@@ -5,11 +5,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use outlast::mcp::{HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerStatus, Servers};
-use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio_util::sync::CancellationToken;
 
 use super::{McpFixture, long_timers, python, script, server_environment, words};
 use crate::support::with_time_limit;
@@ -18,13 +16,16 @@ use crate::support::with_time_limit;
 pub(super) struct Http {
     pub(super) bench: McpFixture,
     pub(super) child: Child,
+    port: String,
 }
 
-async fn serve(mode: &str, folder: &Path) -> (Child, String) {
+/// Serves on a port, or on a free one.
+async fn serve(mode: &str, folder: &Path, port: Option<&str>) -> (Child, String) {
     let mut child = Command::new(python())
         .arg("-S")
         .arg(script())
         .args(["http", mode])
+        .args(port)
         .env("SERVER_LOG", folder.join("log"))
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -33,7 +34,7 @@ async fn serve(mode: &str, folder: &Path) -> (Child, String) {
     let stdout = child.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(stdout).lines();
     let port = with_time_limit("a port", lines.next_line()).await.expect("a line").expect("a port");
-    (child, format!("http://127.0.0.1:{port}/mcp"))
+    (child, port)
 }
 
 /// The configuration of a server at an address, with headers.
@@ -61,19 +62,19 @@ pub(super) async fn http(mode: &str) -> Http {
 /// The same, at an address that is changed before it is used; the folder is the working directory.
 async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
-    let (child, url) = serve(mode, folder.path()).await;
+    let (child, port) = serve(mode, folder.path(), None).await;
     let headers = [
         ("Authorization", "Bearer abc\n"),
         ("Content-Type", "application/json"),
         ("Accept", "text/html"),
     ];
-    let mut config = config(url, &headers);
+    let mut config = config(format!("http://127.0.0.1:{port}/mcp"), &headers);
     if let ServerAddress::Http(address) = &mut config.place {
         change(address, folder.path());
     }
     let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
-    Http { bench: McpFixture { servers, folder }, child }
+    Http { bench: McpFixture { servers, folder }, child, port }
 }
 
 #[tokio::test]
@@ -244,16 +245,26 @@ async fn an_mcp_server_that_requires_a_login_is_contacted_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_is_an_error_and_not_the_end() {
-    let http = http("well").await;
+async fn a_call_that_was_not_sent_is_made_after_the_reconnect() {
+    // It keeps no connection, so the call finds out that the server is gone.
+    let http = http("resets").await;
     let bench = http.bench.ready().await;
     let mut child = http.child;
     child.kill().await.expect("it is ours");
-    let cancel = CancellationToken::new();
-    let nothing = json!({});
-    let call = bench.servers.call("mcp__test__echo", &nothing, &cancel);
-    let reply = with_time_limit("an answer", call).await;
-    assert!(reply.is_error, "{reply:?}");
+    let again = async {
+        bench.wait_for_status(ServerStatus::Pending).await;
+        serve("resets", bench.folder.path(), Some(&http.port)).await
+    };
+    let (reply, _child) = tokio::join!(bench.call("echo", "hi"), again);
+    assert_eq!(words(&reply), "echo: hi", "{}", bench.log());
+    assert_eq!(bench.log().matches("tools/call").count(), 1, "{}", bench.log());
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_at_an_unknown_method_gets_the_handshake() {
+    let http = http("hangs-up").await;
+    let bench = http.bench.ready().await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
 #[tokio::test]

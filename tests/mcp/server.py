@@ -1,6 +1,7 @@
 """A server of the Model Context Protocol that misbehaves as it is told to.
 
-server.py MODE [ARGUMENT]: over standard input and output; `http` serves on a port that it prints.
+server.py MODE [ARGUMENT]: over standard input and output; `http` serves on a port that it prints, or
+on that of a third argument.
 """
 
 import binascii
@@ -521,7 +522,8 @@ def serve_http():
                     return self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": text(said)})
             return self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": answer(message)})
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    port = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     # Who hangs up in the middle of an answer is meant to.
     server.handle_error = lambda *_: None
     print(server.server_address[1], flush=True)
