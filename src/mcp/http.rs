@@ -212,7 +212,7 @@ impl HttpSession {
         message: &ClientMessage,
     ) -> Result<(), ExchangeFault> {
         let refusal = self.server.read_refusal(response).await?;
-        let body = ServerMessage::parse(&refusal.body).filter(|_| refusal.is_json);
+        let body = ServerMessage::parse_all(&refusal.body).pop().filter(|_| refusal.is_json);
         let error = if let Some(ServerMessage::Response { id, outcome: Err(error) }) = body {
             Some((id, error))
         } else {
@@ -268,7 +268,7 @@ impl HttpSession {
             }
             let refusal = self.server.read_refusal(response).await.ok()?;
             let is_unsupported = matches!(
-                ServerMessage::parse(&refusal.body),
+                ServerMessage::parse_all(&refusal.body).pop(),
                 Some(ServerMessage::Response { outcome: Err(error), .. })
                     if error.code == METHOD_NOT_FOUND
             );
@@ -284,23 +284,24 @@ impl HttpSession {
         Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.mask)))
     }
 
-    /// Puts a JSON answer into the inbox. It answers the request `id`, regardless of its own
-    /// identifier.
+    /// Puts a JSON answer into the inbox, and the messages that came with it. The only answer is that
+    /// to the request `id`, regardless of its own identifier.
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
         let permit = self.inbox.reserve(body.len()).await;
-        match ServerMessage::parse(&body) {
-            Some(ServerMessage::Response { outcome, .. }) => {
-                if let Some(fault) = self.lost_session(&outcome) {
-                    return Err(fault);
-                }
-                self.inbox.put(ServerMessage::Response { id: json!(id), outcome }, permit).await;
-                Ok(())
-            }
-            Some(ServerMessage::Request { .. } | ServerMessage::Notification { .. }) | None => {
-                Err(ExchangeFault::InvalidAnswer(describe_invalid(&body)))
-            }
+        let mut messages = ServerMessage::parse_all(&body);
+        let mut answers: Vec<_> =
+            messages.iter_mut().filter_map(ServerMessage::as_answer).collect();
+        let own = answers.iter().position(|(own, _)| request_number(own) == Some(id));
+        let Some((own, outcome)) = answers.get_mut(own.unwrap_or_default()) else {
+            return Err(ExchangeFault::InvalidAnswer(describe_invalid(&body)));
+        };
+        if let Some(fault) = self.lost_session(outcome) {
+            return Err(fault);
         }
+        **own = json!(id);
+        self.inbox.put_all(messages, permit).await;
+        Ok(())
     }
 
     /// Puts the messages of a stream of events into the inbox, up to the answer. A stream that
@@ -395,23 +396,23 @@ impl HttpSession {
             for event in events.drain(..) {
                 let permit = self.inbox.reserve(event.data.len()).await;
                 // An event without data only has an identifier.
-                let Some(mut message) = ServerMessage::parse(event.data.as_bytes()) else {
-                    continue;
-                };
-                if let (Some(own), ServerMessage::Response { id, outcome }) = (id, &mut message) {
-                    match request_number(id) {
+                let mut received = ServerMessage::parse_all(event.data.as_bytes());
+                let answers = received.iter_mut().filter_map(ServerMessage::as_answer);
+                for (answered, outcome) in answers {
+                    let Some(own) = id else { break };
+                    match request_number(answered) {
                         Some(number) => is_answered |= number == own,
                         // An error without the identifier of a request is about the request of this
                         // stream.
-                        None if outcome.is_err() => (*id, is_answered) = (json!(own), true),
+                        None if outcome.is_err() => (*answered, is_answered) = (json!(own), true),
                         None => {}
                     }
                     if let Some(fault) = self.lost_session(outcome).filter(|_| is_answered) {
                         return Err(fault);
                     }
                 }
-                self.inbox.put(message, permit).await;
-                messages += 1;
+                messages += received.len();
+                self.inbox.put_all(received, permit).await;
             }
             if is_answered {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };

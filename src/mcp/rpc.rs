@@ -61,15 +61,26 @@ pub(super) struct RpcError {
 }
 
 impl ServerMessage {
-    /// Parses a message. An answer that is invalid, but names its request, becomes an error that
-    /// says why. `None` if it is not a message.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Parses a message, or a list of them: one version of the protocol allowed that. An answer that
+    /// is invalid, but names its request, becomes an error that says why. Empty if there is no
+    /// message.
+    pub(super) fn parse_all(bytes: &[u8]) -> Vec<Self> {
         match json::read(bytes) {
-            Ok(value) => Self::from_value(value),
+            Ok(Value::Array(items)) => items.into_iter().filter_map(Self::from_value).collect(),
+            Ok(value) => Vec::from_iter(Self::from_value(value)),
             Err(error) => {
-                let id = answered_request(&json::decode(bytes))?;
-                Some(Self::unreadable(json!(id), &error.to_string()))
+                let id = answered_request(&json::decode(bytes));
+                let unreadable = |id| Self::unreadable(json!(id), &error.to_string());
+                Vec::from_iter(id.map(unreadable))
             }
+        }
+    }
+
+    /// The identifier and the outcome of an answer.
+    pub(super) fn as_answer(&mut self) -> Option<(&mut Value, &Result<Value, RpcError>)> {
+        match self {
+            Self::Response { id, outcome } => Some((id, outcome)),
+            Self::Request { .. } | Self::Notification { .. } => None,
         }
     }
 
@@ -204,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_server_message_is_distinguished_by_its_fields() {
-        let parse = |text: &str| ServerMessage::parse(text.as_bytes());
+        let parse = |text: &str| ServerMessage::parse_all(text.as_bytes()).pop();
         let method = "ping".to_owned();
         let params = json!({ "a": 1 });
         let request = ServerMessage::Request { id: json!("a"), method: method.clone(), params };
@@ -241,7 +252,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":7}"#,
             r#"{"jsonrpc":"2.0","id":7,"error":null}"#,
         ] {
-            match ServerMessage::parse(text.as_bytes()) {
+            match ServerMessage::parse_all(text.as_bytes()).pop() {
                 Some(ServerMessage::Response { id, outcome: Err(error) }) => {
                     assert_eq!(request_number(&id), Some(7), "{text}");
                     assert_eq!(error.code, UNREADABLE_ANSWER, "{text}");
@@ -249,9 +260,9 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         }
-        let read = ServerMessage::parse(br#"{"jsonrpc":"2.0","id":7,"result":["\ud83d"]}"#);
+        let read = ServerMessage::parse_all(br#"{"jsonrpc":"2.0","id":7,"result":["\ud83d"]}"#);
         let result = Ok(json!(["\u{fffd}"]));
-        assert_eq!(read, Some(ServerMessage::Response { id: json!(7), outcome: result }));
+        assert_eq!(read, [ServerMessage::Response { id: json!(7), outcome: result }]);
     }
 
     #[test]
@@ -270,6 +281,14 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_messages_is_read_without_the_items_that_are_none() {
+        let text = br#"[{"jsonrpc":"2.0","method":"a"},7,{"jsonrpc":"2.0","id":1,"result":{}}]"#;
+        let notice = ServerMessage::Notification { method: "a".to_owned(), params: Value::Null };
+        let answer = ServerMessage::Response { id: json!(1), outcome: Ok(json!({})) };
+        assert_eq!(ServerMessage::parse_all(text), [notice, answer]);
+    }
+
+    #[test]
     fn other_json_is_no_message() {
         for text in [
             "",
@@ -284,7 +303,7 @@ mod tests {
             r#"{"level":"error","id":1,"error":"cut"#,
             r#"log: {"jsonrpc":"2.0","id":1,"result":"#,
         ] {
-            assert_eq!(ServerMessage::parse(text.as_bytes()), None, "{text}");
+            assert_eq!(ServerMessage::parse_all(text.as_bytes()), [], "{text}");
         }
     }
 }

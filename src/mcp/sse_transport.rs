@@ -93,9 +93,8 @@ impl EventStream {
                     continue;
                 }
                 let permit = self.inbox.reserve(event.data.len()).await;
-                if let Some(message) = ServerMessage::parse(event.data.as_bytes())
-                    && !self.inbox.put(message, permit).await
-                {
+                let messages = ServerMessage::parse_all(event.data.as_bytes());
+                if !self.inbox.put_all(messages, permit).await {
                     return connection_broken();
                 }
             }

@@ -252,18 +252,19 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
             continue;
         }
         let permit = inbox.reserve(line.len()).await;
-        if let Some(message) = ServerMessage::parse(&line) {
-            garbage = 0;
-            if !inbox.put(message, permit).await {
-                return;
-            }
-        } else {
+        let messages = ServerMessage::parse_all(&line);
+        if messages.is_empty() {
             output.append(&line);
             garbage += line.len();
             if garbage > MOST_GARBAGE {
                 output.set_fault("it prints lines that are not messages");
                 return;
             }
+            continue;
+        }
+        garbage = 0;
+        if !inbox.put_all(messages, permit).await {
+            return;
         }
     }
 }

@@ -84,6 +84,21 @@ impl Inbox {
         self.messages.send(ReceivedMessage { message, _permit: permit }).await.is_ok()
     }
 
+    /// Puts messages that arrived together into the queue. The last one holds the permit of all.
+    pub(super) async fn put_all(
+        &self,
+        mut messages: Vec<ServerMessage>,
+        permit: QueuePermit,
+    ) -> bool {
+        let Some(last) = messages.pop() else { return true };
+        for message in messages {
+            if !self.put(message, QueuePermit { _permit: None }).await {
+                return false;
+            }
+        }
+        self.put(last, permit).await
+    }
+
     /// Puts a message into the queue, if there is a place for it. Returns true if there was.
     pub(super) fn try_put(&self, message: ServerMessage) -> bool {
         let permit = QueuePermit { _permit: None };

@@ -325,9 +325,12 @@ async fn every_version_of_the_protocol_is_spoken() {
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_identifiers_as_text_is_understood() {
-    let bench = McpFixture::of(&["textual"]).ready().await;
-    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+async fn answers_in_unusual_forms_are_understood() {
+    // Identifiers as text, and lists of messages.
+    for mode in ["textual", "batches"] {
+        let bench = McpFixture::of(&[mode]).ready().await;
+        assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{mode}");
+    }
 }
 
 #[tokio::test]

@@ -271,6 +271,8 @@ async fn a_server_that_hangs_up_at_an_unknown_method_gets_the_handshake() {
 async fn answers_in_streams_are_taken_and_broken_streams_are_continued() {
     for (mode, wanted) in [
         ("streams", "echo: hi"),
+        ("batches", "echo: hi"),
+        ("batch-streams", "echo: hi"),
         ("breaks", "continued after e1"),
         ("resumes-late", "continued after e1"),
     ] {

@@ -311,7 +311,8 @@ def serve():
         result = answer(message)
         if result is not None:
             ident = str(message["id"]) if MODE == "textual" else message["id"]
-            send({"jsonrpc": "2.0", "id": ident, "result": result})
+            answered = {"jsonrpc": "2.0", "id": ident, "result": result}
+            send([answered] if MODE == "batches" else answered)
         if MODE == "late" and message["method"] == "tools/list" and not LISTED:
             # Who lists the tools again has taken in the list that came before.
             LISTED.append(True)
@@ -513,6 +514,12 @@ def serve_http():
                         {"id": ident, "result": answer(message)}]
                     return self.stream(*({"data": json.dumps({"jsonrpc": "2.0", **one})}
                                          for one in messages))
+                if ARGUMENT in ("batches", "batch-streams"):
+                    news = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+                    answered = {"jsonrpc": "2.0", "id": ident, "result": answer(message)}
+                    if ARGUMENT == "batches":
+                        return self.reply(200, [news, answered])
+                    return self.stream({"data": json.dumps([answered, news])})
                 if ARGUMENT == "no-id":
                     return self.reply(400, {"jsonrpc": "2.0", "id": "server-error", "error": {
                         "code": -32602, "message": "no such argument"}})
