@@ -76,6 +76,15 @@ impl ServerMessage {
         }
     }
 
+    /// Finds an answer behind other output of the same line, such as a progress bar. Other messages
+    /// are not searched for: logs quote them.
+    pub(super) fn find_answer(line: &[u8]) -> Option<Self> {
+        let text = &line[memchr::memmem::find(line, b"{\"")?..];
+        memchr::memmem::find(text, b"\"jsonrpc\"")?;
+        let message = Self::from_value(json::read(text).ok()?)?;
+        matches!(message, Self::Response { .. }).then_some(message)
+    }
+
     /// The identifier and the outcome of an answer.
     pub(super) fn as_answer(&mut self) -> Option<(&mut Value, &Result<Value, RpcError>)> {
         match self {
@@ -286,6 +295,24 @@ mod tests {
         let notice = ServerMessage::Notification { method: "a".to_owned(), params: Value::Null };
         let answer = ServerMessage::Response { id: json!(1), outcome: Ok(json!({})) };
         assert_eq!(ServerMessage::parse_all(text), [notice, answer]);
+    }
+
+    #[test]
+    fn only_an_answer_is_found_behind_other_output() {
+        let find = |text: &str| ServerMessage::find_answer(text.as_bytes());
+        let answer = ServerMessage::Response { id: json!(1), outcome: Ok(json!({})) };
+        for before in ["loading 100%\r", "\u{1b}[0m", "ready"] {
+            let text = format!("{before}{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{}}}}\n");
+            assert_eq!(find(&text), Some(answer.clone()), "{text}");
+        }
+        for text in [
+            r#"got {"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+            r#"sent {"jsonrpc":"2.0","id":1,"result":"#,
+            r#"{"level":"info"}"#,
+            "loading",
+        ] {
+            assert_eq!(find(text), None, "{text}");
+        }
     }
 
     #[test]

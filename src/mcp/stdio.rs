@@ -252,7 +252,10 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
             continue;
         }
         let permit = inbox.reserve(line.len()).await;
-        let messages = ServerMessage::parse_all(&line);
+        let mut messages = ServerMessage::parse_all(&line);
+        if messages.is_empty() {
+            messages.extend(ServerMessage::find_answer(&line));
+        }
         if messages.is_empty() {
             output.append(&line);
             garbage += line.len();

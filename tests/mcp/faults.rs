@@ -326,8 +326,8 @@ async fn every_version_of_the_protocol_is_spoken() {
 
 #[tokio::test]
 async fn answers_in_unusual_forms_are_understood() {
-    // Identifiers as text, and lists of messages.
-    for mode in ["textual", "batches"] {
+    // Identifiers as text, lists of messages, and behind other output on the line.
+    for mode in ["textual", "batches", "noisy"] {
         let bench = McpFixture::of(&[mode]).ready().await;
         assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{mode}");
     }

@@ -88,7 +88,8 @@ def log(line):
 
 def send(message):
     with TURN:
-        sys.stdout.write(json.dumps(message) + "\n")
+        before = "loading 100%\r\x1b[0m" if MODE == "noisy" else ""
+        sys.stdout.write(before + json.dumps(message) + "\n")
         sys.stdout.flush()
 
 
