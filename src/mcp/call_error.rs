@@ -130,7 +130,7 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
 pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) -> String {
     match fault {
         RequestFault::Closed => String::new(),
-        RequestFault::Refused(error) => sanitize_start(&error.message, mask),
+        RequestFault::Refused(error) => sanitize_start(&error.text(), mask),
         RequestFault::Mismatch => "it answered the first message with something else".to_owned(),
         RequestFault::Exchange(ExchangeFault::Expired(why)) => {
             format!("it forgot the session at once: {why}")
@@ -169,14 +169,15 @@ pub(super) fn is_session_error(error: &RpcError) -> bool {
 /// Classifies why a call has no result.
 pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
     match fault {
-        RequestFault::Refused(RpcError { code: UNREADABLE_ANSWER, message }) => {
-            CallError::Ambiguous(message)
+        RequestFault::Refused(error) if error.code == UNREADABLE_ANSWER => {
+            CallError::Ambiguous(error.message)
         }
-        RequestFault::Refused(RpcError { code, message }) => {
-            if message.trim().is_empty() {
+        RequestFault::Refused(error) => {
+            let (code, text) = (error.code, error.text());
+            if text.is_empty() {
                 CallError::Refused(format!("it refused with error code {code} and no message"))
             } else {
-                CallError::Refused(message)
+                CallError::Refused(text)
             }
         }
         RequestFault::Mismatch => {
@@ -330,7 +331,7 @@ mod tests {
         for text in ["what was that", "Unknown tool", "no such file", "the session goes on", ""] {
             assert!(!is_session_lost(text), "{text}");
         }
-        let error = |code| RpcError { code, message: "Session not found".to_owned() };
+        let error = |code| RpcError::new(code, "Session not found".to_owned());
         assert!([-32_000, -32_001, -32_600].into_iter().all(|code| is_session_error(&error(code))));
         assert!(!is_session_error(&error(-32_603)), "it may be that of a tool");
     }

@@ -88,9 +88,8 @@ impl Elicitor {
     /// The parameters are invalid.
     pub(super) fn host_request(&self, params: &Value) -> Result<Value, RpcError> {
         let text = |name: &str| params[name].as_str();
-        let invalid = |what: &str| {
-            Err(RpcError { code: INVALID_PARAMS, message: format!("elicitation/create: {what}") })
-        };
+        let invalid =
+            |what: &str| Err(RpcError::new(INVALID_PARAMS, format!("elicitation/create: {what}")));
         let Some(message) = text("message") else { return invalid("there is no message") };
         let mut fields = Map::new();
         let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);

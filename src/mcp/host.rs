@@ -102,7 +102,7 @@ fn parse_answer(answer: Value, id: u64) -> ServerMessage {
 }
 
 fn failure(message: String, id: u64) -> ServerMessage {
-    let outcome = Err(RpcError { code: INTERNAL_ERROR, message });
+    let outcome = Err(RpcError::new(INTERNAL_ERROR, message));
     ServerMessage::Response { id: json!(id), outcome }
 }
 

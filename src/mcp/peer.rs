@@ -226,7 +226,7 @@ impl Peer {
             "roots/list" => Ok(self.roots()),
             _ => {
                 let message = format!("the client does not support {method}");
-                Err(RpcError { code: METHOD_NOT_FOUND, message })
+                Err(RpcError::new(METHOD_NOT_FOUND, message))
             }
         }
     }

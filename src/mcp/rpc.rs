@@ -31,6 +31,9 @@ pub(super) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 /// The type of a result that demands more input of the client.
 pub(super) const INPUT_REQUIRED: &str = "input_required";
 
+/// The most characters of the `data` of an error that are kept.
+const DETAIL_CHARS_MAX: usize = 500;
+
 /// The server needs a page to be opened by the user before it can answer.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 
@@ -58,6 +61,8 @@ pub(super) enum ServerMessage {
 pub(super) struct RpcError {
     pub(super) code: i64,
     pub(super) message: String,
+    /// The beginning of its `data`: some servers give the reason there.
+    detail: String,
 }
 
 impl ServerMessage {
@@ -95,7 +100,7 @@ impl ServerMessage {
 
     fn unreadable(id: Value, why: &str) -> Self {
         let message = format!("its answer cannot be read: {why}");
-        Self::Response { id, outcome: Err(RpcError { code: UNREADABLE_ANSWER, message }) }
+        Self::Response { id, outcome: Err(RpcError::new(UNREADABLE_ANSWER, message)) }
     }
 
     /// Converts a message that is already parsed as JSON. `None` if it is not a message.
@@ -118,7 +123,7 @@ impl ServerMessage {
         let outcome = match (take("result"), take("error")) {
             (_, Some(Value::Object(error))) => Err(RpcError::from_fields(&error)),
             (Some(result), _) => Ok(result),
-            (None, Some(Value::String(message))) => Err(RpcError { code: INTERNAL_ERROR, message }),
+            (None, Some(Value::String(message))) => Err(RpcError::new(INTERNAL_ERROR, message)),
             (None, _) if id.is_null() => return None,
             (None, _) => return Some(Self::unreadable(id, "it has neither a result nor an error")),
         };
@@ -155,6 +160,19 @@ fn answered_request(text: &str) -> Option<u64> {
 }
 
 impl RpcError {
+    pub(super) fn new(code: i64, message: String) -> Self {
+        Self { code, message, detail: String::new() }
+    }
+
+    /// The message and the detail.
+    pub(super) fn text(&self) -> String {
+        match (self.message.trim(), self.detail.as_str()) {
+            (message, "") => message.to_owned(),
+            ("", detail) => detail.to_owned(),
+            (message, detail) => format!("{message}: {detail}"),
+        }
+    }
+
     fn from_fields(error: &Map<String, Value>) -> Self {
         let field = |name: &str| error.get(name);
         let code = field("code").and_then(Value::as_i64).unwrap_or(INTERNAL_ERROR);
@@ -165,8 +183,16 @@ impl RpcError {
             for page in pages {
                 message.extend(["; the user must open ", page, " first"]);
             }
+            return Self::new(code, message);
         }
-        Self { code, message }
+        let detail = match field("data") {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.trim().to_owned(),
+            Some(data) => data.to_string(),
+        };
+        let is_new = !message.contains(&detail);
+        let detail = detail.chars().filter(|_| is_new).take(DETAIL_CHARS_MAX).collect();
+        Self { code, message, detail }
     }
 }
 
@@ -201,8 +227,8 @@ impl ClientMessage {
         let mut json = json!({ "jsonrpc": "2.0", "id": id });
         match outcome {
             Ok(result) => json["result"] = result,
-            Err(RpcError { code, message }) => {
-                json["error"] = json!({ "code": code, "message": message });
+            Err(error) => {
+                json["error"] = json!({ "code": error.code, "message": error.message });
             }
         }
         Self { id: None, json }
@@ -234,21 +260,47 @@ mod tests {
         assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"ping","params":[1]}"#), Some(notice));
         let result = ServerMessage::Response { id: json!(1), outcome: Ok(Value::Null) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#), Some(result));
-        let error = RpcError { code: -1, message: "no".to_owned() };
+        let error = RpcError::new(-1, "no".to_owned());
         let error = ServerMessage::Response { id: Value::Null, outcome: Err(error) };
         let text = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no"}}"#;
         assert_eq!(parse(text), Some(error));
         let page = r#"{"code":-32042,"message":"Sign in","data":{"elicitations":[{"url":"x:y"}]}}"#;
         let message = "Sign in; the user must open x:y first".to_owned();
-        let error = RpcError { code: URL_ELICITATION_REQUIRED, message };
+        let error = RpcError::new(URL_ELICITATION_REQUIRED, message);
         let error = ServerMessage::Response { id: json!(1), outcome: Err(error) };
         assert_eq!(parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{page}}}"#)), Some(error));
-        let odd = RpcError { code: INTERNAL_ERROR, message: String::new() };
+        let odd = RpcError::new(INTERNAL_ERROR, String::new());
         let odd = ServerMessage::Response { id: json!(1), outcome: Err(odd) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":"x"}}"#), Some(odd));
         let text = parse(r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#);
-        let error = RpcError { code: INTERNAL_ERROR, message: "no".to_owned() };
+        let error = RpcError::new(INTERNAL_ERROR, "no".to_owned());
         assert_eq!(text, Some(ServerMessage::Response { id: json!(1), outcome: Err(error) }));
+    }
+
+    #[test]
+    fn the_data_of_an_error_are_part_of_its_text() {
+        let long = "x".repeat(DETAIL_CHARS_MAX + 1);
+        for (message, data, wanted) in [
+            ("Internal error", json!("disk full"), "Internal error: disk full".to_owned()),
+            (
+                "boom",
+                json!({ "detail": "disk full" }),
+                r#"boom: {"detail":"disk full"}"#.to_owned(),
+            ),
+            ("", json!("disk full"), "disk full".to_owned()),
+            ("the disk full", json!("disk full"), "the disk full".to_owned()),
+            ("no", Value::Null, "no".to_owned()),
+            ("no", json!(long), format!("no: {}", "x".repeat(DETAIL_CHARS_MAX))),
+        ] {
+            let error = json!({ "code": -1, "message": message, "data": data });
+            let answer = json!({ "jsonrpc": "2.0", "id": 1, "error": error });
+            let Some(ServerMessage::Response { outcome: Err(error), .. }) =
+                ServerMessage::from_value(answer)
+            else {
+                panic!("it is an error")
+            };
+            assert_eq!(error.text(), wanted);
+        }
     }
 
     #[test]
