@@ -48,11 +48,11 @@ fn without_headers(value: Value) -> Value {
     }
 }
 
-/// Redacts a server entry: only type, program and timeout are shown.
+/// Redacts a server entry: only type, program, folder and timeout are shown.
 pub fn redacted_server(entry: &Value, disabled: bool) -> Value {
     let part = |(key, value): (&String, &Value)| {
         let value = match key.as_str() {
-            "type" | "command" | "timeout" => value.clone(),
+            "type" | "command" | "cwd" | "timeout" => value.clone(),
             "url" => url_origin(value.as_str().unwrap_or_default()),
             _ => NOT_SHOWN.into(),
         };
@@ -61,6 +61,7 @@ pub fn redacted_server(entry: &Value, disabled: bool) -> Value {
     let members = entry.as_object();
     let mut shown: Map<String, Value> = members.into_iter().flatten().map(part).collect();
     shown.remove("disabled");
+    shown.remove("enabled");
     if disabled {
         shown.insert("disabled".to_owned(), true.into());
     }

@@ -41,19 +41,22 @@ pub(super) fn names(choices: &[PossibleValue], is_read: fn(&Value) -> bool) -> V
 
 /// Returns the schema of MCP servers, by name.
 pub(super) fn servers() -> Value {
-    let texts = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    let scalar = json!({ "type": ["string", "number", "boolean"] });
+    let texts = json!({ "type": "object", "additionalProperties": scalar });
     let server = json!({
         "type": "object",
         "properties": {
             "type": { "enum": ["stdio", "http", "streamable-http", "streamableHttp", "sse"] },
             "command": { "type": "string" },
-            "args": { "type": "array", "items": { "type": "string" } },
+            "args": { "type": "array", "items": scalar },
+            "cwd": { "type": "string" },
             "env": texts,
             "url": { "type": "string" },
             "headers": texts,
             "headersHelper": { "type": "string" },
             "timeout": { "type": "integer", "minimum": 1, "description": "In milliseconds." },
             "disabled": { "type": "boolean" },
+            "enabled": { "type": "boolean" },
         },
     });
     json!({ "type": "object", "additionalProperties": server })

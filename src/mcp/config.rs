@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use strsim::osa_distance;
 
 use super::oauth::{OAuthSettings, is_metadata_address};
 
@@ -32,6 +33,8 @@ pub enum ServerAddress {
         command: String,
         arguments: Vec<String>,
         variables: BTreeMap<String, String>,
+        /// Its working folder, if it is not the one of the run.
+        cwd: Option<String>,
     },
     Http(HttpAddress),
     /// It runs in the host that drives the run.
@@ -174,9 +177,9 @@ impl ServerConfig {
         check_name(name)?;
         let entry = entry.as_object().ok_or(ServerConfigError::NoObject)?;
         let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
-        let kind = reader.text("type")?;
+        let kind = reader.text("type")?.map(|kind| kind.to_lowercase().replace(['-', '_'], ""));
         let place = match (kind.as_deref(), entry.contains_key("url")) {
-            (Some("http" | "streamable-http" | "streamableHttp"), _) => {
+            (Some("http" | "streamablehttp"), _) => {
                 ServerAddress::Http(reader.http(HttpKind::Streamable)?)
             }
             (Some("sse"), _) => ServerAddress::Http(reader.http(HttpKind::Sse)?),
@@ -189,6 +192,7 @@ impl ServerConfig {
                     .ok_or(ServerConfigError::NoCommand)?,
                 arguments: reader.texts("args")?,
                 variables: reader.pairs("env")?,
+                cwd: reader.text("cwd")?.filter(|cwd| !cwd.trim().is_empty()),
             },
             (None | Some("stdio"), true) => {
                 return Err(ServerConfigError::NotHttp);
@@ -198,16 +202,66 @@ impl ServerConfig {
         };
         let timeout = match entry.get("timeout") {
             None | Some(Value::Null) => None,
-            Some(value) => {
-                let millis = value.as_u64().filter(|millis| *millis > 0);
-                Some(millis.ok_or(ServerConfigError::Timeout)?)
-            }
+            Some(value) => Some(millis(value).ok_or(ServerConfigError::Timeout)?),
         };
-        let disabled = entry.get("disabled").and_then(Value::as_bool).unwrap_or(false);
-        let timeout = timeout.map(Duration::from_millis);
+        let disabled = is_disabled(entry);
         let name = name.to_owned();
         Ok((Self { name, place, timeout, disabled, trusted: true }, reader.unset))
     }
+}
+
+/// Returns true if an entry says that its server is not used.
+pub fn is_disabled(entry: &Map<String, Value>) -> bool {
+    let is_set = |key: &str, to: bool| entry.get(key).is_some_and(|value| *value == to);
+    is_set("disabled", true) || is_set("enabled", false)
+}
+
+/// A time in milliseconds, as a number or as text.
+fn millis(value: &Value) -> Option<Duration> {
+    let millis = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        value => value.as_f64(),
+    };
+    let millis = millis.filter(|millis: &f64| *millis >= 1.0)?;
+    Duration::try_from_secs_f64(millis / 1000.0).ok()
+}
+
+/// A text, or a number or flag that stands for one.
+fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.contains('\0')),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The known keys of an entry.
+const KEYS: [&str; 12] = [
+    "args",
+    "command",
+    "cwd",
+    "disabled",
+    "enabled",
+    "env",
+    "headers",
+    "headersHelper",
+    "oauth",
+    "timeout",
+    "type",
+    "url",
+];
+
+/// Returns the unknown keys of an entry that are nearly a known one, with that. Other unknown keys
+/// belong to other programs.
+pub fn mistyped_keys(entry: &Map<String, Value>) -> Vec<(&str, &'static str)> {
+    let nearly = |key: &str| {
+        let near = |known: &&&str| osa_distance(key, known) <= known.len().div_ceil(4).min(2);
+        KEYS.iter().find(near).copied()
+    };
+    let unknown = entry.keys().filter(|key| !KEYS.contains(&key.as_str()));
+    let unknown = unknown.filter_map(|key| Some((key.as_str(), nearly(key)?)));
+    unknown.filter(|(_, known)| !entry.contains_key(*known)).collect()
 }
 
 fn check_name(name: &str) -> Result<(), ServerConfigError> {
@@ -265,9 +319,8 @@ impl ConfigReader<'_> {
         };
         let mut texts = Vec::with_capacity(items.len());
         for item in items {
-            let text = item.as_str().filter(|text| !text.contains('\0'));
-            let text = text.ok_or(ServerConfigError::NoTexts { key })?;
-            texts.push(self.expanded(text));
+            let text = scalar_text(item).ok_or(ServerConfigError::NoTexts { key })?;
+            texts.push(self.expanded(&text));
         }
         Ok(texts)
     }
@@ -280,15 +333,8 @@ impl ConfigReader<'_> {
             Some(_) => return Err(wrong()),
         };
         let mut pairs = BTreeMap::new();
-        for (name, value) in members {
-            let value = match value {
-                Value::String(text) if !text.contains('\0') => self.expanded(text),
-                Value::Number(number) => number.to_string(),
-                Value::Bool(flag) => flag.to_string(),
-                Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                    return Err(wrong());
-                }
-            };
+        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+            let value = self.expanded(&scalar_text(value).ok_or_else(wrong)?);
             if name.is_empty() || name.contains(['=', '\0']) {
                 return Err(ServerConfigError::PairName { key });
             }

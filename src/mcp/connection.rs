@@ -406,17 +406,24 @@ pub(super) fn jobs(config: &ServerConfig, around: &ServerEnvironment) -> Vec<Job
 
 /// Builds the job of a server that is a program.
 fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, ConnectionLoss> {
-    let ServerAddress::Program { command, arguments, variables } = &config.place else {
+    let ServerAddress::Program { command, arguments, variables, cwd } = &config.place else {
         return Err(ConnectionLoss::Permanent("it is no program".to_owned()));
     };
+    let cwd = cwd.as_ref().map_or_else(|| around.cwd.clone(), |cwd| around.cwd.join(cwd));
+    if !cwd.is_dir() {
+        return Err(ConnectionLoss::Permanent(format!(
+            "its \"cwd\" {} is no folder",
+            cwd.display()
+        )));
+    }
     let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
     let environment: Vec<(OsString, OsString)> = around.program_environment().chain(own).collect();
     let path = environment.iter().rev().find(|(name, _)| name == "PATH");
     let path = path.map(|(_, value)| value.clone()).unwrap_or_default();
     let program = if command.contains('/') {
-        Some(around.cwd.join(command))
+        Some(cwd.join(command))
     } else {
-        crate::process::find_program(&[command], &path, &around.cwd)
+        crate::process::find_program(&[command], &path, &cwd)
     };
     let missing =
         || ConnectionLoss::Permanent(format!("there is no program {command:?} in the PATH"));
@@ -424,7 +431,7 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
     Ok(Job {
         program,
         arguments: arguments.iter().map(Into::into).collect(),
-        cwd: around.cwd.clone(),
+        cwd,
         environment,
         input: true,
         memory: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{HttpKind, ServerAddress, expand};
+use outlast::mcp::{HttpKind, ServerAddress, expand, mistyped_keys};
 use serde_json::{Value, json};
 
 use super::entry;
@@ -11,18 +11,19 @@ use super::entry;
 fn variables_are_put_in_wherever_they_may_stand() {
     let (config, unset) = entry(&json!({
         "command": "${DIR:-/usr/bin}/srv",
-        "args": ["--token=${TOKEN}", "${NONE}", "$TOKEN", "${}", "${TOKEN"],
-        "env": { "T": "${TOKEN}", "N": 3 },
+        "args": ["--token=${TOKEN}", "${NONE}", "$TOKEN", "${}", "${TOKEN", 3, true],
+        "env": { "T": "${TOKEN}", "N": 3, "none": null },
+        "cwd": "${DIR:-tools}",
         "timeout": 1500,
     }))
     .expect("a good entry");
-    let ServerAddress::Program { command, arguments, variables } = config.place else {
+    let ServerAddress::Program { command, arguments, variables, cwd } = config.place else {
         panic!("no program")
     };
     assert_eq!(command, "/usr/bin/srv");
-    assert_eq!(arguments, ["--token=abc", "${NONE}", "$TOKEN", "${}", "${TOKEN"]);
-    assert_eq!(variables["T"], "abc");
-    assert_eq!(variables["N"], "3");
+    assert_eq!(arguments, ["--token=abc", "${NONE}", "$TOKEN", "${}", "${TOKEN", "3", "true"]);
+    assert_eq!(variables, [("N", "3"), ("T", "abc")].map(|(a, b)| (a.into(), b.into())).into());
+    assert_eq!(cwd.as_deref(), Some("tools"));
     assert_eq!(unset, ["NONE"]);
     assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
     let http = json!({
@@ -40,6 +41,36 @@ fn variables_are_put_in_wherever_they_may_stand() {
     assert_eq!(address.kind, HttpKind::Sse);
     assert_eq!(address.helper.as_deref(), Some("x ${TOKEN}"), "the shell expands it");
     assert_eq!(unset, [""; 0]);
+}
+
+#[test]
+fn types_timeouts_and_switches_are_read_in_the_forms_of_other_programs() {
+    for (more, timeout, disabled) in [
+        (json!({ "timeout": "1500" }), Some(1500), false),
+        (json!({ "timeout": 1500.0, "type": "STDIO" }), Some(1500), false),
+        (json!({ "enabled": false, "timeout": null }), None, true),
+        (json!({ "disabled": true, "enabled": true }), None, true),
+    ] {
+        let mut value = more.clone();
+        value["command"] = json!("x");
+        let (config, _) = entry(&value).expect("a good entry");
+        assert_eq!(config.timeout, timeout.map(Duration::from_millis), "{more}");
+        assert_eq!(config.disabled, disabled, "{more}");
+    }
+    for kind in ["HTTP", "streamable_http", "streamableHttp"] {
+        let value = json!({ "type": kind, "url": "https://x.test" });
+        assert!(matches!(entry(&value).expect("good").0.place, ServerAddress::Http(_)), "{kind}");
+    }
+}
+
+#[test]
+fn a_mistyped_key_is_named_with_the_one_that_is_meant() {
+    let mistyped = |value: Value| {
+        let keys = mistyped_keys(value.as_object().expect("an object"));
+        keys.into_iter().map(|(key, meant)| format!("{key} {meant}")).collect::<Vec<_>>()
+    };
+    assert_eq!(mistyped(json!({ "arg": [], "header": {} })), ["arg args", "header headers"]);
+    assert!(mistyped(json!({ "description": "", "autoApprove": [], "trust": true })).is_empty());
 }
 
 #[test]
@@ -61,7 +92,7 @@ fn an_empty_variable_counts_as_unset() {
 
 #[test]
 fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
-    let table: [(Value, &str); 12] = [
+    let table: [(Value, &str); 14] = [
         (json!("secret"), "not an object"),
         (json!({}), "no \"command\""),
         (json!({ "command": " " }), "no \"command\""),
@@ -73,7 +104,9 @@ fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
         (json!({ "command": "x", "args": "secret" }), "\"args\" is no list"),
         (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is no object"),
         (json!({ "command": "x", "env": { "A=secret": "" } }), "cannot be one"),
+        (json!({ "command": "x", "args": [["secret"]] }), "\"args\" is no list"),
         (json!({ "command": "x", "timeout": 0 }), "milliseconds above 0"),
+        (json!({ "command": "x", "timeout": "secret" }), "milliseconds above 0"),
     ];
     for (value, wanted) in table {
         let why = entry(&value).expect_err("it is wrong");

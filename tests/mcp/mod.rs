@@ -59,6 +59,7 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
             command: python().to_owned(),
             arguments: ["-S".to_owned(), script].into_iter().chain(arguments).collect(),
             variables: [("SERVER_LOG".to_owned(), log.display().to_string())].into(),
+            cwd: None,
         },
         timeout: None,
         disabled: false,

@@ -202,7 +202,7 @@ def call(params, ident, token):
             return {"content": [{"type": "image", "mimeType": "image/jpg; q=1", "data": lines}]}
         return {"content": [{"type": "image", "mimeType": "image/png", "data": PICTURES[words]}]}
     if name == "env":
-        return text(str(os.environ.get(words)))
+        return text(os.getcwd() if words == "cwd" else str(os.environ.get(words)))
     return text("echo: " + words)
 
 

@@ -45,11 +45,30 @@ async fn a_server_that_crashes_says_why_and_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_program_starts_in_the_folder_of_its_entry() {
+    let start_in = |name: &'static str| {
+        McpFixture::with(&["well"], long_timers(), move |config, folder| {
+            std::fs::create_dir(folder.join("tools")).expect("a folder can be made");
+            if let ServerAddress::Program { cwd, .. } = &mut config.place {
+                *cwd = Some(name.to_owned());
+            }
+        })
+    };
+    let bench = start_in("tools").ready().await;
+    let folder = words(&bench.call("env", "cwd").await);
+    assert!(folder.ends_with("/tools"), "{folder}");
+    let bench = start_in("nowhere");
+    bench.wait_for_status(ServerStatus::Failed).await;
+    let why = unavailable_reason(&bench);
+    assert!(why.contains("its \"cwd\"") && why.ends_with("/nowhere is no folder"), "{why}");
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_there_is_given_up_at_once() {
     let bench = McpFixture::with(&[], long_timers(), |config, _| {
         let variables = std::collections::BTreeMap::default();
         let (command, arguments) = ("no-such-server".to_owned(), Vec::new());
-        config.place = ServerAddress::Program { command, arguments, variables };
+        config.place = ServerAddress::Program { command, arguments, variables, cwd: None };
     });
     let missing = with_time_limit("the verdict", bench.servers.wait_until_connected(&[]))
         .await

@@ -248,6 +248,13 @@ pub(super) fn resolve(
             Ok((mut config, unset)) => {
                 let at = format!("{place}:{column}");
                 warnings.extend(oauth_warnings(&at, &config, &entry));
+                let keys = entry.as_object().map_or_else(Vec::new, mcp::mistyped_keys);
+                warnings.extend(keys.into_iter().map(|(key, meant)| {
+                    format!(
+                        "{at}: {key:?} of the MCP server {name:?} is not known; did you mean \
+                         {meant:?}?"
+                    )
+                }));
                 config.disabled |= author.is_repository() && !approval.admits(&name);
                 config.trusted = !author.is_repository();
                 for variable in unset {
@@ -265,7 +272,7 @@ pub(super) fn resolve(
                 found.remove(&name);
                 shown.remove(&name);
                 // A disabled entry needs no further fields.
-                if entry["disabled"] == true {
+                if entry.as_object().is_some_and(mcp::is_disabled) {
                     shown.insert(name.clone(), redact::redacted_server(&entry, true));
                 } else {
                     let at = format!("{place}:{column}");
