@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::transcript::ToolDefinition;
+use crate::transcript::{ToolDefinition, is_name_letter};
 
 use super::schema;
 
@@ -113,8 +113,7 @@ pub fn tool_name_prefix(server: &str) -> String {
 
 /// Replaces characters that the API rejects in a tool name.
 pub(super) fn sanitize_name(name: &str) -> String {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
-    name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect()
+    name.chars().map(|letter| if is_name_letter(letter) { letter } else { '_' }).collect()
 }
 
 #[cfg(test)]

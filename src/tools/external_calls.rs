@@ -8,6 +8,7 @@ use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::catalog::BuiltinTool;
 use super::external::{ExternalTools, Permission, into_outcome_within};
+use super::offered_name::offered_name;
 use super::outcome::{GrantSource, ToolOutcome};
 use super::permission::Denial;
 use super::toolbox::{ToolSet, Toolbox};
@@ -59,6 +60,7 @@ impl Toolbox {
     fn may_offer_external(&self, name: &str) -> bool {
         self.only_foreign.iter().all(|only| {
             only.iter().any(|one| {
+                let one = offered_name(one);
                 let one = one.trim_end_matches('*').trim_end_matches("__");
                 one.starts_with("mcp__")
                     && name

@@ -38,6 +38,7 @@ mod line_end_reader;
 mod media;
 mod notebook;
 mod notebook_edit;
+mod offered_name;
 mod outcome;
 mod output_redactor;
 mod panic_guard;
@@ -89,6 +90,7 @@ pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
 pub use input::{ToolSearchInput, WebSearchInput};
 pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};
+pub use offered_name::offered_name;
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason};
 pub use panic_guard::end_tasks;
 pub use permission::{

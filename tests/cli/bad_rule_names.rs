@@ -66,6 +66,14 @@ fn a_rule_for_an_unknown_mcp_server_is_reported() {
     for rule in ["mcp__github", "mcp__github__x", "mcp__github__*", "mcp__*", "mcp__git*"] {
         assert!(warnings(rule).is_empty(), "{rule}: {:?}", warnings(rule));
     }
+    let dotted = r#"{"mcpServers": {"my.server": {"command": "true"}}}"#;
+    for rule in ["mcp__my.server", "mcp__my.server__get.x", "mcp__my_server"] {
+        let flags = ["--mcp-config", dotted, "--disallowedTools", rule, "hi"];
+        let told = resolve(&flags, &[], "{}").expect("no warning").warnings;
+        assert!(told.is_empty(), "{rule}: {told:?}");
+    }
+    let flags = ["--mcp-config", dotted, "--permission-prompt-tool", "mcp__my.server__ask", "hi"];
+    resolve(&flags, &[], "{}").expect("the tool is known");
 }
 
 #[test]

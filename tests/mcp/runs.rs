@@ -101,6 +101,21 @@ async fn an_mcp_tool_needs_a_permission_rule() {
     }
 }
 
+#[tokio::test]
+async fn a_rule_may_name_a_tool_as_its_server_does() {
+    for (flags, wanted) in [
+        (&["--allowedTools", "mcp__test__get.x"][..], true),
+        (&["--allowedTools", "mcp__test", "--disallowedTools", "mcp__test__get.x"], false),
+    ] {
+        let call = Scenario::new().tool("mcp__test__get_x", json!({ "text": "hello" }));
+        let server = serve(call.reply("Done."));
+        let config = config(&["named", "get.x"], &json!({}));
+        let trial = RunBuilder::bare(&server.base_url()).args(["go", "--mcp-config", &config]);
+        succeeded(&trial.args(flags).run().await);
+        assert_eq!(told(&server).contains("echo: hello"), wanted, "{flags:?}: {}", told(&server));
+    }
+}
+
 /// Settings with a hook of `PreToolUse`, and one that notes what was told afterwards.
 fn hooked(matcher: &str, says: &str) -> String {
     let says =

@@ -2,6 +2,7 @@
 
 use crate::cli::args::{RunArgs, ToolArgs};
 use crate::cli::usage::UsageError;
+use crate::tools::offered_name;
 use crate::types::PermissionPrompt;
 
 /// The value of `--permission-prompts` that turns questions off.
@@ -13,8 +14,9 @@ pub(super) fn may_ask(args: &RunArgs) -> bool {
 }
 
 /// Returns the name that must be an MCP tool, if there is one.
-pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<&str> {
-    flags.permission_prompt_tool.as_deref().filter(|name| *name != PermissionPrompt::Host.name())
+pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<String> {
+    let name = flags.permission_prompt_tool.as_deref();
+    name.filter(|name| *name != PermissionPrompt::Host.name()).map(offered_name)
 }
 
 /// Returns the MCP tool or host that decides on calls that no rule decides, if there is one.
@@ -38,7 +40,7 @@ pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageE
     let parts = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
     match parts {
         Some((server, tool)) if !server.is_empty() && !tool.is_empty() => {
-            Ok(Some(PermissionPrompt::Tool(name.clone())))
+            Ok(Some(PermissionPrompt::Tool(offered_name(name))))
         }
         _ => Err(UsageError::new(format!(
             "--permission-prompt-tool {name}: is no tool of an MCP server; name one as \

@@ -89,7 +89,7 @@ pub fn resolve_resumed(
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     let mcp = servers::resolve(args, env, config, named, variables);
-    servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools))?;
+    servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools).as_deref())?;
     let mut tools = tools(&inputs)?;
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };

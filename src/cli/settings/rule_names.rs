@@ -10,7 +10,7 @@ use crate::config::values;
 use crate::mcp;
 use crate::tools::{
     AgentDefinition, PermissionSettings, ToolName, WEB_SEARCH, built_in_names, classify_tool_name,
-    is_agent_tool,
+    is_agent_tool, offered_name,
 };
 
 /// The maximum number of names in a warning.
@@ -130,6 +130,8 @@ fn missing_server_warnings(rules: &PermissionSettings, servers: &McpServers) -> 
         lists.into_iter().flat_map(|(list, all)| all.iter().map(move |one| (list, one)))
     {
         let ToolName::McpServer(rest) = classify_tool_name(rule) else { continue };
+        let name = offered_name(&format!("mcp__{rest}"));
+        let rest = &name["mcp__".len()..];
         let (head, is_open) = rest.split_once('*').map_or((rest, false), |(head, _)| (head, true));
         let head = format!("mcp__{head}");
         let fits = |prefix: &String| {

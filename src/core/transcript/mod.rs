@@ -36,5 +36,6 @@ pub use repair::{
     strip_thinking,
 };
 pub use validity::{
-    BlockFlaw, HistoryRule, Violation, history_violations, is_portable_id, violations,
+    BlockFlaw, HistoryRule, Violation, history_violations, is_name_letter, is_portable_id,
+    violations,
 };

@@ -239,7 +239,8 @@ fn is_unknown_block(value: &Value) -> bool {
     value.get("type").and_then(Value::as_str).is_some_and(|kind| !OURS.contains(&kind))
 }
 
-pub(super) fn is_name_letter(letter: char) -> bool {
+/// Returns true if names of tools may have this letter.
+pub fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
 }
 

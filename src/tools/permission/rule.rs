@@ -8,6 +8,7 @@ use wildmatch::WildMatchPattern;
 use super::super::catalog::{BuiltinTool, is_agent_tool};
 use super::super::credentials::program_name;
 use super::super::domain::Domain;
+use super::super::offered_name::offered_name;
 use super::super::outcome::Effect;
 use super::super::sandbox::RuleDenial;
 use super::paths::PathPattern;
@@ -91,6 +92,7 @@ impl PermissionRule {
         if tool.is_empty() {
             return Err(RuleError::NoTool);
         }
+        let tool = &*offered_name(tool);
         let odd = |letter: char| !(letter.is_alphanumeric() || "_-*:.".contains(letter));
         if tool.contains(odd) {
             return Err(RuleError::ToolName(tool.to_string()));
