@@ -559,13 +559,22 @@ impl ConnectionHandle {
     async fn list(&self, kind: &str) -> Result<Vec<Value>, CallError> {
         let (mut entries, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
-            let mut page = self.peer.request(&format!("{kind}/list"), page_params(cursor));
+            let params = page_params(cursor.as_deref());
+            let mut page = self.peer.request(&format!("{kind}/list"), params);
             let page = page.answer().await.map_err(classify_call_error)?;
-            let Some(listed) = page[kind].as_array() else {
-                return Err(CallError::Refused(format!("its answer is not a list of {kind}")));
-            };
-            entries.extend(listed.iter().cloned());
-            cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
+            match &page[kind] {
+                Value::Array(listed) => entries.extend(listed.iter().cloned()),
+                // Servers in Go write an empty list so.
+                Value::Null if page.get(kind).is_some() => {}
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Object(_) => {
+                    return Err(CallError::Refused(format!("its answer is not a list of {kind}")));
+                }
+            }
+            cursor = next_cursor(&page, cursor.as_deref());
             if cursor.is_none() {
                 break;
             }
@@ -575,6 +584,13 @@ impl ConnectionHandle {
 }
 
 /// The parameters of a request for a page of a list.
-pub(super) fn page_params(cursor: Option<String>) -> Value {
+pub(super) fn page_params(cursor: Option<&str>) -> Value {
     cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }))
+}
+
+/// The cursor of the page after one that had this cursor. An empty one, and the same one again, end
+/// the list.
+pub(super) fn next_cursor(page: &Value, before: Option<&str>) -> Option<String> {
+    let next = page["nextCursor"].as_str().filter(|next| !next.is_empty());
+    next.filter(|next| Some(*next) != before).map(ToOwned::to_owned)
 }

@@ -53,7 +53,9 @@ impl CallReply {
             Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
         };
         let structured = result.get("structuredContent").filter(|value| !value.is_null());
-        if !result["content"].is_array() && content.is_empty() && structured.is_none() {
+        // Servers in Go write an empty list as null.
+        let is_empty = result["content"].is_array() || result.get("content") == Some(&Value::Null);
+        if !is_empty && content.is_empty() && structured.is_none() {
             return Self::error(describe_invalid_result(result));
         }
         let mut pieces: Vec<ContentPart> =
@@ -232,6 +234,8 @@ mod tests {
         let blank =
             CallReply::from_call_result(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
         assert_eq!(blank, nothing, "the API rejects blank text");
+        let null = CallReply::from_call_result(&json!({ "content": null, "isError": false }));
+        assert_eq!(null, nothing);
         let structured =
             CallReply::from_call_result(&json!({ "content": [], "structuredContent": { "n": 1 } }));
         assert_eq!(structured.parts, [text(r#"{"n":1}"#)]);
@@ -252,7 +256,6 @@ mod tests {
             json!([1]),
             json!("well"),
             json!({ "content": 7 }),
-            json!({ "content": null, "structuredContent": null }),
             json!({ "isError": false }),
             json!({ "tools": [] }),
         ] {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::ToolDefinition;
 
 use super::calls::{RequestError, ServerRequest};
-use super::connection::page_params;
+use super::connection::{next_cursor, page_params};
 use super::content::CallReply;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::server_task::ServerTask;
@@ -154,13 +154,13 @@ impl Servers {
         (method, key): Listing,
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, RequestError> {
-        let (mut lines, mut cursor) = (Vec::new(), None);
+        let (mut lines, mut cursor): (Vec<String>, Option<String>) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
-            let page = ServerRequest { method, params: page_params(cursor) };
+            let page = ServerRequest { method, params: page_params(cursor.as_deref()) };
             let page = member.request(LIST, &page, self.timers(), cancel).await?;
             let listed = page[key].as_array().into_iter().flatten();
             lines.extend(listed.map(|resource| format_resource(&member.config.name, resource)));
-            cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
+            cursor = next_cursor(&page, cursor.as_deref());
             if cursor.is_none() || lines.len() > MOST_LISTED {
                 break;
             }

@@ -354,6 +354,19 @@ async fn a_server_that_knows_no_handshake_is_talked_to_without() {
 }
 
 #[tokio::test]
+async fn null_is_an_empty_list_and_cursors_that_lead_nowhere_end_a_list() {
+    let bench = McpFixture::of(&["nulls"]).ready().await;
+    let names: Vec<String> =
+        bench.servers.tool_definitions().into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names, ["mcp__test__echo"]);
+    assert_eq!(bench.log().matches("tools/list\n").count(), 2, "{}", bench.log());
+    assert_eq!(bench.servers.take_warnings(), [""; 0]);
+    // An empty cursor ends the list, too.
+    let bench = McpFixture::of(&["well"]).ready().await;
+    assert_eq!(bench.log().matches("tools/list\n").count(), 1, "{}", bench.log());
+}
+
+#[tokio::test]
 async fn a_server_without_tools_is_connected_all_the_same() {
     let bench = McpFixture::of(&["toolless"]).ready().await;
     let names: Vec<String> =

@@ -217,6 +217,8 @@ def answer(message):
                  "serverInfo": {"name": "test", "version": "1"}}
         if MODE == "toolless":
             hello["capabilities"] = {"resources": {}}
+        if MODE == "nulls":
+            hello["capabilities"]["prompts"] = {}
         if MODE == "rich":
             hello["capabilities"]["resources"] = {}
             hello["capabilities"]["prompts"] = {}
@@ -234,6 +236,8 @@ def answer(message):
     if method == "resources/read":
         uri = params["uri"]
         return {"contents": [{"uri": uri, **RESOURCES[uri]}]}
+    if method == "prompts/list" and MODE == "nulls":
+        return {"prompts": None, "nextCursor": None}
     if method == "prompts/list":
         arguments = [{"name": "file", "required": True}, {"name": "focus"}]
         return {"prompts": [{"name": "re view", "arguments": arguments}, {"name": "none"}]}
@@ -241,8 +245,14 @@ def answer(message):
         words = "Review " + json.dumps(params["arguments"], sort_keys=True)
         content = {"type": "text", "text": words if params["name"] == "re view" else ""}
         return {"messages": [{"role": "user", "content": content}]}
+    if method == "tools/list" and MODE == "nulls":
+        # The second page is empty, and names itself as the next one.
+        cursor = params.get("cursor")
+        page = {None: ("a", NAMES[:1]), "a": ("a", None)}[cursor]
+        listed = page[1] and [tool for tool in tools() if tool["name"] in page[1]]
+        return {"tools": listed, "nextCursor": page[0]}
     if method == "tools/list":
-        return {"tools": tools()}
+        return {"tools": tools(), "nextCursor": ""}
     if method == "tools/call":
         return call(params, ident, (params.get("_meta") or {}).get("progressToken"))
     return {}
