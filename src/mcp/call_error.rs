@@ -63,8 +63,8 @@ pub(super) enum RequestFault {
     /// The answer to the first request is not valid for it.
     Mismatch,
     Exchange(ExchangeFault),
-    /// The connection ended first.
-    Closed,
+    /// The connection ended first, with the reason if outlast closed it.
+    Closed(Option<&'static str>),
 }
 
 /// A failed exchange, before it is related to a call or a connection attempt.
@@ -122,14 +122,17 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
         )
         | RequestFault::Refused(_)
         | RequestFault::Mismatch
-        | RequestFault::Closed => ConnectionLoss::Transient(describe_handshake_fault(fault, mask)),
+        | RequestFault::Closed(_) => {
+            ConnectionLoss::Transient(describe_handshake_fault(fault, mask))
+        }
     }
 }
 
 /// Describes a failed handshake. Empty if the server only closed the connection.
 pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) -> String {
     match fault {
-        RequestFault::Closed => String::new(),
+        // The reason is part of the server's output.
+        RequestFault::Closed(_) => String::new(),
         RequestFault::Refused(error) => sanitize_start(&error.text(), mask),
         RequestFault::Mismatch => "it answered the first message with something else".to_owned(),
         RequestFault::Exchange(ExchangeFault::Expired(why)) => {
@@ -183,7 +186,8 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
         RequestFault::Mismatch => {
             CallError::Ambiguous("it answered with something else than a result".to_owned())
         }
-        RequestFault::Closed => {
+        RequestFault::Closed(Some(why)) => CallError::Lost(why.to_owned()),
+        RequestFault::Closed(None) => {
             CallError::Lost("it ended, or hung up, before it answered".to_owned())
         }
         RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => CallError::NeedsAuth(why),

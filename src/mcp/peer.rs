@@ -117,7 +117,7 @@ impl Peer {
         }
         self.0.inbox.closed.cancel();
         for (_, slot) in self.unanswered().drain() {
-            let _ = slot.answer.send(Err(RequestFault::Closed));
+            let _ = slot.answer.send(Err(self.closed_fault()));
         }
         self.0.elicitor.withdraw_without_call();
     }
@@ -282,10 +282,10 @@ impl Peer {
                 sent = sending => match sent {
                     Err(fault) => Some(RequestFault::Exchange(fault)),
                     // It was sent after the end, when the open requests had been answered.
-                    Ok(()) if peer.is_closed() => Some(RequestFault::Closed),
+                    Ok(()) if peer.is_closed() => Some(peer.closed_fault()),
                     Ok(()) => None,
                 },
-                () = peer.closed() => Some(RequestFault::Closed),
+                () = peer.closed() => Some(peer.closed_fault()),
                 () = async { unawaited.cancelled().await; sleep(UNAWAITED_MAX).await } => None,
             };
             if let Some(fault) = failed
@@ -317,6 +317,11 @@ impl Peer {
         self.0.tool_changes.load(Ordering::Relaxed)
     }
 
+    /// The fault of a request on a connection that has ended.
+    fn closed_fault(&self) -> RequestFault {
+        RequestFault::Closed(self.transport().closing_reason())
+    }
+
     /// Waits until the connection is gone.
     pub(super) async fn closed(&self) {
         self.0.inbox.closed.cancelled().await;
@@ -340,7 +345,7 @@ impl PendingRequest {
     /// There is no result.
     pub(super) async fn answer(&mut self) -> Result<Value, RequestFault> {
         // A connection that ends answers all its requests first.
-        (&mut self.answer).await.unwrap_or(Err(RequestFault::Closed))
+        (&mut self.answer).await.unwrap_or_else(|_| Err(self.peer.closed_fault()))
     }
 
     /// Returns the handle that is notified of each progress. Several notifications count as one
@@ -456,8 +461,8 @@ mod tests {
         let (peer, inbox, _) = stuck();
         let mut before = peer.request("tools/list", json!({}));
         inbox.closed.cancel();
-        assert_eq!(before.answer().await, Err(RequestFault::Closed));
+        assert_eq!(before.answer().await, Err(RequestFault::Closed(None)));
         let mut after = peer.request("tools/list", json!({}));
-        assert_eq!(after.answer().await, Err(RequestFault::Closed));
+        assert_eq!(after.answer().await, Err(RequestFault::Closed(None)));
     }
 }

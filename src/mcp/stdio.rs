@@ -194,6 +194,10 @@ impl Transport for StdioTransport {
         Box::pin(std::future::ready(self.queue(to_line(&message.json).into_bytes())))
     }
 
+    fn closing_reason(&self) -> Option<&'static str> {
+        self.output.fault()
+    }
+
     fn close(&self) -> Closing {
         self.stop_writing();
         Box::pin(std::future::ready(()))

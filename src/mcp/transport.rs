@@ -35,6 +35,11 @@ pub(super) trait Transport: Send + Sync {
     /// Passes the list of the server's tools to the transport.
     fn set_tools(&self, _listed: &[serde_json::Value]) {}
 
+    /// The reason, if outlast closed the connection for what the server did.
+    fn closing_reason(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Ends the transport after everything was sent.
     fn close(&self) -> Closing;
 }

@@ -109,7 +109,9 @@ async fn an_interrupt_ends_a_call_at_once_and_the_server_hears_of_it() {
 async fn a_message_without_end_costs_the_connection_and_nothing_else() {
     let bench = McpFixture::of(&["well"]).ready().await;
     let huge = bench.call("huge", "").await;
-    assert!(huge.is_error && words(&huge).contains("was lost"), "{huge:?}");
+    let told = words(&huge);
+    assert!(huge.is_error && told.contains("was lost while the call"), "{told}");
+    assert!(told.contains("it sent a message that is longer than 32 MiB"), "{told}");
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
