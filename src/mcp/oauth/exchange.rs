@@ -42,7 +42,8 @@ impl TokenSource {
         around: &LoginEnvironment,
     ) -> Self {
         let file = LoginFolder::within(&around.config_dir).file(server, &url);
-        let http = Arc::new(TokenHttp::new(Arc::clone(&around.http), around.mask.clone()));
+        let http =
+            Arc::new(TokenHttp::new(Arc::clone(&around.http), url.clone(), around.mask.clone()));
         if let Some(secret) = &settings.client_secret {
             around.secrets.add(secret);
         }

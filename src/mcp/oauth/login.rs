@@ -101,6 +101,11 @@ pub async fn begin_login(
     let client = client(&source, &mut manager, &metadata, before, (redirect, &scopes)).await?;
     let OAuthClientConfig { client_id, client_secret, .. } = client;
     let exchange = match way {
+        // The place is filled so if the metadata name no page.
+        LoginWay::Browser if metadata.authorization_endpoint == metadata.token_endpoint => {
+            let why = "its authorization server offers no login in a browser; try --device";
+            return Err(LoginError(why.to_owned()));
+        }
         LoginWay::Browser => {
             let store = InMemoryCredentialStore::new();
             manager.set_credential_store(store.clone());

@@ -10,7 +10,9 @@ use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy,
     OAuthHttpRequest,
 };
+use serde_json::Value;
 
+use crate::json;
 use crate::secrets::Redactor;
 
 use super::super::call_error::classify_client_error;
@@ -29,6 +31,8 @@ const REDIRECTS_MAX: usize = 3;
 /// Sends the requests of the login protocol.
 pub(super) struct TokenHttp {
     http: Arc<HttpClientFactory>,
+    /// The address of the MCP server.
+    server: Url,
     mask: Redactor,
     /// True if the last request failed for a reason that may be temporary.
     is_temporary: AtomicBool,
@@ -42,9 +46,9 @@ pub(super) struct TokenHttp {
 struct TokenHttpError(String);
 
 impl TokenHttp {
-    pub(super) fn new(http: Arc<HttpClientFactory>, mask: Redactor) -> Self {
+    pub(super) fn new(http: Arc<HttpClientFactory>, server: Url, mask: Redactor) -> Self {
         let (is_temporary, failure) = (AtomicBool::new(false), Mutex::default());
-        Self { http, mask, is_temporary, failure }
+        Self { http, server, mask, is_temporary, failure }
     }
 
     /// The reason of the last request's failure, if a retry may succeed.
@@ -139,7 +143,12 @@ impl TokenHttp {
             return Ok(Vec::new());
         }
         let read = read(response, ANSWER_BYTES_MAX).await;
-        read.map_err(|_| TokenHttpError("its answer broke off, or is too large".to_owned()).into())
+        let body = read.map_err(|_| {
+            OAuthHttpClientError::from(TokenHttpError(
+                "its answer broke off, or is too large".to_owned(),
+            ))
+        })?;
+        Ok(normalize(body, &self.server))
     }
 }
 
@@ -149,10 +158,81 @@ impl OAuthHttpClient for TokenHttp {
     }
 }
 
+/// Rewrites answers as the protocol wants them, where they differ in form but have one meaning.
+fn normalize(body: Vec<u8>, server: &Url) -> Vec<u8> {
+    let Ok(Value::Object(mut members)) = json::read(&body) else { return body };
+    if members.contains_key("access_token") {
+        let lifetime = match members.remove("expires_in") {
+            Some(Value::String(text)) => text.trim().parse().ok(),
+            lifetime => lifetime.and_then(|value| value.as_f64()),
+        };
+        let lifetime = lifetime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        if let Some(lifetime) = lifetime {
+            members.insert("expires_in".to_owned(), lifetime.as_secs().into());
+        }
+        if !members.get("token_type").is_some_and(Value::is_string) {
+            members.insert("token_type".to_owned(), "Bearer".into());
+        }
+    }
+    let is_server =
+        |resource: &str| resource.trim_end_matches('/') == server.as_str().trim_end_matches('/');
+    if members.get("resource").and_then(Value::as_str).is_some_and(is_server) {
+        members.insert("resource".to_owned(), server.as_str().into());
+    }
+    // It is not needed for client credentials, and the library wants one. A login in a browser
+    // looks for this.
+    if let Some(endpoint) = members.get("token_endpoint").cloned()
+        && members.get("authorization_endpoint").is_none_or(Value::is_null)
+    {
+        members.insert("authorization_endpoint".to_owned(), endpoint);
+    }
+    Value::Object(members).to_string().into_bytes()
+}
+
 /// Returns true if secrets may be sent to an address: over https, or on this machine.
 pub(super) fn is_protected(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_loopback = host == "localhost"
         || host.trim_matches(['[', ']']).parse().is_ok_and(|it: std::net::IpAddr| it.is_loopback());
     url.scheme() == "https" || url.scheme() == "http" && is_loopback
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn answers_in_other_forms_are_rewritten() {
+        let server = Url::parse("https://x.test/mcp").expect("an address");
+        let of = |value: &Value| normalize(value.to_string().into_bytes(), &server);
+        for (given, wanted) in [
+            (
+                json!({ "access_token": "a", "expires_in": "3599" }),
+                json!({ "access_token": "a", "expires_in": 3599, "token_type": "Bearer" }),
+            ),
+            (
+                json!({ "access_token": "a", "expires_in": 60.0, "token_type": "bearer" }),
+                json!({ "access_token": "a", "expires_in": 60, "token_type": "bearer" }),
+            ),
+            (
+                json!({ "access_token": "a", "expires_in": null }),
+                json!({ "access_token": "a", "token_type": "Bearer" }),
+            ),
+            (
+                json!({ "resource": "https://x.test/mcp/" }),
+                json!({ "resource": "https://x.test/mcp" }),
+            ),
+            (json!({ "resource": "https://x.test/" }), json!({ "resource": "https://x.test/" })),
+            (
+                json!({ "token_endpoint": "t" }),
+                json!({ "token_endpoint": "t", "authorization_endpoint": "t" }),
+            ),
+        ] {
+            let body: Value = serde_json::from_slice(&of(&given)).expect("JSON");
+            assert_eq!(body, wanted, "{given}");
+        }
+        assert_eq!(normalize(b"<html>".to_vec(), &server), b"<html>");
+    }
 }

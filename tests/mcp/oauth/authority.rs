@@ -45,6 +45,8 @@ pub(super) struct Grants {
     scope: String,
     /// Whether the server offers the protocol without a handshake.
     pub(super) is_stateless: bool,
+    /// Whether its answers differ from the protocol in form.
+    pub(super) is_sloppy: bool,
 }
 
 struct Shared {
@@ -144,6 +146,10 @@ impl Grants {
         let number = self.number;
         (self.refresh, self.scope) = (refresh_token(number), "base".to_owned());
         self.good.insert(access_token(number));
+        if self.is_sloppy {
+            let lifetime = self.lifetime.to_string();
+            return json!({ "access_token": access_token(number), "expires_in": lifetime });
+        }
         json!({
             "access_token": access_token(number), "refresh_token": self.refresh,
             "token_type": "Bearer", "expires_in": self.lifetime,
@@ -228,11 +234,25 @@ impl Shared {
         match (method, target) {
             ("GET", "/where/resource") => plain(
                 200,
-                &json!({ "resource": format!("{url}/mcp"), "authorization_servers": [url] }),
+                &json!({
+                    "resource": format!("{url}/mcp{}", if grants.is_sloppy { "/" } else { "" }),
+                    "authorization_servers": [url],
+                }),
             ),
             ("GET", "/.well-known/oauth-authorization-server" | METADATA_PATH) => {
                 let wrong = grants.wrong_issuer.clone().filter(|_| target != METADATA_PATH);
                 let issuer = wrong.unwrap_or_else(|| url.clone());
+                if grants.is_sloppy {
+                    let tokens = format!("{url}/token");
+                    let methods = ["client_secret_post"];
+                    return plain(
+                        200,
+                        &json!({
+                            "issuer": issuer, "token_endpoint": tokens,
+                            "token_endpoint_auth_methods_supported": methods,
+                        }),
+                    );
+                }
                 plain(
                     200,
                     &json!({

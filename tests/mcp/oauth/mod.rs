@@ -94,6 +94,16 @@ async fn a_client_with_a_secret_gets_a_token_without_a_person() {
 }
 
 #[tokio::test]
+async fn authorization_servers_that_differ_from_the_protocol_in_form_are_understood() {
+    let authority = Authority::start().await;
+    authority.grants().is_sloppy = true;
+    let bench = fixture(&client_entry(&authority), temporary()).ready().await;
+    assert!(words(&bench.call("echo", "hi").await).contains("echo: \"hi\""));
+    let tokens = &saved(&authority, bench.folder.path())["credentials"]["token_response"];
+    assert_eq!(tokens["expires_in"], 3600);
+}
+
+#[tokio::test]
 async fn the_protocol_without_a_handshake_is_used_where_a_server_offers_it() {
     for is_stateless in [true, false] {
         let authority = Authority::start().await;
