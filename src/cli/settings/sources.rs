@@ -158,11 +158,7 @@ pub(super) fn read_all(
     }
     let plugins = reading.plugins(args, cwd, &environment::own_folders(variables), &managed);
     for given in &args.mcp.mcp_config {
-        match reading.take(servers::parse_flag(given)) {
-            Some(Some(servers)) => reading.servers.extend(servers),
-            Some(None) => reading.fold.warnings.push(servers::no_servers_warning(given)),
-            None => {}
-        }
+        reading.flag_servers(given);
     }
     reading.files.extend(managed_files);
     let memory = MemorySources {
@@ -348,6 +344,15 @@ impl SourceReader {
             let servers = servers::parse(&name, &text, ServerAuthor::User);
             let servers = self.take(servers).flatten();
             self.servers.extend(servers.unwrap_or_default());
+        }
+    }
+
+    /// Adds the servers of `--mcp-config`.
+    fn flag_servers(&mut self, given: &str) {
+        match self.take(servers::parse_flag(given)) {
+            Some(Some(servers)) => self.servers.extend(servers),
+            Some(None) => self.fold.warnings.push(servers::no_servers_warning(given)),
+            None => {}
         }
     }
 
