@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read};
 
+use serde_json::{Map, Value};
+
 use crate::json;
 
 /// Maximum length of a line, in bytes, chosen to hold a prompt with several images.
@@ -19,6 +21,10 @@ pub enum HostInput {
         number: u64,
         why: String,
     },
+    /// The input ends within a line: the rest of it is missing.
+    CutOff {
+        number: u64,
+    },
     /// The host has closed its end.
     End,
 }
@@ -27,34 +33,38 @@ pub enum HostInput {
 /// Blocks the thread.
 pub fn read_lines(mut input: impl BufRead, mut take: impl FnMut(HostInput) -> bool) {
     for number in 1.. {
-        let (line, is_last) = match read_line(&mut input) {
-            Ok(Some(text)) => (HostInput::Line { number, text }, false),
-            Ok(None) => (HostInput::End, true),
-            Err(why) => (HostInput::Unreadable { number, why: why.to_string() }, true),
-        };
+        let line = read_line(&mut input, number)
+            .unwrap_or_else(|why| HostInput::Unreadable { number, why: why.to_string() });
+        let is_last = !matches!(line, HostInput::Line { .. });
         if !take(line) || is_last {
             return;
         }
     }
 }
 
-/// Returns the next line that is not empty. A last line without a line feed was cut off, and is
-/// dropped. `None`: the input has ended.
-fn read_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
+/// Returns the next line that is not empty. The last line needs no line feed if it is complete.
+fn read_line(input: &mut impl BufRead, number: u64) -> io::Result<HostInput> {
     loop {
         let mut line = Vec::new();
         let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
         input.take(limit).read_until(b'\n', &mut line)?;
-        if !line.ends_with(b"\n") {
-            if line.len() < LINE_BYTES_MAX {
-                return Ok(None);
-            }
+        let is_ended = line.ends_with(b"\n");
+        if !is_ended && line.len() >= LINE_BYTES_MAX {
             let why = format!("it is longer than {} MB", LINE_BYTES_MAX >> 20);
             return Err(io::Error::other(why));
         }
-        let line = json::decode(&line).into_owned();
-        if !line.trim().is_empty() {
-            return Ok(Some(line));
+        let text = json::decode(&line).into_owned();
+        if text.trim().is_empty() {
+            if is_ended {
+                continue;
+            }
+            return Ok(HostInput::End);
         }
+        let is_complete = is_ended || json::read_str::<Map<String, Value>>(&text).is_ok();
+        return Ok(if is_complete {
+            HostInput::Line { number, text }
+        } else {
+            HostInput::CutOff { number }
+        });
     }
 }

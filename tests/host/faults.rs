@@ -64,12 +64,19 @@ fn an_unreadable_reply_of_a_host_is_an_error_of_its_request() {
 }
 
 #[tokio::test]
-async fn a_last_line_that_was_cut_off_is_dropped() {
-    let server = serve(Scenario::new());
-    let run = RunBuilder::against(&server);
-    let run = run.args(FLAGS).in_shell("printf '{\"type\":\"user\"' | \"$@\"");
-    let ended = run.run().await;
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+async fn a_last_line_without_a_line_feed_counts_if_it_is_complete() {
+    let prompt = r#"{"type":"user","message":{"role":"user","content":"go"}}"#;
+    // The last line, how many prompts are answered, and the exit code.
+    for (last, answers, code) in [(prompt, 2, 0), (" ", 1, 0), (&prompt[..20], 1, 1)] {
+        let server = serve(Scenario::new().reply("Done.").reply("Done."));
+        let run = RunBuilder::against(&server);
+        let input = format!("printf '%s\\n%s' '{prompt}' '{last}' | \"$@\"");
+        let ended = run.args(FLAGS).in_shell(&input).run().await;
+        assert_eq!(ended.code, Some(code), "{last:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout.matches(r#""result":"Done.""#).count(), answers, "{last:?}");
+        let is_named = ended.stderr.contains("line 2 of standard input");
+        assert_eq!(is_named, code == 1, "{last:?}: {}", ended.stderr);
+    }
 }
 
 #[tokio::test]
@@ -234,7 +241,7 @@ async fn host_mode_needs_its_output_format_and_no_prompt_on_the_command_line() {
     }
 }
 
-/// What is cut off by the end of the input is dropped; what is too long is an error, not an end.
+/// What the end of the input has cut off is not what is too long.
 #[test]
 fn a_line_of_the_maximum_length_without_an_end_is_reported() {
     let read = |bytes: usize| {
@@ -246,6 +253,6 @@ fn a_line_of_the_maximum_length_without_an_end_is_reported() {
         });
         all
     };
-    assert!(matches!(read(LINE_BYTES_MAX - 1)[..], [HostInput::End]));
+    assert!(matches!(read(LINE_BYTES_MAX - 1)[..], [HostInput::CutOff { number: 1 }]));
     assert!(matches!(&read(LINE_BYTES_MAX)[..], [HostInput::Unreadable { number: 1, .. }]));
 }

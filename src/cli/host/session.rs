@@ -133,6 +133,8 @@ pub(super) struct HostSession {
     pub(super) session_id: SessionName,
     /// True if the resumed session has a deferred call for which no turn was run.
     has_deferred: bool,
+    /// The last line, if the input ended within it. The prompts before it are answered first.
+    cut_off_line: Option<u64>,
     /// Deadline of the wait for a prompt before the session continues with the deferred call.
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
@@ -201,6 +203,7 @@ impl HostSession {
             queue: VecDeque::new(),
             resources,
             seen_ends: 0,
+            cut_off_line: None,
             last_turn_ended: Instant::now(),
             checkpoints,
             reports_state,
@@ -263,6 +266,9 @@ impl HostSession {
             match step {
                 InputStep::GoesOn => {}
                 InputStep::Ended => is_open = false,
+                if let Some(number) = self.cut_off_line {
+                    code = self.report_line(number, "the input ends within it");
+                }
                 InputStep::Fatal(fatal) => return fatal,
             }
         }
@@ -398,7 +404,7 @@ impl HostSession {
              stream-json each line is one JSON object"
         ));
         self.report(&error);
-        InputStep::Fatal(error.verdict().exit_code())
+        error.verdict().exit_code()
     }
 
     async fn handle_frame(
@@ -409,12 +415,21 @@ impl HostSession {
         match frame {
             HostFrame::User(prompt) => self.queue.push_back(*prompt),
             HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
+            Some(HostInput::CutOff { number }) => {
+                self.cut_off_line = Some(number);
+                return InputStep::Ended;
+            }
             // The reader hands replies to their requests itself.
             HostFrame::Reply { .. } | HostFrame::Ignored => {}
         }
         InputStep::GoesOn
     }
 
+        InputStep::Fatal(self.report_line(number, &why))
+    }
+
+    /// Reports a line that is no message, and returns the exit code.
+    fn report_line(&self, number: u64, why: &str) -> u8 {
     /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A
     /// missing session is only reported: the SDKs look for the result then, which names the cause
     /// in an error of a type of its own.
@@ -455,7 +470,7 @@ impl HostSession {
                     }
                     Ok(_) | Err(_) => sender.blocking_send(line).is_ok(),
                 },
-                HostInput::End | HostInput::Unreadable { .. } => {
+                HostInput::End | HostInput::CutOff { .. } | HostInput::Unreadable { .. } => {
                     requests.close();
                     sender.blocking_send(line).is_ok()
                 }
