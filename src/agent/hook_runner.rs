@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, ExportError, HookDecision, HookEvent, HookProgress, HookRuns, Hooks};
 use crate::recovery::{CompactionTrigger, StopHookDecision};
-use crate::tools::{PreparedCall, Toolbox};
+use crate::tools::{AGENT, PreparedCall, TASK, Toolbox, is_agent_tool};
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::Conversation;
@@ -220,7 +220,7 @@ impl HookInput {
     pub(super) fn of(event: HookEvent, subject: &str, fields: Value) -> Self {
         let Value::Object(fields) = fields else { return Self::of(event, subject, json!({})) };
         let subject = subject.to_owned();
-        Self { context: hooks::HookContext { event, subject, fields }, call: None }
+        Self { context: hooks::HookContext { event, subject, alias: None, fields }, call: None }
     }
 
     /// Returns the input for an event about a tool call. `more` holds additional fields.
@@ -230,8 +230,11 @@ impl HookInput {
         more: Map<String, Value>,
     ) -> Self {
         let ToolCall { id, name, input } = prepared.call();
+        // The model may use either name of this tool; hooks see one, and may name either.
+        let (name, alias) = if is_agent_tool(name) { (AGENT, Some(TASK)) } else { (&**name, None) };
         let fields = json!({ "tool_name": name, "tool_input": input, "tool_use_id": id });
         let mut input = Self::of(event, name, fields);
+        input.context.alias = alias;
         input.context.fields.extend(more);
         input.call = Some(Arc::clone(prepared));
         input

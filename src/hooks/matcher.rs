@@ -45,11 +45,30 @@ impl HookMatcher {
         }
     }
 
+    /// Returns true if it matches one of the names of a subject.
+    ///
+    /// # Errors
+    /// It matches none, and failed for one of them.
+    pub(super) fn matches_any<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<bool, MatcherError> {
+        let mut outcome = Ok(false);
+        for name in names {
+            match self.matches(name) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(why) => outcome = Err(why),
+            }
+        }
+        outcome
+    }
+
     /// Returns true if it matches `subject`.
     ///
     /// # Errors
     /// The pattern exceeded its backtracking limit; the subject may be chosen to cause that.
-    pub(super) fn matches(&self, subject: &str) -> Result<bool, MatcherError> {
+    fn matches(&self, subject: &str) -> Result<bool, MatcherError> {
         match self {
             Self::All => Ok(true),
             Self::Names(names) => Ok(names.iter().any(|name| name == subject)),

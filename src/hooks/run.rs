@@ -1,6 +1,7 @@
 //! Runs the hooks of an event in parallel, each with its timeout.
 
 use std::ffi::OsString;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,8 +33,17 @@ pub struct HookContext {
     /// The text that matchers are compared with: the tool, the source, the reason; empty if there
     /// is none.
     pub subject: String,
+    /// Another name of the subject, which matchers may use too.
+    pub alias: Option<&'static str>,
     /// Input fields of this event, in addition to the common ones.
     pub fields: Map<String, Value>,
+}
+
+impl HookContext {
+    /// The subject and its other name.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        iter::once(self.subject.as_str()).chain(self.alias)
+    }
 }
 
 /// The hooks of a run.
@@ -197,7 +207,7 @@ impl Hooks {
         let mut concerned = Vec::new();
         let own = self.applicable_hooks().filter(|handler| handler.event == context.event);
         for handler in own.filter(|_| self.is_relevant(context.event)) {
-            let matches = handler.matcher.matches(&context.subject);
+            let matches = handler.matcher.matches_any(context.names());
             if matches == Ok(false) || !handler.condition.as_deref().is_none_or(covers) {
                 continue;
             }

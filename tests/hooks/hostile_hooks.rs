@@ -45,7 +45,7 @@ async fn a_crafted_tool_name_does_not_bypass_a_hook_matcher() {
     ] }));
     let occasion = |name: String| {
         let event = HookEvent::PreToolUse;
-        HookContext { event, subject: name, fields: Map::new() }
+        HookContext { event, subject: name, alias: None, fields: Map::new() }
     };
     let cancel = CancellationToken::new();
     let harmless = hooks.run(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
@@ -96,8 +96,12 @@ async fn interrupted_hooks_are_named_and_do_not_count_as_failed() {
     let slow = "touch began; exec sleep 1000";
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
     let cancel = CancellationToken::new();
-    let occasion =
-        HookContext { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let occasion = HookContext {
+        event: HookEvent::Stop,
+        subject: String::new(),
+        alias: None,
+        fields: Map::new(),
+    };
     let began = stage.cwd().join("began");
     let cut = async {
         while !began.exists() {
@@ -122,7 +126,12 @@ async fn a_hook_that_ignores_ten_megabytes_of_input_still_succeeds() {
     let hooks =
         stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
     let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(10_000_000)))]);
-    let occasion = HookContext { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion = HookContext {
+        event: HookEvent::PreToolUse,
+        subject: "Bash".to_owned(),
+        alias: None,
+        fields,
+    };
     let cancel = CancellationToken::new();
     let verdict = with_time_limit("a deaf hook", hooks.run(&occasion, &|_| true, &cancel)).await;
     assert_eq!(verdict.denial(), Some("no"));
@@ -196,7 +205,8 @@ async fn block_decisions_of_non_blocking_events_have_no_effect() {
         let hooks = [guard(out), guard("echo no >&2; exit 2"), guard("exit 1")];
         let hooks = stage.hooks(&json!({ event: [{ "hooks": hooks }] }));
         let event = HookEvent::from_name(event).expect("an event");
-        let occasion = HookContext { event, subject: String::new(), fields: Map::new() };
+        let occasion =
+            HookContext { event, subject: String::new(), alias: None, fields: Map::new() };
         let cancel = CancellationToken::new();
         let verdict = hooks.run(&occasion, &|_| true, &cancel).await;
         assert_eq!((verdict.denial(), verdict.runs.ran), (None, 3), "{event:?}");

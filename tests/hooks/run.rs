@@ -83,9 +83,28 @@ pub(super) fn no_effect() -> HookDecision {
     HookDecision { runs, ..HookDecision::default() }
 }
 
+#[tokio::test]
+async fn a_matcher_may_use_either_name_of_a_subject() {
+    for (matcher, subject, alias, runs) in [
+        ("Task", "Agent", Some("Task"), true),
+        ("^Task$", "Agent", Some("Task"), true),
+        ("Agent", "Agent", Some("Task"), true),
+        ("Bash", "Agent", Some("Task"), false),
+        ("Task", "Agent", None, false),
+    ] {
+        let stage = HookFixture::open();
+        let hooks = [script("touch ran")];
+        let hooks = stage.hooks(&json!({ "PreToolUse": [{ "matcher": matcher, "hooks": hooks }] }));
+        let (event, subject, fields) = (HookEvent::PreToolUse, subject.to_owned(), Map::new());
+        let occasion = HookContext { event, subject, alias, fields };
+        hooks.run(&occasion, &|_| true, &CancellationToken::new()).await;
+        assert_eq!(stage.cwd().join("ran").exists(), runs, "{matcher} and {alias:?}");
+    }
+}
+
 async fn run_hooks(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
     let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
-    let occasion = HookContext { event, subject: subject.to_owned(), fields };
+    let occasion = HookContext { event, subject: subject.to_owned(), alias: None, fields };
     hooks.run(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
 }
 
@@ -232,8 +251,12 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [script("sleep 1000")] }] }));
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let occasion =
-        HookContext { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let occasion = HookContext {
+        event: HookEvent::Stop,
+        subject: String::new(),
+        alias: None,
+        fields: Map::new(),
+    };
     let began = Stopwatch::start();
     hooks.run(&occasion, &|_| true, &cancel).await;
     began.assert_within(Duration::from_secs(5), "the end of the hooks");
@@ -248,7 +271,12 @@ async fn endless_output_and_unread_input_of_a_hook_do_no_harm() {
         script("exec 0<&-; head -c 5000000 /dev/zero | tr '\\0' 'y'; exit 2"),
         script("cat > /dev/null; echo heard >&2; exit 2"),
     ] }] }));
-    let occasion = HookContext { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion = HookContext {
+        event: HookEvent::PreToolUse,
+        subject: "Bash".to_owned(),
+        alias: None,
+        fields,
+    };
     let verdict = hooks.run(&occasion, &|_| true, &CancellationToken::new()).await;
     let why = verdict.denial().unwrap_or_default();
     assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
@@ -418,7 +446,7 @@ async fn subagent_stop_hooks_match_the_agent_type() {
     let fields = json!({ "last_assistant_message": "Found it.", "stop_hook_active": true });
     let fields = fields.as_object().cloned().unwrap_or_default();
     let event = HookEvent::SubagentStop;
-    let occasion = HookContext { event, subject: "Explore".to_owned(), fields };
+    let occasion = HookContext { event, subject: "Explore".to_owned(), alias: None, fields };
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
     let verdict = theirs.run(&occasion, &|_| true, &CancellationToken::new()).await;
     assert_eq!((verdict.runs.ran, verdict.objection.as_deref()), (1, Some("look again")));
