@@ -96,6 +96,7 @@ pub fn resolve_resumed(
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let limits = run_limits::limits(config, env, switches, account);
     let mut config = with_derived_defaults(&inputs, limits, &paths)?;
+    warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
     profile::apply(args, &mut config)?;
     warnings.extend(rule_names::check_run_rules(args, &config.permissions, &mcp, &chain)?);
     let (mut system, missing_style) = system::resolve(&inputs)?;
@@ -311,6 +312,28 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
 /// machine.
 ///
 /// # Errors
+/// Drops the further folders that do not exist, and returns a warning about each. Those of flags
+/// exist.
+fn drop_missing_folders(config: &mut Config, fold: &Fold, paths: &RulePaths<'_>) -> Vec<String> {
+    let folders = &mut config.permissions.additional_directories;
+    for folder in folders.iter_mut() {
+        if let (Ok(below), Some(home)) = (folder.strip_prefix("~"), paths.home) {
+            *folder = home.join(below);
+        }
+    }
+    let (found, missing): (Vec<PathBuf>, Vec<PathBuf>) =
+        folders.drain(..).partition(|folder| paths.cwd.join(folder).is_dir());
+    *folders = found;
+    let origin = fold.origin(&["permissions", "additionalDirectories"]).unwrap_or_default();
+    let warning = |folder: PathBuf| {
+        format!(
+            "{origin}: \"permissions.additionalDirectories\": {} is not a folder, and not used",
+            folder.display()
+        )
+    };
+    missing.into_iter().map(warning).collect()
+}
+
 /// The sandbox that the settings require is not possible.
 fn with_derived_defaults(
     inputs: &Inputs,
