@@ -41,14 +41,76 @@ pub(super) struct FileValue {
 /// # Errors
 /// The mistakes, one line each, in the order of the text; at least one.
 pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
+    let (valid, found) = search(name, text).map_err(|why| vec![why])?;
+    if found.is_empty() { Ok(valid) } else { Err(in_order(name, found)) }
+}
+
+/// The mistakes of a file that belongs to another program.
+pub enum ForeignMistakes {
+    /// It is no JSON object.
+    Unreadable(String),
+    /// Among them is one in a value that restricts the run: without it, the run could do more than
+    /// its user wants.
+    Restricting(Vec<String>),
+}
+
+/// Checks a text that was written for another program, perhaps a later version: leaves out invalid
+/// values, with a warning for each, so that the others apply.
+pub(super) fn check_foreign(name: &str, text: &str) -> Result<ValidSettings, ForeignMistakes> {
+    let (mut valid, mut found) = search(name, text).map_err(ForeignMistakes::Unreadable)?;
+    let (restricting, others): (Vec<Mistake>, _) =
+        found.drain(..).partition(|mistake| mistake.restricts);
+    if !restricting.is_empty() {
+        return Err(ForeignMistakes::Restricting(in_order(name, restricting)));
+    }
+    let mut parts: Vec<Vec<String>> =
+        others.iter().filter_map(|mistake| mistake.part.clone()).collect();
+    // From the last to the first, so that the indices of the others remain valid.
+    parts.sort_by_key(|part| part.iter().map(|key| (key.len(), key.clone())).collect::<Vec<_>>());
+    parts.dedup();
+    for part in parts.iter().rev() {
+        remove(&mut valid.value, part);
+    }
+    if !others.is_empty() {
+        valid.values = values_of(&valid.value);
+    }
+    // Most unknown keys have no meaning here.
+    valid.warnings = in_order(name, others)
+        .into_iter()
+        .map(|why| format!("{why} (this value is not used)"))
+        .collect();
+    Ok(valid)
+}
+
+/// Removes the part of a value at a path.
+fn remove(value: &mut Value, path: &[String]) {
+    let Some((last, outer)) = path.split_last() else { return };
+    match outer.iter().try_fold(value, |inner, key| match inner {
+        Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+        inner => inner.get_mut(key),
+    }) {
+        Some(Value::Object(members)) => {
+            members.remove(last);
+        }
+        Some(Value::Array(items)) => {
+            let index = last.parse().ok().filter(|index| *index < items.len());
+            index.map(|index: usize| items.remove(index));
+        }
+        Some(_) | None => {}
+    }
+}
+
+/// Finds all mistakes of a text, and the values that it assigns.
+///
+/// # Errors
+/// It is no JSON object.
+fn search(name: &str, text: &str) -> Result<(ValidSettings, Vec<Mistake>), String> {
     let value: Value =
-        serde_json::from_str(text).map_err(|error| vec![syntax_error(name, text, &error)])?;
+        serde_json::from_str(text).map_err(|error| syntax_error(name, text, &error))?;
     let places = JsonPaths::scan(text);
     if !value.is_object() {
         let (line, column) = places.value(0);
-        return Err(vec![format!(
-            "{name}:{line}:{column}: settings are a JSON object; write {{...}}"
-        )]);
+        return Err(format!("{name}:{line}:{column}: settings are a JSON object; write {{...}}"));
     }
     let mut search = MistakeSearch {
         text,
@@ -63,24 +125,45 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
     let unknown = std::mem::take(&mut search.unknown);
     let UnknownKeys { mistyped, warnings } = unknown_keys::check_unknown(name, &unknown, &places);
     for (index, why) in mistyped {
-        search.found.push((places.start(index), why));
+        let mistake = Mistake { at: places.start(index), why, part: None, restricts: true };
+        search.found.push(mistake);
     }
     search.ranges();
     search.rules(&value);
     if let Some(hooks) = value.get("hooks").filter(|hooks| !hooks.is_null()) {
         search.hooks(hooks.clone());
     }
-    let notes = std::mem::take(&mut search.notes).into_iter();
     let note = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
-    let notes = notes.take(REPORTED_MAX).map(note);
-    let values = std::mem::take(&mut search.values);
-    match search.sorted_mistakes(name) {
-        mistakes if mistakes.is_empty() => Ok(ValidSettings {
-            value,
-            values,
-            warnings: warnings.into_iter().chain(notes).collect(),
-        }),
-        mistakes => Err(mistakes),
+    let notes = search.notes.into_iter().take(REPORTED_MAX).map(note);
+    let warnings = warnings.into_iter().chain(notes).collect();
+    Ok((ValidSettings { value, values: search.values, warnings }, search.found))
+}
+
+/// A mistake in a text.
+struct Mistake {
+    /// Line and column.
+    at: (usize, usize),
+    why: String,
+    /// The path of the part that has to be left out. `None`: all of it is used.
+    part: Option<Vec<String>>,
+    /// True if a run could do more without the value.
+    restricts: bool,
+}
+
+/// Returns true if the value at a path restricts the run.
+fn restricts(path: &[&str]) -> bool {
+    match path {
+        // Without a mode, the one that grants least besides `plan` applies.
+        ["permissions", "defaultMode"] => false,
+        ["hooks", event, ..] => HookEvent::from_name(event).is_none_or(HookEvent::can_be_guarded),
+        _ => {
+            let settings = (1..=path.len()).rev().map(|depth| path[..depth].join("."));
+            let setting = settings.into_iter().find_map(|key| registry::find(&key));
+            match setting {
+                Some(setting) => setting.is_critical,
+                None => path.first().is_some_and(|key| registry::is_critical(key)),
+            }
+        }
     }
 }
 
@@ -156,13 +239,19 @@ struct MistakeSearch<'a> {
     /// The values that the file assigns; of invalid ones, their valid members.
     values: Vec<FileValue>,
     unknown: Vec<UnknownKey>,
-    /// The mistakes: line and column, and the message.
-    found: Vec<((usize, usize), String)>,
+    found: Vec<Mistake>,
     /// The warnings: line and column, and the message.
     notes: Vec<((usize, usize), String)>,
 }
 
 impl MistakeSearch<'_> {
+    /// Adds a mistake in the value at `index`.
+    fn add(&mut self, index: usize, at: (usize, usize), why: String) {
+        let path = self.places.path(index);
+        let part = path.iter().map(|key| (*key).to_owned()).collect();
+        self.found.push(Mistake { at, why, part: Some(part), restricts: restricts(&path) });
+    }
+
     fn find_duplicate_keys(&mut self) {
         for (first, again) in &self.places.repeated {
             let path = self.places.path(*again).join(".");
@@ -170,7 +259,10 @@ impl MistakeSearch<'_> {
             let why = format!(
                 "duplicate key \"{path}\", which line {line} has already; make one of the two"
             );
-            self.found.push((self.places.start(*again), why));
+            // The last one counts.
+            let restricts = restricts(&self.places.path(*again));
+            let at = self.places.start(*again);
+            self.found.push(Mistake { at, why, part: None, restricts });
         }
     }
 
@@ -194,10 +286,8 @@ impl MistakeSearch<'_> {
                 let value = serde_json::from_str(self.text_of(child)).unwrap_or_default();
                 self.unknown.push(UnknownKey { index: child, path: key, value });
             } else if let Err(error) = serde_json::from_str::<Map<_, Value>>(self.text_of(child)) {
-                self.found.push((
-                    self.places.value(child),
-                    format_mistake(&without_position(&error), &key, &key, false),
-                ));
+                let why = format_mistake(&without_position(&error), &key, &key, false);
+                self.add(child, self.places.value(child), why);
             } else {
                 self.read_group(child, &format!("{key}."));
             }
@@ -236,7 +326,7 @@ impl MistakeSearch<'_> {
         if !found {
             let path = self.places.path(index).join(".");
             let complaint = format_mistake(&why, &path, setting.key, setting.is_secret);
-            self.found.push((self.places.value(index), complaint));
+            self.add(index, self.places.value(index), complaint);
         }
         true
     }
@@ -308,7 +398,7 @@ impl MistakeSearch<'_> {
         for (path, why) in wrong {
             let at = self.places.nearest(path.iter().map(String::as_str));
             let key = path.first().map_or("", String::as_str);
-            self.found.push((self.places.value(at), format!("\"{key}\" {why}")));
+            self.add(at, self.places.value(at), format!("\"{key}\" {why}"));
         }
     }
 
@@ -321,18 +411,24 @@ impl MistakeSearch<'_> {
             for (index, rule) in rules.into_iter().flatten().enumerate() {
                 let Some(rule) = rule.as_str() else { continue };
                 let index = index.to_string();
-                let at = self.places.start(self.places.nearest(["permissions", list, &index]));
+                let place = self.places.nearest(["permissions", list, &index]);
+                let at = self.places.start(place);
                 if let Err(why) = check_rule(rule, kind, root, Some(root)) {
                     let why = format!("\"permissions.{list}\": `{rule:.200}` is no rule: {why}");
-                    self.found.push((at, why));
+                    self.add(place, at, why);
+                } else if (list, rule.trim()) == ("allow", "*") {
+                    let why = rule_names::ALLOWS_NOTHING;
+                    self.notes.push((at, format!("the rule \"*\" of permissions.allow {why}")));
                 } else if let Some(BadRuleName { why, is_near }) = rule_names::check_rule_name(rule)
                 {
                     let why = format!("the rule \"{rule}\" of permissions.{list} {why}");
                     // A typo in a rule that restricts the run is a hard error.
                     let restricts = list != "allow";
-                    let warnings =
-                        if is_near && restricts { &mut self.found } else { &mut self.notes };
-                    warnings.push((at, why));
+                    if is_near && restricts {
+                        self.add(place, at, why);
+                    } else {
+                        self.notes.push((at, why));
+                    }
                 }
             }
         }
@@ -346,12 +442,12 @@ impl MistakeSearch<'_> {
             let near = known.clone().find(|known| is_mistyped(event, known));
             let is_known = known.clone().any(|known| known == event) || is_foreign_event(event);
             let Some(meant) = near.filter(|_| !is_known) else { return true };
-            let at = self.places.start(self.places.nearest(["hooks", event]));
+            let place = self.places.nearest(["hooks", event]);
             let why = format!(
                 "\"hooks.{event}\": there is no such event; did you mean \"{meant}\"?; see \
                  outlast-hooks(7)"
             );
-            self.found.push((at, why));
+            self.add(place, self.places.start(place), why);
             false
         });
     }
@@ -367,26 +463,25 @@ impl MistakeSearch<'_> {
                 why = "a text is in the place of something else";
             }
             let why = format!("\"{place}\": {why}; see outlast-hooks(7)");
-            self.found.push((self.places.start(at), why));
+            let part = self.places.nearest(keys.iter().copied().take(unit_of_hooks(keys.len())));
+            self.add(part, self.places.start(at), why);
             if self.found.len() > HOOKS_MAX || !remove_invalid_part(&mut hooks, &keys) {
                 break;
             }
         }
     }
+}
 
-    /// Returns all mistakes in the order of the text.
-    fn sorted_mistakes(mut self, name: &str) -> Vec<String> {
-        self.found.sort_unstable();
-        let more = self.found.len().saturating_sub(REPORTED_MAX);
-        let line = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
-        let mut warnings: Vec<String> =
-            self.found.into_iter().take(REPORTED_MAX).map(line).collect();
-        if more > 0 {
-            warnings
-                .push(format!("{name}: {more} more mistakes are not listed; correct these first"));
-        }
-        warnings
+/// Returns mistakes as lines, in the order of the text.
+fn in_order(name: &str, mut found: Vec<Mistake>) -> Vec<String> {
+    found.sort_unstable_by(|one, two| (one.at, &one.why).cmp(&(two.at, &two.why)));
+    let more = found.len().saturating_sub(REPORTED_MAX);
+    let line = |Mistake { at: (line, column), why, .. }| format!("{name}:{line}:{column}: {why}");
+    let mut lines: Vec<String> = found.into_iter().take(REPORTED_MAX).map(line).collect();
+    if more > 0 {
+        lines.push(format!("{name}: {more} more mistakes are not listed; correct these first"));
     }
+    lines
 }
 
 /// The maximum edit distance of a mistyped event. Known events differ by more.
@@ -420,6 +515,16 @@ fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
     Ok(hooks)
 }
 
+/// Returns the length of the path to the event, the group or the hook with a mistake, by the length
+/// of the path to the mistake.
+fn unit_of_hooks(keys: usize) -> usize {
+    match keys {
+        0..=2 => keys,
+        3 | 4 => 3,
+        _ => 5,
+    }
+}
+
 /// Removes an invalid part of hooks, so that the rest can be parsed. `false`: nothing to remove.
 fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
     let pointer = |depth: usize| format!("/{}", keys[1..depth].join("/"));
@@ -429,12 +534,7 @@ fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
         3 | 4 => json!({ "hooks": [] }),
         _ => json!({ "type": "command", "command": "true" }),
     };
-    let depth = match keys.len() {
-        2 => 2,
-        3 | 4 => 3,
-        _ => 5,
-    };
-    match hooks.pointer_mut(&pointer(depth)) {
+    match hooks.pointer_mut(&pointer(unit_of_hooks(keys.len()))) {
         Some(wrong) if *wrong != harmless => {
             *wrong = harmless;
             true

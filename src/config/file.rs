@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ConfigError;
+pub use super::check::ForeignMistakes;
 use super::check::{self, FileValue, ValidSettings};
 use super::comments::blank_comments;
 use super::spans;
@@ -131,12 +132,29 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<ParsedSettings, Vec<Strin
 /// # Errors
 /// The mistakes in it, one line each.
 pub fn parse_text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
+    parse_with(name, text, check::check)
+}
+
+fn parse_with<E>(
+    name: &str,
+    text: &str,
+    check: impl Fn(&str, &str) -> Result<ValidSettings, E>,
+) -> Result<ParsedSettings, E> {
     let text = blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     // The positions of its values are found by another parser, which is strict.
     let text = &*json::to_strict(&text);
-    let ValidSettings { value, values, warnings } = check::check(name, text)?;
+    let ValidSettings { value, values, warnings } = check(name, text)?;
     let (name, text) = (name.to_owned(), text.to_owned());
     Ok(ParsedSettings { name, value, values, text, warnings })
+}
+
+/// Reads the text of a file that was written for another program. Invalid values are left out, with
+/// a warning for each.
+///
+/// # Errors
+/// Its mistakes, if that would weaken its restrictions, or if it is no JSON object.
+pub fn parse_foreign(name: &str, text: &str) -> Result<ParsedSettings, ForeignMistakes> {
+    parse_with(name, text, check::check_foreign)
 }
 
 /// Reads the text of a file that the user wrote for outlast.

@@ -18,6 +18,9 @@ pub struct BadRuleName {
     pub is_near: bool,
 }
 
+/// The message about an allow rule that names all tools.
+pub const ALLOWS_NOTHING: &str = "has no effect: name tools, or use the mode bypassPermissions";
+
 /// Checks the tool name of a rule.
 pub fn check_rule_name(rule: &str) -> Option<BadRuleName> {
     let name = match classify_tool_name(rule) {

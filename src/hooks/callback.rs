@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::sleep_while_running;
 use crate::types::{HostChannel, HostError};
 
-use super::config::{BadHook, HookCommand, HookHandler, TIMEOUT_MAX, bad_hook};
+use super::config::{BadHook, HookCommand, HookHandler, TIMEOUT_MAX, bad_hook, seconds};
 use super::event::{HookEvent, is_unsupported};
 use super::matcher::HookMatcher;
 use super::result::{HookEnd, HookRun};
@@ -27,6 +27,7 @@ const SOURCE: &str = "the host";
 struct CallbackGroup {
     matcher: Option<String>,
     hook_callback_ids: Vec<String>,
+    #[serde(default, deserialize_with = "seconds")]
     timeout: Option<f64>,
     on_failure: Option<OnFailure>,
 }

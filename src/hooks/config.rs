@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::event::{HookEvent, is_unsupported};
@@ -114,6 +115,7 @@ struct HookEntry {
     kind: String,
     command: Option<String>,
     args: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "seconds")]
     timeout: Option<f64>,
     #[serde(rename = "if")]
     condition: Option<String>,
@@ -125,6 +127,15 @@ struct HookEntry {
     fail_closed: bool,
     #[serde(flatten)]
     others: Map<String, Value>,
+}
+
+/// Deserializes a number of seconds, which may be written as a text.
+pub(super) fn seconds<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64>, D::Error> {
+    let value = Value::deserialize(source)?;
+    if let Some(number) = value.as_str().and_then(|text| text.trim().parse().ok()) {
+        return Ok(Some(number));
+    }
+    Option::deserialize(value).map_err(D::Error::custom)
 }
 
 /// Returns true if an unknown key is a misspelling of `failClosed`: ignoring it would disarm a

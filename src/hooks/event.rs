@@ -128,7 +128,7 @@ impl HookEvent {
 
     /// Returns true if a hook that fails can deny something: the event, or the permission that it
     /// asks for.
-    pub(super) fn can_be_guarded(self) -> bool {
+    pub fn can_be_guarded(self) -> bool {
         self.objection() == ObjectionUse::Prevents || self == Self::PermissionRequest
     }
 

@@ -1,7 +1,7 @@
 //! What the reference's users have in their home, their job's environment and their plugins.
 
 use outlast::rehearsal::Scenario;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Caller;
 
@@ -40,6 +40,68 @@ fn outlasts_own_settings_outrank_them_and_a_mistake_in_them_is_a_warning() {
     let (code, stdout, stderr) = caller.shell("claude -p hi");
     assert_eq!((code, stdout.as_str()), (0, "feat: add parser\n"), "{stderr}");
     assert!(stderr.contains("settings.json:1:11") && stderr.contains("not used"), "{stderr}");
+}
+
+#[test]
+fn an_unknown_value_in_them_leaves_the_rest_in_force() {
+    // A part of the settings, and what the warning names; or, if it may protect, the mistake.
+    let rows = [
+        (json!({ "permissions": { "defaultMode": "delegate" } }), "permissions.defaultMode", 0),
+        (json!({ "effortLevel": "later" }), "effortLevel", 0),
+        (json!({ "cleanupPeriodDays": -1 }), "cleanupPeriodDays", 0),
+        (json!({ "env": { "A": null, "B": "b" } }), "env.A", 0),
+        (json!({ "permissions": { "allow": [7, "Read"] } }), "permissions.allow", 0),
+        (json!({ "hooks": { "Stop": [{ "hooks": [{ "type": "later" }] }] } }), "hooks.Stop", 2),
+        (json!({ "hooks": { "PostToolUse": [{ "hooks": [7] }] } }), "hooks.PostToolUse", 0),
+        (json!({ "hooks": { "PreToolUse": [{ "hooks": [7] }] } }), "hooks.PreToolUse", 2),
+        (json!({ "permissions": { "deny": [7] } }), "permissions.deny", 2),
+        (json!({ "sandbox": { "mode": "later" } }), "sandbox.mode", 2),
+    ];
+    for ((part, key, exit_code), variable) in
+        rows.iter().flat_map(|row| [(row, ""), (row, "CLAUDE_CONFIG_DIR=$HOME/.claude ")])
+    {
+        let touch = || json!({ "command": "touch denied" });
+        let caller = Caller::with(Scenario::new().tool("Bash", touch()).reply("Done."));
+        let ran = caller.path("hook-ran");
+        let touch = format!("touch {}", ran.display());
+        let hook = json!({ "type": "command", "command": touch, "timeout": "10" });
+        let mut settings = json!({
+            "permissions": { "deny": ["Bash(touch *)"] },
+            "hooks": { "SessionStart": [{ "hooks": [hook] }] },
+        });
+        for (name, value) in part.as_object().expect("an object") {
+            match (settings.get_mut(name), value) {
+                (Some(Value::Object(known)), Value::Object(more)) => known.extend(more.clone()),
+                _ => settings[name] = value.clone(),
+            }
+        }
+        caller.file("home/.claude/settings.json", &settings.to_string());
+        let line = format!("{variable}claude -p 'touch it' --allowedTools Bash");
+        let (code, _, stderr) = caller.shell(&line);
+        assert_eq!(code, *exit_code, "{part}: {stderr}");
+        assert!(stderr.contains("settings.json:1:") && stderr.contains(key), "{part}: {stderr}");
+        assert_eq!(stderr.contains("is not used"), code == 0, "{part}: {stderr}");
+        assert!(!caller.path("work/denied").exists(), "{part}: the deny rule counts");
+        assert_eq!(ran.exists(), code == 0, "{part}: the hook runs");
+    }
+}
+
+#[test]
+fn further_folders_in_them_are_below_the_home_and_may_be_missing() {
+    let caller = Caller::new();
+    caller.file("home/lib/a.txt", "x");
+    let folders = r#"{"permissions": {"additionalDirectories": ["~/lib", "../docs/"]}}"#;
+    caller.file("home/.claude/settings.json", folders);
+    let (code, _, stderr) = caller.shell("claude -p hi");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stderr.contains("settings.json") && stderr.contains("../docs/ is not a folder"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("lib"), "{stderr}");
+    let sent = caller.server().requests()[0].body["system"].to_string();
+    let lib = caller.path("home/lib").display().to_string();
+    assert!(sent.contains(&lib), "{sent}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::cli::prompts::{FileTrust, LibrarySearch, PromptLibrary};
 use crate::cli::usage::UsageError;
 use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
-use crate::config::file::{self, ParsedSettings};
+use crate::config::file::{self, ForeignMistakes, ParsedSettings};
 use crate::config::fold::Fold;
 use crate::config::kinds::PluginEntries;
 use crate::config::managed::ManagedSettings;
@@ -128,7 +128,15 @@ pub(super) fn read_all(
     let managed_files = std::mem::take(&mut reading.files);
     let shared = reading.shared_file(home.as_deref(), config_dir, wants("user"));
     let own_file = wants("user").then(|| config_dir.join("settings.json"));
-    let user = own_file.and_then(|path| reading.read_user_file(&path));
+    let of_reference = home.as_ref().map(|home| home.join(SHARED_FILE));
+    let user = own_file.and_then(|path| {
+        // A host shares the folder of the reference.
+        if of_reference.as_ref() == Some(&path) {
+            reading.file_of_reference(&path)
+        } else {
+            reading.read_user_file(&path)
+        }
+    });
     let below = std::mem::take(&mut reading.files);
     let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
     let above = std::mem::replace(&mut reading.files, below);
@@ -237,8 +245,7 @@ impl SourceReader {
     }
 
     /// Reads the user's settings of the reference, which rank below those of outlast: where no
-    /// variable names a folder of settings. A mistake in them is a warning, because the reference
-    /// ignores such a file.
+    /// variable names a folder of settings.
     fn shared_file(
         &mut self,
         home: Option<&Path>,
@@ -254,29 +261,38 @@ impl SourceReader {
         if is_default && !is_wanted {
             return None;
         }
+        if !is_default {
+            let (path, state) = (path.display().to_string(), FileState::Foreign);
+            self.files.push(SettingsFile { path, state, hooks: Value::Null });
+            return None;
+        }
+        let parsed = self.file_of_reference(&path);
+        parsed.map(|parsed| parsed.anchored(path.parent().unwrap_or(config_dir)))
+    }
+
+    /// Reads a settings file of the user that the reference may have written, perhaps a later
+    /// version of it: what is unknown is not used, with a warning, and what forbids applies. A file
+    /// that is no JSON object is not used, because the reference ignores it.
+    fn file_of_reference(&mut self, path: &Path) -> Option<ParsedSettings> {
         let shown = path.display().to_string();
-        let outcome = is_default.then(|| {
-            let content = file::read_content(&path)?;
-            let text = content.map(|content| self.decode(&shown, &content));
-            text.map(|text| file::parse_text(&shown, &text)).transpose()
-        });
-        let (state, parsed) = match outcome {
-            None => (FileState::Foreign, None),
-            Some(Ok(parsed)) => (FileState::Used, parsed),
-            Some(Err(mistakes)) => {
-                let first = mistakes.into_iter().next().unwrap_or_default();
-                self.fold.warnings.push(format!("{first} (this file is not used)"));
-                (FileState::Skipped, None)
+        let read = match file::read_content(path) {
+            Ok(None) => Ok(None),
+            Ok(Some(content)) => {
+                let text = self.decode(&shown, &content);
+                file::parse_foreign(&shown, &text).map(Some)
             }
+            Err(why) => Err(ForeignMistakes::Unreadable(why.join("; "))),
         };
-        // Most keys of the reference have no meaning here.
-        let parsed = parsed.map(|mut parsed| {
-            parsed.warnings.clear();
-            parsed.anchored(path.parent().unwrap_or(config_dir))
-        });
-        let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
-        self.files.push(SettingsFile { path: shown, state, hooks: hooks.unwrap_or_default() });
-        parsed
+        match read {
+            Err(ForeignMistakes::Unreadable(why)) => {
+                self.fold.warnings.push(format!("{why} (this file is not used)"));
+                let state = FileState::Skipped;
+                self.files.push(SettingsFile { path: shown, state, hooks: Value::Null });
+                None
+            }
+            Err(ForeignMistakes::Restricting(mistakes)) => self.add_file(shown, Err(mistakes)),
+            Ok(parsed) => self.add_file(shown, Ok(parsed)),
+        }
     }
 
     /// Reads the plugins that flags name and settings enable, and adds their hooks and servers.
