@@ -21,6 +21,8 @@ use crate::types::PermissionMode;
 const OTHERS: &[(&str, &str)] = &[
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
+    ("CLAUDE_CODE_OAUTH_TOKEN", "A bearer token, as printed by `claude setup-token`; used if no API \
+        key is set."),
     ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "The time for which a key from a helper command is \
         used, in milliseconds. Default: 300000."),
     ("ANTHROPIC_BASE_URL", "The address of the Messages API."),
@@ -194,6 +196,7 @@ pub struct ProcessEnv {
     pub colors: ColorChoice,
 }
 
+    pub oauth_token: Option<String>,
 /// The choice of coloured output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
@@ -385,6 +388,7 @@ impl ProcessEnv {
             stop_block_cap: vars.parsed("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", |text| {
                 text.parse().map_err(|_| "must be a whole number from 1 to 255".into())
             })?,
+            oauth_token: vars.text("CLAUDE_CODE_OAUTH_TOKEN")?,
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
             proxies: vars.proxies()?,

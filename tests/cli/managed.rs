@@ -281,6 +281,7 @@ fn fingerprint(settings: &Settings) -> String {
         | CredentialSource::Bearer(_)
         | CredentialSource::OAuth { .. }
         | CredentialSource::FoundryKey(_)
+        | CredentialSource::OAuthToken(_)
         | CredentialSource::Cloud(_)
         | CredentialSource::Absent => "",
     };

@@ -234,6 +234,7 @@ async fn a_login_is_the_last_credential_source_and_is_reported() {
     let others = [
         ("ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
         ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"),
+        ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
     ];
     for (variable, source) in others {
         assert_eq!(named(plain().env(variable, "wrong")).await, (json!(source), Some(77)));

@@ -497,6 +497,12 @@ fn credentials_are_found_in_order_and_never_shown() {
     let settings = resolve(&["hi"], &both, "{}").unwrap();
     assert_eq!(settings.endpoint.credential, CredentialSource::Bearer("a-token".to_owned()));
     assert!(!format!("{:?}", settings.endpoint.credential).contains("a-token"));
+    let with_key = |key| [("CLAUDE_CODE_OAUTH_TOKEN", "o-token"), ("ANTHROPIC_API_KEY", key)];
+    let settings = resolve(&["hi"], &with_key("a-key"), "{}").unwrap();
+    assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
+    let settings = resolve(&["hi"], &with_key(""), "{}").unwrap();
+    assert_eq!(settings.endpoint.credential, CredentialSource::OAuthToken("o-token".to_owned()));
+    assert!(!format!("{:?}", settings.endpoint.credential).contains("o-token"));
     let helper = resolve(&["hi"], &both, r#"{"apiKeyHelper": "pass show key"}"#).unwrap();
     assert_eq!(
         helper.endpoint.credential,

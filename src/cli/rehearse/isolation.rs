@@ -11,8 +11,9 @@ use crate::config::environment;
 const KEY: &str = "rehearsal-key";
 
 /// Variables of the real service.
-const SERVICE: [&str; 15] = [
+const SERVICE: [&str; 16] = [
     "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
     "ANTHROPIC_CUSTOM_HEADERS",
     "ANTHROPIC_MODEL",
     "CLAUDE_CODE_USE_BEDROCK",

@@ -17,6 +17,8 @@ use crate::secrets::{is_distinctive, is_placeholder};
 pub enum CredentialSource {
     ApiKey(String),
     Bearer(String),
+    /// The token of a login that is not renewed.
+    OAuthToken(String),
     /// A helper command that prints it.
     Helper(HelperCommand),
     /// A login that is renewed, as it was found.
@@ -49,6 +51,7 @@ impl CredentialSource {
         match self {
             Self::ApiKey(_) => "ANTHROPIC_API_KEY",
             Self::Bearer(_) => "ANTHROPIC_AUTH_TOKEN",
+            Self::OAuthToken(_) => "CLAUDE_CODE_OAUTH_TOKEN",
             Self::Helper(_) => "apiKeyHelper",
             Self::OAuth { .. } => "oauth",
             Self::FoundryKey(_) => "ANTHROPIC_FOUNDRY_API_KEY",
@@ -60,7 +63,10 @@ impl CredentialSource {
     /// Returns its secrets.
     pub fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::ApiKey(secret) | Self::Bearer(secret) | Self::FoundryKey(secret) => vec![secret],
+            Self::ApiKey(secret)
+            | Self::Bearer(secret)
+            | Self::OAuthToken(secret)
+            | Self::FoundryKey(secret) => vec![secret],
             Self::OAuth { login, .. } => {
                 let both = [&login.access, &login.refresh];
                 both.into_iter().flatten().map(Secret::reveal).collect()
@@ -74,7 +80,11 @@ impl CredentialSource {
     pub fn can_change(&self) -> bool {
         match self {
             Self::Helper(_) | Self::OAuth { .. } | Self::Cloud(_) => true,
-            Self::ApiKey(_) | Self::Bearer(_) | Self::FoundryKey(_) | Self::Absent => false,
+            Self::ApiKey(_)
+            | Self::Bearer(_)
+            | Self::OAuthToken(_)
+            | Self::FoundryKey(_)
+            | Self::Absent => false,
         }
     }
 
@@ -108,7 +118,7 @@ pub(in crate::cli) fn empty_variables(
         let value = variables.get(OsStr::new(name)).and_then(|value| value.to_str());
         value.is_some_and(|value| value.trim().is_empty())
     };
-    let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+    let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
     let empty: Vec<&str> = names.into_iter().filter(is_empty).collect();
     match empty[..] {
         [] => None,
@@ -149,7 +159,7 @@ pub(super) fn gateway_credential(config: &Config, env: &ProcessEnv) -> Option<Cr
     env.auth_token.clone().map(CredentialSource::Bearer)
 }
 
-/// Finds the credential: a command, a token, a key, a login, in this order.
+/// Finds the credential: a command, a token, a key, the token of a login, a login, in this order.
 ///
 /// # Errors
 /// The login file is invalid, and there is no better credential.
@@ -163,6 +173,9 @@ pub(super) fn credential(
     }
     if let Some(key) = &env.api_key {
         return Ok(CredentialSource::ApiKey(key.clone()));
+    }
+    if let Some(token) = &env.oauth_token {
+        return Ok(CredentialSource::OAuthToken(token.clone()));
     }
     let file = LoginFile {
         token_endpoint: config.oauth_endpoint.clone(),

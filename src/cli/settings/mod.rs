@@ -201,6 +201,7 @@ impl EndpointSettings {
             }
             CredentialSource::ApiKey(_)
             | CredentialSource::Bearer(_)
+            | CredentialSource::OAuthToken(_)
             | CredentialSource::Helper(_)
             | CredentialSource::OAuth { .. }
             | CredentialSource::Absent => None,

@@ -191,8 +191,9 @@ fn check_credential(settings: &Settings) -> Result<(), UsageError> {
         let empty = credential::empty_variables(&endpoint.credential, variables);
         let empty = empty.map_or(String::new(), |empty| format!(" ({empty})"));
         return Err(UsageError::credentials(format!(
-            "no credential is set{empty}; put an API key in ANTHROPIC_API_KEY or a bearer token \
-             in ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
+            "no credential is set{empty}; put an API key in ANTHROPIC_API_KEY, a bearer token in \
+             ANTHROPIC_AUTH_TOKEN or the token of a login in CLAUDE_CODE_OAUTH_TOKEN, or name \
+             another server in ANTHROPIC_BASE_URL",
         )));
     }
     Ok(())

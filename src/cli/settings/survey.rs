@@ -213,6 +213,9 @@ fn credentials(inputs: &Inputs, outer: &Variables) -> Vec<(&'static str, String)
         found.push(("API key", variable("ANTHROPIC_API_KEY")));
     }
     let login = crate::model::LoginFile::within(&inputs.config_dir);
+    if env.oauth_token.is_some() {
+        found.push(("login token", variable("CLAUDE_CODE_OAUTH_TOKEN")));
+    }
     if matches!(login.read(), Ok(Some(_))) {
         found.push(("login", login.path.display().to_string()));
     }

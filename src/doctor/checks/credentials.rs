@@ -21,8 +21,9 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
                 "credentials",
                 "no credential is set",
                 "the service requires one, so no run can start",
-                "put an API key in ANTHROPIC_API_KEY or a bearer token in ANTHROPIC_AUTH_TOKEN, or \
-                 name another server in ANTHROPIC_BASE_URL",
+                "put an API key in ANTHROPIC_API_KEY, a bearer token in ANTHROPIC_AUTH_TOKEN or the \
+                 token of a login in CLAUDE_CODE_OAUTH_TOKEN, or name another server in \
+                 ANTHROPIC_BASE_URL",
             )
             .caused_by(Some(FindingCause::Credential))
         } else {

@@ -43,15 +43,16 @@ fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding 
 
 fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &str| get(known, name).is_some();
-    let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+    let both = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
     // With several credentials, the service may have received another one.
     let cause = (known.credentials.len() <= 1).then_some(FindingCause::Credential);
-    let mut findings: Vec<Finding> = names
+    let mut findings: Vec<Finding> = both
         .into_iter()
+        .chain(["CLAUDE_CODE_OAUTH_TOKEN"])
         .filter_map(|name| check_credential_format(name, raw(known, name)?))
         .map(|finding| finding.caused_by(cause))
         .collect();
-    if names.into_iter().all(has) {
+    if both.into_iter().all(has) {
         findings.push(warning(
             "both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set",
             "only the token is used, and it decides which account is billed",

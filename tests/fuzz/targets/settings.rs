@@ -10,7 +10,8 @@ use outlast::cli::settings;
 use outlast::journal::Terms;
 use outlast_fuzz::{Tape, folder, work};
 
-const VARIABLES: [&str; 14] = [
+const VARIABLES: [&str; 15] = [
+    "CLAUDE_CODE_OAUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_CUSTOM_HEADERS",
