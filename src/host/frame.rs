@@ -1,9 +1,10 @@
 //! Parses the messages of a host, one JSON object on each line.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::json;
-use crate::messages::{ControlReply, HostMessage};
+use crate::messages::{ControlReply, HostMessage, RequestId};
 
 use super::initialize::Initialize;
 use super::prompt::UserPrompt;
@@ -17,7 +18,7 @@ pub enum HostFrame {
     /// A prompt, which begins a turn.
     User(Box<UserPrompt>),
     /// A request, which must be answered under its id.
-    Control { id: String, request: ControlRequest },
+    Control { id: RequestId, request: ControlRequest },
     /// The reply to a request from outlast: its value, or the host's error text.
     Reply { id: String, reply: Result<Value, String> },
     /// A message that needs no action: one of an unknown type, or a keep-alive.
@@ -92,7 +93,8 @@ pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
     match frame["type"].as_str().ok_or(FrameError::NoType)? {
         "user" => UserPrompt::parse(&frame).map(|prompt| HostFrame::User(Box::new(prompt))),
         "control_request" => {
-            let id = text(&frame, "request_id").ok_or(FrameError::NoRequestId)?;
+            let id = RequestId::deserialize(&frame["request_id"]);
+            let id = id.map_err(|_| FrameError::NoRequestId)?;
             Ok(HostFrame::Control { id, request: ControlRequest::parse(&frame["request"]) })
         }
         "control_response" => Ok(reply(&frame["response"])),
@@ -108,6 +110,7 @@ fn unreadable(line: &str, why: &str) -> Option<HostFrame> {
     match text_after(line, "\"type\"")? {
         "control_response" => Some(HostFrame::Reply { id, reply: Err(why) }),
         "control_request" => {
+            let id = RequestId::Text(id);
             Some(HostFrame::Control { id, request: ControlRequest::Unreadable(why) })
         }
         _ => None,
@@ -180,14 +183,14 @@ pub(super) fn text(value: &Value, field: &str) -> Option<String> {
 }
 
 /// The reply to a control request that succeeded.
-pub fn control_success(id: &str, response: Value) -> HostMessage {
-    let response = ControlReply::Success { request_id: id.to_owned(), response };
+pub fn control_success(id: &RequestId, response: Value) -> HostMessage {
+    let response = ControlReply::Success { request_id: id.clone(), response };
     HostMessage::ControlResponse { response }
 }
 
 /// The reply to a control request that failed.
-pub fn control_error(id: &str, error: &str, code: Option<&'static str>) -> HostMessage {
-    let (request_id, error) = (id.to_owned(), error.to_owned());
+pub fn control_error(id: &RequestId, error: &str, code: Option<&'static str>) -> HostMessage {
+    let (request_id, error) = (id.clone(), error.to_owned());
     let response = ControlReply::Error { request_id, error, error_code: code };
     HostMessage::ControlResponse { response }
 }

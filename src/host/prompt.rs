@@ -1,5 +1,7 @@
 //! A prompt that a host sends.
 
+use std::mem;
+
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -23,6 +25,8 @@ pub struct UserPrompt {
     pub uuid: Option<String>,
     /// The origin of the prompt, such as `human`, which is repeated in the result.
     pub origin: Option<Value>,
+    /// True if it is only added to the conversation, before the next prompt.
+    pub is_context: bool,
     /// The message as received, for `--replay-user-messages`.
     pub message: Value,
 }
@@ -54,6 +58,22 @@ impl UserPrompt {
     /// True if it is the command that begins a new conversation.
     pub fn clears(&self) -> bool {
         !self.is_verbatim && self.before.is_empty() && self.text.trim() == CLEAR
+    }
+
+    /// True if the host sent a prompt without content.
+    pub fn is_empty(&self) -> bool {
+        let is_blank = |text: &str| text.trim().is_empty();
+        self.is_of_host()
+            && is_blank(&self.before)
+            && is_blank(&self.text)
+            && self.attachments.is_empty()
+    }
+
+    /// Puts the content of a message that asks nothing before this prompt.
+    pub fn follow(&mut self, context: Self) {
+        let Self { before, text, attachments, .. } = context;
+        self.before = [before, text, "\n".to_owned(), mem::take(&mut self.before)].concat();
+        self.attachments.splice(0..0, attachments);
     }
 
     /// True if its content is a string rather than a list of blocks.
@@ -90,6 +110,7 @@ impl UserPrompt {
             attachments,
             is_verbatim: frame["client_composed"] == true,
             uuid: text(frame, "uuid"),
+            is_context: frame["shouldQuery"] == false,
             origin: Some(frame["origin"].clone()).filter(|origin| origin["kind"] == "human"),
             message,
         })

@@ -17,7 +17,8 @@ pub use result::{
 pub use schema::{result_fields, result_schema, stream_schema};
 pub use stream::{
     AgentOrigin, AssistantMessage, ControlReply, HostMessage, InputBlock, InputMessage,
-    MessageBody, ReplyBlock, ReplyUsage, RunMessage, StreamEvent, StreamMessage, UserMessage,
+    MessageBody, ReplyBlock, ReplyUsage, RequestId, RunMessage, StreamEvent, StreamMessage,
+    UserMessage,
 };
 pub use system::{
     AgentCost, AgentUsage, ApiRetry, CompactionSizes, HeartbeatMessage, HookLabel, HookResponse,

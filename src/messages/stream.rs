@@ -2,8 +2,8 @@
 //! Amounts of money are US dollars.
 
 use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value};
 use uuid::Uuid;
 
 use crate::transcript::{Block, Usage};
@@ -240,16 +240,24 @@ pub enum HostMessage {
     },
 }
 
+/// The id of a request of the host, as the host wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum RequestId {
+    Text(String),
+    Number(Number),
+}
+
 /// The reply to a request of the host.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
 pub enum ControlReply {
     Success {
-        request_id: String,
+        request_id: RequestId,
         response: Value,
     },
     Error {
-        request_id: String,
+        request_id: RequestId,
         error: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         error_code: Option<&'static str>,

@@ -266,3 +266,54 @@ async fn a_session_that_is_not_kept_lasts_as_long_as_its_host() {
     let (ended, _) = host.end().await;
     assert!(!ended.config().join("projects").exists(), "nothing is kept");
 }
+
+#[tokio::test]
+async fn the_mode_auto_of_a_host_is_that_of_the_flag() {
+    let write = || json!({ "file_path": "a.txt", "content": "x" });
+    for mode in ["auto", "manual"] {
+        let server = serve(Scenario::new().tool("Write", write()).reply("Done."));
+        let mut host = HostDriver::start(&server, &[]);
+        let reply = host.ask(&json!({ "subtype": "set_permission_mode", "mode": mode })).await;
+        assert_eq!(reply["subtype"], "success", "{reply}");
+        host.prompt("write it").await;
+        assert_eq!(host.result().await["result"], "Done.");
+        let is_written = host.process.work().join("a.txt").exists();
+        assert_eq!(is_written, mode == "auto", "{mode}");
+        assert_eq!(host.end().await.0.code, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn prompts_that_are_empty_repeated_or_ask_nothing_make_no_request() {
+    let server = serve(Scenario::new().reply("First.").reply("Second."));
+    let mut host = HostDriver::start(&server, &[]);
+    host.prompt("").await;
+    let empty = host.result().await;
+    assert_eq!((&empty["is_error"], &empty["num_turns"]), (&json!(true), &json!(0)), "{empty}");
+    let user = |content: &str, more: Value| {
+        let mut frame =
+            json!({ "type": "user", "message": { "role": "user", "content": content } });
+        let fields = frame.as_object_mut().expect("an object");
+        fields.extend(more.as_object().expect("an object").clone());
+        frame.to_string()
+    };
+    host.send_line(&user("the word is cormorant", json!({ "shouldQuery": false }))).await;
+    let id = "11111111-1111-4111-8111-111111111111";
+    for _ in 0..2 {
+        host.send_line(&user("which word?", json!({ "uuid": id }))).await;
+    }
+    assert_eq!(host.result().await["result"], "First.");
+    host.send_line(
+        r#"{"type":"control_request","request_id":7,"request":{"subtype":"interrupt"}}"#,
+    )
+    .await;
+    let reply = host.wait_for_type("control_response").await;
+    assert_eq!(reply["response"]["request_id"], 7, "{reply}");
+    host.prompt("again").await;
+    assert_eq!(host.result().await["result"], "Second.");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2, "one for each prompt");
+    let sent = conversation(&requests[0].body);
+    assert!(sent.contains("cormorant") && sent.contains("which word?"), "{sent}");
+    assert_eq!(host.end().await.0.code, Some(0));
+}

@@ -15,7 +15,7 @@ use crate::cli::usage::UsageError;
 use crate::hooks::callbacks;
 use crate::host::{ControlRequest, Initialize, control_error, control_success};
 use crate::mcp::{ServerAddress, Servers};
-use crate::messages::{InformationalMessage, RunMessage, SystemMessage};
+use crate::messages::{InformationalMessage, RequestId, RunMessage, SystemMessage};
 use crate::recovery::Interrupt;
 use crate::types::HostChannel;
 
@@ -39,7 +39,7 @@ impl HostSession {
     /// Answers a request. `turn` interrupts the running turn, if there is one.
     pub(super) async fn answer(
         &mut self,
-        id: &str,
+        id: &RequestId,
         request: ControlRequest,
         turn: Option<&InterruptSender>,
     ) -> InputStep {
@@ -132,7 +132,7 @@ impl HostSession {
         self.queue.iter().filter_map(|prompt| prompt.uuid.as_deref()).collect()
     }
 
-    async fn initialize(&mut self, id: &str, request: Initialize) -> InputStep {
+    async fn initialize(&mut self, id: &RequestId, request: Initialize) -> InputStep {
         match self.apply(request).await {
             Ok(reply) => {
                 self.out.send_unmasked(control_success(id, reply));

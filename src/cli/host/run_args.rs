@@ -21,9 +21,6 @@ const MAX_THINKING: &str = "max-thinking-tokens";
 /// The flags that set the budget for thinking.
 const THINKING: [&str; 2] = [MAX_THINKING, "thinking"];
 
-/// Other names of the default mode (PROTOCOL 1.2).
-const DEFAULT_MODES: [&str; 2] = ["manual", "auto"];
-
 /// The flags of the next turn.
 #[derive(Clone, Debug)]
 pub(super) struct TurnArgs {
@@ -118,13 +115,8 @@ impl TurnArgs {
     /// # Errors
     /// There is no such mode.
     pub(super) fn mode(mode: &str) -> Result<PermissionMode, UsageError> {
-        let mode = if DEFAULT_MODES.contains(&mode) {
-            PermissionMode::Default
-        } else {
-            PermissionMode::parse(mode)
-                .ok_or_else(|| UsageError::new(format!("there is no permission mode {mode:?}")))?
-        };
-        Ok(mode)
+        PermissionMode::parse(mode)
+            .ok_or_else(|| UsageError::new(format!("there is no permission mode {mode:?}")))
     }
 
     /// Sets the permission mode of the turns to come.

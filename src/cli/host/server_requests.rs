@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::usage::UsageError;
 use crate::host::{control_error, control_success};
+use crate::messages::RequestId;
 
 use super::session::HostSession;
 
@@ -87,10 +88,14 @@ impl HostSession {
     ///
     /// # Errors
     /// The settings cannot be used, or the server cannot be connected.
-    pub(super) async fn reconnect_server(&mut self, id: &str, name: &str) -> anyhow::Result<()> {
+    pub(super) async fn reconnect_server(
+        &mut self,
+        id: &RequestId,
+        name: &str,
+    ) -> anyhow::Result<()> {
         let servers = self.shared_servers().await?;
         servers.reconnect(name)?;
-        let (out, id, names) = (self.out.clone(), id.to_owned(), [name.to_owned()]);
+        let (out, id, names) = (self.out.clone(), id.clone(), [name.to_owned()]);
         tokio::spawn(async move {
             out.send_unmasked(match servers.wait_until_connected(&names).await {
                 Ok(()) => control_success(&id, json!({})),

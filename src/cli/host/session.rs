@@ -1,6 +1,6 @@
 //! The session of a host: reads its messages, answers its requests, and runs its prompts in turn.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -139,6 +139,10 @@ pub(super) struct HostSession {
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
+    /// Messages that ask nothing, for the next prompt.
+    context_prompts: Vec<UserPrompt>,
+    /// The ids of all prompts: a host that is not sure sends a prompt again.
+    prompt_ids: HashSet<String>,
     pub(super) resources: SessionResources,
     /// Number of background tasks that had ended when the last turn about them began.
     seen_ends: usize,
@@ -199,11 +203,13 @@ impl HostSession {
             requests,
             session_id,
             has_deferred: false,
+            cut_off_line: None,
             deferred_until: None,
             queue: VecDeque::new(),
+            context_prompts: Vec::new(),
+            prompt_ids: HashSet::new(),
             resources,
             seen_ends: 0,
-            cut_off_line: None,
             last_turn_ended: Instant::now(),
             checkpoints,
             reports_state,
@@ -226,11 +232,27 @@ impl HostSession {
         }
         let (mut code, mut is_open) = (0, true);
         loop {
-            if let Some(prompt) = self.queue.pop_front() {
+            if let Some(mut prompt) = self.queue.pop_front() {
+                if prompt.is_context {
+                    self.announce(&mut prompt);
+                    self.context_prompts.push(prompt);
+                    continue;
+                }
+                if prompt.is_empty() {
+                    let why = "the prompt is empty; give it text, or a block such as an image";
+                    let error = UsageError::new(why);
+                    self.report(&error);
+                    code = error.verdict().exit_code();
+                    continue;
+                }
                 self.has_deferred = false;
                 if prompt.clears() {
                     self.clear();
                     continue;
+                }
+                if prompt.is_of_host() {
+                    let before = self.context_prompts.drain(..).rev();
+                    before.for_each(|context| prompt.follow(context));
                 }
                 match Box::pin(self.turn(prompt, &mut input, &mut is_open)).await {
                     Ok(ended) => code = ended,
@@ -244,6 +266,9 @@ impl HostSession {
             }
             if !is_open {
                 let ended = self.await_last_commands().await;
+                if let Some(number) = self.cut_off_line {
+                    code = self.report_line(number, "the input ends within it");
+                }
                 return ended.map_or_else(Interrupt::exit_code, |()| code);
             }
             let (waits, until) = (self.has_deferred, self.deferred_until);
@@ -266,9 +291,6 @@ impl HostSession {
             match step {
                 InputStep::GoesOn => {}
                 InputStep::Ended => is_open = false,
-                if let Some(number) = self.cut_off_line {
-                    code = self.report_line(number, "the input ends within it");
-                }
                 InputStep::Fatal(fatal) => return fatal,
             }
         }
@@ -393,12 +415,21 @@ impl HostSession {
     ) -> InputStep {
         let (number, why) = match line {
             None | Some(HostInput::End) => return InputStep::Ended,
+            Some(HostInput::CutOff { number }) => {
+                self.cut_off_line = Some(number);
+                return InputStep::Ended;
+            }
             Some(HostInput::Unreadable { number, why }) => (number, why),
             Some(HostInput::Line { number, text }) => match parse(&text) {
                 Ok(frame) => return self.handle_frame(frame, turn).await,
                 Err(error) => (number, error.to_string()),
             },
         };
+        InputStep::Fatal(self.report_line(number, &why))
+    }
+
+    /// Reports a line that is no message, and returns the exit code.
+    fn report_line(&self, number: u64, why: &str) -> u8 {
         let error = UsageError::new(format!(
             "line {number} of standard input is no message of a host: {why}; with --input-format \
              stream-json each line is one JSON object"
@@ -413,23 +444,19 @@ impl HostSession {
         turn: Option<&InterruptSender>,
     ) -> InputStep {
         match frame {
-            HostFrame::User(prompt) => self.queue.push_back(*prompt),
-            HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
-            Some(HostInput::CutOff { number }) => {
-                self.cut_off_line = Some(number);
-                return InputStep::Ended;
+            HostFrame::User(prompt) => {
+                let is_new = prompt.uuid.clone().is_none_or(|uuid| self.prompt_ids.insert(uuid));
+                if is_new {
+                    self.queue.push_back(*prompt);
+                }
             }
+            HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
             // The reader hands replies to their requests itself.
             HostFrame::Reply { .. } | HostFrame::Ignored => {}
         }
         InputStep::GoesOn
     }
 
-        InputStep::Fatal(self.report_line(number, &why))
-    }
-
-    /// Reports a line that is no message, and returns the exit code.
-    fn report_line(&self, number: u64, why: &str) -> u8 {
     /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A
     /// missing session is only reported: the SDKs look for the result then, which names the cause
     /// in an error of a type of its own.
