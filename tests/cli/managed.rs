@@ -242,7 +242,9 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 94] = [
+const UNMANAGED_FLAGS: [&str; 102] = [
+    "advisor", "channels", "dangerously-load-development-channels", "enable-auto-mode", "mcp-debug",
+    "rc", "remote", "teammate-mode",
     "color", "image", "last-message-file", "output-fields", "unattended",
     "autocompact", "ax-screen-reader", "background", "bg", "brief", "chrome", "cloud", "desktop",
     "environment", "exclude-dynamic-system-prompt-sections", "file", "from-pr", "ide", "init",
@@ -279,9 +281,9 @@ fn fingerprint(settings: &Settings) -> String {
         CredentialSource::Helper(helper) => &helper.command,
         CredentialSource::ApiKey(_)
         | CredentialSource::Bearer(_)
+        | CredentialSource::OAuthToken(_)
         | CredentialSource::OAuth { .. }
         | CredentialSource::FoundryKey(_)
-        | CredentialSource::OAuthToken(_)
         | CredentialSource::Cloud(_)
         | CredentialSource::Absent => "",
     };

@@ -304,6 +304,9 @@ fn value_list(flag: &str) -> Option<fn(&str) -> bool> {
         "--add-dir" => Some(|word| Path::new(word).is_dir()),
         // Names of betas end in a date.
         "--betas" => Some(|word| word.bytes().filter(u8::is_ascii_digit).count() >= 8),
+        "--channels" | "--dangerously-load-development-channels" => {
+            Some(|word| word.starts_with("plugin:") || word.starts_with("server:"))
+        }
         "--mcp-config" => Some(|word| word.starts_with('{') || Path::new(word).is_file()),
         _ => None,
     }

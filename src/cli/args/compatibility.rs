@@ -104,20 +104,26 @@ const fn met(flag: &'static str, values: Values) -> Ignored {
 }
 
 /// The flags without an effect, of the reference's version 2.1.332 and of its SDKs.
-const IGNORED: [Ignored; 25] = [
+const IGNORED: [Ignored; 33] = [
     met("--await-initialize", Values::None),
     met("--ax-screen-reader", Values::None),
     met("--brief", Values::None),
+    met("--enable-auto-mode", Values::None),
     met("--exclude-dynamic-system-prompt-sections", Values::None),
     met("--ide", Values::None),
+    met("--mcp-debug", Values::None),
     met("--no-chrome", Values::None),
     met("--prompt-suggestions", Values::Optional),
     met("--system-prompt-snapshot", Values::One),
+    met("--teammate-mode", Values::One),
+    ignored("--advisor", Values::One),
     ignored("--autocompact", Values::One),
     ignored("--background", Values::None),
     ignored("--bg", Values::None),
+    ignored("--channels", Values::One),
     ignored("--chrome", Values::None),
     ignored("--cloud", Values::Optional),
+    ignored("--dangerously-load-development-channels", Values::One),
     ignored("--desktop", Values::None),
     ignored("--environment", Values::One),
     ignored("--file", Values::One),
@@ -125,6 +131,8 @@ const IGNORED: [Ignored; 25] = [
     ignored("--init", Values::None),
     ignored("--maintenance", Values::None),
     ignored("--plugin-url", Values::One),
+    ignored("--rc", Values::Optional),
+    ignored("--remote", Values::Optional),
     ignored("--remote-control", Values::Optional),
     ignored("--remote-control-session-name-prefix", Values::One),
     ignored("--task-budget", Values::One),

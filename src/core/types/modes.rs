@@ -144,6 +144,9 @@ pub enum Effort {
     Low,
     Medium,
     High,
+    // A session of the reference that asks for `ultracode` has this effort, and further agents.
+    #[value(alias = "ultracode")]
+    #[serde(alias = "ultracode")]
     Xhigh,
     Max,
 }
