@@ -82,6 +82,8 @@ const OTHERS: &[(&str, &str)] = &[
         are read."),
     ("CLAUDE_CONFIG_DIR", "Read if OUTLAST_CONFIG_DIR is not set."),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: like --no-memory."),
+    ("CLAUDE_CODE_SUBPROCESS_ENV_SCRUB", "1, true, yes or on: commands get no secrets, also with \
+        bypassPermissions; see outlast-security(7)."),
     ("OUTLAST_HOOK_DEPTH", "Set for hooks, to prevent endless chains of hooks that start outlast."),
     ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true: keep former contents of files, so that a \
         host can restore them; see outlast-host(7)."),
@@ -114,6 +116,25 @@ const OTHERS: &[(&str, &str)] = &[
         or cat for none. Default: less."),
     ("TZ", "The time zone of displayed times."),
 ];
+
+/// Variables of the reference that would change a run and are not obeyed, each with whether it is a
+/// switch.
+const WITHOUT_EFFECT: [(&str, bool); 5] = [
+    ("CLAUDE_CODE_SHELL_PREFIX", false),
+    ("CLAUDE_ENV_FILE", false),
+    ("CLAUDE_CODE_EXTRA_BODY", false),
+    ("CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR", true),
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", true),
+];
+
+/// Returns the variables of the reference that are set and not obeyed.
+pub fn without_effect(variables: &Variables) -> impl Iterator<Item = &'static str> {
+    let is_set = |(name, is_switch): &(&str, bool)| {
+        let value = variables.get(OsStr::new(name));
+        value.is_some_and(|value| !value.is_empty()) && !*is_switch || is_enabled(variables, name)
+    };
+    WITHOUT_EFFECT.into_iter().filter(is_set).map(|(name, _)| name)
+}
 
 /// Returns every variable that is read, with its description in the manual. Several names may share
 /// one description.
@@ -175,6 +196,7 @@ pub const FILES: [(&str, &str); 8] = [
 pub struct ProcessEnv {
     pub api_key: Option<String>,
     pub auth_token: Option<String>,
+    pub oauth_token: Option<String>,
     pub api_key_helper_ttl: Option<Duration>,
     pub base_url: Option<String>,
     pub custom_headers: Vec<(String, String)>,
@@ -188,6 +210,8 @@ pub struct ProcessEnv {
     pub mcp_call: Option<Duration>,
     pub mcp_result_tokens: Option<NonZeroU32>,
     pub no_memory: bool,
+    /// Commands get no secrets, whatever the permission mode.
+    pub scrubs_commands: bool,
     pub proxies: Proxies,
     /// True if the terminal cannot move its cursor.
     pub dumb_terminal: bool,
@@ -196,7 +220,6 @@ pub struct ProcessEnv {
     pub colors: ColorChoice,
 }
 
-    pub oauth_token: Option<String>,
 /// The choice of coloured output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
@@ -365,6 +388,7 @@ impl ProcessEnv {
         Ok(Self {
             api_key: vars.text("ANTHROPIC_API_KEY")?,
             auth_token: vars.text("ANTHROPIC_AUTH_TOKEN")?,
+            oauth_token: vars.text("CLAUDE_CODE_OAUTH_TOKEN")?,
             api_key_helper_ttl: vars.parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis)?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
@@ -388,9 +412,9 @@ impl ProcessEnv {
             stop_block_cap: vars.parsed("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", |text| {
                 text.parse().map_err(|_| "must be a whole number from 1 to 255".into())
             })?,
-            oauth_token: vars.text("CLAUDE_CODE_OAUTH_TOKEN")?,
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
+            scrubs_commands: vars.flag("CLAUDE_CODE_SUBPROCESS_ENV_SCRUB")?,
             proxies: vars.proxies()?,
             is_ci: is_ci(vars.0),
             dumb_terminal: vars.is_dumb_terminal()?,

@@ -26,8 +26,8 @@ use super::switches::{NetworkSwitch, RootSwitch, TerminalSwitch};
 use super::tool_search::ToolSearch;
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, effort, memory, millis, no, per_cent, retries, text, thinking, tool_search, tries,
-    unattended,
+    count, effort, memory, millis, names, no, per_cent, retries, text, thinking, tool_search,
+    tries, unattended,
 };
 use crate::model::{Reasoning, RequestTimers};
 use crate::recovery::Limits;
@@ -123,7 +123,8 @@ settings! {
 
     /// Beta features of the service to request, by name.
     betas: Vec<String> = Vec::new(), "betas"
-        .takes("a list of names").flag("betas", "NAMES", MODEL).joined();
+        .takes("a list of names").flag("betas", "NAMES", MODEL).joined()
+        .variable("ANTHROPIC_BETAS", "separated by commas", names);
 
     /// The prices of models, in US dollars per million tokens; as a flag also
     /// [MODEL=]IN/OUT/CACHE-READ/CACHE-WRITE.

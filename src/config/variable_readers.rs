@@ -15,6 +15,13 @@ pub(super) fn text(text: &str) -> Read {
     Ok(Some(text.into()))
 }
 
+/// Reads a list of names, separated by commas.
+#[expect(clippy::unnecessary_wraps, reason = "the type of all readers")]
+pub(super) fn names(text: &str) -> Read {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Ok(Some(names.collect::<Vec<_>>().into()))
+}
+
 pub(super) fn count(text: &str) -> Read {
     values::count(text).map(|count| Some(json!(count)))
 }

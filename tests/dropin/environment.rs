@@ -135,6 +135,31 @@ fn bypassing_permissions_passes_everything_but_the_models_credentials() {
 }
 
 #[test]
+fn a_variable_withholds_secrets_from_commands_in_every_mode() {
+    let command = "printenv GH_TOKEN >/dev/null && touch token; true";
+    let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("done");
+    let caller = Caller::with(scenario)
+        .env("GH_TOKEN", "ghp_0000000000000000000000000000000000001")
+        .env("CLAUDE_CODE_SUBPROCESS_ENV_SCRUB", "1");
+    let (code, _, stderr) = caller.shell("claude -p go --dangerously-skip-permissions");
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(!caller.path("work/token").exists(), "GH_TOKEN is withheld");
+}
+
+#[test]
+fn variables_of_the_reference_are_obeyed_or_named() {
+    let caller = Caller::new()
+        .env("ANTHROPIC_BETAS", "context-1m-2025-08-07, other-2025-01-01")
+        .env("CLAUDE_CODE_SHELL_PREFIX", "/bin/audit")
+        .env("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "0");
+    let (code, _, stderr) = caller.shell("claude -p hi");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("CLAUDE_CODE_SHELL_PREFIX has no effect in outlast"), "{stderr}");
+    let request = &caller.server().requests()[0];
+    assert_eq!(request.header("anthropic-beta"), Some("context-1m-2025-08-07,other-2025-01-01"));
+}
+
+#[test]
 fn a_plugin_brings_commands_hooks_and_agents() {
     let caller = Caller::new();
     caller.file("kit\"/.claude-plugin/plugin.json", r#"{"name": "kit", "version": "1.0.0"}"#);

@@ -85,7 +85,7 @@ pub fn resolve_resumed(
     let endpoint = sources.endpoint()?;
     let chain = chain(&inputs, &endpoint, sources.clouds())?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
-    warnings.extend(of_library.into_iter().chain(compatibility_warning(args)));
+    warnings.extend(of_library.into_iter().chain(compatibility_warning(args, variables)));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     let mcp = servers::resolve(args, env, config, named, variables);
@@ -178,11 +178,12 @@ fn chain(
     chain.chain()
 }
 
-/// Warns about flags of the reference that are accepted and do nothing.
-fn compatibility_warning(args: &RunArgs) -> Option<String> {
-    let flags = args.compatibility.without_effect();
-    let verb = if flags.len() == 1 { "has" } else { "have" };
-    (!flags.is_empty()).then(|| format!("{} {verb} no effect in outlast", flags.join(", ")))
+/// Warns about flags and variables of the reference that are accepted and do nothing.
+fn compatibility_warning(args: &RunArgs, variables: &Variables) -> Option<String> {
+    let mut given = args.compatibility.without_effect();
+    given.extend(environment::without_effect(variables));
+    let verb = if given.len() == 1 { "has" } else { "have" };
+    (!given.is_empty()).then(|| format!("{} {verb} no effect in outlast", given.join(", ")))
 }
 
 fn check_credential(settings: &Settings) -> Result<(), UsageError> {
@@ -261,12 +262,14 @@ fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Us
 }
 
 /// Returns the variables that commands see: with `bypassPermissions` all but the model's credentials,
-/// unless the user chose.
-fn child_environment(config: &Config, fold: &Fold) -> ChildEnvironment {
-    if config.permissions.mode == PermissionMode::BypassPermissions && !fold.is_set("childEnv") {
-        return ChildEnvironment::Inherit;
-    }
-    config.commands.child_environment
+/// unless the user chose. A variable can withhold secrets; only the flag outranks it.
+fn child_environment(inputs: &Inputs) -> ChildEnvironment {
+    let Inputs { args, config, fold, env, .. } = inputs;
+    let is_bypassed = config.permissions.mode == PermissionMode::BypassPermissions;
+    let is_open = is_bypassed && !fold.is_set("childEnv");
+    let own = if is_open { ChildEnvironment::Inherit } else { config.commands.child_environment };
+    let is_scrubbed = env.scrubs_commands && !args.flags.has("child-env");
+    if is_scrubbed && own == ChildEnvironment::Inherit { ChildEnvironment::Scrub } else { own }
 }
 
 fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
@@ -309,10 +312,6 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
     })
 }
 
-/// Returns the settings with the defaults that depend on other settings, the environment or the
-/// machine.
-///
-/// # Errors
 /// Drops the further folders that do not exist, and returns a warning about each. Those of flags
 /// exist.
 fn drop_missing_folders(config: &mut Config, fold: &Fold, paths: &RulePaths<'_>) -> Vec<String> {
@@ -335,6 +334,10 @@ fn drop_missing_folders(config: &mut Config, fold: &Fold, paths: &RulePaths<'_>)
     missing.into_iter().map(warning).collect()
 }
 
+/// Returns the settings with the defaults that depend on other settings, the environment or the
+/// machine.
+///
+/// # Errors
 /// The sandbox that the settings require is not possible.
 fn with_derived_defaults(
     inputs: &Inputs,
@@ -347,7 +350,7 @@ fn with_derived_defaults(
     config.agent = role.as_ref().map(|role| role.name.clone());
     config.sandbox = sandbox::resolve(&config, (fold, &sources.managed), args, paths)?;
     config.sandbox_mode = Some(config.sandbox.mode);
-    config.commands.child_environment = child_environment(&config, fold);
+    config.commands.child_environment = child_environment(inputs);
     config.commands.memory = run_limits::command_memory(&config);
     let external = env.mcp_result_tokens.map(|tokens| tokens.get().saturating_mul(4));
     config.results.external_chars = external;
