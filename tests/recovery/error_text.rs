@@ -138,6 +138,8 @@ fn a_context_window_is_parsed_wherever_the_error_names_it() {
         ("the context length is 3 tokens over the maximum context length of 8,192", Some(8_192)),
         ("Prompt exceeds 200,000 token limit of the context window", Some(200_000)),
         (r#"context size: {\"n_prompt_tokens\":14429,\"n_ctx\":8192}"#, Some(8_192)),
+        ("Your request exceeded model token limit: 131072 (requested: 140210)", Some(131_072)),
+        ("Too many input tokens. Max input tokens: 128000, request: 140000", Some(128_000)),
         ("This model's maximum context length is 3 tokens.", None),
         ("Input is too long for requested model.", None),
         ("prompt is too long: 1 > 99999999999999999999", None),

@@ -17,6 +17,7 @@ const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("bedrock-400-input.json", ErrorClass::PromptTooLong),
     ("bedrock-400-maxlength.json", ErrorClass::PromptTooLong),
     ("bedrock-400-model.json", ErrorClass::InvalidModel),
+    ("bedrock-400-nova.json", ErrorClass::PromptTooLong),
     ("bedrock-400-output.json", ErrorClass::InvalidRequest),
     ("bedrock-400-profile.json", ErrorClass::InvalidModel),
     ("bedrock-400-quota.json", ErrorClass::RateLimit),
@@ -51,6 +52,8 @@ const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("cloudflare-403.html", ErrorClass::AuthError),
     ("cloudflare-520.txt", ErrorClass::ServerError),
     ("cloudflare-524.json", ErrorClass::ServerError),
+    ("cohere-400-context.json", ErrorClass::PromptTooLong),
+    ("copilot-400-context.json", ErrorClass::PromptTooLong),
     ("empty-503.txt", ErrorClass::ServerError),
     ("envoy-503.txt", ErrorClass::ServerError),
     ("fastapi-422.json", ErrorClass::InvalidRequest),
@@ -179,6 +182,9 @@ const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("portkey-500.json", ErrorClass::ServerError),
     ("portkey-529.json", ErrorClass::ServerOverload),
     ("squid-407.html", ErrorClass::AuthError),
+    ("tgi-422-context.json", ErrorClass::PromptTooLong),
+    ("tgi-422-output.json", ErrorClass::PromptTooLong),
+    ("trtllm-400-context.json", ErrorClass::PromptTooLong),
     ("vertex-400-context.json", ErrorClass::PromptTooLong),
     ("vertex-400-key.json", ErrorClass::InvalidApiKey),
     ("vertex-400-model.json", ErrorClass::InvalidModel),
@@ -206,8 +212,10 @@ const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("vllm-401.json", ErrorClass::InvalidApiKey),
     ("vllm-404.json", ErrorClass::InvalidModel),
     ("vllm-422.json", ErrorClass::InvalidRequest),
+    ("watsonx-400-context.json", ErrorClass::PromptTooLong),
     ("xai-400-context.json", ErrorClass::PromptTooLong),
     ("xai-429.json", ErrorClass::CreditBalanceLow),
+    ("zai-400-context.json", ErrorClass::PromptTooLong),
 ];
 
 /// What Amazon calls an error, in a header, where the body says only what it means.
@@ -215,6 +223,7 @@ const AMAZON_ERROR_TYPES: &[(&str, &str)] = &[
     ("bedrock-400-input.json", "ValidationException"),
     ("bedrock-400-maxlength.json", "ValidationException"),
     ("bedrock-400-model.json", "ValidationException"),
+    ("bedrock-400-nova.json", "ValidationException"),
     ("bedrock-400-output.json", "ValidationException"),
     ("bedrock-400-profile.json", "ValidationException"),
     ("bedrock-400-quota.json", "ServiceQuotaExceededException"),
@@ -244,7 +253,10 @@ const AMAZON_ERROR_TYPES: &[(&str, &str)] = &[
 /// What a recorded overflow says of the context window, in tokens.
 const WINDOWS: &[(&str, Option<u64>)] = &[
     ("bedrock-400-input.json", None),
+    ("bedrock-400-nova.json", None),
     ("bedrock-400-quoted-context.json", Some(200_000)),
+    ("cohere-400-context.json", Some(128_000)),
+    ("copilot-400-context.json", Some(128_000)),
     ("litellm-400-anthropic-context.json", Some(200_000)),
     ("litellm-400-context.json", None),
     ("litellm-400-llamacpp-context.json", Some(8_192)),
@@ -261,12 +273,17 @@ const WINDOWS: &[(&str, Option<u64>)] = &[
     ("openai-413-groq.json", Some(6_000)),
     ("openai-429-too-large.json", Some(30_000)),
     ("openrouter-400-context.json", Some(262_000)),
+    ("tgi-422-context.json", Some(32_768)),
+    ("tgi-422-output.json", Some(131_072)),
+    ("trtllm-400-context.json", Some(131_072)),
     ("vertex-400-context.json", Some(1_048_576)),
     ("vertex-400-quoted-context.json", Some(200_000)),
     ("vllm-400-context.json", Some(4_096)),
     ("vllm-400-negative.json", None),
     ("vllm-400-output.json", Some(2_048)),
+    ("watsonx-400-context.json", Some(131_072)),
     ("xai-400-context.json", Some(131_072)),
+    ("zai-400-context.json", None),
 ];
 
 /// A message, a block in it, and a block within that.

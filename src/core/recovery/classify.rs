@@ -100,7 +100,12 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         | "billing_hard_limit_reached"
         | "billing_not_active"
         | "budget_exceeded" => ErrorClass::CreditBalanceLow,
-        "exceed_context_size_error" | "context_length_exceeded" => ErrorClass::PromptTooLong,
+        "exceed_context_size_error"
+        | "context_length_exceeded"
+        | "model_max_prompt_tokens_exceeded"
+        | "tokens_limit_reached"
+        // z.ai.
+        | "1261" => ErrorClass::PromptTooLong,
         "image_dimensions_too_large" => ErrorClass::ImageTooLarge,
         "model_not_found" => ErrorClass::InvalidModel,
         "invalid_api_key" | "invalid_authentication_error" => ErrorClass::InvalidApiKey,
@@ -246,6 +251,7 @@ fn is_throttled(message: &str) -> bool {
 }
 
 // The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock, Vertex.
+// "Too many tokens" alone may be those of the output, or those per minute.
 fn is_too_long(message: &str) -> bool {
     mentions(
         message,
@@ -263,6 +269,19 @@ fn is_too_long(message: &str) -> bool {
             "maximum number of tokens allowed",
             // vLLM, when the prompt alone fills the window.
             "max_tokens must be at least 1, got -",
+            // Kimi, z.ai, GitHub Copilot, Cohere, AI21, watsonx.
+            "exceeded model token limit",
+            "prompt exceeds max length",
+            "prompt token count of",
+            "tokens in the prompt cannot exceed",
+            "prompt has too many tokens",
+            "cannot exceed the total tokens limit",
+            // TGI, TensorRT-LLM, Amazon Nova.
+            "`inputs` must have less than",
+            "`inputs` tokens + `max_new_tokens` must be",
+            "should not exceed max_num_tokens",
+            "input tokens exceeded",
+            "too many input tokens",
         ],
     )
 }

@@ -55,7 +55,7 @@ pub struct RefusedField {
 const WINDOWS: std::ops::RangeInclusive<u64> = 256..=100_000_000;
 
 /// Phrases before the size of the window, most specific first. All in lower case.
-const BEFORE_THE_WINDOW: [&str; 17] = [
+const BEFORE_THE_WINDOW: &[&str] = &[
     "context limit of ",
     "maximum context length is ",
     "maximum context length of ",
@@ -70,6 +70,13 @@ const BEFORE_THE_WINDOW: [&str; 17] = [
     "(tpm): limit ",
     "n_ctx",
     "max_model_len",
+    "max_num_tokens",
+    "max input tokens",
+    "token limit",
+    "tokens limit",
+    "in the prompt cannot exceed ",
+    "must have less than ",
+    "must be <= ",
     "> ",
     "exceeds ",
     "limit of ",
