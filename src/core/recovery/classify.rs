@@ -99,7 +99,11 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         | "exceeded_current_quota_error"
         | "billing_hard_limit_reached"
         | "billing_not_active"
-        | "budget_exceeded" => ErrorClass::CreditBalanceLow,
+        | "budget_exceeded"
+        // one-api and new-api, DashScope.
+        | "insufficient_user_quota"
+        | "pre_consume_token_quota_failed"
+        | "Arrearage" => ErrorClass::CreditBalanceLow,
         "exceed_context_size_error"
         | "context_length_exceeded"
         | "model_max_prompt_tokens_exceeded"
@@ -109,6 +113,8 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         "image_dimensions_too_large" => ErrorClass::ImageTooLarge,
         "model_not_found" => ErrorClass::InvalidModel,
         "invalid_api_key" | "invalid_authentication_error" => ErrorClass::InvalidApiKey,
+        // LiteLLM, with status 400 or 401.
+        "expired_key" => ErrorClass::TokenRevoked,
         "tool_name_conflict" | "available_tools_limit_exceeded" => ErrorClass::InvalidRequest,
         name if name.starts_with("request_body_encoding") => ErrorClass::InvalidRequest,
         _ => return None,
@@ -303,6 +309,10 @@ fn is_about_money(message: &str) -> bool {
             "insufficient_quota",
             "insufficient balance",
             "insufficient credit",
+            "key limit exceeded (total limit)",
+            "key limit exceeded (daily limit)",
+            "key limit exceeded (weekly limit)",
+            "key limit exceeded (monthly limit)",
             "requires more credits",
             "more credits are required",
             "used all available credits",
