@@ -111,7 +111,14 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         // z.ai.
         | "1261" => ErrorClass::PromptTooLong,
         "image_dimensions_too_large" => ErrorClass::ImageTooLarge,
-        "model_not_found" => ErrorClass::InvalidModel,
+        "model_not_found"
+        // Groq, Together, GitHub Copilot and Hugging Face, GitHub Models, z.ai.
+        | "model_decommissioned"
+        | "model_not_available"
+        | "model_not_supported"
+        | "unknown_model"
+        | "unavailable_model"
+        | "1211" => ErrorClass::InvalidModel,
         "invalid_api_key" | "invalid_authentication_error" => ErrorClass::InvalidApiKey,
         // LiteLLM, with status 400 or 401.
         "expired_key" => ErrorClass::TokenRevoked,
@@ -183,7 +190,9 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         402 => ErrorClass::CreditBalanceLow,
         // 407 is from a proxy, whose credential will be as wrong the next time.
         403 | 407 => ErrorClass::AuthError,
-        404 if message.contains("model") || is_about_the_model(message) => ErrorClass::InvalidModel,
+        404 | 410 if message.contains("model") || is_about_the_model(message) => {
+            ErrorClass::InvalidModel
+        }
         // llama.cpp sends the same type for a path that it does not serve.
         404 if label == "not_found_error" && message != "file not found" => {
             ErrorClass::InvalidModel
@@ -350,8 +359,18 @@ fn is_about_pairs(message: &str) -> bool {
 
 // The API, LiteLLM, Bedrock, OpenAI and vLLM, Ollama, OpenRouter, Vertex.
 fn is_about_the_model(message: &str) -> bool {
-    let missing = mentions(message, &["not found", "does not exist", "is not supported"]);
     message.starts_with("model:")
+        || says_of_a_model(
+            message,
+            &[
+                "not found",
+                "does not exist",
+                "is not supported",
+                // Groq, NVIDIA.
+                "has been decommissioned",
+                "has reached its end of life",
+            ],
+        )
         || mentions(
             message,
             &[
@@ -364,9 +383,26 @@ fn is_about_the_model(message: &str) -> bool {
                 "is not servable in region",
                 "disallowed gen ai model",
                 "no endpoints found",
+                // DeepSeek and DashScope, Cloudflare, Together, GitHub Copilot, NVIDIA.
+                "model not exist",
+                "no such model",
+                "unable to access model",
+                "requested model is not supported",
+                "not found for account",
+                // z.ai, GitHub Models, MiniMax.
+                "unknown model, please",
+                "unknown model: ",
+                "unknown model '",
             ],
         )
-        || (missing && mentions(message, &["the model", "model \"", "model '", "model `"]))
+}
+
+/// True if the message names a model first, and says this of it then: a field that "is not
+/// supported by the model" is another matter.
+fn says_of_a_model(message: &str, phrases: &[&str]) -> bool {
+    let names = ["the model", "model \"", "model '", "model `"];
+    let named = names.iter().filter_map(|name| message.find(name)).min();
+    named.is_some_and(|at| mentions(&message[at..], phrases))
 }
 
 fn mentions(message: &str, phrases: &[&str]) -> bool {
