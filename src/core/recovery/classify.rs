@@ -119,11 +119,15 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         | "unknown_model"
         | "unavailable_model"
         | "1211" => ErrorClass::InvalidModel,
-        "invalid_api_key" | "invalid_authentication_error" => ErrorClass::InvalidApiKey,
+        "invalid_api_key" | "invalid_authentication_error" | "token_not_found_in_db" => {
+            ErrorClass::InvalidApiKey
+        }
         // LiteLLM, with status 400 or 401.
         "expired_key" => ErrorClass::TokenRevoked,
         "tool_name_conflict" | "available_tools_limit_exceeded" => ErrorClass::InvalidRequest,
         name if name.starts_with("request_body_encoding") => ErrorClass::InvalidRequest,
+        // LiteLLM, of a key, team, user, organization or project, with status 401 or 403.
+        name if name.ends_with("_model_access_denied") => ErrorClass::AuthError,
         _ => return None,
     })
 }
