@@ -192,6 +192,8 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
+        // Azure API Management.
+        403 if is_throttled(message) => ErrorClass::RateLimit,
         // 407 is from a proxy, whose credential will be as wrong the next time.
         403 | 407 => ErrorClass::AuthError,
         404 | 410 if message.contains("model") || is_about_the_model(message) => {
@@ -243,6 +245,8 @@ fn classify_bad_request(message: &str) -> ErrorClass {
         ErrorClass::ToolUseMismatch
     } else if is_about_the_model(message) {
         ErrorClass::InvalidModel
+    } else if message.contains("organization has been disabled") {
+        ErrorClass::AuthError
     } else {
         ErrorClass::InvalidRequest
     }
@@ -265,6 +269,8 @@ fn is_throttled(message: &str) -> bool {
             "quota exceeded for",
             "rate limit reached",
             "ratelimiterror",
+            // Azure API Management.
+            "quota will be replenished",
         ],
     )
 }
