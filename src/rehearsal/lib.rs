@@ -81,7 +81,7 @@ mod token_grants;
 mod verdict;
 
 pub use builtin::{ScenarioListing, builtin, builtin_text, list, names};
-pub use file::{KeyTable, SCENARIO_TABLES, ScenarioComments, ScenarioError, ScenarioKey};
+pub use file::{ScenarioComments, ScenarioError, file_schema};
 pub use render::{error_response, usual_error};
 pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};
 pub use scenario::{

@@ -3,99 +3,100 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scripted_duration;
+use super::scripted_duration::{self, ScriptedDuration};
 
-/// The rules of one server. A valid request that exceeds a limit is refused, as by the real
-/// service, without a violation. Repeating the refused request, or provoking the same refusal with
-/// another one, is a violation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+/// The rules of a server, in addition to those of the real service. A request that exceeds a limit
+/// gets the error of the real service. The rehearsal fails if the client repeats the request, or
+/// gets the same error again with another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerRules {
-    /// The only accepted credential; by default any is accepted.
+    /// The only valid credential. By default every credential is valid.
     pub require_key: Option<String>,
-    /// Expiring access tokens, and an endpoint that renews them.
+    /// Access tokens that expire.
     pub tokens: Option<TokenRules>,
-    /// Maximum number of tokens, at four bytes each of the whole body. A longer request gets a 400.
+    /// The maximum size of a request in tokens, at four bytes of the body each.
     pub context_window: Option<u64>,
-    /// The model's context window, in tokens as the server counts them (see
-    /// `request_validator/count.rs`). Input, and input with `max_tokens`, must fit; replies and the
-    /// `count_tokens` endpoint report the same count.
+    /// The context window in tokens as the server counts them, with room for `max_tokens`. Replies
+    /// and the endpoint `count_tokens` report the same counts.
     pub token_limit: Option<NonZeroU64>,
-    /// The largest accepted `max_tokens`.
+    /// The largest valid `max_tokens`.
     pub max_output: Option<u64>,
-    /// Limits of images and documents.
+    /// Limits for images and documents.
     pub media: MediaRules,
     /// Content that no block may contain.
     pub rejected_content: Vec<RejectedContent>,
-    /// The handling of thinking with an invalid signature.
+    /// The handling of thinking that another server signed.
     pub signatures: Signatures,
-    /// After this many requests, signatures of earlier thinking are refused, as after a change of
-    /// the account.
+    /// The number of requests after which earlier thinking counts as signed by another server, as
+    /// after a change of the account.
     pub expire_signatures_after: Option<u64>,
 }
 
-/// The handling of thinking with an invalid signature.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+/// The handling of thinking that another server signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Signatures {
-    /// A violation: this server signed all thinking itself.
+    /// The rehearsal fails. The default.
     #[default]
     Check,
-    /// A refusal: the history may come from another service.
+    /// The request gets a 400.
     Refuse,
 }
 
-/// Limits of images and documents.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+/// Limits for images and documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaRules {
-    /// Maximum number of images and documents in one request.
+    /// The maximum number of images and documents in a request.
     pub count: Option<usize>,
-    /// Maximum size of one image, in bytes of base64.
+    /// The maximum size of an image, in bytes of base64.
     pub image_bytes: Option<usize>,
-    /// Maximum length of an image's longer side, in pixels.
+    /// The maximum length of the longer side of an image, in pixels.
     pub image_pixels: Option<u32>,
-    /// Maximum length of the longer side in a request with more than 20 images, in pixels.
+    /// The maximum length of the longer side if a request has more than 20 images, in pixels.
     pub many_images_pixels: Option<u32>,
-    /// Maximum number of pages of all documents.
+    /// The maximum number of pages of all documents together.
     pub pdf_pages: Option<usize>,
 }
 
 /// Content that makes the service refuse a request.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RejectedContent {
-    /// Text of a block, or base64.
+    /// Text of a block, or part of its base64 data.
     pub contains: String,
-    /// The error message after the block's path; the default depends on the block's kind.
+    /// The error message after the path of the block. The default depends on the kind of the block.
     pub message: Option<String>,
 }
 
-/// Expiring access tokens. An expired one gets a 401 until it is renewed.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+/// Access tokens that expire, and an endpoint that renews them. An expired token gets a 401.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRules {
-    /// The first valid access token. Later ones are called `access.1`, `access.2` and so on.
+    /// The first access token. The next ones are this text with `.1`, `.2` and so on at the end.
     pub access: String,
-    /// The first refresh token. Each is valid once and replaced by the next.
+    /// The first refresh token. Each is valid once; the next ones are named like access tokens.
     pub refresh: String,
-    /// The number of requests for which a token is valid; unlimited by default.
+    /// The number of requests for which an access token is valid. Unlimited by default.
     pub expire_token_after: Option<u64>,
-    /// The path of the token endpoint.
+    /// The path of the token endpoint. `/oauth/token` by default.
     #[serde(default = "token_path")]
     pub path: String,
-    /// The reported lifetime, in seconds.
+    /// The reported lifetime, in seconds. 3600 by default.
     #[serde(default = "lifetime")]
     pub expires_in: u64,
-    /// Delay of the endpoint's responses, in the script's time.
+    /// The time before the endpoint answers.
     #[serde(default, with = "scripted_duration")]
+    #[schemars(with = "ScriptedDuration")]
     pub delay: Duration,
-    /// The number of initial refreshes that get a 503.
+    /// The number of initial renewals that get a 503.
     #[serde(default)]
     pub failing_refreshes: u64,
-    /// True if the first refresh token stays valid, as those of some clouds do.
+    /// Whether the first refresh token stays valid, as in some clouds.
     #[serde(default)]
     pub keeps_refresh: bool,
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::rules::ServerRules;
@@ -63,12 +64,12 @@ pub struct ServerPart {
 }
 
 /// A file of the scratch folder.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScratchFile {
     /// The text of the file.
     pub content: String,
-    /// Unix permission bits.
+    /// Its permission bits, as in `0o755`. 0o644 by default.
     #[serde(default = "plain_file")]
     pub mode: u32,
 }
@@ -78,40 +79,41 @@ fn plain_file() -> u32 {
 }
 
 /// The handling of requests after the last step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum AfterLast {
-    /// Requests after the last step are answered with a 500 and count as violations.
+    /// They get a 500, and the rehearsal fails. The default.
     #[default]
     #[serde(rename = "fail")]
     Fail,
     /// The last step answers them.
     #[serde(rename = "repeat last")]
     RepeatLast,
-    /// The script begins again.
+    /// The steps start again.
     #[serde(rename = "loop")]
     Loop,
 }
 
-/// The expected end of the run. Unset fields are not checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// The expected end of the run. Keys that are not given are not checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
     /// The exit code.
     #[serde(deserialize_with = "exit_code")]
+    #[schemars(range(min = 0, max = 255))]
     pub exit: Option<i32>,
     /// The `terminal_reason` of the result.
     pub terminal_reason: Option<String>,
-    /// Text that a file of the scratch folder must contain, by relative path.
+    /// Text that a file of the scratch folder contains, by relative path.
     pub files: BTreeMap<String, String>,
-    /// Paths that must not exist in the scratch folder.
+    /// Paths that do not exist in the scratch folder.
     pub absent: Vec<String>,
-    /// The exact number of requests to the main server.
+    /// The number of requests to the main server.
     pub requests: Option<usize>,
-    /// The exact number of summary requests among them.
+    /// The number of these requests that ask for a summary.
     pub compactions: Option<usize>,
-    /// The exact number of access tokens granted by the main server.
+    /// The number of access tokens that the main server grants.
     pub refreshes: Option<usize>,
-    /// Texts that standard error must contain.
+    /// Texts that standard error contains. Only tests that read it check this.
     pub stderr: Vec<String>,
 }
 
@@ -153,23 +155,24 @@ impl ScriptStep {
     }
 }
 
-/// The condition under which a step answers a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// The condition of a step. A request must match all keys that are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepCondition {
-    /// The requested model; a trailing `*` matches any suffix.
+    /// The requested model. A `*` at the end matches any suffix.
     pub model: Option<String>,
-    /// True for requests of a stream, false for others.
+    /// Whether a stream is requested.
     pub stream: Option<bool>,
     /// Text that the request must contain.
     pub contains: Option<String>,
-    /// Text that its first message must contain: the task of a run or of a sub-agent.
+    /// Text that its first message must contain: the task of a run or a sub-agent.
     pub prompt: Option<String>,
     /// Text that its system prompt must contain.
     pub system: Option<String>,
-    /// Its header `x-outlast-source`; a trailing `*` matches any suffix, as in `agent:*`.
+    /// The source of the request: `main`, `compact`, a sub-agent as in `agent:general-purpose`, or
+    /// `agent:*` for all sub-agents.
     pub source: Option<String>,
-    /// True for requests of fast mode, false for others.
+    /// Whether fast mode is requested.
     pub fast: Option<bool>,
 }
 
@@ -214,46 +217,34 @@ pub struct ScriptedToolCall {
     pub cut: Option<usize>,
 }
 
-/// Token counts to report. Unset ones are estimated from sizes; output never exceeds the requested
-/// cap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+/// The token counts that a reply reports. Those that are not given are estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptedUsage {
-    /// Input that was not in the cache.
+    /// Input tokens that were not in the cache.
     pub input_tokens: Option<u64>,
-    /// Output of the model.
+    /// Output tokens. The reported count never exceeds `max_tokens` of the request.
     pub output_tokens: Option<u64>,
-    /// Input that was written to the cache.
+    /// Input tokens that were written to the cache.
     pub cache_creation_input_tokens: Option<u64>,
-    /// Input that was read from the cache.
+    /// Input tokens that were read from the cache.
     pub cache_read_input_tokens: Option<u64>,
 }
 
 /// The format of a reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum ReplyForm {
-    /// A stream if requested, else JSON.
+    /// A stream if it is requested, else JSON. The default.
     #[default]
     #[serde(rename = "as asked")]
     AsAsked,
     /// JSON even if a stream is requested, as some gateways do.
     #[serde(rename = "json")]
     Json,
-    /// Streams like llama.cpp's server: no pings, no `input` where a tool call starts, all blocks
+    /// A stream as llama.cpp sends it: no pings, no `input` where a tool call starts, all blocks
     /// closed at the very end, and no event before the connection is closed.
     #[serde(rename = "llama.cpp")]
     LlamaCpp,
-}
-
-impl ReplyForm {
-    /// The name in a scenario file.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::AsAsked => "as asked",
-            Self::Json => "json",
-            Self::LlamaCpp => "llama.cpp",
-        }
-    }
 }
 
 /// An HTTP response without a model reply.
@@ -270,15 +261,15 @@ pub struct ScriptedHttp {
 }
 
 /// An error in the service's format.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedError {
-    /// `error.type`, as in `overloaded_error`.
+    /// Its type, as in `overloaded_error`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `error.message`.
+    /// Its message.
     pub message: String,
-    /// `error.details.error_code`.
+    /// Its code, in `details.error_code`.
     pub code: Option<String>,
 }
 
@@ -335,21 +326,21 @@ pub enum ScriptedFaultKind {
 }
 
 /// The position of an injected fault in an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultPosition {
-    /// After the connection was accepted, before anything is read. Such a step answers a
-    /// connection, not a request.
+    /// After the connection is accepted, before anything is read. This step answers a connection,
+    /// not a request.
     Accept,
-    /// After the request was read.
+    /// After the request is read.
     Request,
     /// After half of the headers.
     HalfHead,
     /// After all headers.
     Headers,
-    /// After this many events of the stream, or half of another body.
+    /// After this number of events of a stream, or half of another body.
     Events(usize),
-    /// After this many bytes of the body.
+    /// After this number of bytes of the body.
     Bytes(usize),
     /// After half of the last block's last delta, or half of another body.
     Delta,

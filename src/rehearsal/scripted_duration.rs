@@ -3,11 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ScriptedDuration(pub(super) Duration);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(inline, extend("format" = "duration"))]
+pub(super) struct ScriptedDuration(
+    #[serde(serialize_with = "serialize")]
+    #[schemars(with = "String")]
+    pub(super) Duration,
+);
 
 impl<'de> Deserialize<'de> for ScriptedDuration {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {

@@ -3,10 +3,11 @@
 use std::ops::RangeInclusive;
 
 use serde::de::{Error, Unexpected};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// Any value, as JSON.
+#[derive(Serialize)]
 pub(super) struct JsonValue(pub(super) Value);
 
 impl<'de> Deserialize<'de> for JsonValue {

@@ -10,5 +10,6 @@ mod pages;
 mod promises;
 mod recipes;
 mod roff;
+mod scenario_keys;
 mod tables;
 mod wording;

@@ -9,6 +9,7 @@ use outlast::config::{Setting, environment, registry};
 use outlast::rehearsal;
 
 use super::pages::PAGES;
+use super::scenario_keys;
 
 const BEGIN: &str = "<!-- table: ";
 const BEGIN_END: &str = " -->\n";
@@ -48,12 +49,12 @@ fn table(name: &str) -> String {
         "fleet" => include_str!("../recovery/fleet.md").to_owned(),
         "settings" => all_settings(),
         "scenarios" => scenarios(),
-        "scenario keys" => scenario_keys(),
+        "scenario keys" => scenario_keys::tables(&rehearsal::file_schema()),
         other => panic!("there is no table {other:?}"),
     }
 }
 
-fn rows_of(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(super) fn rows_of(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = format!("| {} |\n|{}\n", headings.join(" | "), "---|".repeat(headings.len()));
     for row in rows {
         writeln!(table, "| {} |", row.join(" | ")).expect("memory");
@@ -68,13 +69,17 @@ fn pairs<T: AsRef<str>>(entries: impl IntoIterator<Item = (T, T)>) -> Vec<Vec<St
     entries.into_iter().map(row).collect()
 }
 
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', r"\|"))
 }
 
 /// A sentence of the program as Markdown. Names of pages become links.
-fn prose(text: &str) -> String {
-    let mut text = text.replace('|', r"\|").replace('*', r"\*").replace('<', r"\<");
+pub(super) fn prose(text: &str) -> String {
+    let escaped = text.split('`').enumerate().map(|(index, part)| {
+        let is_code = index % 2 == 1;
+        if is_code { part.to_owned() } else { part.replace('*', r"\*").replace('<', r"\<") }
+    });
+    let mut text = escaped.collect::<Vec<_>>().join("`").replace('|', r"\|");
     for (name, section) in PAGES {
         let page = format!("{name}({section})");
         text = text.replace(&page, &format!("[{page}]({name}.{section}.md)"));
@@ -158,21 +163,6 @@ fn scenarios() -> String {
         format!("### {group}\n\n{}", rows_of(&["scenario", "what happens", "Exit code"], rows))
     });
     tables.collect::<Vec<_>>().join("\n")
-}
-
-/// One table for each table of a scenario file.
-fn scenario_keys() -> String {
-    let table = |table: &rehearsal::KeyTable| {
-        let row = |key: &rehearsal::ScenarioKey| {
-            let required = if key.required { " Required." } else { "" };
-            vec![code(key.name), prose(&key.takes()), prose(key.meaning) + required]
-        };
-        let rows = rows_of(&["key", "Takes", "meaning"], table.keys.iter().map(row));
-        let is_prose = table.heading.starts_with("the ");
-        let heading = if is_prose { table.heading.to_owned() } else { code(table.heading) };
-        format!("### {heading}\n\n{}\n\n{rows}", prose(table.about))
-    };
-    rehearsal::SCENARIO_TABLES.map(table).join("\n")
 }
 
 #[test]

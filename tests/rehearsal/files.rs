@@ -4,11 +4,11 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use outlast_rehearsal::{
-    AfterLast, Expectation, FaultPosition, MediaRules, RejectedContent, ReplyForm, SCENARIO_TABLES,
-    Scenario, ScenarioComments, ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind,
-    ServerRules, Signatures, StepCondition, TokenRules,
+    AfterLast, Expectation, FaultPosition, MediaRules, RejectedContent, ReplyForm, Scenario,
+    ScenarioComments, ScenarioError, ScratchFolder, ScriptedError, ScriptedFaultKind, ServerRules,
+    Signatures, StepCondition, TokenRules, file_schema,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 const EVERYTHING: &str = r#"
 name = "unnamed"
@@ -265,10 +265,22 @@ fn every_key_of_the_manual_is_read() {
     let files = [EVERYTHING, REST].concat();
     let words: Vec<&str> =
         files.split(|one: char| !(one.is_alphanumeric() || one == '_')).collect();
-    for table in SCENARIO_TABLES {
-        for key in table.keys {
-            assert!(words.contains(&key.name), "{}: {}", table.heading, key.name);
-        }
+    let mut keys = Vec::new();
+    add_keys(&file_schema(), &mut keys);
+    assert!(keys.len() > 80, "{keys:?}");
+    for key in keys {
+        assert!(words.contains(&key.as_str()), "{key}");
+    }
+}
+
+/// Collects the keys of all tables in a schema.
+fn add_keys(schema: &Value, keys: &mut Vec<String>) {
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        keys.extend(properties.keys().cloned());
+    }
+    let parts = schema.as_object().into_iter().flat_map(|parts| parts.values());
+    for part in parts.chain(schema.as_array().into_iter().flatten()) {
+        add_keys(part, keys);
     }
 }
 
@@ -682,4 +694,62 @@ fn a_comment_with_control_characters_is_read_as_a_comment() {
     let of_comments = written.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>();
     assert_eq!(of_comments, ["# Onename = \"other\"", "#", "# Twolines", "# Step[1m"]);
     assert_eq!(Scenario::parse(&written, "written.toml").ok(), Some(scenario), "{written}");
+}
+
+/// A file as it is written: tables of steps stand on one line, and defaults are left out.
+const WRITTEN: &str = r#"# Why.
+name = "unnamed"
+summary = ""
+prompt = "Do it."
+args = [
+    "--max-turns",
+    "3",
+]
+time_scale = 1.0
+after = "loop"
+
+[env]
+A = "b"
+
+[files."run.sh"]
+content = """
+exit 0
+"""
+mode = 0o755
+
+[rules]
+media = { count = 1 }
+
+# First.
+[[step]]
+when = { source = "main" }
+text = 'Says "a".'
+[[step.tool]]
+name = "Bash"
+input = { command = "ls" }
+[[step.tool]]
+name = "Bash"
+input_json = '{"command":null}'
+
+[[step]]
+fault = { kind = "close", after = { events = 4 } }
+
+[server.backup]
+requests = 1
+
+[[server.backup.step]]
+status = 429
+error = { type = "rate_limit_error", message = "Slow down" }
+
+[expect]
+exit = 0
+files = { "a.txt" = "b" }
+"#;
+
+#[test]
+fn a_scenario_is_written_without_defaults_and_with_short_tables() {
+    let scenario = Scenario::parse(WRITTEN, "written.toml").unwrap();
+    let comments =
+        ScenarioComments { head: vec!["Why.".to_owned()], steps: vec!["First.".to_owned()] };
+    assert_eq!(scenario.to_toml(&comments), WRITTEN);
 }

@@ -1,18 +1,19 @@
 //! Parses and writes scenario files: TOML, without unknown keys. Errors name file, line, column and
 //! key.
-//! The manual of the keys, outlast-scenario(5), is made of `file/keys.rs`.
+//! The manual of the keys, outlast-scenario(5), is made of the schema of the types that are parsed: its
+//! texts are the doc comments of their fields.
 
-mod keys;
 mod step;
 mod step_error;
-mod toml_text;
 mod write;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path};
 
-use serde::Deserialize;
+use schemars::{JsonSchema, schema_for};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_path_to_error::Segment;
 use strsim::osa_distance;
 use toml::Spanned;
@@ -22,7 +23,6 @@ use super::scenario::{
     AfterLast, Expectation, MAIN, Scenario, ScratchFile, ScriptStep, ServerPart,
 };
 use super::scripted_values::above_zero;
-pub use keys::{KeyTable, SCENARIO_TABLES, ScenarioKey};
 use step::StepTable;
 pub use write::ScenarioComments;
 
@@ -54,34 +54,60 @@ pub enum ScenarioError {
 /// A mistake, and where it is in the text, in bytes.
 type FileMistake = (usize, String);
 
-/// A whole file. Its script is that of the server at the base URL.
-#[derive(Deserialize)]
+/// The command line of a run, the answers of the model server, and the expected end.
+#[derive(Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FileTable {
+    /// The name of the scenario, for messages.
     name: String,
+    /// One sentence that says what happens.
     summary: String,
+    /// The prompt of the run. `${cwd}` is replaced by the path of the scratch folder.
     #[serde(default)]
     prompt: String,
+    /// Further flags of `outlast run`. `${cwd}` is replaced by the path of the scratch folder,
+    /// `{server.NAME.url}` by the address of a server. The server at the base URL is called `main`.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     args: Vec<Spanned<String>>,
+    /// Environment variables of the run and its commands, with the placeholders of `args`. By
+    /// default `HOME` is a scratch folder.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     env: BTreeMap<String, Spanned<String>>,
+    /// The number of seconds of the run that pass in one real second. 1 by default.
     #[serde(default = "real_time", deserialize_with = "above_zero")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     time_scale: f64,
+    /// The files of the scratch folder, by relative path. `{server.NAME.url}` in their contents is
+    /// replaced by the address of a server.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ScratchFile>")]
     files: BTreeMap<Spanned<String>, ScratchFile>,
+    /// The answers, in order. A request gets the first remaining step whose `when` matches it.
     #[serde(default)]
-    rules: ServerRules,
-    #[serde(default)]
+    #[schemars(with = "Vec<StepTable>")]
     step: Vec<Spanned<StepTable>>,
+    /// Answers to requests for a summary, with the keys of `[[step]]`. If there are none, the steps
+    /// answer these requests, too.
     #[serde(default)]
+    #[schemars(with = "Vec<StepTable>")]
     compaction: Vec<Spanned<StepTable>>,
+    /// Whether the number of summaries depends on the sizes of tool results. Then a
+    /// `[[compaction]]` may be left over, and the last one is repeated.
     #[serde(default)]
     compactions_vary: bool,
+    /// The answer to requests after the last step.
     #[serde(default)]
     after: AfterLast,
+    /// Further rules of the server.
     #[serde(default)]
+    rules: ServerRules,
+    /// Further servers, by name.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ServerTable>")]
     server: BTreeMap<Spanned<String>, ServerTable>,
+    /// The expected end of the run.
     #[serde(default)]
     expect: Expectation,
 }
@@ -90,16 +116,29 @@ fn real_time() -> f64 {
     1.0
 }
 
-/// The script of a further server.
-#[derive(Default, Deserialize)]
+/// A further server, with its own script.
+#[derive(Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ServerTable {
+    /// As at the top level of the file.
     rules: ServerRules,
+    /// As at the top level of the file.
+    #[schemars(with = "Vec<StepTable>")]
     step: Vec<Spanned<StepTable>>,
+    /// As at the top level of the file.
+    #[schemars(with = "Vec<StepTable>")]
     compaction: Vec<Spanned<StepTable>>,
+    /// As at the top level of the file.
     compactions_vary: bool,
+    /// As at the top level of the file.
     after: AfterLast,
+    /// The number of requests that the server must get.
     requests: Option<usize>,
+}
+
+/// The JSON Schema of scenario files. It describes each key.
+pub fn file_schema() -> Value {
+    schema_for!(FileTable).to_value()
 }
 
 impl Scenario {
@@ -308,96 +347,4 @@ fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, ServerPart>) -> 
 fn stays_inside(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde::de::value::Error;
-    use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
-    use serde::forward_to_deserialize_any;
-
-    use super::super::rules::{MediaRules, RejectedContent, TokenRules};
-    use super::super::scenario::{FaultPosition, ScriptedError, ScriptedUsage, StepCondition};
-    use super::step::{FaultTable, ToolTable};
-    use super::*;
-
-    /// Records the names that a type reads.
-    #[derive(Default)]
-    struct Names(&'static [&'static str]);
-
-    impl<'de> Deserializer<'de> for &mut Names {
-        type Error = Error;
-
-        fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
-            Err(Error::custom("only names are asked for"))
-        }
-
-        fn deserialize_struct<V: Visitor<'de>>(
-            self,
-            _name: &'static str,
-            fields: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Error> {
-            self.0 = fields;
-            self.deserialize_any(visitor)
-        }
-
-        fn deserialize_enum<V: Visitor<'de>>(
-            self,
-            name: &'static str,
-            variants: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Error> {
-            self.deserialize_struct(name, variants, visitor)
-        }
-
-        forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-            option unit unit_struct newtype_struct seq tuple tuple_struct map identifier ignored_any
-        }
-    }
-
-    /// The names that a type reads, and the first one that must be there.
-    fn names<T: DeserializeOwned>() -> (Vec<&'static str>, Option<String>) {
-        let mut names = Names::default();
-        // It cannot succeed.
-        let _ = T::deserialize(&mut names);
-        let missing = toml::from_str::<T>("").err().and_then(|error| {
-            let name = error.message().strip_prefix("missing field `")?;
-            Some(name.trim_end_matches('`').to_owned())
-        });
-        (names.0.to_vec(), missing)
-    }
-
-    #[test]
-    fn the_manual_has_the_keys_that_a_scenario_file_may_have() {
-        let types = [
-            names::<FileTable>(),
-            names::<ScratchFile>(),
-            names::<StepTable>(),
-            names::<StepCondition>(),
-            names::<ToolTable>(),
-            names::<ScriptedUsage>(),
-            names::<ScriptedError>(),
-            names::<FaultTable>(),
-            names::<FaultPosition>(),
-            names::<ServerTable>(),
-            names::<ServerRules>(),
-            names::<MediaRules>(),
-            names::<RejectedContent>(),
-            names::<TokenRules>(),
-            names::<Expectation>(),
-        ];
-        for (table, (mut read, required)) in SCENARIO_TABLES.iter().zip(types) {
-            // The other positions are texts.
-            let texts = ["accept", "request", "half_head", "headers", "delta"];
-            read.retain(|name| table.heading != "after" || !texts.contains(name));
-            let mut shown: Vec<&str> = table.keys.iter().map(|key| key.name).collect();
-            let first = table.keys.iter().find(|key| key.required).map(|key| key.name.to_owned());
-            assert_eq!(first, required, "{}", table.heading);
-            shown.sort_unstable();
-            read.sort_unstable();
-            assert_eq!(shown, read, "{}", table.heading);
-        }
-    }
 }
