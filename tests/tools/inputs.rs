@@ -45,8 +45,8 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
         ("Bash", json!({}), "the required field `command` (a string) is missing"),
         (
             "Bash",
-            json!({ "command": 5 }),
-            "the field `command` is wrong: 5 is not of type \"string\"",
+            json!({ "command": 5.5 }),
+            "the field `command` is wrong: 5.5 is not of type \"string\"",
         ),
         ("Bash", json!({ "command": "ls", "timeout": "soon" }), "the field `timeout` is wrong"),
         (
@@ -184,8 +184,13 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
             json!({ "command": "ls", "timeout": 5 }),
         ),
         ("TODOWRITE", json!({ "todos": "[]" }), "TodoWrite", json!({ "todos": [] })),
-        ("functions.Grep:0", json!({ "pattern": 4 }), "Grep", json!({ "pattern": "4" })),
-        ("Grep<|channel|>commentary", json!({}), "Grep", json!({})),
+        (
+            "functions.Bash:0",
+            json!({ "command": "ls", "description": 4 }),
+            "Bash",
+            json!({ "command": "ls", "description": "4" }),
+        ),
+        ("TodoWrite<|channel|>commentary", json!({}), "TodoWrite", json!({})),
         ("functions.Teleport", json!({}), "functions.Teleport", json!({})),
         ("task", json!({}), "Task", json!({})),
         ("Teleport", json!({ "x": "1" }), "Teleport", json!({ "x": "1" })),
