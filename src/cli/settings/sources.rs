@@ -128,15 +128,7 @@ pub(super) fn read_all(
     let managed_files = std::mem::take(&mut reading.files);
     let shared = reading.shared_file(home.as_deref(), config_dir, wants("user"));
     let own_file = wants("user").then(|| config_dir.join("settings.json"));
-    let of_reference = home.as_ref().map(|home| home.join(SHARED_FILE));
-    let user = own_file.and_then(|path| {
-        // A host shares the folder of the reference.
-        if of_reference.as_ref() == Some(&path) {
-            reading.file_of_reference(&path)
-        } else {
-            reading.read_user_file(&path)
-        }
-    });
+    let user = own_file.and_then(|path| reading.own_file(&path, home.as_deref()));
     let below = std::mem::take(&mut reading.files);
     let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
     let above = std::mem::replace(&mut reading.files, below);
@@ -218,6 +210,15 @@ impl SourceReader {
 
     fn read_user_file(&mut self, path: &Path) -> Option<ParsedSettings> {
         self.add_file(path.display().to_string(), file::read_file(path))
+    }
+
+    /// Reads the user's own settings. A host shares the folder of the reference.
+    fn own_file(&mut self, path: &Path, home: Option<&Path>) -> Option<ParsedSettings> {
+        if home.is_some_and(|home| path == home.join(SHARED_FILE)) {
+            self.file_of_reference(path)
+        } else {
+            self.read_user_file(path)
+        }
     }
 
     fn flag(&mut self, flag: &str, given: &str) -> Option<ParsedSettings> {
