@@ -150,7 +150,8 @@ settings! {
         .takes("a list of permission rules").flag("disallowed-tools", "RULES", TOOLS)
         .joined().critical().untrusted(Untrusted::Rules).kept_as(KeptAs::Prohibition);
 
-    /// A further folder to work in; may be repeated.
+    /// A further folder to work in; may be repeated. In files, ~/ is the home folder, and a folder
+    /// that does not exist is left out.
     permissions.additional_directories: Vec<PathBuf>, "permissions.additionalDirectories"
         .flag("add-dir", "DIR", TOOLS).joined().kept_as(KeptAs::Permission(None));
 
