@@ -54,7 +54,7 @@ fn models(settings: &Settings) -> ModelLookup {
     let (known, windows) = (settings.config.prices.clone(), settings.chain.windows.clone());
     Arc::new(move |name: &str| {
         let name = name.trim();
-        let own_one = aliases.iter().find(|(alias, _)| alias == name);
+        let own_one = aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
         let model = resolve_alias(own_one.map_or(name, |(_, full)| full));
         // The empty name stands for all models without an entry of their own, as in the model
         // chain.

@@ -143,13 +143,14 @@ pub fn price_list_date() -> &'static str {
     &LIST.date
 }
 
-/// Resolves `sonnet`, `opus` and other aliases to the newest known model. Any other name is
+/// Resolves `sonnet`, `Opus` and other aliases to the newest known model. Any other name is
 /// returned unchanged, except for a `[1m]` suffix, which is removed: the wide window is the
 /// default.
 pub fn resolve_alias(name: &str) -> &str {
     let name = name.trim();
     let name = name.strip_suffix("[1m]").unwrap_or(name);
-    LIST.aliases.get(name).and_then(|full| full.as_str()).unwrap_or(name)
+    let full = LIST.aliases.get(&name.to_ascii_lowercase()).and_then(|full| full.as_str());
+    full.unwrap_or(name)
 }
 
 /// The aliases and names of models that are known.

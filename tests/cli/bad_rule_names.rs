@@ -142,3 +142,16 @@ fn an_unknown_tool_in_an_agent_definition_is_reported() {
         assert!(told.iter().any(|line| line == wanted), "{told:?}");
     }
 }
+
+#[test]
+fn an_allow_rule_for_all_tools_is_reported() {
+    let file = r#"{"permissions": {"allow": ["*"], "deny": []}}"#;
+    let told = resolve(&["--allowed-tools", "*", "hi"], &[], file).expect("a warning").warnings;
+    for wanted in
+        ["--allowedTools: the rule \"*\" has no", ":1:28: the rule \"*\" of permissions.allow"]
+    {
+        assert!(told.iter().any(|line| line.contains(wanted)), "{told:?}");
+    }
+    let told = resolve(&["--disallowed-tools", "*", "hi"], &[], "{}").expect("it denies").warnings;
+    assert_eq!(told, [""; 0]);
+}

@@ -69,6 +69,7 @@ fn the_setting_agent_is_the_user_s_to_say_and_flags_outrank_files() {
     assert_eq!(role(&world, &[]), None);
     assert_eq!(role(&world, &["--agent=reviewer"]).as_deref(), Some("project"));
     assert_eq!(role(&world, &["--trust-project"]).as_deref(), Some("project"));
+    assert_eq!(role(&world, &["--agent=general-purpose"]), None, "it is built in");
 }
 
 #[test]

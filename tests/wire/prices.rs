@@ -37,13 +37,15 @@ fn every_model_of_the_list_has_sensible_facts() {
 
 #[test]
 fn aliases_name_models_of_the_list() {
-    for alias in ["default", "sonnet", "opus", "haiku", "fable"] {
+    for alias in ["default", "inherit", "best", "sonnet", "opus", "haiku", "fable"] {
         let name = resolve_alias(alias);
         assert_ne!(name, alias);
         assert_eq!(model_facts(alias).name, name);
         assert!(model_facts(alias).prices.is_some(), "{alias}");
     }
-    assert_eq!(resolve_alias("sonnet[1m]"), resolve_alias("sonnet"));
+    for other in ["sonnet[1m]", "Sonnet", " SONNET[1m] "] {
+        assert_eq!(resolve_alias(other), resolve_alias("sonnet"), "{other}");
+    }
     assert_eq!(resolve_alias("qwen2.5-coder"), "qwen2.5-coder");
 }
 

@@ -13,7 +13,7 @@ use crate::config::registry;
 use crate::config::repository::RulePaths;
 use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::mcp;
-use crate::tools::{AgentDefinition, RuleList, built_in_names, check_rule};
+use crate::tools::{AgentDefinition, GENERAL_PURPOSE, RuleList, built_in_names, check_rule};
 
 /// Merges the agents of `--agents` over those of files, and returns the one that the run works as:
 /// `agent` is its name, and the flag or setting that names it.
@@ -66,6 +66,10 @@ fn choose(
     let known = library.agents.iter().map(|agent| &agent.definition);
     if let Some(agent) = known.clone().find(|agent| agent.name == name.trim()) {
         return Ok(Some(agent.clone()));
+    }
+    if name.trim() == GENERAL_PURPOSE {
+        // The built-in kind has all tools and no further prompt, like a run without an agent.
+        return Ok(None);
     }
     let near = known.min_by_key(|agent| osa_distance(name, &agent.name));
     let hint = match near {

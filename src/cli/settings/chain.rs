@@ -295,7 +295,8 @@ impl<'a> ChainBuilder<'a> {
 
     fn named(&self, name: &str, place: &str, endpoint: usize, window: Option<u32>) -> ChainEntry {
         let name = name.trim();
-        let stands_for = self.aliases.get(name).map_or(name, String::as_str);
+        let alias = name.to_ascii_lowercase();
+        let stands_for = self.aliases.get(&alias).map_or(name, String::as_str);
         let model = resolve_alias(stands_for);
         let service = |index: usize| &self.chain.endpoints[index].service;
         // The variables of aliases may hold names of the primary's cloud.

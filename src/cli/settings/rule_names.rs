@@ -5,7 +5,7 @@ use strsim::osa_distance;
 use super::{McpServers, ModelChain};
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
-use crate::config::rule_names::{BadRuleName, check_rule_name};
+use crate::config::rule_names::{ALLOWS_NOTHING, BadRuleName, check_rule_name};
 use crate::config::values;
 use crate::mcp;
 use crate::tools::{
@@ -98,6 +98,10 @@ fn check_flag_rules(
 ) -> Result<Vec<String>, UsageError> {
     let mut warnings = Vec::new();
     for rule in &values::list(given) {
+        if rule == "*" && purpose == RulePurpose::Allows {
+            warnings.push(format!("{flag}: the rule \"*\" {ALLOWS_NOTHING}"));
+            continue;
+        }
         let Some(BadRuleName { why, is_near }) = check_rule_name(rule) else { continue };
         let warning = format!("{flag}: the rule \"{rule}\" {why}");
         if is_near && purpose == RulePurpose::Restricts {

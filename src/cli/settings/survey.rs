@@ -92,7 +92,8 @@ pub fn survey_with_managed(
     let Inputs { args, config, env, .. } = &inputs;
     let mcp = servers::resolve(args, env, config, named, &inputs.variables);
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account());
-    let model = env.aliases.get(config.model.trim()).unwrap_or(&config.model).clone();
+    let alias = config.model.trim().to_ascii_lowercase();
+    let model = env.aliases.get(&alias).unwrap_or(&config.model).clone();
     let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);
     let SettingsSources { files, ignored, ignored_warning, library, plugins, .. } = inputs.sources;
     SettingsSurvey {
@@ -212,10 +213,10 @@ fn credentials(inputs: &Inputs, outer: &Variables) -> Vec<(&'static str, String)
     if env.api_key.is_some() {
         found.push(("API key", variable("ANTHROPIC_API_KEY")));
     }
-    let login = crate::model::LoginFile::within(&inputs.config_dir);
     if env.oauth_token.is_some() {
         found.push(("login token", variable("CLAUDE_CODE_OAUTH_TOKEN")));
     }
+    let login = crate::model::LoginFile::within(&inputs.config_dir);
     if matches!(login.read(), Ok(Some(_))) {
         found.push(("login", login.path.display().to_string()));
     }
