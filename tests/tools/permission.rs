@@ -400,6 +400,9 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
         ),
         (Default, Rules::None, "Bash", bash("a $(b"), "--allowedTools Bash"),
         (Default, Rules::None, "Bash", bash("git push"), "--allowedTools 'Bash(git push *)'"),
+        (Default, Allow(&["Bash(rm *)"]), "Bash", bash("ls; rm -f q"), "'Bash(ls *)'"),
+        (Default, Allow(&["Bash(mkdir *)"]), "Bash", bash("mkdir d && ls"), "'Bash(ls *)'"),
+        (Default, Allow(&["Bash(touch *)"]), "Bash", bash("touch z | tail -5"), "'Bash(tail *)'"),
         (Default, Rules::None, "Bash", bash("cat <<E\nE"), "a here-document: write the text"),
         (Plan, Rules::None, "Bash", bash("make"), "--permission-mode plan"),
         (

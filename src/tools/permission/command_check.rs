@@ -113,7 +113,8 @@ struct LineCheck<'a> {
 
 impl LineCheck<'_> {
     fn check(mut self, parts: &[SimpleCommand]) -> Result<Confinement, Denial> {
-        let has_rule = |part: &SimpleCommand| self.permissions.has_rule_for(part);
+        let permissions = self.permissions;
+        let has_rule = |part: &SimpleCommand| permissions.has_rule_for(part);
         let commands = || parts.iter().filter(|part| !part.words.is_empty());
         let ruled = commands().find(|part| has_rule(part));
         let mut others = commands().filter(|part| !has_rule(part));
@@ -135,8 +136,13 @@ impl LineCheck<'_> {
             self.check_redirections(part)?;
             let known = recognize(part);
             if is_plain && !part.words.is_empty() {
-                let known = known.as_ref();
-                self.check_plain(part, known.ok_or_else(|| self.permissions.refusal(part, None))?)?;
+                let known = known.as_ref().ok_or_else(|| permissions.refusal(part, None));
+                let checked = known.and_then(|known| self.check_plain(part, known));
+                // What lacks a rule is the command beside it.
+                checked.map_err(|denial| match open.filter(|_| has_rule(part)) {
+                    Some(open) => permissions.refusal(open, Some(part)),
+                    None => denial,
+                })?;
             }
             if let Some(known) = known.filter(|_| moves(part)) {
                 self.check_folder(&known, is_start)?;
