@@ -84,16 +84,21 @@ impl ToolSet {
         confinement: Confinement,
         built_in: &BuiltinCall,
     ) -> CommandScope {
-        let (named, changed, may_move) = match confinement {
+        let (named, changed, may_move, runs_git) = match confinement {
             Confinement::Sandbox => {
                 let commands = built_in.commands.as_deref().unwrap_or_default();
                 return CommandScope::Sandbox(self.permissions.granted_credentials(commands));
             }
             Confinement::SandboxReading => return CommandScope::Reading,
-            Confinement::Plain { named, changed, may_move } => (named, changed, may_move),
+            Confinement::Plain { named, changed, may_move, runs_git } => {
+                (named, changed, may_move, runs_git)
+            }
         };
         let tool_set = Arc::clone(self);
-        let folders = self.places.readable_folders();
+        let mut folders = self.places.readable_folders();
+        if runs_git {
+            folders.extend_from_slice(self.permissions.repositories());
+        }
         let hides_some = folders.iter().chain(&named).any(|folder| {
             let place = ResolvedPath {
                 written: folder.clone(),

@@ -16,6 +16,7 @@ use super::files_read::FilesRead;
 use super::outcome::{Effect, ToolOutcome};
 use super::paths::WorkFolders;
 use super::permission::Permissions;
+use super::sandbox::repository_folders;
 use super::settings::{BadSettings, ResultLimits, ToolSettings};
 use super::shell::ShellSession;
 use super::todo::TodoList;
@@ -76,7 +77,9 @@ impl Toolbox {
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home, &permissions)?;
-        let permissions = permissions.with_sandbox(sandbox.secrets(), sandbox.can_hold_readers());
+        let permissions = permissions
+            .with_sandbox(sandbox.secrets(), sandbox.can_hold_readers())
+            .with_repositories(repository_folders(&roots, home));
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered);
         let describe = sandbox.model_description();

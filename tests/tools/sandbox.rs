@@ -491,6 +491,23 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
     if !fenced.holds() {
         return;
     }
+    // Without a rule, too, and not what a rule hides.
+    for folder in ["work", "work/deep", "tree", "outside/super/sub"] {
+        let there = SandboxFixture::with(|settings, _| {
+            settings.cwd = fenced.root.join(folder);
+            settings.permissions.mode = PermissionMode::Default;
+        });
+        let outcome = there.bash("git status --short && git log --format=%s -1").await;
+        SandboxFixture::check(folder, &outcome);
+        assert!(outcome.detail["stdout"].to_string().contains("four"), "{folder}: {outcome:?}");
+        let hidden = SandboxFixture::with(|settings, _| {
+            settings.cwd = fenced.root.join(folder);
+            settings.permissions.mode = PermissionMode::Default;
+            let rule = format!("Read(/{}/**/a)", fenced.root.display());
+            settings.permissions.deny.push(rule);
+        });
+        assert!(hidden.bash("git log -p").await.is_error, "{folder}");
+    }
     // Any checkout can name any place. It is only believed if the place names the checkout.
     for name in ["outside", "work/.git", "outside/super/.git/modules/sub"] {
         let bait = fenced.root.join("bait");

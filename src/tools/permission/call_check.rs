@@ -45,6 +45,8 @@ pub(in super::super) struct Permissions {
     rules: Vec<PermissionRule>,
     pub(super) cwd: PathBuf,
     pub(super) home: Option<PathBuf>,
+    /// Repositories around the working folders, and their data elsewhere.
+    pub(super) repositories: Vec<PathBuf>,
     /// Paths that only a rule which names them can open.
     secrets: Arc<DeniedPlaces>,
     /// True if the kernel confines the commands that need no rule.
@@ -80,6 +82,7 @@ impl Permissions {
             rules: Vec::new(),
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
+            repositories: Vec::new(),
             secrets: Arc::default(),
             holds_plain_commands: false,
             critical: CriticalPaths::Denied,
@@ -103,6 +106,16 @@ impl Permissions {
         holds_plain_commands: bool,
     ) -> Self {
         Self { secrets, holds_plain_commands, ..self }
+    }
+
+    /// Sets the repositories around the working folders, which git may read without a rule.
+    pub(in super::super) fn with_repositories(self, repositories: Vec<PathBuf>) -> Self {
+        Self { repositories, ..self }
+    }
+
+    /// The repositories around the working folders, and their data elsewhere.
+    pub(in super::super) fn repositories(&self) -> &[PathBuf] {
+        &self.repositories
     }
 
     /// Adds the changes that a host makes during the run.

@@ -22,8 +22,9 @@ pub(in super::super) enum Confinement {
     SandboxReading,
     /// For commands without a rule: no network; reads only of `named` and of paths that Read may
     /// read; writes only to `changed` and to paths beside or below it, or no writes at all. The
-    /// working directory may change if `may_move` is true.
-    Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool },
+    /// working directory may change if `may_move` is true. If `runs_git` is true, the repositories
+    /// around the working folders are readable, too.
+    Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool, runs_git: bool },
 }
 
 /// Resolves a path against a folder.
@@ -162,12 +163,14 @@ impl LineCheck<'_> {
             use PlainEffect::{ReadsRepository, ReadsVersions};
             matches!(effect(part), Some(ReadsRepository | ReadsVersions))
         };
-        if let Some(part) = parts.iter().find(runs_git).filter(|_| !self.changed.is_empty()) {
+        let git = parts.iter().find(runs_git);
+        if let Some(part) = git.filter(|_| !self.changed.is_empty()) {
             // git runs programs that a checkout configures, which could write, too.
             return Err(self.permissions.refusal(part, None));
         }
         let may_move = has_moved || !self.changed.is_empty();
-        Ok(Confinement::Plain { named: self.named, changed: self.changed, may_move })
+        let (named, changed, runs_git) = (self.named, self.changed, git.is_some());
+        Ok(Confinement::Plain { named, changed, may_move, runs_git })
     }
 
     fn check_redirections(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
@@ -239,8 +242,9 @@ impl LineCheck<'_> {
     /// True if a rule may hide a file of a repository; git shows its former versions.
     fn hides_versions(&self) -> bool {
         let folders = [self.folder.as_deref().unwrap_or(Path::new("/")), &self.permissions.cwd];
-        let mut places = folders.map(|folder| (self.resolve)(".", folder)).into_iter();
-        places.any(|place| self.permissions.hides_below(&place))
+        let around = self.permissions.repositories.iter().map(PathBuf::as_path);
+        let mut places = folders.into_iter().chain(around);
+        places.any(|folder| self.permissions.hides_below(&(self.resolve)(".", folder)))
     }
 
     fn check_folder(&mut self, known: &PlainCommand<'_>, is_first: bool) -> Result<(), Denial> {

@@ -48,6 +48,7 @@ pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
 pub(super) use plain::{Hides, PlainScope};
 use policy::{PolicyInputs, SandboxPolicy};
+pub(super) use repository::repository_folders;
 pub use settings::SandboxSettings;
 
 /// The effective sandbox, for the init message and the result.

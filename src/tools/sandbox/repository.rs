@@ -29,6 +29,19 @@ pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Reposit
     Some(Repository { top: top.to_path_buf(), data: git_dir(top) })
 }
 
+/// Returns the repositories around working folders, and their data elsewhere, as real paths.
+pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path>) -> Vec<PathBuf> {
+    let home = home.map(resolve);
+    let roots: Vec<PathBuf> = roots.iter().map(|root| resolve(root)).collect();
+    let found = roots.iter().filter_map(|root| find_repository(root, home.as_deref()));
+    let mut folders: Vec<PathBuf> =
+        found.flat_map(|found| [found.top].into_iter().chain(found.data)).collect();
+    folders.retain(|folder| !roots.iter().any(|root| folder.starts_with(root)));
+    folders.sort_unstable();
+    folders.dedup();
+    folders
+}
+
 /// True if both have one owner: a parent repository of another user must not become writable.
 fn same_owner(top: &Path, cwd: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|facts| facts.uid()).ok();
