@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::{Block, ToolCall};
 
 use super::agents::AgentCall;
-use super::catalog::BuiltinTool;
+use super::catalog::{AGENT, BuiltinTool, TASK, is_agent_tool};
 use super::input::{ToolRequest, ToolSearchInput, WebSearchInput};
 use super::outcome::{GrantSource, ToolOutcome, ToolRefusal};
 use super::panic_guard::{run_guarded, run_read};
@@ -217,8 +217,10 @@ impl Toolbox {
     pub fn rule_covers(&self, rule: &str, prepared: &PreparedCall) -> bool {
         let (permissions, call) = (&self.tools.permissions, prepared.call());
         let Ok(ParsedCall::BuiltIn(built_in)) = &prepared.work else {
+            let covers = |name: &str| permissions.rule_covers_external(rule, name);
             return BuiltinTool::named(&call.name).is_some()
-                || permissions.rule_covers_external(rule, &call.name);
+                || covers(&call.name)
+                || is_agent_tool(&call.name) && (covers(AGENT) || covers(TASK));
         };
         let check_rule = |access: &Access<'_>| {
             permissions.check_against_rule(rule, built_in.tool, &call.input, access)

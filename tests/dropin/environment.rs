@@ -198,3 +198,33 @@ fn a_restricted_run_offers_no_tools_that_run_commands() {
     let (code, ..) = caller.shell("claude -p hi --restricted --dangerously-skip-permissions");
     assert_eq!(code, 2);
 }
+
+#[test]
+fn guards_of_the_tool_of_sub_agents_may_use_either_of_its_names() {
+    let guard = |file: &str, condition: Option<&str>| {
+        let command = format!("cat > {file}; exit 2");
+        let mut hook = json!({ "type": "command", "command": command });
+        if let Some(condition) = condition {
+            hook["if"] = json!(condition);
+        }
+        hook
+    };
+    for called in ["Agent", "Task"] {
+        let input = json!({ "description": "d", "prompt": "p" });
+        let caller = Caller::with(Scenario::new().tool(called, input).reply("Done."));
+        let names = ["Agent", "Task"];
+        let groups = names.map(|name| json!({ "matcher": name, "hooks": [guard(name, None)] }));
+        let conditions = names.map(|name| guard(&format!("if-{name}"), Some(name)));
+        let mut groups = Vec::from(groups);
+        groups.push(json!({ "hooks": conditions }));
+        let settings = json!({ "hooks": { "PreToolUse": groups } }).to_string();
+        caller.file("home/.claude/settings.json", &settings);
+        let (code, _, stderr) = caller.shell("claude -p go");
+        assert_eq!(code, 0, "{called}: {stderr}");
+        for name in ["Agent", "Task", "if-Agent", "if-Task"] {
+            let told = std::fs::read_to_string(caller.path(&format!("work/{name}")));
+            let told = told.unwrap_or_else(|error| panic!("{name} for {called}: {error}"));
+            assert!(told.contains(r#""tool_name":"Agent""#), "{name} for {called}: {told}");
+        }
+    }
+}
