@@ -85,10 +85,9 @@ pub(super) fn check_foreign(name: &str, text: &str) -> Result<ValidSettings, For
 /// Removes the part of a value at a path.
 fn remove(value: &mut Value, path: &[String]) {
     let Some((last, outer)) = path.split_last() else { return };
-    match outer.iter().try_fold(value, |inner, key| match inner {
-        Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
-        inner => inner.get_mut(key),
-    }) {
+    let escaped = outer.iter().map(|key| key.replace('~', "~0").replace('/', "~1"));
+    let pointer: String = escaped.flat_map(|key| ["/".to_owned(), key]).collect();
+    match value.pointer_mut(&pointer) {
         Some(Value::Object(members)) => {
             members.remove(last);
         }

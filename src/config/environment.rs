@@ -193,6 +193,7 @@ pub const FILES: [(&str, &str); 8] = [
 
 /// The environment, parsed. `None`: not set, or empty.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
 pub struct ProcessEnv {
     pub api_key: Option<String>,
     pub auth_token: Option<String>,
