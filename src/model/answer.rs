@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Deserializer, Value, json};
 use uuid::Uuid;
 
 use crate::json;
@@ -72,8 +72,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let text = str::from_utf8(body)
         .map_err(|error| invalid_response(format!("the body is not UTF-8 ({error})")))?;
-    let value: Value = json::read_str(text)
-        .map_err(|error| invalid_response(format!("the body is not JSON ({error})")))?;
+    let (value, is_split) = read_value(text, "the body")?;
     if let Some(refusal) = super::error_body::parse_error(&value, 200) {
         return Err(refusal);
     }
@@ -83,6 +82,9 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let Some(stop_reason) = stated_reason(&value["stop_reason"]) else {
         return Err(invalid_response("the message has no stop reason".to_owned()));
     };
+    if is_split && blocks.iter().any(|block| block["type"] == "tool_use") {
+        return Err(half_a_character());
+    }
     let mut ids = ToolIds::default();
     let sealed = blocks
         .iter()
@@ -104,6 +106,17 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
         request_id: None,
         first_token: None,
     })
+}
+
+/// Reads the JSON that the service sent. True if it has unpaired surrogates, which are read as
+/// U+FFFD.
+pub(super) fn read_value(text: &str, what: &str) -> Result<(Value, bool), FaultKind> {
+    if let Ok(value) = json::read_exact(text) {
+        return Ok((value, false));
+    }
+    let value = json::read_str(text);
+    let value = value.map_err(|error| invalid_response(format!("{what} is not JSON ({error})")))?;
+    Ok((value, true))
 }
 
 /// The cost-relevant data of a body that is a message, even an unusable one. `None` for other
@@ -163,7 +176,7 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
     }
     let input = match &input {
         Value::String(text) if text.trim().is_empty() => Value::Null,
-        Value::String(text) => match json::read_str(text) {
+        Value::String(text) => match parse_arguments(text) {
             Ok(parsed) => parsed,
             Err(error) => return malformed(name, not_json(text, &error)),
         },
@@ -182,6 +195,34 @@ pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> Complet
             malformed(name, not_an_object(&input.to_string()))
         }
     }
+}
+
+/// Parses arguments that came as text. Some gateways encode them twice, send them twice, or send
+/// empty arguments beside them.
+fn parse_arguments(text: &str) -> Result<Value, serde_json::Error> {
+    match json::read_exact(text) {
+        Ok(Value::String(inner)) => Ok(match json::read_exact(&inner) {
+            Ok(object @ Value::Object(_)) => object,
+            Ok(_) | Err(_) => Value::String(inner),
+        }),
+        Err(error) => same_object(text).ok_or(error),
+        parsed => parsed,
+    }
+}
+
+/// The object in a text that has several values, if all others are equal to it or empty.
+fn same_object(text: &str) -> Option<Value> {
+    let values = Deserializer::from_str(text).into_iter::<Value>();
+    let mut values = values.collect::<Result<Vec<_>, _>>().ok()?;
+    let is_empty = |value: &Value| value.is_null() || *value == json!({});
+    if values.iter().all(is_empty) {
+        values.truncate(1);
+    } else {
+        values.retain(|value| !is_empty(value));
+        values.dedup();
+    }
+    let only = values.pop()?;
+    (values.is_empty() && (only.is_object() || only.is_null())).then_some(only)
 }
 
 /// The name given to a tool call without a name.
@@ -271,6 +312,11 @@ pub(super) fn text_of(value: &Value) -> String {
 
 pub(super) fn invalid_response(detail: String) -> FaultKind {
     FaultKind::InvalidContent { detail }
+}
+
+/// The fault of a reply in which a tool would run with another character than the model wrote.
+pub(super) fn half_a_character() -> FaultKind {
+    invalid_response("a tool call has half of a surrogate pair".to_owned())
 }
 
 /// Classifies a complete reply.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::json;
@@ -11,9 +12,10 @@ use crate::transcript::Block;
 
 use super::answer::{
     CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
-    invalid_response, keep_trusted_blocks, stated_reason, text_of,
+    half_a_character, invalid_response, keep_trusted_blocks, read_value, stated_reason, text_of,
 };
 use super::error_body::parse_error;
+use super::joined_text::{JoinedText, Wtf8};
 use super::settlement::Received;
 
 /// The effect of an event on the reply.
@@ -29,8 +31,9 @@ pub enum AssemblyStep {
 
 /// A reply under construction.
 ///
-/// It tolerates interleaved blocks, late or missing block ends, and unknown events. It rejects a
-/// reply without a stop reason; the last event may be missing only if everything else arrived.
+/// It tolerates interleaved blocks, late or missing block ends, indices that are missing or used
+/// again, and unknown events. It rejects a reply without a stop reason; the last event may be
+/// missing only if everything else arrived.
 #[derive(Debug, Default)]
 pub struct ReplyAssembly {
     id: String,
@@ -41,7 +44,11 @@ pub struct ReplyAssembly {
     /// True if the final count of output tokens arrived, not only the initial one.
     has_final_count: bool,
     ended: bool,
+    /// The blocks in the order of the reply.
     slots: BTreeMap<u64, BlockSlot>,
+    /// The keys in `slots` of the last block with each index. The two differ only if an index was
+    /// used again.
+    keys: BTreeMap<u64, u64>,
     ids: ToolIds,
     written: Written,
 }
@@ -63,10 +70,23 @@ enum BlockSlot {
 
 #[derive(Debug)]
 enum GrowingBlock {
-    Text(String),
-    Thinking { thinking: String, signature: String },
-    ToolUse { id: String, name: String, given: Value, json: String },
-    Other { value: Value, json: String },
+    Text(JoinedText),
+    Thinking { thinking: JoinedText, signature: String },
+    ToolUse { id: String, name: String, given: Value, json: JoinedText },
+    Other { value: Value, json: JoinedText },
+}
+
+/// A `content_block_delta` event in which a string has unpaired surrogates.
+#[derive(Deserialize)]
+struct SplitEvent {
+    delta: SplitDelta,
+}
+
+#[derive(Deserialize)]
+struct SplitDelta {
+    text: Option<Wtf8>,
+    thinking: Option<Wtf8>,
+    partial_json: Option<Wtf8>,
 }
 
 impl ReplyAssembly {
@@ -117,8 +137,7 @@ impl ReplyAssembly {
         if data.is_empty() || data == "[DONE]" {
             return Ok(AssemblyStep::Idle);
         }
-        let value: Value = json::read_str(data)
-            .map_err(|error| invalid_response(format!("an event is not JSON ({error})")))?;
+        let (value, is_split) = read_value(data, "an event")?;
         let kind = match value["type"].as_str() {
             // llama.cpp names only the event, and puts its own error type inside.
             _ if frame.event == "error" => "error",
@@ -130,8 +149,14 @@ impl ReplyAssembly {
             return Ok(self.on_ping());
         }
         // Blocks are reported before the event that ends them.
-        if kind == "content_block_stop" {
-            self.close(index_of(&value)?, progress);
+        match kind {
+            "content_block_start" => self.free_index(&value, progress)?,
+            "content_block_stop" => {
+                if let Some(key) = self.key_of(&value)? {
+                    self.close(key, progress)?;
+                }
+            }
+            _ => {}
         }
         progress(StreamProgress::Event(value.clone()));
         let before = self.written;
@@ -142,10 +167,15 @@ impl ReplyAssembly {
                 }));
             }
             "message_start" => self.start(&value["message"])?,
-            "content_block_start" => self.open(&value)?,
+            "content_block_start" if is_split && value["content_block"]["type"] == "tool_use" => {
+                return Err(half_a_character());
+            }
+            "content_block_start" => self.open(&value, &value["content_block"])?,
             "content_block_delta" => {
+                let split = is_split.then(|| json::read_exact::<SplitEvent>(data)).transpose();
+                let split = split.map_err(|_| half_a_character())?.map(|event| event.delta);
                 self.open_for_delta(&value)?;
-                self.append_delta(&value)?;
+                self.append_delta(&value, split.as_ref())?;
             }
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
@@ -157,8 +187,8 @@ impl ReplyAssembly {
             }
             "message_stop" => {
                 let open: Vec<u64> = self.slots.keys().copied().collect();
-                for index in open {
-                    self.close(index, progress);
+                for key in open {
+                    self.close(key, progress)?;
                 }
                 self.ended = true;
                 return Ok(AssemblyStep::Last);
@@ -220,29 +250,64 @@ impl ReplyAssembly {
         Ok(())
     }
 
-    fn open(&mut self, event: &Value) -> Result<(), FaultKind> {
+    /// The key of the block that an event is about. An event without index is about block 0, which
+    /// some encoders leave out, or else about the only open block.
+    fn key_of(&self, event: &Value) -> Result<Option<u64>, FaultKind> {
         let index = index_of(event)?;
-        if self.slots.contains_key(&index) {
+        let first = self.keys.get(&index.unwrap_or_default()).copied();
+        let is_open = |key: &u64| matches!(self.slots.get(key), Some(BlockSlot::Open(_)));
+        if index.is_some() || first.as_ref().is_some_and(is_open) {
+            return Ok(first);
+        }
+        let mut open = self.slots.keys().copied().filter(is_open);
+        let only = open.next();
+        Ok(only.filter(|_| open.next().is_none()).or(first))
+    }
+
+    /// Closes the block that has the index of a block that starts: an index that is used again means
+    /// another block.
+    fn free_index(
+        &mut self,
+        start: &Value,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<(), FaultKind> {
+        let index = index_of(start)?.unwrap_or_default();
+        let Some(key) = self.keys.get(&index).copied() else { return Ok(()) };
+        if let Some(BlockSlot::Open(GrowingBlock::ToolUse { .. })) = self.slots.get(&key) {
+            // Its arguments may be incomplete even if they are JSON: they may be empty.
             return Err(invalid_response(format!("content block {index} began twice")));
         }
-        let block = &event["content_block"];
+        self.close(key, progress)
+    }
+
+    /// Opens a block with the index of an event.
+    fn open(&mut self, event: &Value, block: &Value) -> Result<(), FaultKind> {
+        let index = index_of(event)?.unwrap_or_default();
+        let key = match self.slots.last_key_value() {
+            Some((last, _)) if self.slots.contains_key(&index) => last.saturating_add(1),
+            Some(_) | None => index,
+        };
+        if self.slots.contains_key(&key) {
+            return Err(invalid_response(format!("content block {index} has no place")));
+        }
         let growing = match block["type"].as_str() {
-            Some("text") => GrowingBlock::Text(text_of(&block["text"])),
+            Some("text") => GrowingBlock::Text(JoinedText::new(text_of(&block["text"]))),
             Some("thinking") => GrowingBlock::Thinking {
-                thinking: text_of(&block["thinking"]),
+                thinking: JoinedText::new(text_of(&block["thinking"])),
                 signature: text_of(&block["signature"]),
             },
             Some("tool_use") => GrowingBlock::ToolUse {
                 id: self.ids.make_unique(block["id"].as_str().unwrap_or_default()),
                 name: text_of(&block["name"]),
                 given: block["input"].clone(),
-                json: String::new(),
+                json: JoinedText::default(),
             },
-            Some(_) => GrowingBlock::Other { value: block.clone(), json: String::new() },
+            Some(_) => GrowingBlock::Other { value: block.clone(), json: JoinedText::default() },
             None => return Err(invalid_response(format!("content block {index} has no type"))),
         };
         self.written.open(&growing);
-        self.slots.insert(index, BlockSlot::Open(growing));
+        self.keys.insert(index, key);
+        self.slots.insert(key, BlockSlot::Open(growing));
         let received = self.received();
         received.add_bytes(block.to_string().len());
         received.has_thinking |= is_thinking(&block["type"]);
@@ -263,8 +328,7 @@ impl ReplyAssembly {
 
     /// Opens a block for text that comes without the start of one, as some gateways send it.
     fn open_for_delta(&mut self, delta: &Value) -> Result<(), FaultKind> {
-        let index = index_of(delta)?;
-        if self.slots.contains_key(&index) {
+        if self.key_of(delta)?.is_some() {
             return Ok(());
         }
         let block = match delta["delta"]["type"].as_str() {
@@ -272,27 +336,34 @@ impl ReplyAssembly {
             Some("thinking_delta") => json!({ "type": "thinking", "thinking": "" }),
             Some(_) | None => return Ok(()),
         };
-        self.open(&json!({ "index": index, "content_block": block }))
+        self.open(delta, &block)
     }
 
-    fn append_delta(&mut self, event: &Value) -> Result<(), FaultKind> {
-        let index = index_of(event)?;
-        let delta = &event["delta"];
-        let Some(BlockSlot::Open(growing)) = self.slots.get_mut(&index) else {
+    /// Appends a delta, with its strings as `split` if one has unpaired surrogates.
+    fn append_delta(&mut self, event: &Value, split: Option<&SplitDelta>) -> Result<(), FaultKind> {
+        let (index, delta) = (&event["index"], &event["delta"]);
+        let slot = self.key_of(event)?.and_then(|key| self.slots.get_mut(&key));
+        let Some(BlockSlot::Open(growing)) = slot else {
             return Err(invalid_response(format!("content for block {index}, which is not open")));
         };
-        let (target, piece) = match (delta["type"].as_str(), growing) {
-            (Some("text_delta"), GrowingBlock::Text(text)) => (text, &delta["text"]),
+        let (target, piece, split) = match (delta["type"].as_str(), growing) {
+            (Some("text_delta"), GrowingBlock::Text(text)) => {
+                (text, &delta["text"], split.map(|split| &split.text))
+            }
             (Some("thinking_delta"), GrowingBlock::Thinking { thinking, .. }) => {
-                (thinking, &delta["thinking"])
+                (thinking, &delta["thinking"], split.map(|split| &split.thinking))
             }
             (Some("signature_delta"), GrowingBlock::Thinking { signature, .. }) => {
-                (signature, &delta["signature"])
+                let piece = delta["signature"].as_str().unwrap_or_default();
+                signature.push_str(piece);
+                self.written.other += piece.len() as u64;
+                self.received().add_bytes(piece.len());
+                return Ok(());
             }
             (
                 Some("input_json_delta"),
                 GrowingBlock::ToolUse { json, .. } | GrowingBlock::Other { json, .. },
-            ) => (json, &delta["partial_json"]),
+            ) => (json, &delta["partial_json"], split.map(|split| &split.partial_json)),
             (
                 Some("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"),
                 GrowingBlock::Text(_)
@@ -303,25 +374,33 @@ impl ReplyAssembly {
             }
             _ => return Ok(()),
         };
-        let piece = piece.as_str().unwrap_or_default();
-        target.push_str(piece);
-        self.received().add_bytes(piece.len());
-        let written = &mut self.written;
-        let is_signature = delta["type"].as_str() == Some("signature_delta");
-        *(if is_signature { &mut written.other } else { &mut written.model_output }) +=
-            piece.len() as u64;
+        let length = if let Some(Some(piece)) = split {
+            target.push_wtf8(piece);
+            piece.len()
+        } else {
+            let piece = piece.as_str().unwrap_or_default();
+            target.push(piece);
+            piece.len()
+        };
+        self.written.model_output += length as u64;
+        self.received().add_bytes(length);
         Ok(())
     }
 
     /// Closes a block, if it is open, and reports it if it is complete.
-    fn close(&mut self, index: u64, progress: &mut (dyn FnMut(StreamProgress) + Send)) {
-        let Some(slot) = self.slots.get_mut(&index) else { return };
-        let BlockSlot::Open(growing) = slot else { return };
-        let sealed = growing.complete();
-        if let (CompletedBlock::Whole(block), Ok(index)) = (&sealed, usize::try_from(index)) {
+    fn close(
+        &mut self,
+        key: u64,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<(), FaultKind> {
+        let Some(slot) = self.slots.get_mut(&key) else { return Ok(()) };
+        let BlockSlot::Open(growing) = slot else { return Ok(()) };
+        let sealed = growing.complete()?;
+        if let (CompletedBlock::Whole(block), Ok(index)) = (&sealed, usize::try_from(key)) {
             progress(StreamProgress::Block { index, block: block.clone() });
         }
         *slot = BlockSlot::Closed(sealed);
+        Ok(())
     }
 }
 
@@ -345,23 +424,37 @@ impl Written {
 }
 
 impl GrowingBlock {
-    fn complete(&mut self) -> CompletedBlock {
+    /// Completes the block. In a text, half of a surrogate pair is U+FFFD.
+    ///
+    /// # Errors
+    /// The arguments of a tool call have half of a surrogate pair.
+    fn complete(&mut self) -> Result<CompletedBlock, FaultKind> {
         use std::mem::take;
 
-        match self {
-            Self::Text(text) if text.trim().is_empty() => CompletedBlock::Blank,
-            Self::Text(text) => CompletedBlock::Whole(Block::Text { text: take(text) }),
+        Ok(match self {
+            Self::Text(text) => {
+                let (text, _) = text.complete();
+                if text.trim().is_empty() {
+                    CompletedBlock::Blank
+                } else {
+                    CompletedBlock::Whole(Block::Text { text })
+                }
+            }
             Self::Thinking { thinking, signature } => CompletedBlock::Whole(Block::Thinking {
-                thinking: take(thinking),
+                thinking: thinking.complete().0,
                 signature: take(signature),
             }),
             Self::ToolUse { id, name, given, json } => {
+                let (json, is_damaged) = json.complete();
+                if is_damaged {
+                    return Err(half_a_character());
+                }
                 let streamed = !json.trim().is_empty();
-                let input = if streamed { Value::String(take(json)) } else { given.take() };
+                let input = if streamed { Value::String(json) } else { given.take() };
                 complete_tool_use(take(id), name, input)
             }
             Self::Other { value, json } => {
-                if let Ok(input) = json::read_str::<Value>(json) {
+                if let Ok(input) = json::read_str::<Value>(&json.complete().0) {
                     value["input"] = input;
                 }
                 match serde_json::from_value(value.take()) {
@@ -369,7 +462,7 @@ impl GrowingBlock {
                     Err(_) => CompletedBlock::Blank,
                 }
             }
-        }
+        })
     }
 }
 
@@ -378,7 +471,12 @@ pub(super) fn is_thinking(kind: &Value) -> bool {
     kind == "thinking" || kind == "redacted_thinking"
 }
 
-fn index_of(event: &Value) -> Result<u64, FaultKind> {
-    let index = event["index"].as_u64();
-    index.ok_or_else(|| invalid_response("an event has no content block index".to_owned()))
+/// The index of the content block that an event is about. `None` if the event has none.
+fn index_of(event: &Value) -> Result<Option<u64>, FaultKind> {
+    match &event["index"] {
+        Value::Null => Ok(None),
+        index => index.as_u64().map(Some).ok_or_else(|| {
+            invalid_response(format!("an event has the content block index {index}"))
+        }),
+    }
 }

@@ -18,6 +18,7 @@ mod error_body;
 pub mod fault;
 pub mod headers;
 mod http2;
+mod joined_text;
 pub mod limits;
 pub mod prices;
 mod proxies;

@@ -7,6 +7,7 @@ mod cloud_protocols;
 mod clouds;
 mod connections;
 mod credentials;
+mod gateway_streams;
 mod headers;
 mod oauth;
 mod prices;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{data, recorded};
 
 /// Frames and assembly, as the client joins them, without the sockets.
-fn replay<'a>(
+pub(super) fn replay<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Result<ModelReply, FaultKind>, Vec<usize>) {
     let (mut frames, mut assembly) = (SseParser::default(), ReplyAssembly::default());
@@ -65,7 +65,7 @@ fn without_made_up_ids(mut answer: ModelReply) -> ModelReply {
     answer
 }
 
-fn tool_use(id: &str, name: &str, input: Value) -> Block {
+pub(super) fn tool_use(id: &str, name: &str, input: Value) -> Block {
     Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input }
 }
 
@@ -128,8 +128,30 @@ fn arguments_are_an_object_or_a_problem_for_the_model() {
         ("null", json!({})),
         ("{}", json!({})),
         (r#"{"a": 1}"#, json!({ "a": 1 })),
+        // Encoded twice, sent twice, or with empty arguments beside them.
+        (r#""{\"a\": 1}""#, json!({ "a": 1 })),
+        (r#"{}{"a": 1}"#, json!({ "a": 1 })),
+        (r#"null {"a": 1}"#, json!({ "a": 1 })),
+        (r#"{"a": 1}{"a": 1}"#, json!({ "a": 1 })),
+        (r#"{"a": 1}{}"#, json!({ "a": 1 })),
+        ("{} {}", json!({})),
+        (r#"{"a": "\ud83d\ude00"}"#, json!({ "a": "\u{1f600}" })),
     ];
-    let bad = ["{", r#"{"command": "ls"#, "ls -la", "[1]", "3", "true", r#""ls""#, "{} {}", "None"];
+    let bad = [
+        "{",
+        r#"{"command": "ls"#,
+        "ls -la",
+        "[1]",
+        "3",
+        "true",
+        r#""ls""#,
+        "None",
+        r#"{"a": 1}{"a": 2}"#,
+        r#"{}{"a": 1"#,
+        "{} 3",
+        r#""\"{}\"""#,
+        r#"{"a": "\ud83d"}"#,
+    ];
     for as_text in [false, true] {
         let call_with = |arguments: &str| {
             let (given, streamed) =

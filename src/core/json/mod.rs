@@ -8,5 +8,5 @@ mod reader;
 mod repair;
 
 pub use lines::{escape_line_ends, to_line};
-pub use reader::{decode, read, read_str, to_strict};
+pub use reader::{decode, read, read_exact, read_str, to_strict};
 pub use repair::{NESTING_MAX, STACK_BYTES, value_end};

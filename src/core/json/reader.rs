@@ -6,7 +6,7 @@ use encoding_rs::Encoding;
 use serde::de::DeserializeOwned;
 use serde_json::{Deserializer, Error, Value};
 
-use super::repair::repair;
+use super::repair::{Surrogates, repair};
 
 /// Reads one JSON value. Beyond the standard, it accepts deviations that occur in practice: a byte
 /// order mark, invalid UTF-8 and unpaired surrogates (both are read as U+FFFD), control characters
@@ -18,7 +18,7 @@ use super::repair::repair;
 /// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     match serde_json::from_slice(bytes) {
-        Err(error) if !error.is_data() => read_repaired(&decode(bytes)),
+        Err(error) if !error.is_data() => read_repaired(&decode(bytes), Surrogates::Replaced),
         outcome => outcome,
     }
 }
@@ -28,8 +28,23 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 /// # Errors
 /// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    read_text(text, Surrogates::Replaced)
+}
+
+/// Reads one JSON value from text like [`read_str`], but without a loss: an unpaired surrogate is an
+/// error, except in a string that `T` reads as bytes, where it is encoded as in WTF-8.
+///
+/// # Errors
+/// If the input is not JSON even with these allowances, or does not deserialize to `T`.
+pub fn read_exact<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    read_text(text, Surrogates::Kept)
+}
+
+fn read_text<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Result<T, Error> {
     match serde_json::from_str(text) {
-        Err(error) if !error.is_data() => read_repaired(text.trim_start_matches('\u{feff}')),
+        Err(error) if !error.is_data() => {
+            read_repaired(text.trim_start_matches('\u{feff}'), surrogates)
+        }
         outcome => outcome,
     }
 }
@@ -39,8 +54,10 @@ pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 pub fn to_strict(text: &str) -> Cow<'_, str> {
     // `IgnoredAny` would skip some checks, so the whole value is parsed.
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
-    let repaired =
-        || Some(repair(text.trim_start_matches('\u{feff}'))).filter(|text| is_json(text));
+    let repaired = || {
+        Some(repair(text.trim_start_matches('\u{feff}'), Surrogates::Replaced))
+            .filter(|text| is_json(text))
+    };
     if is_json(text) {
         Cow::Borrowed(text)
     } else {
@@ -48,8 +65,8 @@ pub fn to_strict(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn read_repaired<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    let repaired = repair(text);
+fn read_repaired<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Result<T, Error> {
+    let repaired = repair(text, surrogates);
     let mut reader = Deserializer::from_str(&repaired);
     // The threads have enough stack for the nesting depth of the repaired text.
     reader.disable_recursion_limit();

@@ -21,16 +21,25 @@ const LARGEST: &str = "1.7976931348623157e308";
 const WORDS: [(&str, &str); 3] =
     [("NaN", "null"), ("Infinity", LARGEST), ("-Infinity", "-1.7976931348623157e308")];
 
+/// The treatment of escapes of unpaired surrogates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surrogates {
+    /// They become U+FFFD.
+    Replaced,
+    /// They are copied unchanged.
+    Kept,
+}
+
 /// Rewrites text as JSON, as far as its meaning is unambiguous. Other deviations from JSON are
 /// copied unchanged.
-pub(super) fn repair(text: &str) -> String {
+pub(super) fn repair(text: &str, surrogates: Surrogates) -> String {
     let mut repaired = String::with_capacity(text.len());
     let (mut rest, mut depth) = (text, 0_usize);
     while let Some(first) = rest.bytes().next() {
         let taken = match first {
             b'"' => {
                 let length = string_length(rest);
-                repair_string(&rest[..length], &mut repaired);
+                repair_string(&rest[..length], surrogates, &mut repaired);
                 length
             }
             b'-' | b'N' | b'I' | b'0'..=b'9' => repair_number(rest, &mut repaired),
@@ -92,8 +101,8 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// Copies a string. Unpaired surrogates become U+FFFD, and control characters are escaped.
-fn repair_string(string: &str, repaired: &mut String) {
+/// Copies a string. Control characters are escaped.
+fn repair_string(string: &str, surrogates: Surrogates, repaired: &mut String) {
     let mut rest = string;
     while let Some(at) = rest.find(|one: char| one == '\\' || one.is_ascii_control()) {
         repaired.push_str(&rest[..at]);
@@ -104,7 +113,7 @@ fn repair_string(string: &str, repaired: &mut String) {
                 repaired.push_str(&rest[..12]);
                 12
             }
-            Some(0xd800..=0xdfff) => {
+            Some(0xd800..=0xdfff) if surrogates == Surrogates::Replaced => {
                 repaired.push_str("\\ufffd");
                 6
             }
@@ -156,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::json::{read, read_str, to_strict};
+    use crate::json::{read, read_exact, read_str, to_strict};
 
     #[test]
     fn json_of_other_programs_is_read() {
@@ -201,6 +210,21 @@ mod tests {
         let digits = "9".repeat(400);
         assert_eq!(read_str::<Value>(&digits).unwrap(), json!(f64::MAX));
         assert_eq!(read_str::<Value>(&format!("-{digits}.5")).unwrap(), json!(f64::MIN));
+    }
+
+    #[test]
+    fn nothing_is_lost_by_an_exact_reader() {
+        for text in [r#""\ud83d""#, r#"["\ude00"]"#, r#"{"\ud83d": 1}"#, "\"\\ud83d\t\""] {
+            assert!(
+                read_exact::<Value>(text).is_err() && read_str::<Value>(text).is_ok(),
+                "{text}"
+            );
+        }
+        for text in [r#""\ud83d\ude00""#, r#""\\ud83d""#, "\"a\tb\"", "[1e999, NaN]", "\u{feff}{}"]
+        {
+            let value = read_exact::<Value>(text).ok();
+            assert!(value.is_some() && value == read_str(text).ok(), "{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! Streams of gateways that deviate from the Messages API, where their meaning is clear.
+
+use outlast::model::ModelReply;
+use outlast::model::answer::parse_message;
+use outlast::recovery::FaultKind;
+use outlast::transcript::Block;
+use serde_json::json;
+
+use super::streams::{replay, tool_use};
+
+/// The events of a block that comes in these deltas, without its end. `None` as the index: it is
+/// left out.
+fn block(index: Option<u64>, kind: &str, deltas: &[&str]) -> String {
+    let (field, delta) = match kind {
+        "text" => ("text", "text_delta"),
+        "thinking" => ("thinking", "thinking_delta"),
+        _ => ("partial_json", "input_json_delta"),
+    };
+    let index = index.map_or(String::new(), |index| format!(r#""index":{index},"#));
+    let block = match kind {
+        "tool_use" => json!({ "type": kind, "id": "toolu_1", "name": "Bash", "input": {} }),
+        _ => json!({ "type": kind, field: "" }),
+    };
+    let start = format!(r#"data: {{"type":"content_block_start",{index}"content_block":{block}}}"#);
+    let deltas = deltas.iter().map(|text| {
+        format!(
+            r#"data: {{"type":"content_block_delta",{index}"delta":{{"type":"{delta}","{field}":"{text}"}}}}"#
+        )
+    });
+    [start].into_iter().chain(deltas).map(|line| line + "\n\n").collect()
+}
+
+/// The event that ends a block.
+fn stop(index: Option<u64>) -> String {
+    let index = index.map_or(String::new(), |index| format!(r#","index":{index}"#));
+    format!("data: {{\"type\":\"content_block_stop\"{index}}}\n\n")
+}
+
+/// The reply of a stream with these blocks.
+fn reply_of(blocks: &str) -> Result<ModelReply, FaultKind> {
+    let start = json!({ "type": "message_start", "message": { "id": "msg_1" } });
+    let delta = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } });
+    let end = format!("data: {delta}\n\ndata: {}\n\n", json!({ "type": "message_stop" }));
+    replay([format!("data: {start}\n\n{blocks}{end}").as_bytes()]).0
+}
+
+/// Some gateways split texts between UTF-16 code units.
+#[test]
+fn halves_of_a_surrogate_pair_are_joined_and_never_run_alone() {
+    let whole = |text: &str| Ok(vec![Block::text(text)]);
+    let refused = Err("a tool call has half of a surrogate pair".to_owned());
+    let input = |text: &str| Ok(vec![tool_use("toolu_1", "Bash", json!({ "a": text }))]);
+    let thinking = |text: &str| {
+        Ok(vec![Block::Thinking { thinking: text.to_owned(), signature: String::new() }])
+    };
+    let rows: [(&str, &[&str], Result<Vec<Block>, String>); 9] = [
+        ("text", &[r"a \ud83d", r"\ude00 b"], whole("a \u{1f600} b")),
+        ("text", &[r"a \ud83d", " b"], whole("a \u{fffd} b")),
+        ("text", &[r"a \ud83d"], whole("a \u{fffd}")),
+        ("thinking", &[r"\ud83d", r"\ude00"], thinking("\u{1f600}")),
+        ("tool_use", &[r#"{\"a\":\"\ud83d"#, r#"\ude00\"}"#], input("\u{1f600}")),
+        ("tool_use", &[r#"{\"a\":\"\ud83d\"}"#], refused.clone()),
+        ("tool_use", &[r#"{\"a\":\"\ud83d"#, r#"\"}"#], refused.clone()),
+        ("tool_use", &[r#"{\"a\":\""#, r#"\ude00\"}"#], refused.clone()),
+        ("tool_use", &[r#"{\"a\":\"\ud83d"#], refused.clone()),
+    ];
+    for (kind, deltas, wanted) in rows {
+        let result = reply_of(&(block(Some(0), kind, deltas) + &stop(Some(0))));
+        let found = result.map(|answer| answer.content).map_err(|kind| match kind {
+            FaultKind::InvalidContent { detail } => detail,
+            other => panic!("{deltas:?}: {other:?}"),
+        });
+        assert_eq!(found, wanted, "{deltas:?}");
+    }
+    // The arguments may also be in the start of the block, or the reply in one piece.
+    let start = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"Bash","input":{"a":"\ud83d"}}}"#;
+    assert!(reply_of(&format!("{start}\n\n")).is_err());
+    for (block, is_reply) in [
+        (r#"{"type":"text","text":"\ud83d"}"#, true),
+        (r#"{"type":"tool_use","id":"t","name":"Bash","input":{"a":"\ud83d"}}"#, false),
+        (r#"{"type":"tool_use","id":"t","name":"Bash","input":{"a":"\ud83d\ude00"}}"#, true),
+    ] {
+        let body = format!(r#"{{"type":"message","content":[{block}],"stop_reason":"end_turn"}}"#);
+        assert_eq!(parse_message(body.as_bytes()).is_ok(), is_reply, "{block}");
+    }
+}
+
+/// Some gateways number all blocks alike, or leave out zeros or all indices.
+#[test]
+fn blocks_are_told_apart_without_their_indices() {
+    let call = || tool_use("toolu_1", "Bash", json!({ "a": 1 }));
+    let arguments: &[&str] = &[r#"{\"a\""#, ":1}"];
+    let thought = Block::Thinking { thinking: "Hm.".to_owned(), signature: String::new() };
+    let text = |index| block(index, "text", &["o", "k"]);
+    let thinking = |index| block(index, "thinking", &["Hm."]);
+    let bash = |index| block(index, "tool_use", arguments);
+    let (zero, one) = (Some(0), Some(1));
+    let rows = [
+        // The first is left open, and its index is used again.
+        (
+            [text(zero), thinking(zero), stop(zero), text(one), stop(one)].concat(),
+            vec![Block::text("ok"), thought.clone(), Block::text("ok")],
+        ),
+        (
+            [thinking(zero), stop(zero), text(zero), stop(zero), bash(zero), stop(zero)].concat(),
+            vec![thought.clone(), Block::text("ok"), call()],
+        ),
+        ([text(None), stop(None), bash(one), stop(one)].concat(), vec![Block::text("ok"), call()]),
+        ([text(None), bash(one), stop(None), stop(one)].concat(), vec![Block::text("ok"), call()]),
+        (
+            [thinking(None), stop(None), text(None), stop(None), bash(None), stop(None)].concat(),
+            vec![thought, Block::text("ok"), call()],
+        ),
+    ];
+    for (events, content) in rows {
+        assert_eq!(reply_of(&events).expect("a reply").content, content, "{events}");
+    }
+    // A call whose arguments did not end may lack some of them.
+    let again = [block(zero, "tool_use", &[]), bash(zero), stop(zero)].concat();
+    assert!(reply_of(&again).is_err());
+    assert!(reply_of(&text(zero).replace("\"index\":0", "\"index\":\"x\"")).is_err());
+}
