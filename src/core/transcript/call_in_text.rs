@@ -70,7 +70,7 @@ pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
     prose.push('\n');
     for (language, part) in split_code(text) {
         match language {
-            None => prose.push_str(&without_quotations(part)),
+            None => prose.push_str(&without_dsml(&without_quotations(part))),
             Some(language) => {
                 let is_call = CALL_LANGUAGES.contains(&language.to_ascii_lowercase().as_str());
                 if let Some(tool) = tool_at(part).filter(|_| is_call).and_then(offered) {
@@ -220,6 +220,21 @@ fn without_quotations(text: &str) -> String {
     rest
 }
 
+/// Removes the prefix that newer `DeepSeek` models write in their tags: `DSML` between bars, such as
+/// in `<|DSML|invoke name="Bash">`, mostly with fullwidth bars.
+fn without_dsml(text: &str) -> String {
+    let mut pieces = text.split('<');
+    let mut rest = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (slash, tag) = piece.strip_prefix('/').map_or(("", piece), |tag| ("/", tag));
+        let is_bar = |one| matches!(one, '|' | '\u{ff5c}');
+        let name = tag.trim_start_matches(is_bar).strip_prefix("DSML");
+        let name = name.filter(|name| tag.starts_with(is_bar) && name.starts_with(is_bar));
+        rest.extend(["<", slash, name.map_or(tag, |name| name.trim_start_matches(is_bar))]);
+    }
+    rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::find_call_in_text;
@@ -254,6 +269,10 @@ mod tests {
             "<|tool_call_begin|>functions.Bash:0<|tool_call_argument_begin|>{}",
             "<|channel|>commentary to=functions.Bash <|constrain|>json<|message|>{}",
             "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>function<\u{ff5c}tool\u{2581}sep\u{ff5c}>Bash\n```json\n{}\n```",
+            "<\u{ff5c}DSML\u{ff5c}function_calls>\n<\u{ff5c}DSML\u{ff5c}invoke name=\"Bash\">\n<\u{ff5c}DSML\u{ff5c}parameter name=\"command\" string=\"true\">ls</\u{ff5c}DSML\u{ff5c}parameter>",
+            "<\u{ff5c}DSML\u{ff5c}tool_calls>\n<\u{ff5c}DSML\u{ff5c}invoke name=\"Bash\">\n</\u{ff5c}DSML\u{ff5c}invoke>",
+            "<\u{ff5c}\u{ff5c}DSML\u{ff5c}\u{ff5c}invoke name=\"Bash\">\n<\u{ff5c}\u{ff5c}DSML\u{ff5c}\u{ff5c}parameter name=\"command\">",
+            "<|DSML|invoke name=\"Bash\">\n<|DSML|parameter name=\"command\">",
             "Thought: I list.\nAction: Bash\nAction Input: {\"command\": \"ls\"}",
             "{\"name\": \"Bash\", \"parameters\": {\"command\": \"ls\"}}",
             "{\"type\": \"tool_use\", \"id\": \"1\", \"name\": \"Bash\", \"input\": {}}",
@@ -277,6 +296,8 @@ mod tests {
             "The model wrote \"<tool_call>{\"name\": \"Bash\"}\".",
             "> <invoke name=\"Bash\"></invoke>\n\nThat was in the log.",
             "Each <invoke name=\"Bash\"> tag names a tool.",
+            "Each <\u{ff5c}DSML\u{ff5c}invoke name=\"Bash\"> tag names a tool.",
+            "`<\u{ff5c}DSML\u{ff5c}invoke name=\"Bash\">` is its form.",
             "<invoke name=\"deploy\"><parameter name=\"to\">prod</parameter></invoke>",
             "<tool_call>{\"name\": \"search\", \"arguments\": {}}</tool_call>",
             "{\"name\": \"Bash\", \"version\": \"5.2\"}",
