@@ -164,10 +164,11 @@ impl RunWorld<'_> {
         } else {
             EndWords::OfAnyApi
         };
-        let mut reply = classify_reply(&answer, end_words);
-        if ask.purpose == CallPurpose::Reply {
-            reply = self.check_final_reply(&answer, reply);
-        }
+        let reply = classify_reply(&answer, end_words);
+        let reply = match ask.purpose {
+            CallPurpose::Reply => self.check_final_reply(&answer, reply),
+            CallPurpose::Summary(_) => self.check_summary(&answer, reply),
+        };
         if let ReplyKind::Incomplete(why) = reply {
             let fault = ClassifiedFault::new(incomplete_reply_fault(&answer, why));
             self.caller.keep_fault(fault, self.monitor.clock());

@@ -2,7 +2,7 @@
 //! open.
 
 use crate::model::ModelReply;
-use crate::recovery::{Incomplete, ReplyKind, StopReason};
+use crate::recovery::{CutKind, Incomplete, ReplyKind, StopReason};
 use crate::transcript::{Block, Message, find_call_in_text};
 
 use super::messages::text_of;
@@ -54,9 +54,7 @@ impl RunWorld<'_> {
         }
         let ReplyKind::Answer { tokens } = reply else { return reply };
         let text = text_of(&answer.content);
-        let fixed = self.caller.fixed();
-        let tools = fixed.tools.iter().map(|tool| tool.name.as_str());
-        if find_call_in_text(&text, &tools.collect::<Vec<_>>()).is_some() {
+        if self.has_call(&text) {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
         let has_worked =
@@ -68,6 +66,24 @@ impl RunWorld<'_> {
             };
         }
         if self.left_open.is_nothing() { reply } else { ReplyKind::LeftOpen { tokens } }
+    }
+
+    /// Returns the kind of a reply to a request for a summary. A tool call as text is no summary:
+    /// tools were withheld, and the model wanted to go on with the work.
+    pub(super) fn check_summary(&self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
+        let is_text =
+            matches!(reply, ReplyKind::Answer { .. } | ReplyKind::CutShort(CutKind::Text));
+        if is_text && self.has_call(&text_of(&answer.content)) {
+            return ReplyKind::Incomplete(Incomplete::CallInText);
+        }
+        reply
+    }
+
+    /// True if the text has a call of one of the tools.
+    fn has_call(&self, text: &str) -> bool {
+        let fixed = self.caller.fixed();
+        let tools = fixed.tools.iter().map(|tool| tool.name.as_str());
+        find_call_in_text(text, &tools.collect::<Vec<_>>()).is_some()
     }
 
     /// Warns of work that the last reply of a successful run left open.

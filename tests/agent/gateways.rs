@@ -212,6 +212,7 @@ async fn a_failed_summary_does_not_stop_the_run() {
         ("refused", Scenario::new().status(400).error("invalid_request_error", "no", None)),
         ("declined", Scenario::new().reply("I will not.").stop_reason("refusal")),
         ("calls a tool", Scenario::new().tool("Bash", json!({ "command": "touch never" }))),
+        ("calls a tool in its text", Scenario::new().reply("<invoke name=\"Bash\"></invoke>")),
         ("empty", Scenario::new().empty()),
     ];
     for (name, failing) in cases {
