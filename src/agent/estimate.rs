@@ -5,24 +5,32 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::model::RequestContent;
-use crate::recovery::{CallPurpose, Event, TokenEstimate};
+use crate::recovery::{
+    CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Money, Timer, TokenEstimate,
+};
 
 use super::ask::summary_prompt;
+use super::model_caller::ClassifiedFault;
 use super::run_event::WaitingFor;
-use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::run_monitor::{RunMonitor, WaitTimer};
 use super::world::RunWorld;
 
 /// The time limit of a token count.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
 
+/// True if the budget does not even allow the output of a request, whatever its input is.
+fn is_too_dear(estimate: TokenEstimate, floor: u32) -> bool {
+    TokenEstimate { input: Money::ZERO, ..estimate }.shortfall(floor).is_some()
+}
+
 impl RunWorld<'_> {
     /// Estimates the next request. One that would be refused for its size or its cost is counted by
     /// the service first, where it does that: a token covers at least one byte, but seldom only one.
-    async fn estimate(
-        &mut self,
-        purpose: CallPurpose,
-        fast: bool,
-    ) -> Result<TokenEstimate, CancelReason> {
+    ///
+    /// # Errors
+    /// The event that comes instead: the run was cut off, or the count failed for now and nothing
+    /// else shows that the budget allows the request.
+    async fn estimate(&mut self, purpose: CallPurpose, fast: bool) -> Result<TokenEstimate, Event> {
         let estimate = self.context_view().estimate_request(purpose, fast);
         if !estimate.needs_count(self.limits.caps.floor) {
             return Ok(estimate);
@@ -45,7 +53,12 @@ impl RunWorld<'_> {
                 source: None,
             }
         };
-        let counting = timeout(COUNT_LIMIT, endpoint.client.count_tokens(&content));
+        let counting = async {
+            let counted = timeout(COUNT_LIMIT, endpoint.client.count_tokens(&content)).await;
+            let late = FaultKind::Timeout { timer: Timer::Whole };
+            counted
+                .unwrap_or_else(|_| Err(Box::new(Fault::new(late, FailureStage::FreshConnection))))
+        };
         let progress = self.caller.progress();
         let mut timer = self.monitor.begin();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
@@ -56,9 +69,18 @@ impl RunWorld<'_> {
                 None,
             );
         };
-        let counted = self.monitor.wait_for(&mut timer, show, counting).await?;
-        let Some(tokens) = counted.ok().flatten() else { return Ok(estimate) };
-        self.context_view().record_count(purpose, tokens);
+        let floor = self.limits.caps.floor;
+        match self.monitor.wait_for(&mut timer, show, counting).await? {
+            Ok(Some(tokens)) => self.context_view().record_count(purpose, tokens),
+            Err(fault) if estimate.shortfall(floor).is_some() && !is_too_dear(estimate, floor) => {
+                let endpoint_status = endpoint.client.endpoint_status();
+                let fault = ClassifiedFault::new(*fault);
+                let failure = Failure { endpoint_status, ..fault.failure };
+                self.caller.keep_fault(fault, self.monitor.clock());
+                return Err(Event::Failed(failure));
+            }
+            Ok(None) | Err(_) => return Ok(estimate),
+        }
         Ok(self.context_view().estimate_request(purpose, fast))
     }
 
@@ -69,7 +91,7 @@ impl RunWorld<'_> {
         if !self.caller.needs_turn() {
             return match self.estimate(purpose, fast).await {
                 Ok(estimate) => Event::Estimated(estimate),
-                Err(cut) => cut.into(),
+                Err(event) => event,
             };
         }
         let mut timer = self.monitor.begin();
@@ -80,7 +102,7 @@ impl RunWorld<'_> {
             }
             let estimate = match self.estimate(purpose, fast).await {
                 Ok(estimate) => estimate,
-                Err(cut) => return cut.into(),
+                Err(event) => return event,
             };
             let cap = self.limits.caps.first.min(estimate.ceiling);
             let most = estimate.input + estimate.token * u64::from(cap);

@@ -20,11 +20,11 @@ pub trait Transport: Send + Sync {
     ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>>;
 
     /// Returns the input tokens of a request, which the service counts at no cost. `None` if it
-    /// does not.
+    /// does not, and a fault if it cannot for now.
     fn count_tokens<'a>(
         &'a self,
         content: &'a RequestContent<'a>,
-    ) -> TransportFuture<'a, Option<u64>>;
+    ) -> TransportFuture<'a, Result<Option<u64>, Box<Fault>>>;
 
     /// Fetches a new credential, if possible.
     fn refresh(&self) -> TransportFuture<'_, Renewal>;
@@ -66,7 +66,7 @@ impl Transport for ModelClient {
     fn count_tokens<'a>(
         &'a self,
         content: &'a RequestContent<'a>,
-    ) -> TransportFuture<'a, Option<u64>> {
+    ) -> TransportFuture<'a, Result<Option<u64>, Box<Fault>>> {
         Box::pin(self.count_tokens(content))
     }
 

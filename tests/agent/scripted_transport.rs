@@ -124,8 +124,8 @@ impl Transport for ScriptedTransport {
     fn count_tokens<'a>(
         &'a self,
         _content: &'a RequestContent<'a>,
-    ) -> TransportFuture<'a, Option<u64>> {
-        Box::pin(ready(None))
+    ) -> TransportFuture<'a, Result<Option<u64>, Box<Fault>>> {
+        Box::pin(ready(Ok(None)))
     }
 
     fn refresh(&self) -> TransportFuture<'_, Renewal> {

@@ -192,7 +192,7 @@ fn fits(run: Run, event: Event) -> bool {
         Event::Begin | Event::Resumed(_) => phase == Phase::Ready,
         Event::Estimated(_) => matches!(phase, Phase::Estimating(_)),
         Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
-        Event::Failed(_) => matches!(phase, Phase::Calling(_)),
+        Event::Failed(_) => matches!(phase, Phase::Calling(_) | Phase::Estimating(_)),
         Event::Refreshed => matches!(phase, Phase::Calling(Call::Refresh(_))),
         Event::SharedLimitMet { .. } => {
             run.budgets.shared_limit_waits > 0 && matches!(phase, Phase::Calling(Call::Ask(_)))

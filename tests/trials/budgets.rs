@@ -1,11 +1,14 @@
 //! Trials of history: what a run has spent, what it may still spend, and that it says so.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use outlast::rehearsal::{
     AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptStep, ScriptedFaultKind,
     ScriptedReply, ScriptedToolCall, ScriptedUsage, StepAnswer,
 };
 use serde_json::{Value, json};
 
+use crate::support::responder::Responder;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A model that uses up every token it is given, and calls a tool.
@@ -170,6 +173,40 @@ async fn a_large_first_request_is_counted_before_it_is_refused() {
         needed.and_then(|amount| amount.parse().ok()).expect("it says what is needed");
     assert!(needed > 0.05 && needed < 0.30, "counted, and not by bytes: {error}");
     assert!(error.contains("$0.0500 are left ($0.0000 was spent)"), "{error}");
+}
+
+/// An outage of the count is not a request that the budget forbids.
+#[tokio::test]
+async fn a_token_count_that_fails_is_asked_for_again() {
+    let prompt = "word ".repeat(20_000);
+    for (failures, code) in [(1, 0), (9, 75)] {
+        let failed = AtomicUsize::new(0);
+        let service = Responder::start(move |_, request| {
+            if !request.starts_with("POST /v1/messages/count_tokens") {
+                let message = json!({
+                    "id": "msg_1", "type": "message", "role": "assistant", "model": "sonnet",
+                    "content": [{ "type": "text", "text": "Summed up." }],
+                    "stop_reason": "end_turn",
+                    "usage": { "input_tokens": 25_000, "output_tokens": 100 },
+                });
+                return Some((200, message.to_string()));
+            }
+            Some(if failed.fetch_add(1, Ordering::Relaxed) < failures {
+                let error = json!({ "type": "overloaded_error", "message": "Overloaded" });
+                (529, json!({ "type": "error", "error": error }).to_string())
+            } else {
+                (200, json!({ "input_tokens": 25_000 }).to_string())
+            })
+        })
+        .await;
+        let flags = ["--settings", r#"{"retryFirstDelay": "1ms"}"#, "--max-retries", "2"];
+        let args = ["--model", "sonnet", "--max-budget-usd", "0.20", &prompt];
+        let ended = RunBuilder::at(&service.url).args(flags).args(args).run().await;
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert_ne!(ended.result()["terminal_reason"], "max_budget_usd", "{ended:?}");
+        let counts = service.requests().iter().filter(|it| it.contains("/count_tokens")).count();
+        assert_eq!(counts, if code == 0 { 2 } else { 3 }, "{}", ended.stderr);
+    }
 }
 
 #[tokio::test]

@@ -110,6 +110,10 @@ impl Run {
             (Phase::Calling(call), Event::Failed(failure)) => {
                 self.on_failure(call, failure, context)
             }
+            // The token count that the estimate needs failed.
+            (Phase::Estimating(purpose), Event::Failed(failure)) => {
+                self.on_failure(Call::Ask(purpose), failure, context)
+            }
             (Phase::Calling(call @ Call::Ask(_)), Event::SharedLimitMet { until })
                 if self.may_wait_for_shared_limit() =>
             {

@@ -8,8 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::ModelClient;
+use crate::model::fault::{fault_of_response, fault_without_response, redacted};
+use crate::model::headers::wall_clock;
 use crate::model::request::RequestContent;
-use crate::recovery::ConnectionChoice;
+use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
 use crate::transcript::{Message, ToolDefinition};
 
 /// Maximum size of a response, in bytes.
@@ -29,33 +31,48 @@ struct CountedBody<'a> {
 impl ModelClient {
     /// The input tokens of a request, as the service counts them. `None` if it does not report
     /// them. A service without token counts is asked only once.
-    pub async fn count_tokens(&self, prompt: &RequestContent<'_>) -> Option<u64> {
+    ///
+    /// # Errors
+    /// The service could not be asked, or its refusal is temporary.
+    pub async fn count_tokens(
+        &self,
+        prompt: &RequestContent<'_>,
+    ) -> Result<Option<u64>, Box<Fault>> {
         if self.lacks_token_count.load(Ordering::Relaxed) {
-            return None;
+            return Ok(None);
         }
-        let url = self.urls.token_count()?;
+        let (url, body) = (self.urls.token_count(), serde_json::to_vec(&self.counted_body(prompt)));
+        let (Some(url), Ok(body)) = (url, body) else { return Ok(None) };
         let mut request = Request::new(Method::POST, url);
         *request.headers_mut() = self.headers.clone();
-        *request.body_mut() = Some(serde_json::to_vec(&self.counted_body(prompt)).ok()?.into());
-        self.keyring.sign(&mut request).await.ok()?;
-        let http = self.transport.client(ConnectionChoice::Pooled).ok()?;
-        let mut response = http.execute(request).await.ok()?;
-        let status = response.status().as_u16();
-        if status != 200 {
-            // A rate limit or an outage is temporary.
-            let lacks = (300..500).contains(&status) && status != 429;
-            self.lacks_token_count.store(lacks, Ordering::Relaxed);
-            return None;
-        }
+        *request.body_mut() = Some(body.into());
+        let secret = self.keyring.sign(&mut request).await?;
+        let hidden =
+            |fault: Fault| Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref()));
+        let http = self.transport.client(ConnectionChoice::Fresh).map_err(|error| {
+            let detail = error.to_string();
+            hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
+        })?;
+        let mut response = http.execute(request).await.map_err(|error| {
+            let stage = FailureStage::FreshConnection;
+            hidden(fault_without_response(error, &self.describe_route(), stage))
+        })?;
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
             body.extend_from_slice(&chunk);
             if body.len() > ANSWER_MAX {
-                return None;
+                return Ok(None);
             }
         }
-        let answer: Value = serde_json::from_slice(&body).ok()?;
-        answer["input_tokens"].as_u64().filter(|tokens| *tokens > 0)
+        let status = response.status().as_u16();
+        if status != 200 {
+            let lacks = (300..500).contains(&status) && status != 429 || status == 501;
+            self.lacks_token_count.store(lacks, Ordering::Relaxed);
+            let fault = || fault_of_response(status, response.headers(), &body, wall_clock());
+            return if lacks { Ok(None) } else { Err(hidden(fault())) };
+        }
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(answer["input_tokens"].as_u64().filter(|tokens| *tokens > 0))
     }
 
     fn counted_body<'a>(&'a self, prompt: &RequestContent<'a>) -> CountedBody<'a> {
