@@ -1,6 +1,8 @@
 //! Sessions that are resumed in another folder than before, while their changes stay where they
 //! were made.
 
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::args::Profile;
@@ -11,15 +13,38 @@ use crate::checkout::Worktree;
 use crate::journal::{RestoredSession, SessionId};
 use crate::recovery::LeftOff;
 
-/// The command that resumes a session which works in `cwd`, from any folder.
-pub fn resume_command(session_id: &str, cwd: Option<&Path>, profile: Option<Profile>) -> String {
+/// The command that resumes a session which works in `cwd`, from any folder. `flags` are those that
+/// it repeats, each after a blank.
+pub fn resume_command(
+    session_id: &str,
+    cwd: Option<&Path>,
+    profile: Option<Profile>,
+    flags: &str,
+) -> String {
     let worktree = cwd.and_then(Worktree::name_of).map(|name| format!(" --worktree={name}"));
     let folder = cwd.map(|cwd| Worktree::repository_of(cwd).unwrap_or(cwd));
-    // A folder whose name is not text cannot be printed.
-    let folder = folder.and_then(Path::to_str).map(|path| format!(" -C {}", quoted_word(path)));
+    let folder = folder.map(|path| format!(" -C {}", quoted_path(path)));
     let profile = profile.map(|profile| format!(" --profile {}", profile.name()));
     let [folder, worktree, profile] = [folder, worktree, profile].map(Option::unwrap_or_default);
-    format!("outlast{folder} --resume {session_id}{worktree}{profile}")
+    format!("outlast{folder} --resume {session_id}{worktree}{profile}{flags}")
+}
+
+/// Quotes a path for a shell: in the form `$'...'` if it is not UTF-8.
+fn quoted_path(path: &Path) -> String {
+    if let Some(path) = path.to_str() {
+        return quoted_word(path);
+    }
+    let mut quoted = String::from("$'");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'\\' | b'\'' => quoted.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => quoted.push(char::from(*byte)),
+            // Exactly three digits, so that a digit may follow.
+            _ => drop(write!(quoted, "\\{byte:03o}")),
+        }
+    }
+    quoted.push('\'');
+    quoted
 }
 
 /// A resumed session, with the facts that decide whether its folder may change.
@@ -45,12 +70,19 @@ impl ResumedFolder<'_> {
         let Some(before) = before else { return Ok(None) };
         let left_off = restored.conversation.left_off.and_then(LeftOff::end);
         let (is_done, is_there) = (!has_prompt && left_off.is_some(), before.is_dir());
-        if may_move || !(is_done || is_there) {
+        // The journal has the name with U+FFFD, which does not say whether the folder exists.
+        let is_unknown = before.to_string_lossy().contains(char::REPLACEMENT_CHARACTER);
+        if may_move || !(is_done || is_there || is_unknown) {
             return Ok(Some(before.to_owned()));
         }
         let (was, now) = (before.display(), here.display());
-        let line = if is_there {
-            let command = resume_command(id.as_str(), Some(before), settings.tools.profile);
+        let line = if is_unknown && !is_there {
+            format!(
+                "session {id} works in {was}, whose name is not UTF-8, and this is {now}; name its \
+                 folder with -C (with -C . it goes on here, without its changes)"
+            )
+        } else if is_there {
+            let command = resume_command(id.as_str(), Some(before), settings.tools.profile, "");
             format!(
                 "session {id} works in {was}, and this is {now}; go on there with: {command} (with \
                  -C . it goes on here, without its changes)"
@@ -67,7 +99,9 @@ impl ResumedFolder<'_> {
 
 fn is_same(before: &Path, now: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
-    before == now || real(before).is_some_and(|before| real(now) == Some(before))
+    // The journal has a name that is not UTF-8 with U+FFFD.
+    let is_equal = before == now || before.to_str() == Some(&*now.to_string_lossy());
+    is_equal || real(before).is_some_and(|before| real(now) == Some(before))
 }
 
 /// Warns about a session that is resumed in another folder than before.
@@ -81,20 +115,26 @@ pub(super) fn moved_warning(id: &SessionId, before: &Path, now: &Path) -> String
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
     fn the_resume_command_names_the_folder_where_it_works() {
-        for (cwd, profile, command) in [
-            ("/srv/app", None, "outlast -C /srv/app --resume ID"),
-            ("/srv/my app", None, "outlast -C '/srv/my app' --resume ID"),
+        let rows: [(&[u8], _, _, &str); 4] = [
+            (b"/srv/app", None, " --bare", "outlast -C /srv/app --resume ID --bare"),
+            (b"/srv/my app", None, "", "outlast -C '/srv/my app' --resume ID"),
+            (b"/srv/it's caf\xe95", None, "", r"outlast -C $'/srv/it\'s caf\3515' --resume ID"),
             (
-                "/srv/app/.claude/worktrees/fix",
+                b"/srv/app/.claude/worktrees/fix",
                 Some(Profile::Untrusted),
+                "",
                 "outlast -C /srv/app --resume ID --worktree=fix --profile untrusted",
             ),
-        ] {
-            assert_eq!(resume_command("ID", Some(Path::new(cwd)), profile), command);
+        ];
+        for (cwd, profile, flags, command) in rows {
+            let cwd = Path::new(OsStr::from_bytes(cwd));
+            assert_eq!(resume_command("ID", Some(cwd), profile, flags), command);
         }
     }
 }

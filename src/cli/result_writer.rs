@@ -236,6 +236,9 @@ impl RunJob {
             let how = report.outcome.reason.info().to_go_on;
             self.shared.stderr.send(&format!("outlast: {how}: {command}"));
         }
+        if let Some(warning) = report.resume_warning() {
+            self.shared.stderr.send(&format!("outlast: warning: {warning}"));
+        }
         if self.verbosity() == Verbosity::Failures {
             for warning in report.warnings {
                 self.shared.stderr.send(&format!("outlast: warning: {}", one_line(warning)));
@@ -296,6 +299,8 @@ impl RunJob {
             ignored: &self.settings.ignored[..],
             cwd: &self.settings.cwd,
             profile: self.settings.tools.profile,
+            given: &self.settings.given,
+            mask: &self.shared.mask,
         }
     }
 

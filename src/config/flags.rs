@@ -157,6 +157,24 @@ impl SettingFlags {
         values
     }
 
+    /// Returns the flags of settings that a session does not keep, each with its values; `None`: it
+    /// takes none.
+    pub fn not_kept(&self) -> Vec<(&'static str, Option<String>)> {
+        let is_kept = |key: &str| find(key).is_some_and(|setting| setting.kept.is_some());
+        let own = settings().iter().filter(|setting| setting.kept.is_none());
+        let own = own
+            .filter_map(|setting| Some((setting.flag?.long, setting.form() != FlagForm::Switch)));
+        let short = SHORTHANDS.iter().filter(|shorthand| !is_kept(shorthand.key));
+        let short = short.map(|shorthand| (shorthand.long, false));
+        let given = own.chain(short).chain([(THINKING, true)]).filter(|(flag, _)| self.has(flag));
+        let words = given.flat_map(|(flag, has_value)| {
+            let values = self.texts(flag).iter().map(|text| Some(text.clone()));
+            let values = if has_value { values.collect() } else { vec![None] };
+            values.into_iter().map(move |value| (flag, value))
+        });
+        words.collect()
+    }
+
     /// Returns the mode that `--thinking` names.
     pub fn thinking_mode(&self) -> Option<&str> {
         self.texts(THINKING).last().map(String::as_str)

@@ -22,6 +22,10 @@ pub struct Contract {
     /// The terms that held a secret, which the journal stores without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted: Vec<String>,
+    /// The names of the flags without a setting that are not among the terms: a resumed session has
+    /// them only if they are given again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
     /// The working directory of the process that recorded it. `None`: not recorded yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,

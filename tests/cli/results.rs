@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
 use outlast::agent::{HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats};
+use outlast::cli::args::GivenFlags;
 use outlast::cli::output::{ResultReport, Resumption, shrink, usage_error_result};
 use outlast::cli::output_file::{OutputFile, ResultRetention};
 use outlast::cli::timestamps::WallTime;
@@ -17,6 +18,7 @@ use outlast::recovery::{
     Limits, Moment, Money, RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer,
     TokenEstimate, classify,
 };
+use outlast::secrets::Redactor;
 use outlast::tools::{Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
@@ -180,6 +182,8 @@ pub(super) fn result(outcome: &RunOutcome) -> ResultObject {
         ignored: &[],
         cwd: std::path::Path::new("/work"),
         profile: None,
+        given: &GivenFlags::default(),
+        mask: &Redactor::default(),
     }
     .object()
 }

@@ -16,8 +16,7 @@ fn contract(terms: &Value) -> Contract {
     Contract {
         version: 1,
         terms: terms.as_object().expect("an object").clone(),
-        redacted: Vec::new(),
-        folder: None,
+        ..Contract::default()
     }
 }
 

@@ -21,7 +21,7 @@ fn starting() -> ProcessOpening {
     let terms = json!({ "require": "make check" }).as_object().expect("an object").clone();
     ProcessOpening {
         title: None,
-        contract: Some(Contract { version: 1, terms, redacted: Vec::new(), folder: None }),
+        contract: Some(Contract { version: 1, terms, ..Contract::default() }),
         prompt: Some(FirstPrompt::of("go")),
         ..opening()
     }

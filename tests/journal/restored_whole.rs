@@ -35,7 +35,7 @@ fn process(carry: CarryOver, model: &str, turns: u32) -> ProcessOpening {
         model: model.to_owned(),
         limits,
         required_servers: vec![format!("server-of-{model}")],
-        contract: Some(Contract { version: 1, terms, redacted: Vec::new(), folder: None }),
+        contract: Some(Contract { version: 1, terms, ..Contract::default() }),
         prompt: Some(FirstPrompt::of("Fix it.")),
         title: Some(format!("with {model}")),
         ..opening()

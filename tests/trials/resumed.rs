@@ -48,6 +48,36 @@ async fn the_printed_resume_command_keeps_a_failed_requirement() {
     asked(&none, 0);
 }
 
+/// A guard of `--settings` guards the resumed session, too.
+#[tokio::test]
+async fn the_printed_resume_command_repeats_what_a_session_does_not_keep() {
+    let touch = json!({ "command": "touch forbidden" });
+    let server = serve(Scenario::new().tool("Bash", touch.clone()).times(2).reply("Done."));
+    let run = RunBuilder::against(&server);
+    let deny = json!({ "type": "command", "command": "echo no >&2; exit 2" });
+    let hooks = json!({ "PreToolUse": [{ "matcher": "Bash", "hooks": [deny] }] });
+    let guard = run.work().join("guard.json");
+    fs::write(guard, json!({ "hooks": hooks }).to_string()).expect("written");
+    let flags = ["--settings", "guard.json", "--append-system-prompt", "hazelnut"];
+    let ended = run.args(flags).args(["--max-turns", "1", "Do it."]).run().await;
+    let result = fails_as(&ended, 3, "max_turns");
+    let again = printed(&result);
+    assert!(again.ends_with(&[
+        "--settings=guard.json".to_owned(),
+        "--append-system-prompt=hazelnut".to_owned()
+    ]));
+    // A copy is resumed without them.
+    let bare = [&again[..again.len() - 2], &["--fork-session".to_owned()]].concat();
+    let fork = ended.again(&serve(Scenario::new()).base_url()).args(&bare).run().await;
+    let warnings = fork.result()["warnings"].to_string();
+    assert!(warnings.contains("--settings, --append-system-prompt"), "{fork:?}");
+    let ended = fork.again(&server.base_url()).args(&again).args(["--max-turns", "3"]);
+    let ended = ended.run().await;
+    assert_eq!((ended.code, &ended.result()["warnings"]), (Some(0), &json!([])), "{ended:?}");
+    assert!(!ended.work().join("forbidden").exists(), "{ended:?}");
+    assert!(server.requests()[2].body["system"].to_string().contains("hazelnut"));
+}
+
 /// A new prompt gives the model new tries, under the same requirement.
 #[tokio::test]
 async fn a_new_prompt_keeps_the_requirement_of_the_session() {

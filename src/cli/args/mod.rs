@@ -6,6 +6,7 @@ mod compatibility;
 mod config;
 mod contradictions;
 mod entries;
+mod given;
 mod groups;
 pub mod help;
 mod inspect;
@@ -28,6 +29,7 @@ pub use batch::{
 };
 pub use compatibility::CompatibilityArgs;
 pub use config::{ConfigAction, ConfigArgs, GetSettingArgs, InitConfigArgs};
+pub use given::GivenFlags;
 pub use groups::{
     AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
     Profile, PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
@@ -178,6 +180,9 @@ pub enum SchemaSubject {
 /// Arguments of `outlast run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
+    // Before the others, as each field takes its values out of what was parsed.
+    #[command(flatten)]
+    pub given: GivenFlags,
     /// The task; `-` reads it from standard input
     #[arg(value_name = "PROMPT")]
     pub prompt: Option<String>,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::agent::{JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
-use crate::cli::args::Profile;
+use crate::cli::args::{GivenFlags, Profile};
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::moved_session::resume_command;
 use crate::cli::timestamps::{WallTime, from_unix_seconds, millis};
@@ -18,6 +18,7 @@ use crate::messages::{
     RetryAdvice, RunDetails, ServerToolUse, SharedLimitTotals, ToolCounts, UsageTotals,
 };
 use crate::recovery::{ErrorClass, Fault, Money, RecoveryRecord, StopReason};
+use crate::secrets::Redactor;
 use crate::tools::{Egress, SandboxState};
 use crate::transcript::{ToolCall, Usage};
 
@@ -47,6 +48,10 @@ pub struct ResultReport<'a> {
     pub cwd: &'a Path,
     /// The restrictions of `--profile`, which a session does not keep.
     pub profile: Option<Profile>,
+    /// The other flags of the command line that a session does not keep.
+    pub given: &'a GivenFlags,
+    /// Finds the secrets in them.
+    pub mask: &'a Redactor,
 }
 
 impl ResultReport<'_> {
@@ -76,8 +81,15 @@ impl ResultReport<'_> {
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.outcome.reason != StopReason::Refusal;
         let can_go_on = self.outcome.has_messages && self.outcome.journal == JournalHealth::Durable;
-        (unfinished && can_go_on)
-            .then(|| resume_command(self.session_id, Some(self.cwd), self.profile))
+        (unfinished && can_go_on).then(|| {
+            let flags = self.given.as_command_line(self.mask);
+            resume_command(self.session_id, Some(self.cwd), self.profile, &flags)
+        })
+    }
+
+    /// Returns the warning that the command to resume the run lacks flags, if it does.
+    pub fn resume_warning(&self) -> Option<String> {
+        self.resume_command().and_then(|_| self.given.loss_warning(self.mask))
     }
 
     /// Returns the result object.
@@ -143,7 +155,7 @@ impl ResultReport<'_> {
             },
             durable: outcome.journal == JournalHealth::Durable,
             journal: journal(outcome, self.resumption.damage.as_ref()),
-            warnings: self.warnings.to_vec(),
+            warnings: self.warnings.iter().cloned().chain(self.resume_warning()).collect(),
             sandbox: self.sandbox.clone(),
             ignored_settings: self.ignored.to_vec(),
             hooks: outcome.hooks.clone(),

@@ -73,7 +73,7 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
         // A task that never began has no session that could be resumed.
         SessionOutcome::Unfinished if subject.processes == 0 => String::new(),
         SessionOutcome::Unfinished => {
-            let command = resume_command(&subject.id, subject.project.as_deref(), None);
+            let command = resume_command(&subject.id, subject.project.as_deref(), None, "");
             format!("to go on: {}", escaped(&command))
         }
         SessionOutcome::Running | SessionOutcome::Foreign => String::new(),

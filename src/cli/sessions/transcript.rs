@@ -90,7 +90,7 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
 fn closing(file: &SessionFile, history: &SessionHistory) -> String {
     let mut text = Lines::default();
     text.0.push('\n');
-    let resume = resume_command(&history.id, history.project.as_deref(), None);
+    let resume = resume_command(&history.id, history.project.as_deref(), None, "");
     let resume = format!("to go on: {resume}");
     if file.is_running() {
         text.line(0, "A process works on the session right now.");

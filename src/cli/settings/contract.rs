@@ -111,7 +111,13 @@ impl Settings {
     pub fn contract(&self) -> Contract {
         let term = |term: Term| (term.name.to_owned(), (term.value)(self, term.name));
         let terms = terms().map(term).collect();
-        Contract { version: VERSION, terms, redacted: Vec::new(), folder: None }
+        Contract {
+            version: VERSION,
+            terms,
+            redacted: Vec::new(),
+            flags: self.given.names_without_setting(),
+            folder: None,
+        }
     }
 
     /// Returns the terms of this run that differ from the contract that the session was started
@@ -145,6 +151,16 @@ impl Settings {
         }
         for term in terms() {
             self.check_loss(term, held)?;
+        }
+        let given = self.given.names_without_setting();
+        let missing = contract.flags.iter().filter(|flag| !given.contains(flag));
+        let missing: Vec<&str> = missing.map(String::as_str).collect();
+        if !missing.is_empty() {
+            self.warnings.push(format!(
+                "the session was given {}, which a session does not keep and this command line \
+                 does not repeat",
+                missing.join(", ")
+            ));
         }
         let changes = self.changes_of(contract);
         if !changes.is_empty() {

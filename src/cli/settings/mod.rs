@@ -33,7 +33,7 @@ pub use servers::McpServers;
 pub use sources::{FileState, SettingsFile};
 pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
-use crate::cli::args::{LogFilter, OutputFormat, Profile, Verbosity};
+use crate::cli::args::{GivenFlags, LogFilter, OutputFormat, Profile, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -54,6 +54,8 @@ pub struct Settings {
     pub config: Box<Config>,
     pub output: OutputSettings,
     pub prompt: PromptSource,
+    /// The flags of the command line that the session does not keep.
+    pub given: GivenFlags,
     /// The name that the session gets.
     pub session_title: Option<String>,
     /// Terms that the session to resume was started with. Empty for a new one.

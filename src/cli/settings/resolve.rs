@@ -111,6 +111,7 @@ pub fn resolve_resumed(
         secrets: secrets.map(|secret| Secret::new(&secret)).collect(),
         output: output(args, env, step_summary(&config, variables))?,
         prompt: prompt(args, &config),
+        given: args.given.clone(),
         session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
