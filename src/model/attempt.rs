@@ -26,6 +26,9 @@ const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum wait for the last event once everything else of the reply has arrived.
 const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A timer that is so late did not expire while the process ran: it was frozen, or the machine was
+/// suspended. The same time remains to read what arrived meanwhile.
+const FROZEN: Duration = Duration::from_secs(2);
 /// Maximum average bytes per token in a whole reply. Real tokens have three to five; runs of white
 /// space have more.
 const TOKEN_BYTES: u64 = 32;
@@ -289,6 +292,8 @@ fn torn_stream(detail: &str) -> FaultKind {
 struct TimedBody<'a> {
     exchange: &'a Attempt,
     response: Response,
+    /// When the attempt began, later by the time in which the process was frozen.
+    began: Instant,
     /// Bytes read ahead.
     read_ahead: Vec<u8>,
     received: usize,
@@ -303,6 +308,7 @@ impl<'a> TimedBody<'a> {
         Self {
             exchange,
             response,
+            began: exchange.began,
             read_ahead: Vec::new(),
             received: 0,
             last_byte: None,
@@ -324,12 +330,18 @@ impl<'a> TimedBody<'a> {
         &mut self,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<Option<Vec<u8>>, FaultKind> {
-        let chunk = match self.deadline() {
-            None => self.response.chunk().await,
-            Some((deadline, timer)) => match timeout_at(deadline, self.response.chunk()).await {
-                Ok(chunk) => chunk,
-                Err(_) => return Err(timed_out(timer)),
-            },
+        let chunk = loop {
+            let Some((deadline, timer)) = self.deadline() else {
+                break self.response.chunk().await;
+            };
+            if let Ok(chunk) = timeout_at(deadline, self.response.chunk()).await {
+                break chunk;
+            }
+            let late = deadline.elapsed();
+            if late < FROZEN {
+                return Err(timed_out(timer));
+            }
+            self.postpone(late + FROZEN);
         };
         let Some(bytes) = chunk.map_err(torn_body)? else { return Ok(None) };
         self.last_byte = Some(Instant::now());
@@ -341,6 +353,15 @@ impl<'a> TimedBody<'a> {
         Ok(Some(bytes.into()))
     }
 
+    /// Lets all timers expire later by the time in which the process was frozen.
+    fn postpone(&mut self, frozen: Duration) {
+        self.began += frozen;
+        self.last_progress += frozen;
+        for timer in [&mut self.last_byte, &mut self.whole_since].into_iter().flatten() {
+            *timer += frozen;
+        }
+    }
+
     /// The timer that expires next. A request without streaming has only one, for the whole call.
     fn deadline(&self) -> Option<(Instant, Timer)> {
         if self.exchange.mode == ReplyMode::Whole {
@@ -348,11 +369,11 @@ impl<'a> TimedBody<'a> {
         }
         let timers = &self.exchange.timers;
         let silence = match self.last_byte {
-            None => (self.exchange.began + self.exchange.first_byte, Timer::FirstByte),
+            None => (self.began + self.exchange.first_byte, Timer::FirstByte),
             Some(last) => (last + timers.idle, Timer::StreamIdle),
         };
         let no_content = (self.last_progress + timers.progress, Timer::StreamProgress);
-        let in_all = (self.exchange.began + timers.reply_for(self.exchange.cap), Timer::Reply);
+        let in_all = (self.began + timers.reply_for(self.exchange.cap), Timer::Reply);
         let last_event =
             self.whole_since.map(|since| (since + LAST_EVENT_TIMEOUT, Timer::StreamIdle));
         [Some(silence), Some(no_content), Some(in_all), last_event]

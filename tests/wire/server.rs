@@ -15,6 +15,8 @@ pub(super) enum Act {
     /// Reads one whole request.
     Read,
     Send(Vec<u8>),
+    /// Does nothing for this time.
+    Wait(Duration),
     /// Sends the bytes, over and over, until the client hangs up.
     Repeat(Vec<u8>),
     /// Does nothing until the client hangs up.
@@ -99,6 +101,7 @@ async fn play(mut socket: TcpStream, script: Vec<Act>, seen: watch::Sender<Seen>
                     return;
                 }
             }
+            Act::Wait(time) => tokio::time::sleep(time).await,
             Act::Repeat(bytes) => {
                 // Without a pause, it would keep both processors busy for as long as it is awaited.
                 while socket.write_all(&bytes).await.is_ok() {

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
-use outlast::model::{ModelClient, ModelService, RequestTimers};
+use outlast::model::{ModelClient, ModelService, RequestTimers, StreamProgress};
 use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, ModelCall, Timer, classify};
 use outlast::sse::SseEvent;
+use outlast::transcript::Block;
 use tokio::task::JoinSet;
 
 use super::server::{Act, STREAM_HEAD, Server, answer, chunk, stream, stream_part};
-use super::{STREAMING, WHOLE, ask, endpoint, recorded};
+use super::{STREAMING, WHOLE, ask, ask_watched, endpoint, recorded};
 
 const SHORT: Duration = Duration::from_millis(80);
 /// Long enough for what comes, however busy the machine is.
@@ -86,6 +87,31 @@ async fn silence_within_a_stream_is_a_stall() {
         expect(&fault, Timer::StreamIdle, reach, ErrorClass::StreamStalled);
         assert_eq!(fault.request_id.as_deref(), Some("req_head"));
     }
+}
+
+/// The process may be frozen for longer than a timer: by `SIGSTOP`, `docker pause`, or the machine.
+#[tokio::test]
+async fn what_arrived_while_the_process_was_frozen_is_read() {
+    let events = recorded("streams/text.sse");
+    let (first, rest) = events.split_at(first_event().len());
+    let rest = [&chunk(rest)[..], b"0\r\n\r\n"].concat();
+    let first = Act::Send(stream_part(first));
+    let script = vec![Act::Read, first, Act::Wait(SHORT), Act::Send(rest)];
+    let server = Server::start(vec![script]).await;
+    let mut endpoint = endpoint(&server.url);
+    endpoint.timers.idle = SHORT;
+    let client = ModelClient::new(endpoint).expect("the endpoint is right");
+    let mut was_frozen = false;
+    let mut freeze = |step: StreamProgress| {
+        if let StreamProgress::Bytes(_) = step
+            && !std::mem::replace(&mut was_frozen, true)
+        {
+            // Nothing else runs on this thread meanwhile, not even the server.
+            std::thread::sleep(LONGER);
+        }
+    };
+    let answer = ask_watched(&client, STREAMING, &mut freeze).await.expect("a reply");
+    assert_eq!(answer.content, [Block::text("Grüße, Welt \u{1f600}.")]);
 }
 
 /// Events without content, whole as a service might send them for ever.
