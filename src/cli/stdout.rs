@@ -28,7 +28,8 @@ pub(super) fn print_coloured(text: &str) -> Result<(), UsageError> {
 /// # Errors
 /// It could not be written.
 pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
-    write(TerminalFilter::styled(io::stdout().lock()), text).map_err(|error| unwritable(&error))
+    write(TerminalFilter::styled(io::stdout().lock()), text)
+        .map_err(|error| UsageError::unwritable(&error))
 }
 
 fn write(mut stdout: impl Write, text: &str) -> io::Result<()> {
@@ -37,11 +38,9 @@ fn write(mut stdout: impl Write, text: &str) -> io::Result<()> {
 
 fn unless_closed(written: io::Result<()>) -> Result<(), UsageError> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(&error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(UsageError::unwritable(&error))
+        }
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-fn unwritable(error: &io::Error) -> UsageError {
-    UsageError::new(format!("standard output cannot be written: {error}"))
 }

@@ -1,6 +1,6 @@
 //! Usage errors: errors that stop a run before it begins.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::config::ConfigError;
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
@@ -36,6 +36,8 @@ pub(super) enum UsageErrorKind {
     McpUnavailable,
     /// A rehearsal did not go as its scenario expects.
     RehearsalFailed,
+    /// Standard output could not be written. What was to be done is done.
+    Unwritable,
     /// A bug of outlast.
     Internal,
 }
@@ -67,6 +69,12 @@ impl UsageError {
         Self { message: in_one_line(&format!("{place}: {}", self.message)), ..self }
     }
 
+    /// Standard output could not be written.
+    pub(super) fn unwritable(error: &io::Error) -> Self {
+        let what = format!("standard output cannot be written: {error}");
+        Self::of(UsageErrorKind::Unwritable, what)
+    }
+
     /// A signal that came before the run began.
     pub(super) fn interrupted(interrupt: Interrupt) -> Self {
         let what = format!("{} before the run began", interrupt.cause());
@@ -95,6 +103,7 @@ impl UsageError {
             UsageErrorKind::Late => exit_code::DEADLINE,
             UsageErrorKind::McpUnavailable
             | UsageErrorKind::RehearsalFailed
+            | UsageErrorKind::Unwritable
             | UsageErrorKind::Internal => exit_code::FAILED,
         })
     }

@@ -178,6 +178,21 @@ async fn a_standard_output_that_is_full_is_told_from_a_reader_that_left() {
     }
 }
 
+/// Other commands, too: what they did is done, and only the report is lost.
+#[tokio::test]
+async fn a_full_standard_output_is_no_mistake_of_usage() {
+    for args in [&["sessions"][..], &["batch", "tasks.jsonl", "--json"]] {
+        let server = serve(Scenario::new().reply("Done."));
+        let full = File::options().write(true).open("/dev/full").expect("a device");
+        let trial = RunBuilder::bare(&server.base_url()).stdout(Stdio::from(full));
+        let tasks = trial.work().join("tasks.jsonl");
+        std::fs::write(tasks, "{\"prompt\": \"a\"}\n").expect("a file can be written");
+        let ended = trial.args(args).run().await;
+        assert_eq!(ended.code, Some(1), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("No space left on device"), "{args:?}: {}", ended.stderr);
+    }
+}
+
 /// Waits until a pipe has no reader: a process that another test is starting may hold one for a
 /// moment.
 fn is_unread(writer: &PipeWriter) {

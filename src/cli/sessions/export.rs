@@ -25,9 +25,7 @@ pub(super) fn export(
     let mut stdout = TerminalFilter::new(io::stdout().lock());
     match write(&file, args.format, &mut stdout) {
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(ExportError::Write(error)) => {
-            Err(UsageError::new(format!("standard output cannot be written: {error}")))
-        }
+        Err(ExportError::Write(error)) => Err(UsageError::unwritable(&error)),
         Err(ExportError::Read(error)) => Err(unreadable(&file.path, &error)),
         Ok(()) => Ok(0),
     }

@@ -189,9 +189,7 @@ impl ReportWriter {
                 self.is_closed = true;
                 Ok(())
             }
-            Err(error) => {
-                Err(UsageError::new(format!("standard output cannot be written: {error}")))
-            }
+            Err(error) => Err(UsageError::unwritable(&error)),
             Ok(()) => Ok(()),
         }
     }
