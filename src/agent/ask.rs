@@ -103,17 +103,22 @@ impl RunWorld<'_> {
         let call = endpoint.client.attempt(&prompt, &ask, &mut send);
         tokio::pin!(call);
         let mut timer = self.monitor.begin();
-        let mut last_byte: Option<Moment> = None;
+        let (mut is_sent, mut last_byte): (bool, Option<Moment>) = (false, None);
         // A summary is not part of the conversation, so it is not streamed to the observer.
         let streams = self.caller.streams_events() && ask.purpose == CallPurpose::Reply;
         let end = loop {
             let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
                 let silence = last_byte.map(|then| then.until(monitor.now()));
-                let model = WaitingFor::Model(endpoint.label.clone());
-                monitor.emit_heartbeat(timer, model, progress, silence);
+                let waiting_for = if is_sent {
+                    WaitingFor::Model(endpoint.label.clone())
+                } else {
+                    WaitingFor::Credentials
+                };
+                monitor.emit_heartbeat(timer, waiting_for, progress, silence);
             };
             let next = next_step(&mut steps, call.as_mut());
             match self.monitor.wait_for(&mut timer, show, next).await {
+                Ok(AfterAttempt::Step(StreamProgress::Sending)) => is_sent = true,
                 Ok(AfterAttempt::Step(step)) => {
                     last_byte = Some(self.monitor.now());
                     let housekeeping = &self.context.deps.housekeeping;
@@ -291,6 +296,9 @@ fn forward_progress(
             }
         }
         StreamProgress::Event(event) => monitor.emit(&RunEvent::StreamEvent(event)),
-        StreamProgress::Received(_) | StreamProgress::Accepted(_) | StreamProgress::Bytes(_) => {}
+        StreamProgress::Sending
+        | StreamProgress::Received(_)
+        | StreamProgress::Accepted(_)
+        | StreamProgress::Bytes(_) => {}
     }
 }

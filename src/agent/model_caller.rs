@@ -482,12 +482,7 @@ impl ModelCaller {
         let client = Arc::clone(&self.endpoint().client);
         let refreshing = client.refresh();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(
-                timer,
-                WaitingFor::Model("credentials".to_owned()),
-                progress,
-                None,
-            );
+            monitor.emit_heartbeat(timer, WaitingFor::Credentials, progress, None);
         };
         let renewal = match monitor.wait_for(&mut timer, show, refreshing).await {
             Ok(renewal) => renewal,

@@ -152,6 +152,8 @@ pub struct Heartbeat {
 #[derive(Clone, Debug)]
 pub enum WaitingFor {
     Retry(Pause),
+    /// A credential for the model service: a command that prints a key, or a login that is renewed.
+    Credentials,
     Model(String),
     Tool {
         name: String,

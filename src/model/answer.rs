@@ -18,6 +18,8 @@ use super::stop_reason::{EndWords, StopKind, TrustedCalls};
 /// An event while a reply streams in.
 #[derive(Clone, Debug)]
 pub enum StreamProgress {
+    /// The request has its credential and is being sent.
+    Sending,
     /// The status line and headers arrived, with the rate limits they report.
     Accepted(Option<RateLimits>),
     /// Any byte, pings included.

@@ -94,6 +94,7 @@ impl ModelClient {
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Box<Fault>> {
         let (request, secret) = self.request(prompt, ask).await?;
+        progress(StreamProgress::Sending);
         let bytes = request.body().map_or(0, body_size);
         let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.describe_route());
         let result = match self.transport.client(ask.connection) {

@@ -55,6 +55,7 @@ impl ObservedEvent {
             }
             RunEvent::Heartbeat(heartbeat) => Self::Heartbeat(match &heartbeat.waiting_for {
                 WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
+                WaitingFor::Credentials => "credentials".to_owned(),
                 WaitingFor::Model(name) => format!("model {name}"),
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
                 WaitingFor::Elicitation { server } => format!("answer for {server}"),

@@ -115,6 +115,7 @@ impl Transport for ScriptedTransport {
         let next = self.attempts.lock().expect("no panic while writing").pop_front();
         Box::pin(async move {
             let next = next.expect("no more requests than the script has");
+            progress(StreamProgress::Sending);
             tokio::time::sleep(next.delay).await;
             next.progress.into_iter().for_each(progress);
             next.result

@@ -100,6 +100,7 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
     let text = lines(&[
         heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
         heartbeat(WaitingFor::Retry(uncounted), Some(6 * 3600 + 11 * 3600)),
+        heartbeat(WaitingFor::Credentials, None),
         heartbeat(WaitingFor::Model("model-a".to_owned()), None),
         heartbeat(WaitingFor::Tool { name: "Bash".to_owned(), id: "toolu_1".to_owned() }, Some(90)),
         heartbeat(WaitingFor::Elicitation { server: "quiz".to_owned() }, None),
@@ -111,6 +112,7 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
          waited 3m50s so far, $0.0123 spent\n\
          outlast: waiting to retry (rate_limit, retry 12, as many as it takes), 17h00m left, until \
          2026-11-22 07:00:01, waited 3m50s so far, $0.0123 spent\n\
+         outlast: waiting for credentials, 30s so far, turn 3, $0.0123 spent\n\
          outlast: waiting for model-a to answer, 30s so far, last byte 12s ago, turn 3, $0.0123 \
          spent\n\
          outlast: running Bash, 30s so far, 1m30s left, turn 3, $0.0123 spent\n\

@@ -193,3 +193,17 @@ async fn the_wall_clock_is_scaled_with_the_run() {
     let all = result["recovery"]["waited_ms"].as_u64().expect("a number") / 1_000;
     assert!(all > 255, "{all} s");
 }
+
+/// The model is not what the run waits for while a command looks up the key.
+#[tokio::test]
+async fn the_wait_for_a_key_is_not_a_wait_for_the_model() {
+    let server = serve(Scenario::new().reply("Done."));
+    let helper = "sleep 1; echo test-key-0123456789";
+    let settings = json!({ "heartbeatInterval": 0.2, "apiKeyHelper": helper }).to_string();
+    let run = RunBuilder::against(&server).without("ANTHROPIC_API_KEY");
+    let ended = run.args(["--settings", &settings, "Say hello."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let first = ended.stderr.lines().find(|line| line.contains(" so far"));
+    let first = first.expect("a heartbeat");
+    assert!(first.starts_with("outlast: waiting for credentials, "), "{}", ended.stderr);
+}

@@ -161,6 +161,7 @@ async fn progress_is_told_as_it_happens() {
     let server = Server::start(vec![script]).await;
     let (mut told, mut bytes) = (Vec::new(), 0);
     let answer = ask_watched(&client(&server.url), STREAMING, &mut |progress| match progress {
+        StreamProgress::Sending => told.push("sending".to_owned()),
         StreamProgress::Accepted(_) => told.push("accepted".to_owned()),
         StreamProgress::Bytes(count) => bytes += count,
         StreamProgress::Event(event) => told.push(event["type"].as_str().unwrap().to_owned()),
@@ -171,6 +172,7 @@ async fn progress_is_told_as_it_happens() {
     .expect("a reply");
     let block = format!("block 0 {:?}", answer.content[0]);
     let expected = [
+        "sending",
         "accepted",
         "message_start",
         "content_block_start",

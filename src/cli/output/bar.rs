@@ -134,6 +134,7 @@ impl StatusLine {
         let elapsed = *elapsed;
         match &heartbeat.waiting_for {
             WaitingFor::Retry(pause) => self.show(&retry(*pause), elapsed, whole),
+            WaitingFor::Credentials => self.show("waiting for credentials", elapsed, None),
             WaitingFor::Model(model) => {
                 self.show(&format!("waiting for {model}"), elapsed, None);
             }

@@ -29,6 +29,9 @@ pub(super) fn heartbeat(
             let waited = total_wait(heartbeat.waited_in_all);
             format!("waiting {}{end}{waited}, {spent}", purpose(*pause, None))
         }
+        WaitingFor::Credentials => {
+            format!("waiting for credentials, {elapsed} so far, turn {turn}, {spent}")
+        }
         WaitingFor::Model(model) => {
             let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
                 format!(", last byte {} ago", format_elapsed(silence))

@@ -419,6 +419,7 @@ fn wait_subject(waiting_for: &WaitingFor) -> WaitSubject {
             attempt: pause.retry,
             max_retries: pause.of,
         },
+        WaitingFor::Credentials => WaitSubject::Model { model: "credentials".to_owned() },
         WaitingFor::Model(model) => WaitSubject::Model { model: model.clone() },
         WaitingFor::Tool { name, id } => {
             WaitSubject::Tool { tool_name: name.clone(), tool_use_id: id.clone() }
