@@ -73,7 +73,8 @@ async fn the_printed_resume_command_repeats_what_a_session_does_not_keep() {
     assert!(warnings.contains("--settings, --append-system-prompt"), "{fork:?}");
     let ended = fork.again(&server.base_url()).args(&again).args(["--max-turns", "3"]);
     let ended = ended.run().await;
-    assert_eq!((ended.code, &ended.result()["warnings"]), (Some(0), &json!([])), "{ended:?}");
+    let changed = json!(["the contract of the session changes: maxTurns was 1, is 3"]);
+    assert_eq!((ended.code, &ended.result()["warnings"]), (Some(0), &changed), "{ended:?}");
     assert!(!ended.work().join("forbidden").exists(), "{ended:?}");
     assert!(server.requests()[2].body["system"].to_string().contains("hazelnut"));
 }
