@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    OptionalField, RefusedCap, RejectedContent, SUMMARISE, TokenEstimate, Trim,
+    OptionalField, RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -223,6 +223,7 @@ impl ContextView<'_> {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         // A smaller limit was learned from this refusal.
         let refused_cap = self.caller.output_limit() < ask.cap;
+        let streaming = ask.mode == ReplyMode::Streaming && fault.refuses_streaming();
         match ask.purpose {
             CallPurpose::Summary(_) => {
                 let drops = self.compactor.summarising.as_ref().map_or(0, |summary| summary.drops);
@@ -231,6 +232,7 @@ impl ContextView<'_> {
                     output: output || refused_cap,
                     thinking: self.is_refused_for(REASONING, fault, ask.purpose),
                     cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
+                    streaming,
                     ..AvailableMitigations::NONE
                 }
             }
@@ -250,6 +252,7 @@ impl ContextView<'_> {
                     output: output || refused_cap,
                     thinking,
                     cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
+                    streaming,
                     ..makers
                 }
             }
@@ -527,7 +530,7 @@ async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<
 mod tests {
     use super::*;
     use crate::model::{Credential, ModelClient, ModelService, Reasoning, Secret, model_facts};
-    use crate::recovery::{CompactionTrigger, ConnectionChoice, Ledger, ReplyMode};
+    use crate::recovery::{CompactionTrigger, ConnectionChoice, Ledger};
     use crate::secrets::KnownSecrets;
 
     use super::super::accounting::Accounting;

@@ -10,6 +10,8 @@ pub(super) struct LastRefusal(Option<RefusedRequest>);
 #[derive(Debug)]
 struct RefusedRequest {
     body: Value,
+    /// True if streaming was refused, so that one without it is another request.
+    is_of_streaming: bool,
     /// The rule that rejected it. `None` for a script, which may reject several requests alike.
     rule: Option<String>,
     repeat: Repeat,
@@ -26,13 +28,14 @@ impl LastRefusal {
     /// Records that `body` was answered with a 400 with the message `words`, not marked as
     /// retryable.
     pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
-        let body = comparable_request(body);
+        let is_of_streaming = words.contains("streaming");
+        let body = comparable_request(body, is_of_streaming);
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
         let is_contradicted = words.contains("thinking") && body.get("thinking").is_none();
         let is_implausible = words.contains("too long") || is_contradicted;
         let doubtful = rule.is_none() && !known && is_implausible;
         let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
-        self.0 = Some(RefusedRequest { body, rule, repeat });
+        self.0 = Some(RefusedRequest { body, is_of_streaming, rule, repeat });
     }
 
     pub(super) fn forget(&mut self) {
@@ -42,7 +45,8 @@ impl LastRefusal {
     /// Returns true if the same request was rejected and may not be repeated.
     pub(super) fn forbids(&self, body: &Value) -> bool {
         self.0.as_ref().is_some_and(|refused| {
-            refused.repeat == Repeat::Never && refused.body == comparable_request(body)
+            let body = comparable_request(body, refused.is_of_streaming);
+            refused.repeat == Repeat::Never && refused.body == body
         })
     }
 
@@ -52,10 +56,13 @@ impl LastRefusal {
     }
 }
 
-/// A request without fields that do not affect its validity.
-fn comparable_request(body: &Value) -> Value {
+/// A request without fields that do not affect its validity. Whether it asks for a stream usually
+/// does not.
+fn comparable_request(body: &Value, is_of_streaming: bool) -> Value {
     let mut body = body.clone();
-    if let Some(fields) = body.as_object_mut() {
+    if let Some(fields) = body.as_object_mut()
+        && !is_of_streaming
+    {
         fields.remove("stream");
     }
     body

@@ -1,7 +1,9 @@
 //! Refusals that teach something about the service, or that are doubtful: asked once more.
 
 use outlast::recovery::{ErrorClass, StopReason};
-use outlast::rehearsal::{AfterLast, Scenario, ServerRules};
+use outlast::rehearsal::{
+    AfterLast, FaultPosition, ReceivedRequest, Scenario, ScriptedFaultKind, ServerRules,
+};
 use outlast::types::Effort;
 use serde_json::{Value, json};
 
@@ -66,6 +68,29 @@ async fn refused_cache_marks_are_left_out_from_then_on() {
     let marks: Vec<usize> = requests.iter().map(|request| marks(&request.raw)).collect();
     assert!(marks[0] > 0, "{marks:?}");
     assert_eq!(marks[1..], [0, 0]);
+}
+
+/// Streaming is given up for the rest of the run, also if a request without it breaks.
+#[tokio::test]
+async fn a_service_that_refuses_streaming_is_asked_without_it_from_then_on() {
+    let refusal = "This model doesn't support tool use in streaming mode.";
+    let scenario = Scenario::new()
+        .status(400)
+        .error("invalid_request_error", refusal, None)
+        .tool("Bash", json!({ "command": "echo" }))
+        .reply("Done.")
+        .fault(ScriptedFaultKind::Reset, FaultPosition::Request)
+        .reply("Done.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let streams = |request: &ReceivedRequest| request.body["stream"].clone();
+    let streams: Vec<Value> = played.server.requests().iter().map(streams).collect();
+    assert_eq!(streams, [true, false, false, false]);
+    // Where nothing else is left, the refusal is final.
+    let refused = Scenario::new().status(400).error("invalid_request_error", refusal, None);
+    let played = RunFixture::of(refused.after(AfterLast::RepeatLast)).run().await;
+    let end = StopReason::ModelError(ErrorClass::InvalidRequest);
+    assert_eq!((played.ending.reason, played.server.requests().len()), (end, 2));
 }
 
 /// Each field is given up once, and stays away; the other one stays.

@@ -172,6 +172,26 @@ fn a_refusal_of_cache_marks_is_recognised_by_its_text() {
 }
 
 #[test]
+fn a_refusal_of_streaming_is_recognised_by_its_text() {
+    for (status, message, expected) in [
+        (400, "This model doesn't support tool use in streaming mode.", true),
+        (400, "The model is unsupported for streaming", true),
+        (400, "The model `x` is not supported for streaming", true),
+        (400, "streaming is not supported for this model", true),
+        (422, "This model does not support streaming", true),
+        (400, "Your organization must be verified to stream this model.", true),
+        (400, "Requests with max_tokens > 4096 must have stream=true", false),
+        (400, "stream_options: Extra inputs are not permitted", false),
+        (400, "Streaming is required for operations that may take longer than 10 minutes", false),
+        (500, "streaming is not supported", false),
+        (401, "streaming is not supported", false),
+    ] {
+        assert_eq!(said(status, message).refuses_streaming(), expected, "{message}");
+        assert_eq!(said(status, message).rejected_content(), None, "{message}");
+    }
+}
+
+#[test]
 fn the_output_limit_is_read_from_every_wording_of_its_refusal() {
     let named = [
         (

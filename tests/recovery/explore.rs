@@ -132,9 +132,11 @@ fn every_failure() -> Vec<Failure> {
     let (body, endpoint_status) = (ErrorBody::Api, EndpointStatus::Proven);
     all.push(Failure { body, endpoint_status, ..failure(ErrorClass::InvalidApiKey) });
     let marked = AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE };
+    let streamed = AvailableMitigations { streaming: true, ..AvailableMitigations::NONE };
     all.extend([
         Failure { contradicted: true, ..failure(ErrorClass::InvalidRequest) },
         Failure { mitigations: marked, ..failure(ErrorClass::InvalidRequest) },
+        Failure { mitigations: streamed, ..failure(ErrorClass::InvalidRequest) },
     ]);
     let too_long = failure(ErrorClass::PromptTooLong);
     all.extend([
@@ -597,6 +599,7 @@ fn check_rejected_request_not_repeated(step: &Transition) {
                 RecoveryPlan::CompactReactively
                     | RecoveryPlan::SkipCompaction
                     | RecoveryPlan::LowerCap
+                    | RecoveryPlan::DropStreaming
             )
         )
         || (failure.contradicted
@@ -653,6 +656,7 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::BlockRepair) => after.block_repairs + 1 == before.block_repairs,
         Some(Budget::Thinking) => after.thinking + 1 == before.thinking,
         Some(Budget::CacheMarks) => after.cache_marks + 1 == before.cache_marks,
+        Some(Budget::Streaming) => after.streaming + 1 == before.streaming,
         Some(Budget::Reminder) => after.reminders + 1 == before.reminders,
         Some(Budget::OverflowRetry) => after.overflow_retries + 1 == before.overflow_retries,
         Some(Budget::CoolDown) => after.cool_downs + 1 == before.cool_downs,

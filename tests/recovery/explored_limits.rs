@@ -73,7 +73,7 @@ fn broken_streams() -> Limits {
 /// Small requests that are called too long, and thinking that is not wanted.
 fn wrong_rejections() -> Limits {
     let budgets = Budgets { overflow_retries: 1, thinking: 1, ..filling().budgets };
-    let budgets = Budgets { cache_marks: 1, odd_refusals: 1, ..budgets };
+    let budgets = Budgets { cache_marks: 1, streaming: 1, odd_refusals: 1, ..budgets };
     Limits { budgets: Budgets { compactions: Some(1), ..budgets }, ..small() }
 }
 

@@ -76,6 +76,7 @@ const NOTHING: Budgets = Budgets {
     block_repairs: 0,
     thinking: 0,
     cache_marks: 0,
+    streaming: 0,
     overflow_retries: 0,
     probes: 0,
     preferred_retries: 0,
@@ -118,6 +119,7 @@ const ANYTHING: AvailableMitigations = AvailableMitigations {
     output: true,
     thinking: true,
     cache_marks: true,
+    streaming: true,
 };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.

@@ -86,6 +86,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::RepairBlock
         | RecoveryPlan::DropThinking
         | RecoveryPlan::DropCacheMarks
+        | RecoveryPlan::DropStreaming
         | RecoveryPlan::Remind
         | RecoveryPlan::RetryOverflow
         | RecoveryPlan::CoolDown
@@ -250,6 +251,14 @@ fn by_what_can_be_taken_out() -> String {
         })
         .with(Budgets { cache_marks: 0, ..RICH }),
     ];
+    let streamed: fn(Failure) -> Failure = |failure| Failure {
+        mitigations: AvailableMitigations { streaming: true, ..AvailableMitigations::NONE },
+        ..failure
+    };
+    let streams = [
+        Case::after("rich", streamed),
+        Case::after("given up already", streamed).with(Budgets { streaming: 0, ..RICH }),
+    ];
     let anything: fn(Failure) -> Failure = |failure| Failure { mitigations: ANYTHING, ..failure };
     let far: fn(Failure) -> Failure = |failure| {
         let wish = Some(RetryAfter { wait: secs(3_600), source: RetryAfterSource::RetryAfter });
@@ -263,6 +272,7 @@ fn by_what_can_be_taken_out() -> String {
     failures("What the conversation could do without", &remedies)
         + &failures("It could do without all of that", &all)
         + &failures("It asks for thinking", &thinking)
+        + &failures("It is sent as a stream", &streams)
         + &failures("It marks what the prompt cache may keep", &marks)
         + &failures("The request contradicts the refusal", &contradicted)
 }

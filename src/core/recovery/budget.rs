@@ -118,6 +118,8 @@ budgets! {
     Thinking => thinking: u8 = 2, renewed by [Beginning, Switch];
     /// The cache breakpoints (`cache_control`), which are dropped at most once for each endpoint.
     CacheMarks => cache_marks: u8 = 1, renewed by [Beginning, Switch];
+    /// Streaming, which is dropped at most once for each model.
+    Streaming => streaming: u8 = 1, renewed by [Beginning, Switch];
     /// One repetition of a request that was refused as too long although it is small.
     OverflowRetry => overflow_retries: u8 = 1, renewed by [Beginning, Turn];
     /// One attempt to go back to the preferred model. Per session.

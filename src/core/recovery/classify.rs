@@ -1,6 +1,7 @@
 //! Classifies faults: maps raw facts about a failed call to the class that recovery acts on.
 
 use super::output_limit::refuses_output_cap;
+use super::refusal_wording::refuses_streaming;
 use super::{AvailableMitigations, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 
 /// Classifies a fault. Total: every fault has exactly one class. The caller adds the state of the
@@ -233,7 +234,7 @@ fn classify_gateway_error(label: &str, message: &str) -> ErrorClass {
 fn classify_bad_request(message: &str) -> ErrorClass {
     if is_throttled(message) {
         ErrorClass::RateLimit
-    } else if refuses_output_cap(message) {
+    } else if refuses_output_cap(message) || refuses_streaming(message) {
         ErrorClass::InvalidRequest
     } else if is_too_long(message) {
         ErrorClass::PromptTooLong

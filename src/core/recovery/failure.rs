@@ -61,6 +61,8 @@ pub struct AvailableMitigations {
     pub thinking: bool,
     /// The cache breakpoints (`cache_control`), if the refusal is about them.
     pub cache_marks: bool,
+    /// Streaming, if the refusal is about it.
+    pub streaming: bool,
 }
 
 impl AvailableMitigations {
@@ -72,6 +74,7 @@ impl AvailableMitigations {
         output: false,
         thinking: false,
         cache_marks: false,
+        streaming: false,
     };
 }
 

@@ -199,12 +199,7 @@ impl Run {
                 let until = run.back_off(context.limits.backoff, tokens, failure, context);
                 run.call_from(until, run.nth_retry(failure, context), call, context)
             }
-            RecoveryPlan::RetryOddRefusal => {
-                // A credential that could not be refreshed is used as it is.
-                let until = run.back_off(context.limits.backoff, 1, failure, context);
-                let why = run.nth_odd_refusal(failure, context);
-                run.call_from(until, why, Call::Ask(call.purpose()), context)
-            }
+            RecoveryPlan::RetryOddRefusal => run.retry_odd_refusal(call, failure, context),
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, context),
             RecoveryPlan::CommitFolds => without(Trim::Folds),
             RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, context),
@@ -212,6 +207,7 @@ impl Run {
             RecoveryPlan::RepairBlock => without(Trim::Block),
             RecoveryPlan::DropThinking => without(Trim::ThinkingParameter),
             RecoveryPlan::DropCacheMarks => without(Trim::CacheMarks),
+            RecoveryPlan::DropStreaming => run.retry_without_streaming(failure, call, context),
             RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, context),
             RecoveryPlan::Trim => without(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
@@ -263,6 +259,19 @@ impl Run {
         self.call_from(context.at.after(pause), why, call, context)
     }
 
+    /// Repeats, after a pause, a request whose refusal may be temporary. A credential that could not
+    /// be refreshed is used as it is.
+    fn retry_odd_refusal(
+        self,
+        call: Call,
+        failure: Failure,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        let until = self.back_off(context.limits.backoff, 1, failure, context);
+        let why = self.nth_odd_refusal(failure, context);
+        self.call_from(until, why, Call::Ask(call.purpose()), context)
+    }
+
     /// Repeats the request without the content that `trim` names.
     fn retry_without(
         self,
@@ -272,6 +281,16 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         self.retry_changed_request(failure, call, context).trimming(trim)
+    }
+
+    /// Repeats the request without streaming, as do all further requests to this model.
+    fn retry_without_streaming(
+        self,
+        failure: Failure,
+        call: Call,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        Self { streaming_refused: true, ..self }.retry_changed_request(failure, call, context)
     }
 
     /// Makes another request, which has not been refused yet.

@@ -35,6 +35,7 @@ impl Run {
             overloads: 0,
             torn_streams: 0,
             unstreamed_turns: 0,
+            streaming_refused: false,
             connection: ConnectionChoice::Pooled,
             not_before: Moment::default(),
             shared_wait_until: Moment::default(),
@@ -137,7 +138,8 @@ impl Run {
     /// Resets the counters for a new process, in which no call has failed yet.
     fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by(Renewal::Beginning, &context.limits.budgets);
-        Self { budgets, failures: 0, overloads: 0, torn_streams: 0, unstreamed_turns: 0, ..self }
+        let run = Self { torn_streams: 0, unstreamed_turns: 0, streaming_refused: false, ..self };
+        Self { budgets, failures: 0, overloads: 0, ..run }
     }
 
     fn on_tools_done(self, loop_status: LoopStatus, context: StepContext<'_>) -> StepOutcome {
@@ -334,7 +336,7 @@ impl Run {
 
     /// True if the current turn does without streaming.
     pub(super) fn avoids_streaming(self, limits: &Limits) -> bool {
-        self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
+        self.streaming_refused || self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
     }
 
     /// True if the reply that was just paid for is the last one.

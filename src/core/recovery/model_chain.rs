@@ -42,12 +42,14 @@ impl Run {
         }
     }
 
-    /// Changes the model index. The stream statistics belong to the endpoint, not to the model.
+    /// Changes the model index. The stream statistics belong to the endpoint, not to the model; a
+    /// refusal of streaming is about the model.
     fn moving_to(self, model_index: u8, context: StepContext<'_>) -> Self {
+        let run = Self { model_index, streaming_refused: false, ..self };
         if context.limits.share_endpoint(self.model_index, model_index) {
-            Self { model_index, ..self }
+            run
         } else {
-            Self { model_index, torn_streams: 0, unstreamed_turns: 0, ..self }
+            Self { torn_streams: 0, unstreamed_turns: 0, ..run }
         }
     }
 

@@ -166,6 +166,10 @@ plans! {
     DropCacheMarks => paid("cache_marks_off_retry", Budget::CacheMarks,
         "asked again without marks for the prompt cache")
         .shown("prompt cache markers were refused: asking again without them");
+    /// Ask again without streaming.
+    DropStreaming => paid("streaming_off_retry", Budget::Streaming,
+        "asked again without streaming")
+        .shown("streaming was refused: asking again without it");
     /// Repeat the small request that was refused as too long or too large.
     RetryOverflow => paid("overflow_retry", Budget::OverflowRetry, "sent the same request again")
         .repeating().shown("a small request was refused as too large: sending it once more");

@@ -196,6 +196,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let heal = failure.mitigations.block.then_some(P::RepairBlock);
     let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
     let unmarked = failure.mitigations.cache_marks.then_some(P::DropCacheMarks);
+    let unstreamed = failure.mitigations.streaming.then_some(P::DropStreaming);
     match failure.class {
         C::ConnectionError => [retry_stale_connection(failure), for_all, switch, None],
         C::ApiTimeout | C::StreamStalled => [for_all, switch, None, None],
@@ -224,7 +225,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         // Services name one oversized document at a time: the others are removed as blocks.
         C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_retry_requested, None],
         C::ToolUseMismatch => [heal, unthinking, if_retry_requested, None],
-        C::InvalidRequest => [heal, lower.or(unmarked), unthinking, if_retry_requested],
+        C::InvalidRequest => {
+            [heal, lower.or(unmarked), unthinking.or(unstreamed), if_retry_requested]
+        }
         C::Unknown => [if_retry_requested, None, None, None],
         // Classes made by outlast, not by a server.
         C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
@@ -270,11 +273,13 @@ fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<Re
         (is_invalid && failure.mitigations.cache_marks).then_some(RecoveryPlan::DropCacheMarks);
     let unthinking =
         (is_invalid && failure.mitigations.thinking).then_some(RecoveryPlan::DropThinking);
+    let unstreamed =
+        (is_invalid && failure.mitigations.streaming).then_some(RecoveryPlan::DropStreaming);
     let trim = failure.is_overflow() && failure.mitigations.rounds;
     let may_skip = trigger == CompactionTrigger::Threshold;
     [
         lower.then_some(RecoveryPlan::LowerCap),
-        unmark.or(unthinking),
+        unmark.or(unthinking).or(unstreamed),
         trim.then_some(RecoveryPlan::Trim),
         may_skip.then_some(RecoveryPlan::SkipCompaction),
     ]

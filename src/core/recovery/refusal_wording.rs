@@ -87,6 +87,16 @@ const BEFORE_THE_WINDOW: &[&str] = &[
 const OUTPUT: [&str; 5] =
     ["max_tokens", "max_completion_tokens", "max_new_tokens", "the completion", "in the output"];
 
+/// Phrases of refusals of streaming, or of tools in it: Bedrock, gateways, `OpenAI`.
+const STREAMING: [&str; 6] = [
+    "in streaming mode",
+    "unsupported for streaming",
+    "not supported for streaming",
+    "streaming is not supported",
+    "not support streaming",
+    "verified to stream this model",
+];
+
 /// Signs of a request that a gateway rewrote, so that its message indices differ from ours.
 const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openaiexception"];
 
@@ -167,6 +177,11 @@ impl Fault {
             OptionalField::Effort => self.is_about_effort(),
             OptionalField::CacheControl => self.is_about_cache_marks(),
         }
+    }
+
+    /// True if a request for the same without streaming may be accepted.
+    pub fn refuses_streaming(&self) -> bool {
+        self.rejection_text().is_some_and(|words| refuses_streaming(&words))
     }
 
     /// True if the refusal is about thinking that the conversation lacks or the service does not
@@ -277,6 +292,11 @@ fn word_after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 /// True if the path ends here: it names the message itself, not a part of it such as its role.
 fn ends_here(rest: &str) -> bool {
     skip_signs(rest).is_none_or(|rest| !rest.starts_with(|one: char| one.is_ascii_alphabetic()))
+}
+
+/// True if a message, in lower case, refuses streaming.
+pub(super) fn refuses_streaming(words: &str) -> bool {
+    STREAMING.iter().any(|phrase| words.contains(phrase))
 }
 
 fn is_about_thinking(words: &str) -> bool {

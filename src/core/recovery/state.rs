@@ -40,6 +40,9 @@ pub struct Run {
     pub torn_streams: u8,
     /// Turns without streaming because streams broke, the current one included.
     pub unstreamed_turns: u8,
+    /// True if the service refuses streaming for this model.
+    #[serde(default)]
+    pub streaming_refused: bool,
     /// The kind of connection of the next attempt.
     pub connection: ConnectionChoice,
     /// Time before which this model is not called: the server's retry-after.

@@ -80,6 +80,7 @@ impl Conversation {
             output: false,
             thinking: self.thinking && purpose == CallPurpose::Reply,
             cache_marks: self.cache_marks && !self.thinking,
+            streaming: false,
         }
     }
 

@@ -400,6 +400,7 @@ fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
             let mitigations = AvailableMitigations {
                 output: false,
                 cache_marks: false,
+                streaming: false,
                 thinking: false,
                 ..ANYTHING
             };

@@ -154,7 +154,8 @@ fn a_resumed_run_may_strip_and_repair_again() {
 #[test]
 fn a_request_rejected_with_400_is_never_sent_again() {
     let others = AvailableMitigations { block: false, thinking: false, ..ANYTHING };
-    let others = AvailableMitigations { output: false, cache_marks: false, ..others };
+    let others =
+        AvailableMitigations { output: false, cache_marks: false, streaming: false, ..others };
     for class in POISONED {
         let story = Story::begin(limits()).then(refusal(class, others));
         story.ends_as(StopReason::ModelError(class));

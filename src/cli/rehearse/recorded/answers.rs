@@ -372,6 +372,9 @@ fn error_of(
             Some(RecoveryPlan::DropCacheMarks) => {
                 (400, invalid("cache_control: Extra inputs are not permitted"))
             }
+            Some(RecoveryPlan::DropStreaming) => {
+                (400, invalid("streaming is not supported for this model"))
+            }
             Some(RecoveryPlan::RepairBlock) => {
                 let skipped = "which block of the conversation was refused";
                 return (400, None, Some(skipped.to_owned()));
