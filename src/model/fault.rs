@@ -34,7 +34,7 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
         *label = header_text(headers, "x-amzn-errortype").unwrap_or_default();
     }
     let mut fault = Fault { body: whose, ..Fault::new(kind, FailureStage::Status) };
-    fault.retry_after = parse_retry_after(headers, status, fault.detail(), now);
+    fault.retry_after = parse_retry_after(headers, status, &String::from_utf8_lossy(body), now);
     fault.retry_hint = parse_retry_hint(headers);
     fault.request_id = request_id(headers);
     fault.overage_disabled =

@@ -74,16 +74,17 @@ impl RateWindow {
 }
 
 /// Returns the wait that the server requests: `retry-after-ms`, then `retry-after`, then, for a
-/// 429, the reset of the exhausted limit. Zero, negative, past or invalid values are ignored.
+/// 429, the reset of the exhausted limit, or what the `body` says. Zero, negative, past or invalid
+/// values are ignored.
 pub fn parse_retry_after(
     headers: &HeaderMap,
     status: u16,
-    message: &str,
+    body: &str,
     now: SystemTime,
 ) -> Option<RetryAfter> {
     let asked = header_text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
-        .or_else(|| parse_retry_after_value(&header_text(headers, "retry-after")?, now));
+        .or_else(|| parse_wait(&header_text(headers, "retry-after")?, now));
     if let Some(wait) = asked {
         return Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
     }
@@ -91,8 +92,13 @@ pub fn parse_retry_after(
         return None;
     }
     let reset = RateLimits::parse(headers).and_then(|limits| limits.reset_time());
-    let wait = duration_until(reset.or_else(|| parse_reset_in_message(message))?, now)?;
-    Some(RetryAfter { wait, source: RetryAfterSource::Reset })
+    let until = reset.or_else(|| parse_reset_in_body(body));
+    let wait = until.and_then(|reset| duration_until(reset, now));
+    if let Some(wait) = wait.or_else(|| reset_of_other_limits(headers, now)) {
+        return Some(RetryAfter { wait, source: RetryAfterSource::Reset });
+    }
+    let wait = parse_wait_in_body(body, now)?;
+    Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter })
 }
 
 /// Parses `x-should-retry`, the server's own advice on retrying.
@@ -123,19 +129,55 @@ pub(super) fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-fn parse_retry_after_value(value: &str, now: SystemTime) -> Option<Duration> {
-    match value.parse::<f64>() {
-        Ok(seconds) => positive(seconds),
-        Err(_) => {
-            httpdate::parse_http_date(value).ok()?.duration_since(now).ok().filter(is_nonzero)
-        }
+/// Parses a wait: seconds, a duration such as `3s` or `11h0m0s`, a time in seconds or milliseconds
+/// since the Unix epoch, an HTTP date or one of RFC 3339. Takes the first item of a list, to which
+/// proxies join repeated headers.
+fn parse_wait(value: &str, now: SystemTime) -> Option<Duration> {
+    let until = |then: SystemTime| positive(then.duration_since(now).ok()?.as_secs_f64());
+    if let Ok(seconds) = value.parse::<f64>() {
+        return if seconds > MILLIS_SINCE_EPOCH {
+            positive(seconds / 1e3).and_then(|millis| until(UNIX_EPOCH + millis))
+        } else if seconds > SECONDS_SINCE_EPOCH {
+            positive(seconds).and_then(|seconds| until(UNIX_EPOCH + seconds))
+        } else {
+            positive(seconds)
+        };
     }
+    if let Ok(date) = httpdate::parse_http_date(value) {
+        return until(date);
+    }
+    if let Ok(moment) = value.parse::<jiff::Timestamp>() {
+        return until(moment.into());
+    }
+    if let Ok(duration) = value.parse::<jiff::SignedDuration>() {
+        return positive(duration.as_secs_f64());
+    }
+    value.split_once(',').and_then(|(first, _)| parse_wait(first.trim(), now))
 }
+
+/// Larger numbers are times since the Unix epoch: no service asks for a wait of thirty years.
+const SECONDS_SINCE_EPOCH: f64 = 1e9;
+const MILLIS_SINCE_EPOCH: f64 = 1e12;
 
 /// Converts a positive number of seconds, capped at a hundred years: more could overflow a
 /// [`Duration`].
 fn positive(seconds: f64) -> Option<Duration> {
-    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(3.2e9)))
+    (seconds > 0.0 && seconds.is_finite()).then(|| Duration::from_secs_f64(seconds.min(3.2e9)))
+}
+
+/// The time until the exhausted limits of other services are reset: `OpenAI`, Groq, `OpenRouter`,
+/// Kong.
+fn reset_of_other_limits(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    const PREFIXES: [&str; 2] = ["x-ratelimit", "ratelimit"];
+    const SUFFIXES: [&str; 3] = ["", "-requests", "-tokens"];
+
+    let reset = |prefix: &str, suffix: &str| {
+        let remaining = header_text(headers, &format!("{prefix}-remaining{suffix}"))?;
+        let reset = header_text(headers, &format!("{prefix}-reset{suffix}"))?;
+        (remaining == "0").then(|| parse_wait(&reset, now))?
+    };
+    let prefixes = PREFIXES.iter();
+    prefixes.flat_map(|prefix| SUFFIXES.map(|suffix| reset(prefix, suffix))).flatten().max()
 }
 
 fn is_nonzero(wait: &Duration) -> bool {
@@ -159,8 +201,32 @@ fn parse_unix_seconds(value: &str) -> Option<u64> {
 }
 
 /// Parses `Limit resets at: 2026-11-21 21:08:23 UTC`, which `LiteLLM` sends only in the message.
-fn parse_reset_in_message(message: &str) -> Option<u64> {
-    let (_, rest) = message.split_once("resets at: ")?;
+fn parse_reset_in_body(body: &str) -> Option<u64> {
+    let (_, rest) = body.split_once("resets at: ")?;
     let (moment, _) = rest.split_once(" UTC")?;
     parse_unix_seconds(&format!("{moment}Z"))
+}
+
+/// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini, Azure.
+const BEFORE_THE_WAIT: [&str; 5] =
+    ["\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after "];
+
+/// Parses the wait that a body names, in its fields or in its words. Gateways quote both.
+fn parse_wait_in_body(body: &str, now: SystemTime) -> Option<Duration> {
+    let body = body.to_ascii_lowercase().replace('\\', "");
+    BEFORE_THE_WAIT.iter().find_map(|before| {
+        let mut after = body.match_indices(before).map(|(at, _)| &body[at + before.len()..]);
+        after.find_map(|after| wait_at(after, now))
+    })
+}
+
+/// The wait at the start of a text, of at most a few words: `5 seconds`, `11h0m0s.`.
+fn wait_at(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim_start_matches(['"', ':', ' ']);
+    let end = text.find(['"', ',', ';', '(', '}']).unwrap_or(text.len());
+    let words: Vec<&str> = text[..end].split_whitespace().take(6).collect();
+    let lengths = (1..=words.len()).rev();
+    lengths
+        .map(|length| words[..length].join(" "))
+        .find_map(|wait| parse_wait(wait.trim_end_matches('.'), now))
 }

@@ -16,6 +16,9 @@ fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOW)
 }
 
+/// Headers, and the wait in seconds that they ask for.
+type Case<'a> = (&'a [(&'a str, &'a str)], Option<f64>);
+
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     let pair = |(name, value): &(&str, &str)| {
         let name: HeaderName = name.parse().expect("a name");
@@ -33,8 +36,7 @@ fn parsed_retry_after(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, Retry
 fn retry_after_is_read_in_all_its_forms() {
     use RetryAfterSource::RetryAfter;
 
-    type Case<'a> = (&'a [(&'a str, &'a str)], Option<f64>);
-    let cases: [Case<'_>; 14] = [
+    let cases: &[Case<'_>] = &[
         (&[("retry-after", "7")], Some(7.0)),
         (&[("retry-after", " 1.5 ")], Some(1.5)),
         (&[("retry-after", "Sat, 21 Nov 2026 21:00:03 GMT")], Some(3.0)),
@@ -42,7 +44,17 @@ fn retry_after_is_read_in_all_its_forms() {
         (&[("retry-after-ms", "x"), ("retry-after", "5")], Some(5.0)),
         (&[("llm_provider-retry-after", "9")], Some(9.0)),
         (&[("retry-after", "1e9")], Some(1e9)),
-        (&[("retry-after", "inf")], Some(3.2e9)),
+        (&[("retry-after", "inf")], None),
+        // Two headers, joined by a proxy.
+        (&[("retry-after", "3, 3")], Some(3.0)),
+        (&[("retry-after", "3s")], Some(3.0)),
+        (&[("retry-after", "1m30.5s")], Some(90.5)),
+        (&[("retry-after", "1795294804")], Some(4.0)),
+        (&[("retry-after", "1795294804500")], Some(4.5)),
+        (&[("retry-after", "1795294799")], None),
+        (&[("retry-after", "2026-11-21T21:00:04Z")], Some(4.0)),
+        (&[("retry-after", "2026-11-21T20:00:04Z")], None),
+        (&[("retry-after", "-3s")], None),
         (&[("retry-after", "0")], None),
         (&[("retry-after", "-1")], None),
         (&[("retry-after", "NaN")], None),
@@ -51,6 +63,7 @@ fn retry_after_is_read_in_all_its_forms() {
         (&[], None),
     ];
     for (pairs, expected) in cases {
+        let (pairs, expected) = (*pairs, *expected);
         for status in [408, 429, 500, 529] {
             let expected = expected.map(|seconds| (seconds, RetryAfter));
             assert_eq!(parsed_retry_after(status, pairs), expected, "{pairs:?}");
@@ -82,6 +95,70 @@ fn a_rate_limit_waits_for_its_reset() {
     assert_eq!(parsed_retry_after(429, &past), None);
     let both = [unified[0], ("retry-after", "5")];
     assert_eq!(parsed_retry_after(429, &both), Some((5.0, RetryAfterSource::RetryAfter)));
+}
+
+/// The headers of `OpenAI` and Groq, `OpenRouter`, Kong.
+#[test]
+fn the_reset_of_an_exhausted_limit_of_other_services_is_read() {
+    let reset = |pairs: &[_]| parsed_retry_after(429, pairs);
+    let exhausted = ("x-ratelimit-remaining", "0");
+    let cases: &[Case<'_>] = &[
+        (&[exhausted, ("x-ratelimit-reset", "1795334400000")], Some(39_600.0)),
+        (&[exhausted, ("x-ratelimit-reset", "1795294860")], Some(60.0)),
+        (&[("ratelimit-remaining", "0"), ("ratelimit-reset", "12")], Some(12.0)),
+        (
+            &[
+                ("x-ratelimit-remaining-requests", "0"),
+                ("x-ratelimit-reset-requests", "11h0m0s"),
+                ("x-ratelimit-remaining-tokens", "17"),
+                ("x-ratelimit-reset-tokens", "20h"),
+            ],
+            Some(39_600.0),
+        ),
+        (&[("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "60")], None),
+        (&[("x-ratelimit-reset", "60")], None),
+    ];
+    for (pairs, expected) in cases {
+        let expected = expected.map(|wait| (wait, RetryAfterSource::Reset));
+        assert_eq!(reset(pairs), expected, "{pairs:?}");
+        assert_eq!(parsed_retry_after(500, pairs), None, "only a 429 is about limits");
+    }
+}
+
+/// The bodies of Google, alone and quoted, of `OpenRouter`, `OpenAI`, `LiteLLM` and Azure.
+#[test]
+fn a_wait_that_only_the_body_names_is_read() {
+    let cases = [
+        (
+            r#"{"error":{"details":[{"@type":"x.RetryInfo","retryDelay":"39600s"}]}}"#,
+            Some(39_600.0),
+        ),
+        (r#"{"error":{"message":"{\"retryDelay\": \"34.5s\"}"}}"#, Some(34.5)),
+        (
+            r#"{"error":{"metadata":{"headers":{"X-RateLimit-Reset":"1795334400000"}}}}"#,
+            Some(39_600.0),
+        ),
+        (r#"{"metadata":{"headers":{"X-RateLimit-Reset":1795294860}}}"#, Some(60.0)),
+        ("Limit 100, Used 100. Please try again in 11h0m0s. See more", Some(39_600.0)),
+        ("Please try again in 7m12.5s", Some(432.5)),
+        ("No deployments available. Try again in 5 seconds. Passed model=x", Some(5.0)),
+        ("Please retry after 2 seconds.", Some(2.0)),
+        ("Please retry in 359ms.", Some(0.359)),
+        ("Try again in a few minutes. Or try again in 3s", Some(3.0)),
+        ("try again in -3s", None),
+        ("Please try again later", None),
+    ];
+    for (body, expected) in cases {
+        let wait = |status| {
+            let wish = parse_retry_after(&HeaderMap::new(), status, body, now());
+            wish.map(|wish| wish.wait.as_secs_f64())
+        };
+        assert_eq!(wait(429), expected, "{body}");
+        assert_eq!(wait(400), None, "{body}");
+    }
+    let headers = headers(&[("retry-after", "5")]);
+    let wish = parse_retry_after(&headers, 429, cases[0].0, now());
+    assert_eq!(wish.map(|wish| wish.wait), Some(Duration::from_secs(5)), "the header is first");
 }
 
 #[test]
