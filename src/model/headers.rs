@@ -20,6 +20,9 @@ pub struct RateLimits {
     pub overage_disabled_reason: Option<String>,
     /// The per-minute limits that the response reported.
     pub windows: Vec<RateWindow>,
+    /// The clock of the response, by which its times are measured.
+    #[serde(skip)]
+    date: Option<SystemTime>,
 }
 
 /// One per-minute limit.
@@ -47,8 +50,14 @@ impl RateLimits {
             overage_status: unified("overage-status"),
             overage_disabled_reason: unified("overage-disabled-reason"),
             windows,
+            date: None,
         };
-        (limits != Self::default()).then_some(limits)
+        (limits != Self::default()).then(|| Self { date: date_of(headers), ..limits })
+    }
+
+    /// The time until `reset`, if the response has just arrived.
+    pub fn time_until(&self, reset: u64) -> Option<Duration> {
+        duration_until(reset, self.date.unwrap_or_else(wall_clock))
     }
 
     /// Time at which the exhausted window resets, in seconds since the Unix epoch.
@@ -75,13 +84,15 @@ impl RateWindow {
 
 /// Returns the wait that the server requests: `retry-after-ms`, then `retry-after`, then, for a
 /// 429, the reset of the exhausted limit, or what the `body` says. Zero, negative, past or invalid
-/// values are ignored.
+/// values are ignored. Times are compared with the clock of the answer, or with `now` if it names
+/// no date.
 pub fn parse_retry_after(
     headers: &HeaderMap,
     status: u16,
     body: &str,
     now: SystemTime,
 ) -> Option<RetryAfter> {
+    let now = date_of(headers).unwrap_or(now);
     let asked = header_text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
         .or_else(|| parse_wait(&header_text(headers, "retry-after")?, now));
@@ -120,6 +131,11 @@ pub fn request_id(headers: &HeaderMap) -> Option<String> {
 /// The wall clock, for comparison with times that a server names. No duration is measured with it.
 pub(super) fn wall_clock() -> SystemTime {
     SystemTime::now()
+}
+
+/// The time at which a response was made, by the clock of its server.
+fn date_of(headers: &HeaderMap) -> Option<SystemTime> {
+    httpdate::parse_http_date(&header_text(headers, "date")?).ok()
 }
 
 /// A header's text. `LiteLLM` forwards the headers of the upstream service with a prefix.

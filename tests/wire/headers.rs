@@ -97,6 +97,34 @@ fn a_rate_limit_waits_for_its_reset() {
     assert_eq!(parsed_retry_after(429, &both), Some((5.0, RetryAfterSource::RetryAfter)));
 }
 
+#[test]
+fn a_moment_is_measured_by_the_clock_of_the_answer() {
+    let date = ("date", "Sat, 21 Nov 2026 22:00:00 GMT");
+    let moments = [
+        ("retry-after", "Sat, 21 Nov 2026 22:00:02 GMT"),
+        ("retry-after", "1795298402"),
+        ("anthropic-ratelimit-unified-reset", "2026-11-21T22:00:02Z"),
+    ];
+    for moment in moments {
+        let wait = |pairs: &[_]| parsed_retry_after(429, pairs).map(|(wait, _)| wait);
+        assert_eq!(wait(&[date, moment]), Some(2.0), "{moment:?}");
+        assert_eq!(wait(&[moment]), Some(3_602.0), "{moment:?}: by the own clock");
+        assert_eq!(wait(&[("date", "today"), moment]), Some(3_602.0), "{moment:?}");
+    }
+}
+
+/// Other runs on the host learn how long a window lasts.
+#[test]
+fn the_time_until_a_reset_is_measured_by_the_clock_of_the_answer() {
+    let reset = ("anthropic-ratelimit-unified-reset", "2000-01-01T00:00:09Z");
+    let limits = |pairs: &[_]| RateLimits::parse(&headers(pairs)).expect("there are some");
+    let then = limits(&[reset, ("date", "Sat, 01 Jan 2000 00:00:00 GMT")]);
+    let wait = then.time_until(then.reset.expect("it was read"));
+    assert_eq!(wait, Some(Duration::from_secs(9)));
+    let now = limits(&[reset]);
+    assert_eq!(now.time_until(now.reset.expect("it was read")), None, "long ago");
+}
+
 /// The headers of `OpenAI` and Groq, `OpenRouter`, Kong.
 #[test]
 fn the_reset_of_an_exhausted_limit_of_other_services_is_read() {

@@ -1,7 +1,7 @@
 //! Shares the rate-limit state of this run with the other runs of the host.
 
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::error::Elapsed;
@@ -12,7 +12,7 @@ use crate::pacing::{
     SharedRateLimit,
 };
 
-use super::super::headers::{RateLimits, wall_clock};
+use super::super::headers::RateLimits;
 use super::store::{StateFileProblem, prepare_folder, update};
 
 /// Timeout of a file operation. Far above the lock timeout, even on a busy host; a file system that
@@ -209,8 +209,7 @@ impl SharedLimits {
 fn header_limits(limits: &RateLimits) -> Option<HeaderLimits> {
     let window = limits.windows.iter().find(|window| window.name == "requests")?;
     let left = u32::try_from(window.remaining?).unwrap_or(u32::MAX);
-    let reset = UNIX_EPOCH.checked_add(Duration::from_secs(window.reset?))?;
-    let resets_in = reset.duration_since(wall_clock()).ok()?;
+    let resets_in = limits.time_until(window.reset?)?;
     let limit = window.limit.and_then(|limit| u32::try_from(limit).ok());
     Some(HeaderLimits { limit, left, resets_in: u64::try_from(resets_in.as_millis()).ok()? })
 }
