@@ -144,7 +144,7 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
             let cause = error_class(outcome).filter(|_| outcome.fault.is_some());
             (deadline_message(outcome), cause.map_or(hint, |class| call_advice(class, outcome).1))
         }
-        StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
+        StopReason::AbortedStreaming(by) => aborted(by, "before the next reply was complete"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", outcome), hint),
         StopReason::ToolDeferred => (deferred(outcome), hint),
@@ -186,6 +186,15 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
             if outcome.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
         {
             ("a proxy on the way refused the request".to_owned(), "")
+        }
+        // A reply that stays paused has no fault.
+        StopReason::ModelError(ErrorClass::BadResponse)
+            if outcome.fault.is_none() && outcome.stop_reason.as_deref() == Some("pause_turn") =>
+        {
+            (
+                "the service paused its reply again and again (stop reason pause_turn)".to_owned(),
+                "Try again later, or continue the session: it keeps the parts of the reply.",
+            )
         }
         StopReason::ModelError(class) => return Some(owned(call_advice(class, outcome))),
     };
