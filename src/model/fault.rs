@@ -18,9 +18,12 @@ use super::http2::http2_only;
 /// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let error = json::read::<Value>(body);
-    let error = error.ok().and_then(|value| parse_error(&value, status));
+    let value = json::read::<Value>(body).ok();
+    let error = value.as_ref().and_then(|value| parse_error(value, status));
     let whose = match &error {
+        Some(_) if value.as_ref().is_some_and(|body| is_of_gateway(status, headers, body)) => {
+            ErrorBody::Foreign
+        }
         Some(_) => ErrorBody::Api,
         None if is_portal(status, headers, body) => ErrorBody::Portal,
         None => ErrorBody::Foreign,
@@ -66,6 +69,16 @@ pub(super) fn body_text(body: &[u8]) -> String {
     };
     let title = between("<title>", "</title>").or_else(|| between("<h1>", "</h1>"));
     title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
+}
+
+/// True if a body with nothing but a message is that of a gateway, which has no route or no access
+/// for the request: Kong, Amazon's API Gateway.
+fn is_of_gateway(status: u16, headers: &HeaderMap, body: &Value) -> bool {
+    const NAMES: [&str; 6] = ["error", "errors", "type", "code", "__type", "detail"];
+
+    let kind = header_text(headers, "x-amzn-errortype").unwrap_or_default();
+    let has_name = !kind.is_empty() && !kind.starts_with("ForbiddenException");
+    matches!(status, 403 | 404) && !has_name && NAMES.iter().all(|name| body[*name].is_null())
 }
 
 /// True if the answer is that of a captive portal or of a proxy without a login: a temporary

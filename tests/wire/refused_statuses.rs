@@ -64,6 +64,31 @@ fn api_error(status: u16) -> Vec<u8> {
     serde_json::json!({ "type": "error", "error": error }).to_string().into_bytes()
 }
 
+/// Kong and Amazon's API Gateway answer with only a message; services name the kind of an error.
+#[test]
+fn a_message_alone_is_that_of_a_gateway_only_where_it_has_no_route_or_access() {
+    let kong = br#"{"message":"no Route matched with those values","request_id":"x"}"#;
+    let bedrock = br#"{"message":"You don't have access to the model."}"#;
+    let openrouter = br#"{"error":{"message":"No endpoints found","code":404}}"#;
+    let cases: [(u16, &str, &[u8], ErrorBody); 7] = [
+        (404, "", kong, ErrorBody::Foreign),
+        (403, "ForbiddenException", br#"{"message":"Forbidden"}"#, ErrorBody::Foreign),
+        (403, "", br#"{"message":"Forbidden"}"#, ErrorBody::Foreign),
+        (403, "AccessDeniedException:http://x/", bedrock, ErrorBody::Api),
+        (404, "", openrouter, ErrorBody::Api),
+        (400, "", kong, ErrorBody::Api),
+        (404, "", br#"{"detail":"Not Found"}"#, ErrorBody::Api),
+    ];
+    for (status, kind, body, expected) in cases {
+        let mut headers = HeaderMap::new();
+        if !kind.is_empty() {
+            headers.insert("x-amzn-errortype", kind.parse().expect("a value"));
+        }
+        let fault = fault_of_response(status, &headers, body, SystemTime::UNIX_EPOCH);
+        assert_eq!(fault.body, expected, "{status} {}", String::from_utf8_lossy(body));
+    }
+}
+
 #[test]
 fn every_status_is_handled_before_and_after_a_good_reply() {
     let foreign: [&[u8]; 5] =
