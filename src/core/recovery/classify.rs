@@ -412,8 +412,8 @@ fn is_about_the_model(message: &str) -> bool {
 /// supported by the model" is another matter.
 fn says_of_a_model(message: &str, phrases: &[&str]) -> bool {
     let names = ["the model", "model \"", "model '", "model `"];
-    let named = names.iter().filter_map(|name| message.find(name)).min();
-    named.is_some_and(|at| mentions(&message[at..], phrases))
+    let start = names.iter().filter_map(|name| message.find(name)).min();
+    start.is_some_and(|at| mentions(&message[at..], phrases))
 }
 
 fn mentions(message: &str, phrases: &[&str]) -> bool {
