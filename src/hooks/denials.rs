@@ -9,7 +9,7 @@ use crate::json;
 use crate::secrets::Redactor;
 
 use super::event::{HookEvent, ObjectionUse};
-use super::output::{HookOutput, HookPermission, parse_output, truncate};
+use super::output::{HookOutput, parse_output, truncate};
 
 /// The most failed searches for an object over several lines.
 const MISSES_MAX: usize = 100;
@@ -17,6 +17,9 @@ const MISSES_MAX: usize = 100;
 /// The keys of decisions, and their values that deny.
 const KEYS: [&str; 3] = ["permissionDecision", "decision", "behavior"];
 const DENIALS: [&str; 2] = ["\"deny\"", "\"block\""];
+
+/// The characters around the objects of a list.
+const LIST: [char; 3] = ['[', ',', ']'];
 
 /// Returns the prohibitions in the output of a hook. `None` if there are none.
 pub(super) fn find_denial(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
@@ -38,11 +41,11 @@ pub(super) fn find_denial(event: HookEvent, out: &str, mask: &Redactor) -> Optio
     (found != HookOutput::default()).then_some(found)
 }
 
-/// The rest of a text from the first line on that begins an object.
+/// The rest of a text from the first line on that begins an object, or a list with one.
 fn next_object(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
-        let begun = rest.trim_start();
+        let begun = rest.trim_start_matches(|one: char| one.is_whitespace() || LIST.contains(&one));
         if begun.starts_with('{') {
             return Some(begun);
         }
@@ -69,24 +72,15 @@ fn denies(text: &str) -> bool {
     };
     let values = KEYS.into_iter().flat_map(after).filter_map(|rest| rest.strip_prefix('"'));
     let mut values = values.filter_map(|rest| rest.trim_start().strip_prefix(':'));
-    values.any(|value| DENIALS.iter().any(|denial| value.trim_start().starts_with(denial)))
-}
-
-impl HookOutput {
-    /// Adds the prohibitions of another output, and none of its grants.
-    fn restrict(&mut self, other: Self) {
-        let strict = other.permission.filter(|(word, _)| *word > HookPermission::Allow);
-        if strict.as_ref().map(|(word, _)| *word) > self.permission.as_ref().map(|(word, _)| *word)
-        {
-            self.permission = strict;
-        }
-        self.objection = self.objection.take().or(other.objection);
-        self.stop_run = self.stop_run.take().or(other.stop_run);
-    }
+    values.any(|value| {
+        let written = |denial: &&str| value.trim_start().get(..denial.len());
+        DENIALS.iter().any(|it| written(it).is_some_and(|there| there.eq_ignore_ascii_case(it)))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::output::HookPermission;
     use super::*;
     use crate::secrets::KnownSecrets;
 
@@ -120,6 +114,18 @@ mod tests {
             format!("{unclosed}{block}"),
             format!("{unclosed}{one_line}"),
             deny.clone(),
+            specific("DENY"),
+            specific("Deny"),
+            block.replace("block", "Block"),
+            format!("[{block}]"),
+            format!("loading\n[\n{{\"decision\": \"approve\"}}, {deny}\n]"),
+            // Where it belongs to other events, or to none.
+            r#"{"permissionDecision": "deny", "permissionDecisionReason": "no"}"#.to_owned(),
+            r#"{"permissionDecision": "Deny", "reason": "no"}"#.to_owned(),
+            r#"{"decision": "approve", "behavior": "deny", "message": "no"}"#.to_owned(),
+            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+                "decision": {"behavior": "deny", "message": "no"}}}"#
+                .to_owned(),
         ] {
             let say = found(HookEvent::PreToolUse, &out).expect(&out);
             let denied = say.permission.is_some_and(|(word, _)| word == HookPermission::Deny);
@@ -136,6 +142,12 @@ mod tests {
             "a {\"decision\": \"block\"}".to_owned(),
             "{ \"decision\": \"blocked\"".to_owned(),
             "{ decision: block }".to_owned(),
+            "[INFO] {\"decision\": \"block\"}".to_owned(),
+            r#"[{"decision": "approve"}]"#.to_owned(),
+            // It repeats its input.
+            r#"{"tool_input": {"permissionDecision": "deny", "behavior": "deny"}}"#.to_owned(),
+            r#"{"permissionDecision": "allow", "behavior": "allow", "message": 7}"#.to_owned(),
+            r#"{"permissionDecision": ["deny"]}"#.to_owned(),
         ] {
             assert_eq!(found(HookEvent::PreToolUse, &out), None, "{out}");
         }
@@ -155,6 +167,7 @@ mod tests {
             r#"{"hookSpecificOutput": {"permissionDecision": "deny"}}"#,
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision" :  "deny""#,
             "{\"decision\": \"block\", \"reason\": \"cut \\x\"}",
+            "{\"decision\": \"BLOCK\", \"reason\": \"cut \\x\"}",
         ] {
             let say = found(HookEvent::PreToolUse, &format!("one\n{out}\ntwo")).expect(out);
             let why = say.objection.expect(out);

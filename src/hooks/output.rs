@@ -1,5 +1,7 @@
 //! The JSON output of a hook. Pure.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -34,6 +36,17 @@ pub(super) struct HookOutput {
 }
 
 impl HookOutput {
+    /// Adds the prohibitions of another output, and none of its grants.
+    pub(super) fn restrict(&mut self, other: Self) {
+        let strict = other.permission.filter(|(word, _)| *word > HookPermission::Allow);
+        if strict.as_ref().map(|(word, _)| *word) > self.permission.as_ref().map(|(word, _)| *word)
+        {
+            self.permission = strict;
+        }
+        self.objection = self.objection.take().or(other.objection);
+        self.stop_run = self.stop_run.take().or(other.stop_run);
+    }
+
     /// Fills in reasons that the hook did not give; `who` names the hook.
     #[must_use]
     pub(super) fn with_default_reasons(mut self, who: impl Fn() -> String) -> Self {
@@ -76,6 +89,11 @@ struct HookJson {
     suppress_original_prompt: bool,
     #[serde(rename = "hookSpecificOutput")]
     specific: Option<HookSpecificOutput>,
+    // These belong in `hookSpecificOutput`. Here they can only restrict.
+    permission_decision: Option<Value>,
+    permission_decision_reason: Option<Value>,
+    behavior: Option<Value>,
+    message: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -145,7 +163,8 @@ pub(super) fn parse_output(
         hides_prompt: output.suppress_original_prompt,
         ..HookOutput::default()
     };
-    match (output.decision.as_deref(), event) {
+    let misplaced = output.misplaced_restriction(event, &clipped);
+    match (output.decision.as_deref().map(decision_word).as_deref(), event) {
         (None, _) => {}
         (Some("approve" | "allow"), HookEvent::PreToolUse) => {
             say.permission = Some((HookPermission::Allow, reason.unwrap_or_default()));
@@ -160,7 +179,47 @@ pub(super) fn parse_output(
     if let Some(specific) = output.specific {
         specific.apply_to(&mut say, event, clipped)?;
     }
+    say.restrict(HookOutput { permission: misplaced, ..HookOutput::default() });
     Ok(say)
+}
+
+/// A decision as it is compared. Restrictions may be written in any case. Grants may not: an echo
+/// of the input is recognized by their exact words.
+fn decision_word(written: &str) -> Cow<'_, str> {
+    let word = written.to_ascii_lowercase();
+    if ["allow", "approve"].contains(&&*word) { written.into() } else { word.into() }
+}
+
+impl HookJson {
+    /// The strictest restriction of a tool call in a place that belongs to another event, or to
+    /// none.
+    fn misplaced_restriction(
+        &self,
+        event: HookEvent,
+        clipped: impl Fn(&str) -> String,
+    ) -> Option<(HookPermission, String)> {
+        if !matches!(event, HookEvent::PreToolUse | HookEvent::PermissionRequest) {
+            return None;
+        }
+        let text = |value: &Option<Value>| value.as_ref()?.as_str().map(ToOwned::to_owned);
+        let nested = self.specific.as_ref().and_then(|specific| specific.decision.as_ref());
+        let places = [
+            (text(&self.permission_decision), text(&self.permission_decision_reason)),
+            (text(&self.behavior), text(&self.message)),
+            nested.map_or((None, None), |it| (Some(it.behavior.clone()), it.message.clone())),
+        ];
+        let restrictions = places.into_iter().filter_map(|(written, why)| {
+            let permission = match (&*decision_word(&written?), event) {
+                ("deny" | "block", _) => HookPermission::Deny,
+                ("defer", HookEvent::PreToolUse) => HookPermission::Defer,
+                ("ask", HookEvent::PreToolUse) => HookPermission::Ask,
+                _ => return None,
+            };
+            let why = why.or_else(|| self.reason.clone()).unwrap_or_default();
+            Some((permission, clipped(&why)))
+        });
+        restrictions.max_by_key(|(permission, _)| *permission)
+    }
 }
 
 impl HookSpecificOutput {
@@ -174,7 +233,7 @@ impl HookSpecificOutput {
             return Err(InvalidHookOutput::OtherEvent { named: self.hook_event_name, event });
         }
         let why = self.permission_decision_reason.as_deref().map(&clipped).unwrap_or_default();
-        let permission = match self.permission_decision.as_deref() {
+        let permission = match self.permission_decision.as_deref().map(decision_word).as_deref() {
             None => None,
             Some("allow") => Some(HookPermission::Allow),
             Some("ask") => Some(HookPermission::Ask),
@@ -206,7 +265,7 @@ impl RequestDecision {
         say: &mut HookOutput,
         clipped: impl Fn(&str) -> String,
     ) -> Result<(), InvalidHookOutput> {
-        let permission = match self.behavior.as_str() {
+        let permission = match &*decision_word(&self.behavior) {
             "allow" => HookPermission::Allow,
             "deny" => HookPermission::Deny,
             other => return Err(InvalidHookOutput::Behavior(other.to_owned())),

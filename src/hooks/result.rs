@@ -377,7 +377,7 @@ mod tests {
             ("loading\n{\"decision\": \"approve\"}".to_owned(), true, true),
             ("loading\n{ \"decision\": ".to_owned(), true, false),
             ("fn main()\n{\n}".to_owned(), true, false),
-            (format!("[{deny}]"), true, false),
+            ("[{\"decision\": \"approve\"}]".to_owned(), true, false),
             ("caf\u{fffd}".to_owned(), false, false),
             ("[info] all is well".to_owned(), false, false),
         ];
