@@ -99,7 +99,7 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
 fn report(name: &str, began: Instant, variables: &Variables) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
     // An address may hold a password.
-    let mask = Redactor::new(KnownSecrets::new(secret_values(variables, &[])));
+    let mask = Redactor::new(KnownSecrets::new(secret_values(variables, None)));
     let line = mask.redact(&format!("{name}, {} so far", format_elapsed(began.elapsed())));
     let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
 }

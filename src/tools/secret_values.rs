@@ -5,7 +5,10 @@ use std::ffi::{OsStr, OsString};
 
 use percent_encoding::percent_decode_str;
 
+use crate::types::ChildEnvironment;
+
 use super::environment::{is_credential, is_essential, is_telling, looks_secret};
+use super::settings::CommandSettings;
 use crate::secrets::is_distinctive;
 
 /// The minimum length of a password in an address that is looked for elsewhere, in bytes.
@@ -20,17 +23,26 @@ const SECRET_WORDS: [&str; 9] =
 ///
 /// Keys in headers and passwords in addresses are included, whatever the variable is called.
 ///
-/// Two kinds of values are left out, because texts without them would be useless: words, numbers,
+/// Three kinds of values are left out, because texts without them would be useless: words, numbers,
 /// paths and commits that are also the value of a harmless variable (a commit's hash in a cache
-/// key), unless they are passed by name, and parts of a variable that every program has, such as
-/// `PATH` or `HOME`.
-pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) -> Vec<String> {
-    let is_passed = |name: &str| pass.iter().any(|passed| passed == name);
+/// key), unless they are passed by name; parts of a variable that every program has, such as `PATH`
+/// or `HOME`; and a word of the variable's own name, which is no secret (`SHOP_DB_PASSWORD=shop`).
+///
+/// Where commands get only the variables that are passed by name (`Allowlist`), ordinary ones have
+/// to be passed, too, such as `NODE_ENV=production`. There, the name or the value has to look like a
+/// secret. `commands` is `None` if nothing is passed.
+pub fn secret_values(
+    variables: &BTreeMap<OsString, OsString>,
+    commands: Option<&CommandSettings>,
+) -> Vec<String> {
+    let is_passed = |name: &str| {
+        commands.is_some_and(|commands| commands.pass_env.iter().any(|passed| passed == name))
+    };
+    let lists_all = commands.is_some_and(|it| it.child_environment == ChildEnvironment::Allowlist);
     let is_secret = |name: &OsStr, value: &OsStr| {
         let name = name.to_string_lossy();
-        let is_named =
-            is_passed(&name) || is_credential(&name, value) || looks_secret(&name, value);
-        is_named && !is_essential(&name)
+        let is_named = is_credential(&name, value) || looks_secret(&name, value);
+        (is_named || is_passed(&name) && (!lists_all || is_telling(value))) && !is_essential(&name)
     };
     let (secret, open): (Vec<_>, Vec<_>) =
         variables.iter().partition(|(name, value)| is_secret(name, value));
@@ -43,7 +55,9 @@ pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) 
         let Some(text) = value.to_str().map(str::trim) else { continue };
         let is_common = !is_telling(value) || is_commit(text);
         let is_open = is_common && open.iter().any(|(_, other)| *other == value);
-        if !is_everywhere(text) && (!is_open || is_passed(&name.to_string_lossy())) {
+        let name = name.to_string_lossy();
+        let is_own_name = || is_word_of(text, &name) && !is_credential(&name, value);
+        if !is_everywhere(text) && !is_own_name() && (!is_open || is_passed(&name)) {
             values.push(text.to_owned());
         }
     }
@@ -55,6 +69,12 @@ pub fn secret_values(variables: &BTreeMap<OsString, OsString>, pass: &[String]) 
         values.extend(value.split([' ', ',', '\n', '\t']).flat_map(address_secrets));
     }
     values
+}
+
+/// True if a text in lower case is one of the words of a variable's name.
+fn is_word_of(text: &str, name: &str) -> bool {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase());
+    is_word && name.split('_').any(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// True if a text is the hash of a commit.
@@ -147,7 +167,36 @@ mod tests {
             ("X_HEADERS", "accept: text/html", &[]),
         ] {
             let variables = [(name.into(), value.into())].into_iter().collect();
-            assert_eq!(secret_values(&variables, &[]), secrets, "{name}");
+            assert_eq!(secret_values(&variables, None), secrets, "{name}");
+        }
+    }
+
+    #[test]
+    fn words_of_the_own_name_and_passed_values_that_look_like_no_secret_are_left_out() {
+        for (name, value, is_passed, is_secret) in [
+            ("SHOP_DB_PASSWORD", "shop", false, false),
+            ("SHOP_DB_PASSWORD", "shopper", false, true),
+            ("SHOP_DB_PASSWORD", "Shop", false, true),
+            ("SHOP_DB_PASSWORD", "sunshine", false, true),
+            ("SHOP_DB_PASSWORD", "sunshine", true, true),
+            ("NODE_ENV", "production", true, false),
+            ("JAVA_HOME", "/usr/lib/jvm/java-21-openjdk", true, false),
+            ("DEPLOY_CODE", "Kq7x-93mv-Lw2p", true, true),
+            ("DEPLOY_CODE", "Kq7x-93mv-Lw2p", false, false),
+        ] {
+            let variables = [(name.into(), value.into())].into_iter().collect();
+            let mut commands = CommandSettings {
+                child_environment: ChildEnvironment::Allowlist,
+                pass_env: Vec::from_iter(is_passed.then(|| name.to_owned())),
+                ..CommandSettings::default()
+            };
+            let found = secret_values(&variables, Some(&commands));
+            assert_eq!(!found.is_empty(), is_secret, "{name}={value}: {found:?}");
+            // Elsewhere, only what is withheld has to be passed by name.
+            commands.child_environment = ChildEnvironment::Scrub;
+            let found = secret_values(&variables, Some(&commands));
+            let is_own_name = value == "shop";
+            assert_eq!(!found.is_empty(), is_secret || is_passed && !is_own_name, "{name}={value}");
         }
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         variables: variables.clone(),
         cwd: cwd.clone(),
     };
-    let secrets = KnownSecrets::new(crate::tools::secret_values(&variables, &[]));
+    let secrets = KnownSecrets::new(crate::tools::secret_values(&variables, None));
     let learned = secrets.clone();
     let know = move || {
         let survey = settings::survey(&run, &variables, &cwd);

@@ -105,7 +105,7 @@ pub fn resolve_resumed(
         let deny = &mut config.permissions.deny;
         agent_list::apply_prompt_and_tools(role, &mut system, (&mut tools, deny), &mcp, &paths)?;
     }
-    let of_variables = secret_values(variables, &config.commands.pass_env);
+    let of_variables = secret_values(variables, Some(&config.commands));
     let secrets = chain.secrets().chain(of_variables).chain(mcp.secrets());
     let settings = Settings {
         secrets: secrets.map(|secret| Secret::new(&secret)).collect(),

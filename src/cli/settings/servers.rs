@@ -44,7 +44,7 @@ impl McpServers {
         self.servers.iter().flat_map(|server| match &server.place {
             ServerAddress::Program { variables, .. } => {
                 let pair = |(name, value): (&String, &String)| (name.into(), value.into());
-                secret_values(&variables.iter().map(pair).collect::<Variables>(), &[])
+                secret_values(&variables.iter().map(pair).collect::<Variables>(), None)
             }
             ServerAddress::Http(HttpAddress { url, headers, oauth, .. }) => {
                 let client = oauth.iter().filter_map(|oauth| oauth.client_secret.as_deref());

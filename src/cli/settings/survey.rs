@@ -172,8 +172,7 @@ impl SettingsSurvey {
 
     /// Returns the secrets, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
-        let mut secrets =
-            crate::tools::secret_values(&self.variables, &self.config.commands.pass_env);
+        let mut secrets = crate::tools::secret_values(&self.variables, Some(&self.config.commands));
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
         secrets.extend(self.endpoint.proxies.secrets());
         let headers = self.endpoint.headers.iter();

@@ -87,6 +87,46 @@ const WORDS: [&str; 74] = [
     "your",
 ];
 
+/// The default passwords of services, which are also the names of programs and accounts, sorted.
+///
+/// Containers for tests are configured with them (`PGPASSWORD=postgres`). Each is the first guess of
+/// every attacker, so redacting it protects nothing, and it corrupts image names, paths and
+/// structured output. Only the whole value counts: in a longer one, such as `root-2024` or
+/// `postgres123`, the rest may be secret.
+const DEFAULT_PASSWORDS: [&str; 31] = [
+    "cassandra",
+    "clickhouse",
+    "couchbase",
+    "couchdb",
+    "docker",
+    "elastic",
+    "elasticsearch",
+    "grafana",
+    "influxdb",
+    "jenkins",
+    "kafka",
+    "keycloak",
+    "mariadb",
+    "master",
+    "minio",
+    "minioadmin",
+    "mongo",
+    "mongodb",
+    "mysql",
+    "neo4j",
+    "opensearch",
+    "oracle",
+    "postgres",
+    "postgresql",
+    "rabbitmq",
+    "redis",
+    "root",
+    "secret",
+    "supabase",
+    "system",
+    "vault",
+];
+
 /// True if a secret is to be redacted: it has at least four bytes and is not a placeholder. Numbers
 /// of that length are redacted, since PINs are numbers.
 pub fn is_distinctive(value: &str) -> bool {
@@ -95,9 +135,13 @@ pub fn is_distinctive(value: &str) -> bool {
     value.len() >= SHORTEST && (is_number || !is_placeholder(value))
 }
 
-/// True if a value consists only of common words and short numbers.
+/// True if a value consists only of common words and short numbers, or is a service's default
+/// password.
 pub fn is_placeholder(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
+    if DEFAULT_PASSWORDS.binary_search(&&*value).is_ok() {
+        return true;
+    }
     let mut parts = value.split(|one: char| !one.is_ascii_alphanumeric());
     let ascii = value.is_ascii();
     ascii && parts.all(|part| part.is_empty() || is_common(part))
@@ -116,7 +160,7 @@ mod tests {
 
     #[test]
     fn placeholder_words_are_sorted() {
-        assert!(WORDS.is_sorted());
+        assert!(WORDS.is_sorted() && DEFAULT_PASSWORDS.is_sorted());
     }
 
     #[test]
@@ -146,6 +190,9 @@ mod tests {
             "<api key>",
             "",
             "--------",
+            "postgres",
+            "root",
+            "minioadmin",
         ] {
             assert!(is_placeholder(placeholder), "{placeholder}");
             let is_number = placeholder.len() >= SHORTEST && placeholder.parse::<u64>().is_ok();
@@ -163,6 +210,10 @@ mod tests {
             "sk-proj-4fK2",
             "hunter2",
             "s3cr",
+            "root-2024",
+            "postgres123",
+            "secret-master",
+            "sunshine",
         ] {
             assert!(!is_placeholder(key) && is_distinctive(key), "{key}");
         }
